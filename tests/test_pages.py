@@ -21,8 +21,8 @@ from fedbench.cli.partition import dataset_among
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
 from fedbench.partitions.schemes import all_options
+from fedbench.planner.table import load as load_table
 from fedbench.reports.figures.kind import of_file
-from fedbench.reports.table import load as load_table
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("fedbench", "tables", "data_recipes", "tests")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fedbench.api.parts import Home, roots, say, store_of
 from fedbench.errors import FedbenchError
 from fedbench.options import checked
-from fedbench.reports import runs as stored
-from fedbench.reports.headline import VIEW, headline
-from fedbench.reports.runs import SEEDS, differing, label, names_of_methods, select, text
+from fedbench.planner import runs as stored
+from fedbench.planner.headline import VIEW, headline
+from fedbench.planner.runs import SEEDS, differing, label, names_of_methods, select, text
 from fedbench.results.shelf import Shelf
 from fedbench.store.provenance import other_code
 from fedbench.words import duration

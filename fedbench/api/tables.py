@@ -11,8 +11,8 @@ from fedbench.api.parts import Home, roots, store_of
 from fedbench.api.results import Run, chosen
 from fedbench.files import write_whole
 from fedbench.options import checked
+from fedbench.planner.headline import VIEW
 from fedbench.reports import render
-from fedbench.reports.headline import VIEW
 from fedbench.reports.layout.grid import Grid
 
 if TYPE_CHECKING:

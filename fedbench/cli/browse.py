@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from fedbench.declaration import Declaration
-    from fedbench.reports.status.cells import Cell, Cells
-    from fedbench.reports.status.index import Index
-    from fedbench.reports.table.spec import Table
+    from fedbench.planner.cells import Cell, Cells
+    from fedbench.planner.index import Index
+    from fedbench.planner.table.spec import Table
     from fedbench.store import Artifact, Store
     from fedbench.theory.feddrm import Check
     from fedbench.theory.ftw_erm import Finding
@@ -284,8 +284,8 @@ def tables(
     as_json: Annotated[bool, typer.Option("--json", help="For scripts; of several tables at all budgets.")] = False,
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
-    from fedbench.reports import table as specs
-    from fedbench.reports.status.index import Index
+    from fedbench.planner import table as specs
+    from fedbench.planner.index import Index
 
     index = Index(context.store(), None if mine else context.shelf())
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
@@ -305,8 +305,8 @@ def _several(
 ) -> None:
     from fedbench import protocol
     from fedbench.errors import unknown
-    from fedbench.reports import table as specs
-    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
+    from fedbench.planner import table as specs
+    from fedbench.planner.cells import DEFAULT_BUDGET, find
 
     numbers = {table: number for number, (_, table) in specs.headline().items()}
     loaded = [[specs.load(name) for name in family] for family in families]
@@ -414,17 +414,17 @@ def _bar(entry: _Entry) -> Text:
 
 
 def _one(name: str, index: Index, budget: str | None, precision: str | None, as_json: bool) -> None:
-    from fedbench.reports import table as specs
-    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
+    from fedbench.planner import table as specs
+    from fedbench.planner.cells import DEFAULT_BUDGET, find
 
     table = specs.load(name)
     cells = find(table, budget or DEFAULT_BUDGET, index.store, context.roots(), precision=precision, index=index)
     if as_json:
         context.print_json(_as_json(table, cells))
         return
+    from fedbench.planner.index import State
+    from fedbench.planner.others import other_texts, others
     from fedbench.reports.layout.notes import command, elsewhere
-    from fedbench.reports.status.index import State
-    from fedbench.reports.status.others import other_texts, others
 
     out = context.out()
     out.print(f"{table.title}{f', {cells.scope}' if cells.scope else ''}", style="bold", soft_wrap=True)

@@ -357,7 +357,7 @@ def _datasets() -> Iterable[str]:
 
 
 def _tables() -> Iterable[str]:
-    from fedbench.reports import table
+    from fedbench.planner import table
 
     return [*table.headline(), *table.names()]
 

@@ -13,7 +13,7 @@ from fedbench.cli import context
 from fedbench.words import duration
 
 if TYPE_CHECKING:
-    from fedbench.reports.runs import Run
+    from fedbench.planner.runs import Run
 
 DATASET, ALPHA = "digits", 0.3
 METHODS = ("local", "fedavg", "ditto")
@@ -32,8 +32,8 @@ def demo(budget: Annotated[str, typer.Option(help="small or smoke.")] = "small")
     from fedbench.cli import own_runs
     from fedbench.cli.partition import partition_of
     from fedbench.partitions.view import display
+    from fedbench.planner.runs import Run
     from fedbench.reports.figures.text import text_curves
-    from fedbench.reports.runs import Run
 
     began = time.perf_counter()
     console, out, store = context.err(), context.out(), context.store()

@@ -155,7 +155,7 @@ def _elsewhere(
 
 def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
     """Print the headline metrics of evaluated runs: means over the last evaluated rounds of their setting."""
-    from fedbench.reports.headline import AREAS
+    from fedbench.planner.headline import AREAS
 
     summaries = [_summary(run, store) for run in runs]
     if as_json:
@@ -177,7 +177,7 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
 def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
-    from fedbench.reports.headline import HEADLINES, UNSEEN
+    from fedbench.planner.headline import HEADLINES, UNSEEN
 
     title = f"{on}: accuracy in %, {_when(summaries)}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -231,7 +231,7 @@ def _grouping(clusters: dict[str, float]) -> list[str]:
 def _areas(on: str, summaries: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
-    from fedbench.reports.headline import AREAS
+    from fedbench.planner.headline import AREAS
 
     title = f"{on}: macro ROC AUC in %, mean over the last rounds"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -258,7 +258,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     from fedbench.metrics.method_metrics import measures_of
     from fedbench.metrics.read import load, spec_of
     from fedbench.partitions import schemes
-    from fedbench.reports.headline import headline as means
+    from fedbench.planner.headline import headline as means
 
     spec = spec_of(run)
     metrics = store.open(spec.kind, spec.id)

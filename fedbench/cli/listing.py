@@ -94,7 +94,7 @@ def _artifacts(
 ) -> tuple[list[Artifact], list[FedbenchError]]:
     """The artifacts of these kinds, oldest first, and an error for each that cannot be trusted or read."""
     if filters:
-        from fedbench.reports.runs import select
+        from fedbench.planner.runs import select
 
         return [run.artifact for run in select(store, filters, roots=context.roots())], []
     there = [one for kind in kinds if kind != UNFINISHED for one in store.scan(kind)]
@@ -128,7 +128,7 @@ def _print(
     with_metrics: bool,
 ) -> None:
     """A table a kind. Metrics are their runs' accuracies, unless nothing else is listed."""
-    from fedbench.reports.status.index import by_other_code
+    from fedbench.planner.index import by_other_code
 
     console, current = context.out(), set(store.current.values())
     rows: dict[str, list[dict[str, str]]] = {}
@@ -157,7 +157,7 @@ def _tell_apart(store: Store, runs: Sequence[Artifact], rows: Sequence[dict[str,
     for k, row in enumerate(rows):
         alike.setdefault(tuple(text for name, text in row.items() if name not in _RESULTS), []).append(k)
     for places in (those for those in alike.values() if len(those) > 1):
-        from fedbench.reports.runs import Run, differing, label
+        from fedbench.planner.runs import Run, differing, label
 
         same = [Run(runs[k], store) for k in places]
         keys = differing(same)
@@ -332,7 +332,7 @@ def _named(store: Store, words: Sequence[str]) -> list[_Thing]:
     if not filters:
         return list(dict.fromkeys(_of_id(store, word) for word in words))
     from fedbench.metrics.read import spec_of
-    from fedbench.reports.runs import select
+    from fedbench.planner.runs import select
 
     things = []
     for run in select(store, words, roots=context.roots()):

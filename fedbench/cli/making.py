@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedbench.engine.job import Job
     from fedbench.engine.sweep import End, Outcome, Wanted
     from fedbench.observers import Observer
-    from fedbench.reports.table.spec import Table
+    from fedbench.planner.table.spec import Table
     from fedbench.store import Artifact
 
 
@@ -126,8 +126,8 @@ def train_table(
     from fedbench.data import called
     from fedbench.engine.sweep import Plan, plan
     from fedbench.metrics.definitions import METRICS
-    from fedbench.reports import table as tables
-    from fedbench.reports.status.cells import scope
+    from fedbench.planner import table as tables
+    from fedbench.planner.cells import scope
     from fedbench.specs import Setting
 
     console, store = context.err(), context.store()
@@ -192,7 +192,7 @@ def _exported(
     """Put the table's runs that the store has, and those of extra rows that were to be made, into a pack. False if that
     cannot be done, which undoes nothing of what was trained."""
     from fedbench.cli.results import into_pack
-    from fedbench.reports.status.cells import find
+    from fedbench.planner.cells import find
 
     store, seeds = context.store(), () if seed is None else (seed,)
     cells = [] if table.counted else find(table, budget, store, context.roots(), precision=precision, seeds=seeds).all

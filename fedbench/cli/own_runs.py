@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def next_command(artifact: Artifact, protocol: str) -> str:
     """The command that prints the tables in which the run stands: headline ones, else any others on its data set. For a
     run of no table's setting, and so for all in `plain`, those that set the user's own runs side by side."""
-    from fedbench.reports import table as tables
+    from fedbench.planner import table as tables
     from fedbench.specs import RunSpec
 
     assert isinstance(artifact.spec, RunSpec)
@@ -59,9 +59,9 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[
 
     `elsewhere`: also those about other data sets, taken over to the setting's.
     """
-    from fedbench.reports import table as tables
-    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
-    from fedbench.reports.status.index import Index
+    from fedbench.planner import table as tables
+    from fedbench.planner.cells import DEFAULT_BUDGET, find
+    from fedbench.planner.index import Index
 
     setting, store = run.setting, context.store()
     dataset = setting.partition.dataset.name
@@ -207,7 +207,7 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
     """
     from fedbench.engine.cost import seconds
     from fedbench.engine.job import saved_round
-    from fedbench.reports.status.cells import DEFAULT_PRECISION
+    from fedbench.planner.cells import DEFAULT_PRECISION
     from fedbench.store.provenance import other_code
 
     setting, store, console = job.spec.setting, context.store(), context.err()

@@ -13,9 +13,9 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.words import counted
 
 if TYPE_CHECKING:
+    from fedbench.planner.runs import Run
     from fedbench.reports.claims import Claims
     from fedbench.reports.figures import FigureSpec, Kind
-    from fedbench.reports.runs import Run
     from fedbench.reports.site.pages import Told
 
 
@@ -113,9 +113,9 @@ def claims(
     """Every claim of the papers' tables: holds, holds so far (numbers are missing), is undecided (within the noise of
     the seeds), fails, or not measured; at which budget, with the numbers that decide. Never trains."""
     from fedbench.files import write_whole
+    from fedbench.planner.index import Index
     from fedbench.reports.claims import LOOKS, markdown, summary, title, words
     from fedbench.reports.claims import claims as every
-    from fedbench.reports.status.index import Index
 
     if output is not None and output.suffix != ".md":
         raise FedbenchError(f"claims are written in Markdown, and {output} does not end so", "-o NAME.md")
@@ -197,8 +197,8 @@ def compare(
     mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
 ) -> None:
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
+    from fedbench.planner.runs import select
     from fedbench.reports.compare.layout import side_by_side
-    from fedbench.reports.runs import select
 
     chosen, store = context.form(format, output, as_json), context.store()
     runs = select(store, filter or [], None if mine else context.shelf(), context.roots())
@@ -353,7 +353,7 @@ def site(
 
     from fedbench.errors import FedbenchError
     from fedbench.files import write_whole
-    from fedbench.reports.runs import select
+    from fedbench.planner.runs import select
     from fedbench.reports.site.pages import pages
 
     store = context.store()

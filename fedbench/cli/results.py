@@ -105,8 +105,8 @@ def into_pack(
     """As `export`."""
     from rich.progress import track
 
-    from fedbench.reports.runs import select
-    from fedbench.reports.status.cells import of_tables
+    from fedbench.planner.cells import of_tables
+    from fedbench.planner.runs import select
     from fedbench.results.making import diverged, refuse_other_code, row_of
     from fedbench.results.pack import add
     from fedbench.words import one_line
@@ -214,7 +214,7 @@ def verify(
     A run that the store has is compared as it is. The exit code is 1 if one does not come out again.
     """
     from fedbench.engine.verify import sample as drawn
-    from fedbench.reports.runs import shipped
+    from fedbench.planner.runs import shipped
 
     shelf, store = context.shelf(), context.store()
     runs = [run.shipped for run in shipped(shelf, store, filters or []) if run.shipped]

@@ -19,9 +19,9 @@ from fedbench.engine.job import Job
 from fedbench.engine.sweep import Wanted
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import schemes
+from fedbench.planner.runs import Run
 from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
-from fedbench.reports.runs import Run
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 

@@ -26,9 +26,9 @@ from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
 from fedbench.files import process
 from fedbench.partitions import schemes
+from fedbench.planner.cells import Cells, find
+from fedbench.planner.index import Index, State
 from fedbench.plugins.mistakes import PluginError, reported, shown
-from fedbench.reports.status.cells import Cells, find
-from fedbench.reports.status.index import Index, State
 from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
@@ -36,7 +36,7 @@ from fedbench.store.provenance import other_code
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine
-    from fedbench.reports.table.spec import Row, Table
+    from fedbench.planner.table.spec import Row, Table
     from fedbench.results.shelf import Shelf
 
 

@@ -19,8 +19,8 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
-from fedbench.reports.headline import VIEW, headline
-from fedbench.reports.status.index import stale
+from fedbench.planner.headline import VIEW, headline
+from fedbench.planner.index import stale
 from fedbench.results import making
 from fedbench.results.making import machine
 from fedbench.results.shelf import Shipped

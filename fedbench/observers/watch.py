@@ -29,7 +29,7 @@ def make(
     `warn` is told of an observer that failed, and what a run has to remark.
     """
     from fedbench.metrics.evaluate import evaluate
-    from fedbench.reports.headline import of_runs
+    from fedbench.planner.headline import of_runs
 
     store = engine.store
     watched = [] if all(job.done(store) for job in jobs) else observers

@@ -14,15 +14,15 @@ from pathlib import Path
 from fedbench import protocol, reader, resources
 from fedbench.data import called
 from fedbench.errors import unknown
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
+from fedbench.planner.cells import Cells, find
+from fedbench.planner.index import Index
+from fedbench.planner.table.claims import OPEN, Verdict
+from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.build import lay_out, verdicts
 from fedbench.reports.layout.grid import Grid, only_done
 from fedbench.reports.render import render
 from fedbench.reports.render.text import escape, how
-from fedbench.reports.status.cells import Cells, find
-from fedbench.reports.status.index import Index
-from fedbench.reports.table.claims import OPEN, Verdict
-from fedbench.reports.table.spec import Table
 from fedbench.results.shelf import Shelf, with_fedbench
 from fedbench.results.shelf import summary as of_pack
 from fedbench.store import Store

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import all_metrics
 from fedbench.metrics.read import Metrics
-from fedbench.reports.groups import grouped
-from fedbench.reports.runs import SEEDS, Run, differing
+from fedbench.planner.runs import SEEDS, Run, differing, grouped
 
 #: What a curve can lie along -> the metrics whose sum by round, from the first on, that is; a round is itself.
 AXES: Mapping[str, tuple[str, ...]] = {

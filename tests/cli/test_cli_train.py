@@ -18,8 +18,8 @@ from fedbench.cli.partition import dataset_among
 from fedbench.cli.train import _partition, train
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics, load, metrics_of, series
-from fedbench.reports import table as tables
-from fedbench.reports.status.cells import DEFAULT_BUDGET, find
+from fedbench.planner import table as tables
+from fedbench.planner.cells import DEFAULT_BUDGET, find
 from fedbench.specs import PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import DIGITS, SMOKE, artifact, bad, cells, complete, good, runs

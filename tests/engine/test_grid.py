@@ -118,8 +118,8 @@ def test_the_best_values_are_those_of_the_highest_validation_accuracy(store: Sto
 
 
 def test_a_saved_grid_is_a_table_of_the_same_runs(store: Store, tmp_path: Path) -> None:
-    from fedbench.reports import table as tables
-    from fedbench.reports.status.cells import find
+    from fedbench.planner import table as tables
+    from fedbench.planner.cells import find
 
     own = grid()
     points = own.points(RULES, "smoke", store, [])

@@ -23,8 +23,8 @@ from fedbench import data, partitions, protocol
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
-from fedbench.reports import table as tables
-from fedbench.reports.status import cells
+from fedbench.planner import cells
+from fedbench.planner import table as tables
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from tests.golden.compare import compare

@@ -45,7 +45,7 @@ from fedbench.core.trainer import Interrupted
 from fedbench.core.worker import Piece
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD, Method
-from fedbench.reports.table import cost
+from fedbench.planner.table import cost
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
 from tests.support.formula_lab import column

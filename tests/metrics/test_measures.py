@@ -23,8 +23,8 @@ from fedbench.metrics.evaluate import clustering, evaluate
 from fedbench.metrics.method_metrics import MEASURES, check, measures_of
 from fedbench.metrics.predictions import Clients
 from fedbench.metrics.read import Metrics, load
+from fedbench.planner.table.spec import Column
 from fedbench.reports.numbers.measured import measure
-from fedbench.reports.table.spec import Column
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run, tiny_run, write

@@ -23,7 +23,7 @@ from fedbench.models.counts import FILE, _count, _kept, case, counts
 from fedbench.models.lenet_gn import SHARED, LeNetGN
 from fedbench.models.resnet import Block, GroupScaleNorm
 from fedbench.partitions.schemes import spec as partition_spec
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
 from fedbench.reports.numbers.counted import counted
 from fedbench.specs import DatasetSpec
 from tests.support.lab import setting

@@ -23,8 +23,8 @@ from fedbench.partitions import make, read
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.tables import write
 from fedbench.partitions.view import render
+from fedbench.planner import table as tables
 from fedbench.protocol import load
-from fedbench.reports import table as tables
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 from tests.support.data_makers import encoded, pixels, recipe_text

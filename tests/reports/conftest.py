@@ -23,11 +23,11 @@ from fedbench.cli.report import figure
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import writing
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
+from fedbench.planner.cells import Cells, find
+from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Grid
-from fedbench.reports.status.cells import Cells, find
-from fedbench.reports.table.spec import Table
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import tables_once

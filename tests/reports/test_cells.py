@@ -23,8 +23,14 @@ from fedbench.errors import FedbenchError
 from fedbench.files import write_json
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.partitions import schemes
+from fedbench.planner import table as tables
+from fedbench.planner.cells import Cells, find
+from fedbench.planner.index import Index, State, other_versions
+from fedbench.planner.others import others
+from fedbench.planner.runs import select
+from fedbench.planner.table.claims import HOLDS, OPEN
+from fedbench.planner.table.spec import Column, Table
 from fedbench.reports import figures
-from fedbench.reports import table as tables
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import source
 from fedbench.reports.layout import times
@@ -32,13 +38,7 @@ from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.layout.notes import _sources
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.runs import select
 from fedbench.reports.site.pages import Told, pages
-from fedbench.reports.status.cells import Cells, find
-from fedbench.reports.status.index import Index, State, other_versions
-from fedbench.reports.status.others import others
-from fedbench.reports.table.claims import HOLDS, OPEN
-from fedbench.reports.table.spec import Column, Table
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written

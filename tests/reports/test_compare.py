@@ -15,15 +15,14 @@ from rich.console import Console
 from scipy import stats
 
 from fedbench.errors import FedbenchError
+from fedbench.planner.headline import headline
+from fedbench.planner.runs import by_seed, differing, grouped, label, select
 from fedbench.reports.compare.comparison import compare, worst_tenth
 from fedbench.reports.compare.layout import grid, in_pairs, pairs_grid, side_by_side
 from fedbench.reports.compare.ranks import critical_value, friedman, holm, least_p, wilcoxon
-from fedbench.reports.groups import grouped
-from fedbench.reports.headline import headline
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.render.console import show
-from fedbench.reports.runs import by_seed, differing, label, select
 from fedbench.results.shelf import Shelf
 from fedbench.specs import Setting
 from fedbench.store import Store

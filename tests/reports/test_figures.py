@@ -17,8 +17,8 @@ from fedbench import data as datasets
 from fedbench import methods, partitions, protocol
 from fedbench.errors import FedbenchError
 from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.planner import table as tables
 from fedbench.reports import figures
-from fedbench.reports import table as tables
 from fedbench.reports.figures import bubbles, descriptors, kinds, spectra, views
 from fedbench.reports.figures.kind import of_file
 from fedbench.specs import DatasetSpec
@@ -344,7 +344,8 @@ def heavy(*names):
     return sorted({"torch", "torchvision", "sklearn", "matplotlib.pyplot", *names} & set(sys.modules))
 at_start = heavy("scipy", "matplotlib", "PIL", "numpy", "pandas")
 import numpy as np
-from fedbench.reports import figures, render, table as tables
+from fedbench.planner import table as tables
+from fedbench.reports import figures, render
 from fedbench.reports.figures import kinds
 from fedbench.reports.layout.build import build
 from fedbench.store import Store

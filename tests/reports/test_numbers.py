@@ -12,15 +12,15 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure, stored
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
+from fedbench.planner.index import State
+from fedbench.planner.runs import select
+from fedbench.planner.table.claims import SO_FAR
+from fedbench.planner.table.spec import Table
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.layout.tables import with_client_mean
 from fedbench.reports.render import render
-from fedbench.reports.runs import select
-from fedbench.reports.status.index import State
-from fedbench.reports.table.claims import SO_FAR
-from fedbench.reports.table.spec import Table
 from fedbench.specs import MetricsSpec, RunSpec
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support.make_runs import clients_table, predictions, rounds_table, write

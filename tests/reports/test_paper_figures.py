@@ -25,15 +25,15 @@ from fedbench import partitions
 from fedbench.errors import FedbenchError
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import CORRUPTIONS
+from fedbench.planner import table as tables
+from fedbench.planner.index import State
+from fedbench.planner.settings import sketch
 from fedbench.reports import figures
-from fedbench.reports import table as tables
 from fedbench.reports.figures import beta, bubbles, descriptors, kinds, series
 from fedbench.reports.figures import kind as points
 from fedbench.reports.figures.beta import CLIENT, RATIO, SEEDS, TARGET
 from fedbench.reports.figures.kind import Content, Panel
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.status.index import State
-from fedbench.reports.status.settings import sketch
 from fedbench.specs import Setting
 from fedbench.store import Store
 from fedbench.theory.feddrm import rates as simulation

@@ -19,19 +19,19 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.statistics import spread_of_mean
 from fedbench.partitions import schemes
 from fedbench.partitions.transforms import CORRUPTIONS
+from fedbench.planner import table as tables
+from fedbench.planner.cells import Cells
+from fedbench.planner.index import State
+from fedbench.planner.others import others
+from fedbench.planner.settings import sketch
+from fedbench.planner.table import check, cost
+from fedbench.planner.table.spec import Table
 from fedbench.protocol import load
-from fedbench.reports import table as tables
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.notes import departures
 from fedbench.reports.layout.tables import with_client_mean
 from fedbench.reports.numbers import counted
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.status.cells import Cells
-from fedbench.reports.status.index import State
-from fedbench.reports.status.others import others
-from fedbench.reports.status.settings import sketch
-from fedbench.reports.table import check, cost
-from fedbench.reports.table.spec import Table
 from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec, Setting
 from fedbench.theory.arrays import deviations

@@ -30,7 +30,10 @@ from fedbench.metrics.read import of_table
 from fedbench.partitions.artifact import Partition
 from fedbench.partitions.tables import write
 from fedbench.partitions.transforms import Transform
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
+from fedbench.planner.index import Index, State
+from fedbench.planner.runs import select
+from fedbench.planner.table.claims import Claim, Verdict
 from fedbench.reports.figures import style
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, only_done
 from fedbench.reports.render import FORMATS, choose, render
@@ -38,11 +41,8 @@ from fedbench.reports.render.console import show
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.text import cell
 from fedbench.reports.render.text import escape as escape_markdown
-from fedbench.reports.runs import select
 from fedbench.reports.site import pictures
 from fedbench.reports.site.pages import Told, pages
-from fedbench.reports.status.index import Index, State
-from fedbench.reports.table.claims import Claim, Verdict
 from fedbench.results.shelf import Shelf
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store

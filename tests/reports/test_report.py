@@ -21,17 +21,17 @@ from fedbench.cli import context
 from fedbench.cli.browse import tables as listing
 from fedbench.cli.report import report
 from fedbench.errors import FedbenchError
+from fedbench.planner import table as tables
+from fedbench.planner.index import Index
+from fedbench.planner.table import load as tables_of
+from fedbench.planner.table.check import facts
+from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Noise, Verdict, judge, ranks
+from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as measured
-from fedbench.reports import table as tables
 from fedbench.reports.claims import PAGE, SENTENCES, Claims, Tally, claims, page, summary
 from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import laid_out
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.status.index import Index
-from fedbench.reports.table import load as tables_of
-from fedbench.reports.table.check import facts
-from fedbench.reports.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Noise, Verdict, judge, ranks
-from fedbench.reports.table.spec import Table
 from fedbench.results.making import row_of
 from fedbench.results.pack import write
 from fedbench.results.shelf import with_fedbench

@@ -19,17 +19,17 @@ from fedbench import data, methods
 from fedbench.core.client import UNSEEN
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import load, metrics_of
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
+from fedbench.planner.cells import Cells, of_tables
+from fedbench.planner.index import Index, Record, State
+from fedbench.planner.others import others
+from fedbench.planner.runs import select
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import kinds
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid
 from fedbench.reports.layout.notes import command, elsewhere
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.runs import select
-from fedbench.reports.status.cells import Cells, of_tables
-from fedbench.reports.status.index import Index, Record, State
-from fedbench.reports.status.others import others
 from fedbench.results.making import diverged
 from fedbench.results.pack import Row, write
 from fedbench.results.shelf import Shelf

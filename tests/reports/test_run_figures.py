@@ -23,14 +23,13 @@ from fedbench.metrics.accuracy import confusion
 from fedbench.partitions import Partition, Transform
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import apply
+from fedbench.planner.runs import grouped, select
 from fedbench.reports import figures
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.compare.ranks import ranked
 from fedbench.reports.curves import curves
 from fedbench.reports.figures import kinds, views
 from fedbench.reports.figures.text import Points, text_curves
-from fedbench.reports.groups import grouped
-from fedbench.reports.runs import select
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import Draws, Lab, answer, of_csv

@@ -10,14 +10,14 @@ import pytest
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
+from fedbench.planner.index import Index, State
+from fedbench.planner.settings import sketch
+from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, judge
+from fedbench.planner.table.load import expand, numbers, siblings
+from fedbench.planner.table.spec import Table, reported
 from fedbench.reports.layout.grid import legend
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.status.index import Index, State
-from fedbench.reports.status.settings import sketch
-from fedbench.reports.table.claims import FAILS, HOLDS, OPEN, judge
-from fedbench.reports.table.load import expand, numbers, siblings
-from fedbench.reports.table.spec import Table, reported
 from fedbench.results.shelf import Shelf
 from tests.reports.conftest import Lab
 from tests.reports.test_cells import MINE as COLUMNS

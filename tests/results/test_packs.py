@@ -18,11 +18,11 @@ from fedbench.engine.sweep import plan
 from fedbench.errors import FedbenchError
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
+from fedbench.planner.index import Index, State
 from fedbench.reports.layout.build import build
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.text import brief
-from fedbench.reports.status.index import Index, State
 from fedbench.results import making
 from fedbench.results import pack as seal
 from fedbench.results.making import ABOUT, NEW, OLD, diverged, machine, own_code, refuse_other_code, row_of, take_in

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from fedbench import protocol, reader, resources
 from fedbench.data import parse
 from fedbench.errors import FedbenchError
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
+from fedbench.planner.table.load import numbers
+from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.build import build
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.table.load import numbers
-from fedbench.reports.table.spec import Table
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 

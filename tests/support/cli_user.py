@@ -20,7 +20,7 @@ import pytest
 from fedbench.__main__ import main
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
-from fedbench.reports import table as tables
+from fedbench.planner import table as tables
 from fedbench.resources import TABLES
 from fedbench.store import Artifact, Store
 from tests.support.data_makers import idx_bytes

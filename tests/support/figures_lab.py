@@ -11,9 +11,9 @@ import pyarrow as pa
 from fedbench import data as datasets
 from fedbench import declared, partitions
 from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.planner import table as tables
+from fedbench.planner.cells import find
 from fedbench.reports import figures
-from fedbench.reports import table as tables
-from fedbench.reports.status.cells import find
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 from fedbench.store import Store
 

@@ -17,9 +17,8 @@ from fedbench.metrics.method_metrics import measures_of
 from fedbench.metrics.read import Metrics
 from fedbench.metrics.statistics import across_seeds, worst_tenth
 from fedbench.partitions import schemes
-from fedbench.reports.headline import UNSEEN, unseen
-from fedbench.reports.numbers.measured import Value
-from fedbench.reports.runs import (
+from fedbench.planner.headline import UNSEEN, unseen
+from fedbench.planner.runs import (
     SEEDS,
     Run,
     by_seed,
@@ -31,6 +30,7 @@ from fedbench.reports.runs import (
     text,
     unknown_key,
 )
+from fedbench.reports.numbers.measured import Value
 
 # -- numbers ---------------------------------------------------------------------------------------------------
 # The numbers of a run that stand beside those of others.

@@ -12,6 +12,10 @@ import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.plain import plain
+from fedbench.planner.index import State, by_other_code
+from fedbench.planner.runs import SEEDS, Run, text
+from fedbench.planner.table.claims import ranks
+from fedbench.planner.table.spec import VIEWS, Column
 from fedbench.reports.compare.comparison import (
     VIEW,
     Comparison,
@@ -29,10 +33,6 @@ from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.runs import SEEDS, Run, text
-from fedbench.reports.status.index import State, by_other_code
-from fedbench.reports.table.claims import ranks
-from fedbench.reports.table.spec import VIEWS, Column
 from fedbench.words import counted
 
 # -- pairs -----------------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbench.errors import FedbenchError
+from fedbench.planner.runs import SEEDS, Run, differing, grouped
+from fedbench.planner.table.spec import Table
 from fedbench.reports.compare.comparison import VIEW, Number, of_metric
-from fedbench.reports.groups import grouped
 from fedbench.reports.layout.grid import Grid
-from fedbench.reports.runs import SEEDS, Run, differing
-from fedbench.reports.table.spec import Table
 
 # -- significance ----------------------------------------------------------------------------------------------
 # Tests of methods against each other, as Demšar recommends them: Statistical Comparisons of Classifiers over Multiple

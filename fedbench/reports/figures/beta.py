@@ -11,11 +11,11 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.statistics import Summary, across_clients
+from fedbench.planner.table.claims import judge
 from fedbench.reports.figures import kind as about
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import COLOURS, DOT, colour, handle, subplots
-from fedbench.reports.table.claims import judge
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import all_metrics
+from fedbench.planner.runs import Run, grouped
+from fedbench.planner.table.spec import UNITS, VIEWS
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots
-from fedbench.reports.groups import grouped
-from fedbench.reports.runs import Run
-from fedbench.reports.table.spec import UNITS, VIEWS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from fedbench import reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import schemes
+from fedbench.planner.table.claims import Claim, Verdict
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.table.claims import Claim, Verdict
 from fedbench.specs import RunSpec
 from fedbench.store import Store
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fedbench.partitions import Partition
-    from fedbench.reports.runs import Run
+    from fedbench.planner.runs import Run
     from fedbench.results.shelf import Shelf
     from fedbench.store import Artifact
 
@@ -316,8 +316,8 @@ class Ask:
 
     def runs(self) -> list[Run]:
         """The runs that its filters name; who made the shipped ones among them is remarked."""
+        from fedbench.planner.runs import select
         from fedbench.reports.layout.shipped import of_runs
-        from fedbench.reports.runs import select
 
         runs = select(self.store, self.filters or (), self.shelf, self.roots)
         for line in of_runs(run.shipped for run in runs if run.shipped):
@@ -333,7 +333,7 @@ class Ask:
 
     def remark_code(self, runs: Iterable[Artifact]) -> None:
         """Remark on those of the runs that other code than today's made."""
-        from fedbench.reports.status.index import by_other_code
+        from fedbench.planner.index import by_other_code
 
         for line in by_other_code(runs):
             self.remark(line)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
+from fedbench.planner.table.spec import UNITS
 from fedbench.reports import curves as numbers
 from fedbench.reports.curves import Curve, CurvePanel
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import handle, look, shape, subplots
 from fedbench.reports.figures.text import text_curves
-from fedbench.reports.table.spec import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError, unknown
+from fedbench.planner.table.spec import VIEWS
 from fedbench.reports.compare.comparison import VIEW
 from fedbench.reports.compare.ranks import LEVEL, Ranks, of_tables, ranked
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import subplots
-from fedbench.reports.table.spec import VIEWS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ class Ranking(Kind[Ranks]):
         """Of tables, or of the runs that the filters name. Raises FedbenchError as `runs.select`, `ranks.ranked` and
         `ranks.of_tables` do."""
         if figure.ranked:
-            from fedbench.reports.status.index import Index
+            from fedbench.planner.index import Index
 
             index = Index(ask.store, ask.shelf)
             filled = [source.filled(name, ask, index) for name in figure.ranked]

@@ -10,6 +10,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedbench.errors import FedbenchError
+from fedbench.planner.table.claims import Verdict
+from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import (
     Ask,
@@ -26,15 +28,13 @@ from fedbench.reports.figures.kind import (
 )
 from fedbench.reports.figures.style import COLOURS, colour, handle, subplots
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.table.claims import Verdict
-from fedbench.reports.table.spec import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fedbench.reports.status.index import Index
-    from fedbench.reports.table.spec import Column, Row, Table
+    from fedbench.planner.index import Index
+    from fedbench.planner.table.spec import Column, Row, Table
 
 
 # -- series ----------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ class Series(Kind[Lines]):
 
         To compare, what the paper reports without doubt comes with them, and is enough by itself.
         """
-        from fedbench.reports.status.index import Index
+        from fedbench.planner.index import Index
 
         assert figure.series is not None
         axis, index = figure.series, Index(ask.store, ask.shelf)
@@ -74,8 +74,8 @@ class Series(Kind[Lines]):
         self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool
     ) -> tuple[list[Panel[Lines]], list[str], list[str]]:
         """A table's panels, its cells that are missing, and those not quite done."""
-        from fedbench.reports.status.index import State
-        from fedbench.reports.status.settings import sketch
+        from fedbench.planner.index import State
+        from fedbench.planner.settings import sketch
 
         table, budget = filled.table, filled.budget
         rounds = tuple(sorted({sketch(table, column, budget).rounds for column in table.measured}))
@@ -357,7 +357,7 @@ class Epochs(Series):
 
     def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
         """The epochs. Raises FedbenchError for a column of local steps."""
-        from fedbench.reports.status.settings import sketch
+        from fedbench.planner.settings import sketch
 
         epochs = sketch(table, column, budget, row).epochs
         if epochs is None:
@@ -445,8 +445,8 @@ class Rounds(Series):
 
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
         """Each cell's first run. Those that are missing are left out and named; raises FedbenchError if all are."""
-        from fedbench.reports.status.index import Index, State
-        from fedbench.reports.status.settings import sketch
+        from fedbench.planner.index import Index, State
+        from fedbench.planner.settings import sketch
 
         assert figure.series is not None
         index = Index(ask.store, ask.shelf)

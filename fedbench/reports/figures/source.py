@@ -12,9 +12,9 @@ from fedbench.reports.layout.grid import SHIPPED
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition
+    from fedbench.planner.index import Index
+    from fedbench.planner.table.spec import Column, Row, Table
     from fedbench.reports.layout.grid import Grid
-    from fedbench.reports.status.index import Index
-    from fedbench.reports.table.spec import Column, Row, Table
     from fedbench.store import Artifact
 
 #: More cells than this are counted, not named, where they are missing.
@@ -49,7 +49,7 @@ def chosen_partitions(ask: Ask) -> list[Partition]:
     Raises FedbenchError for one that is not there, or no more.
     """
     from fedbench import partitions
-    from fedbench.reports.runs import select
+    from fedbench.planner.runs import select
 
     if ask.partition is not None:
         return [partitions.read(ask.store.find(ask.partition, ("partition",)))]
@@ -81,7 +81,7 @@ def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[
 
 def cell(wanted: CellSpec) -> tuple[Table, Row, Column]:
     """A table cut down to the column of the one cell wanted, and that cell's row and column."""
-    from fedbench.reports import table as tables
+    from fedbench.planner import table as tables
 
     table = tables.load(wanted.table)
     rows = {r.label: r for r in table.rows}
@@ -96,9 +96,9 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
 
     Raises FedbenchError if none is, saying what makes it.
     """
+    from fedbench.planner import cells
+    from fedbench.planner.index import State
     from fedbench.reports.layout.notes import command
-    from fedbench.reports.status import cells
-    from fedbench.reports.status.index import State
 
     table, row, column = cell(wanted)
     seeds = () if ask.seed is None else (ask.seed,)
@@ -120,11 +120,11 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
 
 def filled(name: str, ask: Ask, index: Index) -> Filled:
     """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `build` does."""
-    from fedbench.reports import table as tables
+    from fedbench.planner import table as tables
+    from fedbench.planner.cells import DEFAULT_BUDGET, find
+    from fedbench.planner.others import records
     from fedbench.reports.layout.build import build
     from fedbench.reports.layout.notes import command
-    from fedbench.reports.status.cells import DEFAULT_BUDGET, find
-    from fedbench.reports.status.others import records
 
     table, budget = tables.load(name), ask.budget or DEFAULT_BUDGET
     seeds = () if ask.seed is None else (ask.seed,)

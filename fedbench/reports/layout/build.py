@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.method_metrics import MEASURES
+from fedbench.planner.cells import Cell, Cells, find, worst
+from fedbench.planner.index import Index, Record, State
+from fedbench.planner.others import others, title_of
+from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled, ranks
+from fedbench.planner.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted
 from fedbench.reports.numbers.counted import counted, derived, over_pairs, xi
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
-from fedbench.reports.status.cells import Cell, Cells, find, worst
-from fedbench.reports.status.index import Index, Record, State
-from fedbench.reports.status.others import others, title_of
-from fedbench.reports.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled, ranks
-from fedbench.reports.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.specs import Setting
 from fedbench.store import Store
 

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from itertools import compress, groupby
 
+from fedbench.planner.index import State
+from fedbench.planner.table.claims import Verdict
+from fedbench.planner.table.spec import MARKS, Column
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.status.index import State
-from fedbench.reports.table.claims import Verdict
-from fedbench.reports.table.spec import MARKS, Column
 
 #: How an empty cell is marked, by state.
 SYMBOLS = {

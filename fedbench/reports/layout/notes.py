@@ -14,15 +14,15 @@ from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import all_metrics
 from fedbench.partitions import schemes
+from fedbench.planner.cells import Cell, Cells, find
+from fedbench.planner.index import Record, State, by_other_code
+from fedbench.planner.others import Hits, other_texts, records
+from fedbench.planner.settings import sketch
+from fedbench.planner.table.load import short
+from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, Column, Row, Table
 from fedbench.remark import Remark
 from fedbench.reports.layout import times
 from fedbench.reports.layout.shipped import shipped
-from fedbench.reports.status.cells import Cell, Cells, find
-from fedbench.reports.status.index import Record, State, by_other_code
-from fedbench.reports.status.others import Hits, other_texts, records
-from fedbench.reports.status.settings import sketch
-from fedbench.reports.table.load import short
-from fedbench.reports.table.spec import OVER_SEEDS, SPREADS, Column, Row, Table
 from fedbench.specs import PRECISIONS, PartitionSpec, Setting
 from fedbench.words import counted, duration
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from fedbench.planner.index import Record
 from fedbench.reports.layout.grid import CONTRADICTED, SHIPPED
-from fedbench.reports.status.index import Record
 from fedbench.results.shelf import Shipped
 from fedbench.words import counted, duration
 

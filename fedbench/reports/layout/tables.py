@@ -8,13 +8,13 @@ from pathlib import Path
 
 from fedbench.data import called
 from fedbench.errors import FedbenchError, unknown
-from fedbench.reports import table as specs
+from fedbench.planner import table as specs
+from fedbench.planner.cells import DEFAULT_BUDGET
+from fedbench.planner.index import Index
+from fedbench.planner.table.spec import VIEWS, Table
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.grid import only_done as filled
-from fedbench.reports.status.cells import DEFAULT_BUDGET
-from fedbench.reports.status.index import Index
-from fedbench.reports.table.spec import VIEWS, Table
 from fedbench.results.shelf import Shelf
 from fedbench.store import Store
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedbench.metrics.definitions import METRICS
-from fedbench.reports.status.cells import Cells
-from fedbench.reports.status.index import Record
-from fedbench.reports.status.others import Hits
-from fedbench.reports.table.spec import Column
+from fedbench.planner.cells import Cells
+from fedbench.planner.index import Record
+from fedbench.planner.others import Hits
+from fedbench.planner.table.spec import Column
 
 #: A processor that runs do not name: it may be any other's.
 UNRECORDED = "an unrecorded one"

@@ -19,9 +19,9 @@ from fedbench.models.counts import counts
 from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.distribution import Distribution
 from fedbench.partitions.schemes.equal import Equal
+from fedbench.planner.table import cost
+from fedbench.planner.table.spec import RELATIONS, UNITS, Column, Row, Table
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.table import cost
-from fedbench.reports.table.spec import RELATIONS, UNITS, Column, Row, Table
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Artifact
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.reports.table.claims import Noise
-from fedbench.reports.table.spec import OVER_CLIENTS, OVER_SEEDS, SOME_CLIENTS, UNITS, Column
+from fedbench.planner.table.claims import Noise
+from fedbench.planner.table.spec import OVER_CLIENTS, OVER_SEEDS, SOME_CLIENTS, UNITS, Column
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from fedbench.planner.table.claims import FAILS, HOLDS, SO_FAR
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import brief, claims, filling, harmless, pointer
-from fedbench.reports.table.claims import FAILS, HOLDS, SO_FAR
 
 _GAP = 3
 #: Rows of a table of runs on a screen.

@@ -15,8 +15,8 @@ from typing import Any
 from tabulate import tabulate
 
 from fedbench.plain import plain
+from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
 from fedbench.reports.layout.grid import Entry, Grid, Line, legend
-from fedbench.reports.table.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
 
 # -- text ------------------------------------------------------------------------------------------------------
 

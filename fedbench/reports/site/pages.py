@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fedbench.partitions import schemes
+from fedbench.planner.index import by_other_code
+from fedbench.planner.runs import Run, label, text
 from fedbench.reports.compare.comparison import Comparison, Group, compare, scale
 from fedbench.reports.compare.layout import grid
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
-from fedbench.reports.runs import Run, label, text
 from fedbench.reports.site import pictures
 from fedbench.reports.site.page import card, document, e, folded, values
-from fedbench.reports.status.index import by_other_code
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
 

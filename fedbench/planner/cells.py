@@ -13,11 +13,11 @@ from typing import Any
 from fedbench import declared, methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError, unknown
+from fedbench.planner import table as tables
+from fedbench.planner.index import Index, Record, State
+from fedbench.planner.settings import Settings, dataset, shipped_dataset
+from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.plugins.load import is_file
-from fedbench.reports import table as tables
-from fedbench.reports.status.index import Index, Record, State
-from fedbench.reports.status.settings import Settings, dataset, shipped_dataset
-from fedbench.reports.table.spec import Column, Row, Table
 from fedbench.results.shelf import Shelf
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError, Store

@@ -13,10 +13,9 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
 from fedbench.partitions import schemes
-from fedbench.plugins.load import is_file
-from fedbench.reports.table import cost
-from fedbench.reports.table.claims import KINDS
-from fedbench.reports.table.spec import (
+from fedbench.planner.table import cost
+from fedbench.planner.table.claims import KINDS
+from fedbench.planner.table.spec import (
     BEST,
     COUNTED,
     OVER_CLIENTS,
@@ -32,6 +31,7 @@ from fedbench.reports.table.spec import (
     Table,
     matches,
 )
+from fedbench.plugins.load import is_file
 from fedbench.specs import PartitionSpec, Setting
 
 #: Metrics of statistic "count" of a network: parameters, and what pFedFDA's Table 8 sets against them: the values of

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedbench import protocol
 from fedbench.errors import FedbenchError
-from fedbench.reports.table.spec import Column, Row, Table
+from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.results.shelf import Shelf
 from fedbench.specs import DatasetSpec, Setting
 from fedbench.store import Store

@@ -4,6 +4,8 @@
 the formulas of FLUX's Table 7, which a table can ask for.
 """
 
-from fedbench.reports.table.load import families, headline, load, names, on_dataset
+from __future__ import annotations
+
+from fedbench.planner.table.load import families, headline, load, names, on_dataset
 
 __all__ = ["families", "headline", "load", "names", "on_dataset"]

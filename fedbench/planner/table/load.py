@@ -17,9 +17,9 @@ from fedbench import declared, models, protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import schemes
 from fedbench.plain import plain
+from fedbench.planner.table.check import check, check_means
+from fedbench.planner.table.spec import Column, Row, Table, matches
 from fedbench.plugins.load import is_file
-from fedbench.reports.table.check import check, check_means
-from fedbench.reports.table.spec import Column, Row, Table, matches
 
 # -- own -------------------------------------------------------------------------------------------------------
 # A user's own methods, networks, partitioners and data sets in a table: files, seen from the table's folder; and what

@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 from fedbench import reader, resources
 from fedbench.errors import FedbenchError, unknown
+from fedbench.planner.table.claims import Claim
+from fedbench.planner.table.cost import Case
 from fedbench.protocol import Chosen, Seed, Training
 from fedbench.reader import Between
 from fedbench.remark import Remark
-from fedbench.reports.table.claims import Claim
-from fedbench.reports.table.cost import Case
 from fedbench.specs import Plain
 
 # -- reported --------------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from typing import Any
 from fedbench import declared, methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.plain import plain
+from fedbench.planner.cells import Cells
+from fedbench.planner.index import Record
+from fedbench.planner.table.load import called, short
+from fedbench.planner.table.spec import Column, Row
 from fedbench.plugins.load import is_file, place
-from fedbench.reports.status.cells import Cells
-from fedbench.reports.status.index import Record
-from fedbench.reports.table.load import called, short
-from fedbench.reports.table.spec import Column, Row
 from fedbench.specs import Plain
 
 #: The columns that a row's runs stand in.
