@@ -205,7 +205,7 @@ class Process:
         self.lock = threading.Lock()
         ours, theirs = socket.socketpair()
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from fedbench.engine.engines.worker import main; "
+            f"import sys; sys.path[:] = {sys.path!r}; from fedbench.engine.engines.jobs import main; "
             f"main({theirs.fileno()}, {os.fspath(home)!r})"
         )
         # A session of its own: an interrupt at the terminal is the driver's, who tells the workers.
