@@ -160,18 +160,11 @@ def _with_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path]
 def _numbers(grid: Grid, table: Table, verdict: Verdict) -> dict[str, str]:
     """The numbers at the place where a claim fails or holds most narrowly: of the rows that it names there, and of the
     best others where a row is to be among the best."""
-    if verdict.state == OPEN or not verdict.where:
-        return {}
-    lines = [line for line in grid.lines if line.kind == "paper"]
     printed = {c.key: k for k, c in enumerate(table.printed)}
-    ends = {f", {key}": [key] for key in printed} | {
-        f", {a} to {b}": [a, b] for a in printed for b in printed if a != b
-    }
-    end = max((end for end in ends if verdict.where.endswith(end)), key=len, default="")
-    if not end:
-        return {}  # a hidden column
-    columns, who = ends[end], verdict.where.removesuffix(end)
-    rows = [line for line in lines if f" and {line.label} and " in f" and {who} and "]
+    if verdict.state == OPEN or verdict.where is None or not printed.keys() >= {*verdict.where.columns}:
+        return {}
+    lines, columns = [line for line in grid.lines if line.kind == "paper"], verdict.where.columns
+    rows = [line for line in lines if line.label in verdict.where.rows]
     if verdict.claim.kind in ("best", "top"):
         column = table.printed[printed[columns[0]]]
         values = [(line.entries[printed[column.key]].value, line) for line in lines if line not in rows]

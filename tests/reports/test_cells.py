@@ -499,7 +499,7 @@ def test_times_are_ranked_and_judged_where_no_two_are_known_to_be_of_other_proce
     its, ours = entries["FedAvg"], entries["pFedFDA"]
     assert (its.text, ours.text) == ("2.00", "2.20")
     assert (its.rank, ours.rank) == ((1, 2) if alike else (0, 0))
-    assert (its.ratio, ours.ratio) == (("1.00×", "1.10×") if alike else ("", ""))
+    assert (its.times, ours.times) == (("1.00×", "1.10×") if alike else ("", ""))
     assert (ours.within is not None) == alike
     first, second = [verdict.state for verdict, _ in grid.verdicts][:2]
     assert (first, second) == ((HOLDS, HOLDS) if alike else (OPEN, OPEN))

@@ -304,8 +304,8 @@ def test_table_7_in_print(here: Lab) -> None:
     assert at["FedAvg"]["MNIST", "Sent, printed"].text == at["FedAvg"]["MNIST", "Up"].text == "248.0"
     assert at["FLUX"]["MNIST", "Sent, printed"].text == "248.9"
     assert at["FLUX"]["CIFAR-100", "Sent, printed"].text == "27,108.6"
-    assert at["IFCA"]["CIFAR-100", "Down"].ratio == "5.00×"
-    assert at["CFL"]["MNIST", "Server, printed"].ratio == "10.00×"
+    assert at["IFCA"]["CIFAR-100", "Down"].times == "5.00×"
+    assert at["CFL"]["MNIST", "Server, printed"].times == "10.00×"
     assert at["FedAvg"]["MNIST", "Client, printed"].text == "9.38"
     assert grid.about == ("Counted from layer shapes: needs no run, and no budget applies.",)
     assert any("has the concept shifts exchanged" in note for note in grid.notes)

@@ -114,6 +114,17 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Where:
+    """The cells that a comparison is between."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.rows)}, {' to '.join(self.columns)}"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Whether a claim holds: `state` is one of HOLDS, FAILS, UNDECIDED (within the noise of the seeds), SO_FAR (some
     numbers missing) and OPEN (none)."""
@@ -124,7 +135,7 @@ class Verdict:
     made: int  #: comparisons whose numbers are there
     asked: int  #: comparisons of the claim
     detail: str = ""  #: where it fails, or where it holds most narrowly
-    where: str = ""  #: that place
+    where: Where | None = None  #: that place
     unsure: int = 0  #: comparisons within the noise
 
 
@@ -136,7 +147,7 @@ def of_part(verdict: Verdict) -> Verdict:
 class Comparison(NamedTuple):
     """One comparison of a claim."""
 
-    where: str
+    where: Where
     margin: float | None  #: negative: it fails; None: too few numbers
     whole: bool  #: whether all the numbers are there (else the margin says only how things stand so far)
     noise: float | None = 0.0  #: two standard errors of the margin; None: unknown
@@ -192,7 +203,7 @@ def judge(
     state = FAILS if failed else UNDECIDED if unsure else OPEN if not made else SO_FAR
     if state == SO_FAR and all(one.whole for one in asked):
         state = HOLDS
-    detail = where = ""
+    detail, where = "", None
     if made and (failed or unsure or claim.kind != "between"):
         _, narrowest = min(failed or unsure or made, key=lambda one: one[0])
         before = "fails by " if failed else "" if unsure else "smallest margin "
@@ -223,17 +234,17 @@ def _ranked(
     for column in columns:
         sign = -1.0 if best.get(column) == "min" else 1.0
         for row in rows:
-            own = numbers.get((row, column))
+            own, where = numbers.get((row, column)), Where((row,), (column,))
             others = sorted(
                 ((sign * numbers[r, column], r) for r in every if r != row and (r, column) in numbers), reverse=True
             )
             if own is None or len(others) < k:
-                yield Comparison(f"{row}, {column}", None, False)
+                yield Comparison(where, None, False)
                 continue
             value, rival = others[k - 1]
             doubt = _doubt(noises, ((row, column), 1), ((rival, column), 1))
             margin = round(sign * own - value, 9)
-            yield Comparison(f"{row}, {column}", margin, len(others) == len(every) - 1, *doubt)
+            yield Comparison(where, margin, len(others) == len(every) - 1, *doubt)
 
 
 def _compared(
@@ -251,7 +262,7 @@ def _compared(
                 for other in claim.than:
                     a, b = numbers.get((row, column)), numbers.get((other, column))
                     found = None if a is None or b is None else margin(claim, a, b)
-                    where = f"{row} and {other}, {column}"
+                    where = Where((row, other), (column,))
                     if found is None or a is None or b is None:
                         yield Comparison(where, None, False)
                         continue
@@ -284,7 +295,7 @@ def _along(margin: Callable[[Claim, float, float], float], steps: bool) -> Calla
                 a, b = numbers.get((row, first)), numbers.get((row, second))
                 found = None if a is None or b is None else round(margin(claim, a, b), 9)
                 doubt = _doubt(noises, ((row, first), 1), ((row, second), 1))
-                yield Comparison(f"{row}, {first} to {second}", found, found is not None, *doubt)
+                yield Comparison(Where((row,), (first, second)), found, found is not None, *doubt)
 
     return compare
 
@@ -298,7 +309,7 @@ def _bounded(
             value = numbers.get((row, column))
             margin = None if value is None else min(value - claim.low, claim.high - value)
             doubt = _doubt(noises, ((row, column), 1))
-            yield Comparison(f"{row}, {column}", margin, margin is not None, *doubt)
+            yield Comparison(Where((row,), (column,)), margin, margin is not None, *doubt)
 
 
 KINDS: dict[str, Callable[..., Iterator[Comparison]]] = {

@@ -300,7 +300,7 @@ class _Layout:
         for line in (line for block in blocks for line in block):
             for j, (column, entry) in enumerate(zip(self.table.columns, line, strict=True)):
                 if column not in apart and entry.value and (reference := base[j].value) and reference.mean:
-                    line[j] = dataclasses.replace(entry, ratio=f"{entry.value.mean / reference.mean:.2f}×")
+                    line[j] = dataclasses.replace(entry, ratio=entry.value.mean / reference.mean)
 
     def _against(self, row: Row, column: Column, entry: Entry) -> Entry:
         """The entry with what the paper reports, and how far it lies off."""
@@ -310,9 +310,9 @@ class _Layout:
         ours, theirs = entry.value.mean, reported[0]
         if self.table.ratio_to:
             base = self.table.reported.get((self.table.ratio_to, column.key))
-            if base is None or not entry.ratio:
+            if base is None or entry.ratio is None:
                 return dataclasses.replace(entry, reported=reported)
-            ours, theirs = float(entry.ratio[:-1]), theirs / base[0]
+            ours, theirs = entry.ratio, theirs / base[0]
         # What is printed is rounded, so half a unit of the last place is no difference.
         slack = 0.5 * 10.0 ** -(column.decimals or 0)
         difference = ours - theirs
@@ -327,13 +327,16 @@ class _Layout:
         if entry.reported is None:
             return Entry(State.MISSING)
         value, std = entry.reported
-        ratio = ""
-        if self.table.ratio_to and (base := self.table.reported.get((self.table.ratio_to, column.key))):
-            ratio = f"{value / base[0]:.2f}×"
-        printed = filled(State.DONE, Value(value, std), column)
-        if self.table.doubts(label, column.key):
-            printed = dataclasses.replace(printed, text=f"{printed.text}?")
-        return dataclasses.replace(printed, ratio=ratio, difference=entry.difference, within=entry.within)
+        base = self.table.reported.get((self.table.ratio_to, column.key))
+        printed, doubtful = filled(State.DONE, Value(value, std), column), self.table.doubts(label, column.key)
+        return dataclasses.replace(
+            printed,
+            text=printed.text + "?" * doubtful,
+            doubtful=doubtful,
+            ratio=value / base[0] if base else None,
+            difference=entry.difference,
+            within=entry.within,
+        )
 
     def _verdicts(self, apart: Collection[Column], paper: list[list[Entry]]) -> Iterator[tuple[Verdict, Verdict]]:
         ours = {

@@ -35,12 +35,13 @@ CONTRADICTED = "≠"
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell. `text`, `spread` and `ratio` are formatted; an empty cell has only a state."""
+    """One cell: its numbers, of which `text` and `spread` are in print already; an empty cell has only a state."""
 
     state: State
     text: str = ""
     spread: str = ""
-    ratio: str = ""
+    decimals: int | None = None  #: of `text`; None of a mark
+    ratio: float | None = None  #: to the value of another row
     rank: int = 0  #: 1 best of its column, 2 second; 0 else
     value: Value | None = None
     reported: tuple[float, float | None] | None = None
@@ -49,6 +50,7 @@ class Entry:
     runs: tuple[str, ...] = ()
     shipped: bool = False  #: whether a run of a result pack has gone into it
     contradicted: bool = False  #: whether a result pack has other numbers of a run that has gone into it
+    doubtful: bool = False  #: of what is reported: no target
 
     @property
     def mark(self) -> str:
@@ -64,17 +66,22 @@ class Entry:
         return SYMBOLS.get(self.state, "")
 
     @property
+    def times(self) -> str:
+        """The ratio in print."""
+        return "" if self.ratio is None else f"{self.ratio:.2f}×"
+
+    @property
     def delta(self) -> str:
         """The difference to the paper in print, with its sign; a star says that it is outside the tolerance."""
-        if self.text in MARKS.values():
+        if self.decimals is None:
             return "" if self.within is None else "=" if self.within else "*"
         if self.difference is None:
             return ""
         if abs(self.difference) < 1e-9:
             return "="
-        decimals = 2 if self.ratio else len(self.text.partition(".")[2])
+        decimals, sign = (self.decimals, "") if self.ratio is None else (2, "×")
         rounded = round(self.difference, decimals) + 0.0  # no negative zero
-        return f"{rounded:+.{decimals}f}".replace("-", "−") + ("×" if self.ratio else "") + ("" if self.within else "*")
+        return f"{rounded:+.{decimals}f}".replace("-", "−") + sign + ("" if self.within else "*")
 
 
 def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = ()) -> Entry:
@@ -84,7 +91,7 @@ def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = (
     decimals = column.decimals or 0
     text = f"{value.mean:,.{decimals}f}".replace("-", "−")
     spread = "" if value.std is None else f"{value.std:.{column.std_decimals}f}"
-    return Entry(state, text, spread, value=value, runs=runs)
+    return Entry(state, text, spread, decimals, value=value, runs=runs)
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,7 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
     )
     found += [(mark, meaning) for mark, meaning in marks if any(mark in e.mark for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)
-    if any(e.text.endswith("?") for line in grid.lines if line.kind == "reported" for e in line.entries):
+    if any(e.doubtful for line in grid.lines for e in line.entries):
         found.append(("5.0?", "doubtful in the paper, no target"))
     if compared and any(e.within is False for e in asked):
         found.append(("*", "outside the tolerance"))

@@ -143,7 +143,7 @@ class _Layout:
 
     def tail(self, entry: Entry, kind: str) -> str:
         """What follows a value: ratio, ±, and (below a measured value) the difference to it."""
-        ratio = f"  {entry.ratio}" if entry.ratio else ""
+        ratio = f"  {entry.times}" if entry.times else ""
         spread = f" ± {entry.spread}" if entry.spread and self.with_spread else ""
         if kind == "reported" and entry.delta:
             return f"{ratio}{spread} ({entry.delta})"

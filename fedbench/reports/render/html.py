@@ -117,7 +117,7 @@ def _cell(line: Line, entry: Entry) -> str:
     text = entry.text
     if entry.rank:
         text = f'<span class="{"best" if entry.rank == 1 else "second"}">{text}</span>'
-    text += f' <span class="ratio">{entry.ratio}</span>' if entry.ratio else ""
+    text += f' <span class="ratio">{entry.times}</span>' if entry.times else ""
     spread = f' <span class="spread">± {entry.spread}</span>' if entry.spread else ""
     if line.kind == "reported":
         judged = "within" if entry.within else "outside"

@@ -138,7 +138,7 @@ def _cell(line: Line, entry: Entry, small: str) -> str:
     text = entry.text
     if entry.rank:
         text = rf"\textbf{{{text}}}" if entry.rank == 1 else rf"\underline{{{text}}}"
-    text += rf"\,({entry.ratio})" if entry.ratio else ""
+    text += rf"\,({escape(entry.times)})" if entry.times else ""
     text += rf"{{{small}$\,\pm\,${entry.spread}}}" if entry.spread else ""
     if line.kind == "reported":
         off = rf" {{{small}({escape(entry.delta)})}}" if entry.delta else ""
@@ -150,7 +150,7 @@ def _size(grid: Grid) -> tuple[str, bool]:
     """Of `_Apart`."""
     columns = zip(*(line.entries for line in grid.lines), strict=True)
     widths = [
-        max([len(grid.heading(h)), *(len(e.text + e.ratio + e.delta + e.spread) + 3 for e in column)])
+        max([len(grid.heading(h)), *(len(e.text + e.times + e.delta + e.spread) + 3 for e in column)])
         for h, column in zip(grid.heads, columns, strict=True)
     ]
     width = max(len("   ".join(line.keys) or line.label) for line in grid.lines) + sum(widths)

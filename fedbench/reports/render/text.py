@@ -147,7 +147,7 @@ def _cell(line: Line, entry: Entry) -> str:
     text = entry.text
     if entry.rank:
         text = f"**{text}**" if entry.rank == 1 else f"<u>{text}</u>"
-    text += f" {entry.ratio}" if entry.ratio else ""
+    text += f" {entry.times}" if entry.times else ""
     if line.kind == "reported":
         spread = f" ± {entry.spread}" if entry.spread else ""
         return f"*{text}*{spread}" + (f" ({escape(entry.delta)})" if entry.delta else "")
@@ -194,7 +194,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "unweighted": value.unweighted if value else None,
                 "seeds": value.seeds if value else None, "seed_std": value.seed_std if value else None,
                 "per_seed": dict(value.per_seed) if value and value.per_seed else None,
-                "ratio": float(entry.ratio[:-1]) if entry.ratio else None,
+                "ratio": entry.ratio,
                 "reported": reported[0] if reported else None, "reported_std": reported[1] if reported else None,
                 "difference": entry.difference, "within": entry.within, "runs": " ".join(entry.runs) or None,
                 "method": line.method or None, "source": line.source or None, "shipped": entry.shipped,
