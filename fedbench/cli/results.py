@@ -183,7 +183,7 @@ def page(
         Path | None, typer.Option("--output", "-o", help="Write to this file: tables/PAPER/measured.md.")
     ] = None,
 ) -> None:
-    """Print a paper's page of what was measured, in Markdown: its tables as its packs fill them, and our sentences."""
+    """Print a paper's page of what was measured, in Markdown: how many numbers, which claims, our sentences."""
     from fedbench.files import write_whole
     from fedbench.reports.claims import page as made
 

@@ -7,7 +7,7 @@ import dataclasses
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -16,12 +16,11 @@ from fedbench.data import called
 from fedbench.errors import unknown
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
-from fedbench.planner.index import Index
+from fedbench.planner.index import Index, State
 from fedbench.planner.table.claims import OPEN, Verdict
 from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.build import lay_out, verdicts
-from fedbench.reports.layout.grid import Grid, only_done
-from fedbench.reports.render import render
+from fedbench.reports.layout.grid import Grid
 from fedbench.reports.render.text import escape, how
 from fedbench.results.shelf import Shelf, with_fedbench
 from fedbench.results.shelf import summary as of_pack
@@ -219,12 +218,15 @@ def summary(tables: Sequence[Claims]) -> Iterator[str]:
             stands = {identity: stand for one in at for identity, stand in one.by_identity.items()}
             counts = Counter(stand.verdict.state for stand in stands.values())
             counts[OPEN] += len((every - counted if budget else counted) - stands.keys())
-            words = ", ".join(f"{n} {_stand(n, state)}" for state in LOOKS if (n := counts[state]))
             tally = sum((one.tally for one in at), Tally())
-            parts = [words, str(tally) if tally.measured else ""]
+            parts = [_in_words(counts), str(tally) if tally.measured else ""]
             if any(parts):
                 scope = f"budget {budget}" if budget else "counted"
                 yield f"{paper}, {scope}: {'; '.join(part for part in parts if part)}."
+
+
+def _in_words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {_stand(n, state)}" for state in LOOKS if (n := counts[state]))
 
 
 def _stand(n: int, state: str) -> str:
@@ -248,11 +250,10 @@ def markdown(tables: Sequence[Claims]) -> Iterator[str]:
 
 
 # -- measured --------------------------------------------------------------------------------------------------
-# A paper's page of what was measured: its tables as its result packs fill them, and a few sentences of ours.
+# A paper's page of what was measured: counts, claims, and what we say of them. `report --compare` prints the numbers.
 #
-# The sentences stand in tables/PAPER/measured.toml, each beside a table or before all of them. Neither images nor a
-# store
-# go into the page, so that everybody makes the same one.
+# The sentences stand in tables/PAPER/measured.toml, each about a table or about all. Neither images nor a store go into
+# the page, so that everybody makes the same one.
 
 
 #: The sentences, and the page.
@@ -264,8 +265,7 @@ class Note:
     """A paragraph of ours, in Markdown."""
 
     text: str
-    table: str = ""  #: below which it stands; before all of them if empty
-    budget: str = ""  #: of the numbers that it is about; below the table at each if empty
+    table: str = ""  #: that it is about; all if empty
 
 
 @dataclass(frozen=True)
@@ -288,11 +288,14 @@ def page(paper: str) -> str:
     own = [of_pack(pack) for pack in shelf.packs if pack.path.parent.parent.name == paper]
     lines = [
         f"# {paper}: what was measured", "",
-        f"Made by `fedbench results page {paper}` from the result packs and `{SENTENCES}`: change these, not the page.",
+        f"Made by `fedbench results page {paper}` from the result packs and `{SENTENCES}`: change these, not the page. "
+        "`fedbench report --table NAME --compare` prints a table's numbers beside the paper's.",
         "", *(f"- {text}" for text in (*map(_pack, own), *summary(every))),
-        *_paragraphs(notes, ""), *(line for one in there for line in _of_table(one, notes)),
+        "", *(note.text for note in notes if not note.table),
+        *_counts(there), "", *_decided(there), "",
+        *(f"**{note.table}**: {note.text}" for note in notes if note.table),
     ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _sentences(paper: str, there: set[str]) -> Sequence[Note]:
@@ -311,30 +314,29 @@ def _pack(pack: dict[str, object]) -> str:
     return f"{runs} by {by}, {days}, {duration(float(str(pack['seconds'])))} of training on {machines}."
 
 
-def _of_table(one: Claims, notes: Sequence[Note]) -> Iterator[str]:
-    """A table as it is printed beside the paper's numbers, without what has none; its claims, and what we say of it."""
-    assert one.grid is not None
-    yield from ("", render([_bare(one.grid)], "markdown").rstrip().replace("### ", "## ", 1))
-    if one.tally.measured:
-        yield f"- {str(one.tally)[0].upper()}{str(one.tally)[1:]}."
-    yield from listed(one)
-    yield from _paragraphs([note for note in notes if note.budget in ("", one.budget)], one.table.id)
+def _counts(tables: Sequence[Claims]) -> Iterator[str]:
+    """A line a table and budget: its cells, the paper's numbers, and how its claims stand."""
+    yield "| table | budget | cells | reported | measured | within | claims |"
+    yield "|:--|:--|--:|--:|--:|--:|:--|"
+    for one in tables:
+        assert one.grid is not None
+        counts, tally = one.grid.counts, one.tally
+        cells = f"{counts.get(State.DONE.value, 0)} of {sum(counts.values())}"
+        numbers = (tally.reported, tally.measured, tally.within) if tally.reported else ("", "", "")
+        claimed = Counter(stand.verdict.state for stand in one.stands)
+        cell = (one.table.id, one.budget, cells, *numbers, _in_words(claimed))
+        yield f"| {' | '.join(map(str, cell))} |"
 
 
-def _bare(grid: Grid) -> Grid:
-    """The grid without what is said to whoever could fill it, and without its claims, which stand below."""
-    whole = only_done(grid)
-    return replace(
-        whole,
-        about=tuple(text for text in whole.about if not text.startswith("No images of")),
-        command="",
-        notes=(),
-        footnotes=(),
-        verdicts=(),
-    )
-
-
-def _paragraphs(notes: Sequence[Note], table: str) -> Iterator[str]:
-    for note in notes:
-        if note.table == table:
-            yield from ("", note.text.strip())
+def _decided(tables: Sequence[Claims]) -> Iterator[str]:
+    """The claims that numbers speak against or for, each once a budget; of those that do not hold, what decides."""
+    stands: dict[tuple[str, str], tuple[Claims, Stand]] = {}
+    for one in tables:
+        for identity, stand in one.by_identity.items():
+            stands.setdefault((one.budget, identity), (one, stand))
+    for sign in ("✗", "?", "✓"):
+        for one, stand in stands.values():
+            state = stand.verdict.state
+            if LOOKS[state][0] == sign:
+                said = f"{stand.verdict.claim.text}: {state}" if sign == "✓" else words(stand)
+                yield f"- {sign} {one.table.id}{one.budget and f', {one.budget}'}: {escape(said)}"

@@ -642,22 +642,30 @@ def test_the_page_is_that_of_the_packs(paper: str) -> None:
     assert file.read_text() == page(paper), f"fedbench results page {paper} -o tables/{paper}/{PAGE}"
 
 
-def test_a_page_has_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_page_is_short(paper: str) -> None:
+    assert len((resources.TABLES / paper / PAGE).read_bytes()) <= 8 * 1024
+
+
+def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here FedDRM's folder of tables has a pack of one run."""
     monkeypatch.setattr("fedbench.results.making.predictions", lambda _: "0" * 64)
     told = {"started": "2026-01-02T03:04:05Z", "platform": "Linux-x86_64"}
     run = lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.5, **told)
     pack = tmp_path / "feddrm" / "results" / "some.parquet"
     write(pack, [row_of(run, lab.store, "Ada")])
-    notes = [measured.Note("Above."), measured.Note("Below.", "feddrm/1")]
+    notes = [measured.Note("Of all."), measured.Note("Of one.", "feddrm/1")]
     monkeypatch.setattr(measured, "with_fedbench", lambda: [pack])
     monkeypatch.setattr(measured, "_sentences", lambda *_: notes)
     text = page("feddrm")
-    within = "1 of 66 reported numbers measured, 0 (0%) within the tolerance."
-    assert all(words in text for words in ("- 1 run by Ada, 2026-01-02", "50.00", "*63.85*", within))
-    assert "| FedRep " not in text
-    above, table, below = (text.index(word) for word in ("Above.", "## feddrm/1", "Below."))
-    assert above < table < below < text.index("## feddrm/2")
+    assert all(
+        words in text
+        for words in ("- 1 run by Ada, 2026-01-02", ", 0 (0%) within the tolerance.", "report --table NAME --compare")
+    )
+    (line,) = (line for line in text.splitlines() if line.startswith("| feddrm/1 |"))
+    assert line == "| feddrm/1 | small | 1 of 78 | 66 | 1 | 0 | 1 holds so far, 3 not measured |"
+    assert "- ✓ feddrm/1, small: FedDRM is best in every column: holds so far" in text
+    assert text.index("Of all.") < text.index(line) < text.index("**feddrm/1**: Of one.")
     assert page("feddrm") == text
     about = {"runs": 1029, "by": ["Ada"], "machines": ["Linux"], "first": "2026-01-02", "last": "2026-01-02"}
     assert measured._pack({**about, "seconds": 9}) == "1,029 runs by Ada, 2026-01-02, 9 s of training on Linux."
