@@ -15,6 +15,9 @@ from fedbench.measure import Measure
 from fedbench.options import parse
 from fedbench.specs import Plain, RunSpec, Setting
 
+#: What clients can be clustered by, and the kinds of shift that a method can be made for.
+CLUSTERS_BY, SHIFTS = ("losses", "parameters", "descriptors"), ("px", "py", "pyx", "pxy")
+
 
 @dataclass(frozen=True)
 class HyperParameter:
@@ -48,9 +51,21 @@ class Declaration:
     takes_votes: bool
     takes_multi_label: bool
     measures: tuple[Measure, ...]
+    clusters_by: str
+    made_for: tuple[str, ...]
+    adapts: bool
     text: str  #: the class's docstring
     summary: str  #: of the method, in a line
     source: str | None = None  #: digest of a user's file; None of a method of fedbench's own
+
+    def __post_init__(self) -> None:
+        for name, values, known in (
+            ("clusters_by", (self.clusters_by,), ("", *CLUSTERS_BY)),
+            ("made_for", self.made_for, SHIFTS),
+        ):
+            for value in values:
+                if value not in known:
+                    raise unknown(f"{name} of method {self.name}", value, filter(None, known))
 
     @property
     def deviations(self) -> list[str]:
@@ -87,7 +102,7 @@ class Declaration:
 #: What a class declares under the same names.
 PLAIN = (
     "serves", "personal", "personal_models", "unlabelled_has", "routes", "takes_votes", "takes_multi_label", "measures",
-    "version",
+    "clusters_by", "made_for", "adapts", "version",
 )  # fmt: skip
 
 

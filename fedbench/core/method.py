@@ -72,6 +72,9 @@ class Method:
     takes_multi_label: ClassVar[bool] = True
     #: The metrics that it reports of its rounds (`round_metrics`) and clients (`client.metrics`): metrics of its runs.
     measures: ClassVar[tuple[Measure, ...]] = ()
+    clusters_by: ClassVar[str] = ""  #: one of declaration.CLUSTERS_BY, if it clusters clients
+    made_for: ClassVar[tuple[str, ...]] = ()  #: the kinds of shift that its paper sets out to handle: px, py, pyx, pxy
+    adapts: ClassVar[bool] = False  #: whether a client without labels is served by what its own images are like
 
     def __post_init__(self) -> None:
         """Types and bounds of the hyper-parameters. Raises FedbenchError."""

@@ -47,8 +47,6 @@ class APFLFlux(Method):
     With `adaptive`, a client takes one step on alpha at the end of each of its rounds, down the gradient of the loss of
     (1 - alpha) v + alpha w on a batch more (APFL, Eq. 10, where alpha is v's share), and stays within [0, 1].
 
-    properties: made for px, py.
-
     deviates: APFL's paper trains v on the loss of the mixture; here, as in the code that FLUX names, v has its own loss
     and is moved towards w afterwards.
 
@@ -62,6 +60,7 @@ class APFLFlux(Method):
 
     name = "apfl_flux"
     title = "APFL (FLUX's)"
+    made_for = ("px", "py")
     personal = (ALPHA,)
     personal_models = ("own",)
     serves = (MEMBER, UNLABELLED)

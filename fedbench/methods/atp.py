@@ -140,8 +140,6 @@ class ATP(Method):
     of its test images is answered by theta after one such step on that batch. No label is needed for that, so a client
     answers the same whether it is known or not.
 
-    properties: made for px, py; adapts without labels.
-
     deviates: in a federation without validation images rates are learned on training images.
 
     deviates: batches are those of the stored order in every round, not drawn anew; with partial participation, the
@@ -150,6 +148,8 @@ class ATP(Method):
 
     name = "atp"
     title = "ATP"
+    made_for = ("px", "py")
+    adapts = True
     takes_votes = False
     takes_multi_label = False
 

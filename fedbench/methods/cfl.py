@@ -34,8 +34,6 @@ class CFL(Clustered):
     largest single entry of all updates stands for the largest norm (`largest` entry, which FLUX's protocol sets). It
     seldom reaches eps2: so that comparison's CFL hardly ever splits, and is FedAvg.
 
-    properties: clusters by parameters; made for pyx.
-
     deviates: the halves come from complete linkage on cosine distances, as in the authors' code and FLUX's comparison,
     where the paper's criterion, the least similarity across the halves at most, would be single linkage; the thresholds
     0.4 and 0.6 are that comparison's.
@@ -50,6 +48,8 @@ class CFL(Clustered):
 
     name = "cfl"
     title = "CFL"
+    clusters_by = "parameters"
+    made_for = ("pyx",)
 
     eps1: float = hyperparameter(
         0.4, "a cluster may be split when the norm of its mean update is below", "ε₁", "FedRC's code", least=0

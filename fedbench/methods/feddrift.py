@@ -114,8 +114,6 @@ class FedDrift(Clustered):
     weighted by the training images of their clients. A model that no client holds any more is dropped. The client's
     model answers for it; a client without labels is answered by the ensemble of all models (`assignment` ensemble).
 
-    properties: clusters by losses; made for pyx.
-
     deviates: FedDrift looks for clusters when new data arrive and then trains for many rounds. Here it does so in every
     round, and since all that the server learns of a round comes with its uploads, models are merged at its end, by the
     accuracies that they had at its start, rather than between choice and training. A fresh copy, which had none, is
@@ -135,6 +133,8 @@ class FedDrift(Clustered):
 
     name = "feddrift"
     title = "FedDrift"
+    clusters_by = "losses"
+    made_for = ("pyx",)
 
     delta: float = hyperparameter(
         0.1, "accuracy lost that tells a drift, and up to which models are merged", "δ", "code: MNIST", least=0

@@ -27,8 +27,6 @@ class FedEM(em.Mixtures):
     The weighted losses are divided by the size of the batch, not by the sum of the weights. So with M models a step is
     about 1/M as long, and at FLUX's learning rate and with many models all of them stay where they began.
 
-    properties: clusters by losses; made for py.
-
     deviates: FedEM's paper gives no way to serve clients without labels; the sum of pi is the plainest ensemble that
     FLUX's text allows. M is the true number of distributions, as FLUX has it.
 
@@ -39,6 +37,8 @@ class FedEM(em.Mixtures):
     name = "fedem"
     version = 2
     title = "FedEM"
+    clusters_by = "losses"
+    made_for = ("py",)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return em.even(self.clusters or true_groups(context))

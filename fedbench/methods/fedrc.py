@@ -34,8 +34,6 @@ class FedRC(em.Mixtures):
     The weighted losses are divided by the size of the batch, not by the sum of the weights. So with M models a step is
     about 1/M as long, and at FLUX's learning rate and with many models all of them stay where they began.
 
-    properties: clusters by losses; made for px, py, pyx.
-
     deviates: of a multi-label image (CheXpert) the geometric mean of its labels' shares counts; neither FedRC nor
     FLUX says how it is done.
 
@@ -48,6 +46,8 @@ class FedRC(em.Mixtures):
     name = "fedrc"
     version = 2
     title = "FedRC"
+    clusters_by = "losses"
+    made_for = ("px", "py", "pyx")
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         count, classes = self.clusters or true_groups(context), context.classes

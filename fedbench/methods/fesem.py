@@ -32,8 +32,6 @@ class FeSEM(LowestLoss):
     model; one that has taken part in no round chooses by its loss when it is asked. A client without labels is answered
     by the ensemble of all models: the mean of their class probabilities, weighted by the clients of each.
 
-    properties: clusters by parameters.
-
     deviates: FeSEM's paper measures the squared L2 distance of whole models. The sum over tensors, the first choice by
     loss, the ensemble, and M, the true number of distributions, are those of FLUX's comparison. Running statistics of
     norm layers take no part in the distance.
@@ -47,6 +45,7 @@ class FeSEM(LowestLoss):
 
     name = "fesem"
     title = "FeSEM"
+    clusters_by = "parameters"
 
     variant: str = hyperparameter(
         "paper", "a client's first round, and what it contributes when it moves", source="Alg. 1; FedRC's code: fedrc",

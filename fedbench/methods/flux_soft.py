@@ -62,8 +62,6 @@ class FluxSoft(WarmsUp):
     neighbour. A client without labels mixes the final models in the same way by its label-free moments. When data
     drift, clients describe themselves again instead of training, and mix the models there are by the new weights.
 
-    properties: clusters by descriptors; made for px, py, pyx, pxy; adapts without labels.
-
     deviates: neither paper nor code defines FLUX-soft; the weights are ours.
 
     deviates: a client that is not in the round in which all are described keeps to theta*, the model of that moment; of
@@ -72,6 +70,9 @@ class FluxSoft(WarmsUp):
 
     name = "flux_soft"
     title = "FLUX-soft"
+    clusters_by = "descriptors"
+    made_for = ("px", "py", "pyx", "pxy")
+    adapts = True
     version = 2  #: the released code's synthetic points
     memory = Memory
 

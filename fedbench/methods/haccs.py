@@ -46,8 +46,6 @@ class HACCS(Clustered):
 
     Clients that are all equally far apart, such as each with a class of its own, come out of OPTICS as one cluster.
 
-    properties: clusters by descriptors.
-
     deviates: the paper has two variants, label histograms or pixel histograms a class, and FLUX does not say which;
     here the two distances are added, with 16 bins of pixel values. No noise for privacy is added to the histograms.
 
@@ -59,6 +57,7 @@ class HACCS(Clustered):
 
     name = "haccs"
     title = "HACCS"
+    clusters_by = "descriptors"
     takes_multi_label = False
 
     bins: int = hyperparameter(16, "bins of the pixel histograms", source="not given by HACCS", least=1, most=256)

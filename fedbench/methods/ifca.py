@@ -25,8 +25,6 @@ class IFCA(LowestLoss):
     answered by the ensemble of all models: the mean of their class probabilities, weighted by the clients that have
     chosen each.
 
-    properties: clusters by losses; made for px.
-
     deviates: IFCA's paper takes the plain mean of the clients' models and gives no way to serve clients without labels;
     the weights, the ensemble and M, the true number of distributions, are FLUX's.
 
@@ -38,6 +36,8 @@ class IFCA(LowestLoss):
 
     name = "ifca"
     title = "IFCA"
+    clusters_by = "losses"
+    made_for = ("px",)
 
     def broadcast(self, server: Server, client: Client) -> None:
         offer(server, client)

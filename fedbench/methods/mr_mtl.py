@@ -18,8 +18,6 @@ class MRMTL(Method):
     the client received it. v answers. A client without labels has no v, so there is no test phase. Running statistics
     of batch norms belong to v. (`pfedme` is the algorithm of T. Dinh, Tran and Nguyen, with its Moreau envelopes.)
 
-    properties: made for py.
-
     deviates: pFedMe's paper solves for v on every batch and sends a second model that follows it; the code that FLUX
     names trains v as above, and FLUX's values for it are those of local training within noise. FLUX gives no pull; 0.1
     is ours (protocol, section 8).
@@ -31,6 +29,7 @@ class MRMTL(Method):
 
     name = "mr_mtl"
     title = "MR-MTL"
+    made_for = ("py",)
     personal_models = ("own",)
     serves = (MEMBER,)
 

@@ -372,9 +372,10 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     assert ["".join(at[m].values()) for m in ("IFCA", "CFL", "FedRC", "HACCS")] == ["✓––", "–✓–", "✓––", "––✓"]
     assert all(list(line.values()).count("✓") == 1 for line in at.values())
     assert [line.label for line in grid.lines if line.kind == "added"] == ["FLUX", "FLUX-soft", "HACCS"]
-    said = {name: counted.of(name) for name in declared.built_in()}
-    assert said["fedavg"] == counted.Properties()
-    assert said["flux"] == counted.Properties("descriptors", frozenset({"px", "py", "pyx", "pxy"}), adapts=True)
+    said = declared.built_in()
+    assert [(said[m].clusters_by, said[m].made_for, said[m].adapts) for m in ("fedavg", "flux")] == [
+        ("", (), False), ("descriptors", ("px", "py", "pyx", "pxy"), True),
+    ]  # fmt: skip
     assert {name for name, one in said.items() if one.clusters_by} == {
         "ifca", "fesem", "fedem", "fedrc", "feddrift", "cfl", "flux", "flux_soft", "haccs",
     }  # fmt: skip
@@ -395,15 +396,23 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     assert [counted.property_number(rows[m], column).mean for m in servers] == [1, 0, 0, 1]
 
 
-def test_a_paragraph_that_says_nothing_to_a_table_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("declares", "says"),
+    [
+        ('clusters_by = "hand"', "unknown clusters_by of method mine 'hand'; known: descriptors, losses, parameters"),
+        ('made_for = ("px", "py_x")', "unknown made_for of method mine 'py_x'; did you mean 'pyx'?"),
+        ("adapts = 1", "nobody can tell 'adapts' without running it"),
+    ],
+)
+def test_a_property_that_says_nothing_to_a_table_is_an_error(tmp_path: Path, declares: str, says: str) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         "from fedbench.methods.base import Method\n\n\nclass Mine(Method):\n"
-        '    """Mine.\n\n    properties: clusters by hand.\n    """\n\n    name = "mine"\n'
+        f'    """Mine."""\n\n    name = "mine"\n    personal = ()\n    {declares}\n'
     )
-    with pytest.raises(FedbenchError, match=r"method .* says of its properties 'clusters by hand'") as refused:
-        counted.of(str(path))
-    assert "clusters by losses|parameters|descriptors" in str(refused.value.hint)
+    with pytest.raises(FedbenchError) as refused:
+        declared.of(str(path))
+    assert says in str(refused.value)
 
 
 ALL = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1_code", "figure4"]  #: of pFedFDA

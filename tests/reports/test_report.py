@@ -653,17 +653,18 @@ def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monk
     told = {"started": "2026-01-02T03:04:05Z", "platform": "Linux-x86_64"}
     run = lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.5, **told)
     pack = tmp_path / "feddrm" / "results" / "some.parquet"
-    write(pack, [row_of(run, lab.store, "Ada")])
+    other = lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.25, **told)
+    write(pack, [row_of(one, lab.store, "Ada") for one in (run, other)])
     notes = [measured.Note("Of all."), measured.Note("Of one.", "feddrm/1")]
     monkeypatch.setattr(measured, "with_fedbench", lambda: [pack])
     monkeypatch.setattr(measured, "_sentences", lambda *_: notes)
     text = page("feddrm")
     assert all(
         words in text
-        for words in ("- 1 run by Ada, 2026-01-02", ", 0 (0%) within the tolerance.", "report --table NAME --compare")
+        for words in ("- 2 runs by Ada, 2026-01-02", ", 0 (0%) within the tolerance.", "report --table NAME --compare")
     )
     (line,) = (line for line in text.splitlines() if line.startswith("| feddrm/1 |"))
-    assert line == "| feddrm/1 | small | 1 of 78 | 66 | 1 | 0 | 1 holds so far, 3 not measured |"
+    assert line == "| feddrm/1 | small | 2 of 78 | 66 | 2 | 0 | 1 holds so far, 3 not measured |"
     assert "- ✓ feddrm/1, small: FedDRM is best in every column: holds so far" in text
     assert text.index("Of all.") < text.index(line) < text.index("**feddrm/1**: Of one.")
     assert page("feddrm") == text

@@ -160,8 +160,6 @@ class Flux(WarmsUp):
     With `clustering` prior it is FLUX-prior: k-means with the true number of distributions (where data drift, that of
     the last stage), from a single k-means++ start as in the released code.
 
-    properties: clusters by descriptors; made for px, py, pyx, pxy; adapts without labels.
-
     deviates: in a federation without validation images, training images stand for them during warm-up.
 
     deviates: latents are what the first linear layer reads, the axes come from bounds common to all coordinates
@@ -194,6 +192,9 @@ class Flux(WarmsUp):
 
     name = "flux"
     title = "FLUX"
+    clusters_by = "descriptors"
+    made_for = ("px", "py", "pyx", "pxy")
+    adapts = True
     version = 2  #: the released code's synthetic points
     measures = (CLUSTERS, *MEASURES)
     memory = Memory

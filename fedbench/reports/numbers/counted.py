@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
@@ -13,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbench import declared, protocol
-from fedbench.declaration import Declaration
+from fedbench.declaration import SHIFTS, Declaration
 from fedbench.errors import FedbenchError
 from fedbench.models.counts import counts
-from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.distribution import Distribution
 from fedbench.partitions.schemes.equal import Equal
 from fedbench.planner.table import cost
@@ -84,74 +82,33 @@ def _drawn(spec: PartitionSpec, classes: int) -> tuple[Distribution, ...]:
 # -- properties ------------------------------------------------------------------------------------------------
 # Statistic "properties": what methods say of themselves, and whether their counted costs are comparable to FedAvg's.
 #
-# A mark is 1 (yes), 0.5 (on a condition) or 0 (no). What no declaration tells, methods say in their docstring:
-#
-#     properties: clusters by losses; made for px, py; adapts without labels.
-#
-# which changes no result and so makes no run stale: what clients are clustered by, the kinds of shift that the
-# method's
-# paper sets out to handle, and whether a client without labels is served by what its own images are like.
+# A mark is 1 (yes), 0.5 (on a condition) or 0 (no).
 
 
 #: Costs up to so many times FedAvg's are comparable to them; up to the other, on a condition.
 COMPARABLE, CONDITIONAL = 1.2, 2.0
 #: Whether a method scales: with so many times the clients and the clusters its costs grow as FedAvg's do.
 _GROWTH = 10
-#: What clients can be clustered by, and the kinds of shift.
-_BY = ("losses", "parameters", "descriptors")
-_KINDS = frozenset(kind for kind in LEVELLED if "+" not in kind)
 
 
-@dataclass(frozen=True)
-class Properties:
-    """What a method's docstring says."""
-
-    clusters_by: str = ""  #: one of _BY, or nothing
-    made_for: frozenset[str] = frozenset()  #: of _KINDS
-    adapts: bool = False  #: to a client without labels
-
-
-@cache
-def of(method: str) -> Properties:
-    """The properties of a method. Raises FedbenchError for a paragraph that says something else."""
-    paragraphs = (" ".join(one.split()) for one in declared.of(method).text.split("\n\n"))
-    said = Properties()
-    for paragraph in (one for one in paragraphs if one.startswith("properties:")):
-        for part in paragraph.removeprefix("properties:").strip().rstrip(".").split(";"):
-            said = dataclasses.replace(said, **_read(part.strip(), method))
-    return said
-
-
-def _read(part: str, method: str) -> dict[str, object]:
-    if part == "adapts without labels":
-        return {"adapts": True}
-    if part.startswith("clusters by ") and (by := part.removeprefix("clusters by ")) in _BY:
-        return {"clusters_by": by}
-    kinds = frozenset(one.strip() for one in part.removeprefix("made for ").split(","))
-    if part.startswith("made for ") and kinds <= _KINDS:
-        return {"made_for": kinds}
-    hint = f"'clusters by {'|'.join(_BY)}', 'made for {', '.join(sorted(_KINDS))}' or 'adapts without labels'"
-    raise FedbenchError(f"method {method} says of its properties '{part}', which says nothing to a table", hint)
-
-
-def _category(said: Properties, method: Declaration) -> str:
+def _category(method: Declaration) -> str:
     """CFL: clustered; AFL: one model, which adapts to clients as they are asked; PFL: a part of each client's own."""
-    if said.clusters_by:
-        return "clustered"
-    if said.adapts:
-        return "adaptive"
+    if method.clusters_by or method.adapts:
+        return "clustered" if method.clusters_by else "adaptive"
     return "personalised" if method.personal or method.personal_models else ""
 
 
 #: Metric -> whether a method has it.
-DECLARED: Mapping[str, Callable[[Properties, Declaration], bool]] = {
-    "clustered": lambda said, method: _category(said, method) == "clustered",
-    "personalised": lambda said, method: _category(said, method) == "personalised",
-    "adaptive": lambda said, method: _category(said, method) == "adaptive",
-    "all_shifts": lambda said, method: said.made_for == _KINDS,
-    "adapts": lambda said, method: said.adapts,
-    "no_prior": lambda said, method: "clusters" not in method.hyper_parameters,  # else the true number is its default
-    **{f"by_{by}": (lambda said, method, by=by: said.clusters_by == by) for by in _BY},
+DECLARED: Mapping[str, Callable[[Declaration], bool]] = {
+    "clustered": lambda method: _category(method) == "clustered",
+    "personalised": lambda method: _category(method) == "personalised",
+    "adaptive": lambda method: _category(method) == "adaptive",
+    "all_shifts": lambda method: {*method.made_for} == {*SHIFTS},
+    "adapts": lambda method: method.adapts,
+    "no_prior": lambda method: "clusters" not in method.hyper_parameters,  # else the true number is its default
+    "by_losses": lambda method: method.clusters_by == "losses",
+    "by_parameters": lambda method: method.clusters_by == "parameters",
+    "by_descriptors": lambda method: method.clusters_by == "descriptors",
 }
 #: Metric -> how many times FedAvg's cost it is.
 COSTS: Mapping[str, Callable[[cost.Cost, cost.Cost], float]] = {
@@ -164,7 +121,7 @@ COSTS: Mapping[str, Callable[[cost.Cost, cost.Cost], float]] = {
 def property_number(row: Row, column: Column) -> Value:
     """The mark of a cell. Raises FedbenchError for costs that nobody has counted."""
     if (metric := str(column.metric)) in DECLARED:
-        return Value(float(DECLARED[metric](of(row.method), declared.of(row.method))))
+        return Value(float(DECLARED[metric](declared.of(row.method))))
     assert column.costs is not None
     times = _times(row.method, column.costs)
     if metric == "scales":
