@@ -131,6 +131,18 @@ class Between:
 
 
 @dataclass(frozen=True)
+class Among:
+    """Rule: a name that there is."""
+
+    what: str
+    names: tuple[str, ...]
+
+    def check(self, value: str, where: str) -> None:
+        if value not in self.names:
+            raise unknown(f"{self.what} in {where.rpartition(', ')[0]}", value, self.names)
+
+
+@dataclass(frozen=True)
 class Filled:
     """Rule: a text, list or mapping is not empty."""
 

@@ -24,8 +24,8 @@ from fedbench.planner.cells import Cells
 from fedbench.planner.index import State
 from fedbench.planner.others import others
 from fedbench.planner.settings import sketch
-from fedbench.planner.table import check, cost
-from fedbench.planner.table.spec import Table
+from fedbench.planner.table import cost
+from fedbench.planner.table.spec import COMPARED, STATISTICS, Table
 from fedbench.protocol import load
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.notes import departures
@@ -379,8 +379,8 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     assert {name for name, one in said.items() if one.clusters_by} == {
         "ifca", "fesem", "fedem", "fedrc", "feddrift", "cfl", "flux", "flux_soft", "haccs",
     }  # fmt: skip
-    assert {*counted.DECLARED} == {name for name, costs in check.PROPERTIES.items() if not costs}
-    assert {*counted.COSTS, "scales"} == {name for name, costs in check.PROPERTIES.items() if costs}
+    assert {*counted.DECLARED} | {*COMPARED} == {*STATISTICS["properties"].metrics}
+    assert {*counted.COSTS, "scales"} == {*COMPARED}
     # CFL's server compares all pairs of clients, FeSEM's every client with every cluster, FLUX's neither.
     table = tables.load("flux/2")
     column = next(c for c in table.columns if c.metric == "scales")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
-from fedbench.reader import Between
+from fedbench.reader import Among, Between
 
 # -- noise -----------------------------------------------------------------------------------------------------
 # What seeds alone may make of a number, which a claim or the mark of the best must go beyond.
@@ -103,7 +103,7 @@ class Claim:
     """
 
     text: str
-    kind: str
+    kind: Annotated[str, Among("claim kind", tuple(KINDS))]
     rows: list[str] = field(default_factory=list)
     than: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
@@ -119,6 +119,10 @@ class Where:
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        return [(row, column) for row in self.rows for column in self.columns]
 
     def __str__(self) -> str:
         return f"{' and '.join(self.rows)}, {' to '.join(self.columns)}"
@@ -173,6 +177,17 @@ class Comparison(NamedTuple):
         return f"{off}, within the noise of {of} (two standard errors: {self.noise:.2g}); {more} would decide it"
 
 
+class Given(NamedTuple):
+    """What claims are judged by; see `judge`."""
+
+    numbers: Numbers
+    best: Mapping[str, str]
+    noises: Noises
+
+
+Kind = Callable[[Claim, Given, list[str], list[str], list[str]], Iterator[Comparison]]
+
+
 def judge(
     claim: Claim,
     numbers: Numbers,
@@ -188,15 +203,15 @@ def judge(
     `noises` are what seeds say of the numbers; None of exact ones.
     """
     chosen_rows, chosen_columns = claim.rows or list(rows), claim.columns or list(columns)
-    asked: list[Comparison] = []
+    given, asked = Given(numbers, best, noises), list[Comparison]()
     if undefined and claim.kind in _BY_COLUMN:
         for column in chosen_columns:
             there = [r for r in rows if (r, column) not in undefined]
             own, than = ([r for r in names if r in there] for names in (chosen_rows, claim.than))
             narrowed = dataclasses.replace(claim, than=than)
-            asked += KINDS[claim.kind](narrowed, numbers, own, [column], there, best, noises)
+            asked += KINDS[claim.kind](narrowed, given, own, [column], there)
     else:
-        asked += KINDS[claim.kind](claim, numbers, chosen_rows, chosen_columns, list(rows), best, noises)
+        asked += KINDS[claim.kind](claim, given, chosen_rows, chosen_columns, list(rows))
     made = [(one.margin, one) for one in asked if one.margin is not None]
     unsure = [(margin, one) for margin, one in made if one.unsure]
     failed = [(margin, one) for margin, one in made if not one.unsure and not _passes(claim, margin)]
@@ -217,22 +232,19 @@ def _passes(claim: Claim, margin: float) -> bool:
     return margin > 0 if claim.kind in ("above", "below", "falls", "rises") else margin >= 0
 
 
-def _doubt(noises: Noises, *parts: tuple[tuple[str, str], float]) -> tuple[float | None, int]:
-    """Of a sum of cells, each (row and column, weight): two standard errors, None if unknown, and its fewest seeds."""
+def _doubt(noises: Noises, weights: Mapping[tuple[str, str], float]) -> tuple[float | None, int]:
+    """Of a sum of cells with these weights: two standard errors, None if unknown, and its fewest seeds."""
     if noises is None:
         return 0.0, 1
-    own = [(weight, noises.get(place)) for place, weight in parts]
+    own = [(weight, noises.get(place)) for place, weight in weights.items()]
     return two_errors(*own), min((noise.seeds for _, noise in own if noise), default=1)
 
 
-def _ranked(
-    claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str],
-    noises: Noises,
-) -> Iterator[Comparison]:  # fmt: skip
+def _ranked(claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]) -> Iterator[Comparison]:
     """Margin over the k-th best of the other rows (nothing to compare with while fewer than k others are there)."""
-    k = claim.k if claim.kind == "top" else 1
+    k, numbers = claim.k if claim.kind == "top" else 1, given.numbers
     for column in columns:
-        sign = -1.0 if best.get(column) == "min" else 1.0
+        sign = -1.0 if given.best.get(column) == "min" else 1.0
         for row in rows:
             own, where = numbers.get((row, column)), Where((row,), (column,))
             others = sorted(
@@ -242,87 +254,67 @@ def _ranked(
                 yield Comparison(where, None, False)
                 continue
             value, rival = others[k - 1]
-            doubt = _doubt(noises, ((row, column), 1), ((rival, column), 1))
-            margin = round(sign * own - value, 9)
-            yield Comparison(where, margin, len(others) == len(every) - 1, *doubt)
+            doubt = _doubt(given.noises, {(row, column): 1, (rival, column): 1})
+            yield Comparison(where, round(sign * own - value, 9), len(others) == len(every) - 1, *doubt)
+
+
+def _between_rows(claim: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
+    return (Where((row, other), (column,)) for column in columns for row in rows for other in claim.than)
+
+
+def _step_by_step(_: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
+    return (Where((row,), pair) for row in rows for pair in pairwise(columns))
+
+
+def _from_the_first(_: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
+    return (Where((row,), (columns[0], other)) for row in rows for other in columns[1:])
+
+
+def _each(_: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
+    return (Where((row,), (column,)) for row in rows for column in columns)
 
 
 def _compared(
-    margin: Callable[[Claim, float, float], float | None],
-    weights: Callable[[float, float], tuple[float, float]] = lambda a, b: (1.0, 1.0),
-) -> Callable[..., Iterator[Comparison]]:
-    """`weights`: how much a margin changes with each of its two numbers."""
+    places: Callable[[Claim, list[str], list[str]], Iterator[Where]],
+    margin: Callable[..., float | None],
+    weights: Callable[..., tuple[float, ...]] = lambda *numbers: (1.0,) * len(numbers),
+) -> Kind:
+    """The margin of the cells at each of the places, and how much it changes with each of their numbers."""
 
     def compare(
-        claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str],
-        noises: Noises,
-    ) -> Iterator[Comparison]:  # fmt: skip
-        for column in columns:
-            for row in rows:
-                for other in claim.than:
-                    a, b = numbers.get((row, column)), numbers.get((other, column))
-                    found = None if a is None or b is None else margin(claim, a, b)
-                    where = Where((row, other), (column,))
-                    if found is None or a is None or b is None:
-                        yield Comparison(where, None, False)
-                        continue
-                    of_a, of_b = weights(a, b)
-                    doubt = _doubt(noises, ((row, column), of_a), ((other, column), of_b))
-                    yield Comparison(where, round(found, 9), True, *doubt)
+        claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]
+    ) -> Iterator[Comparison]:
+        for where in places(claim, rows, columns):
+            own = [given.numbers[cell] for cell in where.cells if cell in given.numbers]
+            found = margin(claim, *own) if len(own) == len(where.cells) else None
+            if found is None:
+                yield Comparison(where, None, False)
+            else:
+                doubt = _doubt(given.noises, dict(zip(where.cells, weights(*own), strict=True)))
+                yield Comparison(where, round(found, 9), True, *doubt)
 
     return compare
 
 
-def _times(claim: Claim, a: float, b: float) -> float | None:
-    """How far a / b lies inside the claim's interval; None where there is no such ratio."""
-    return min(a / b - claim.low, claim.high - a / b) if b else None
+def _within(claim: Claim, value: float) -> float:
+    """How far a value lies inside the claim's interval."""
+    return min(value - claim.low, claim.high - value)
 
 
-def _ahead(claim: Claim, a: float, b: float) -> float:
-    """How far a - b lies inside the claim's interval."""
-    return min(a - b - claim.low, claim.high - (a - b))
-
-
-def _along(margin: Callable[[Claim, float, float], float], steps: bool) -> Callable[..., Iterator[Comparison]]:
-    """From column to column (`steps`), or from the first one to each of the others."""
-
-    def compare(
-        claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str],
-        noises: Noises,
-    ) -> Iterator[Comparison]:  # fmt: skip
-        for row in rows:
-            for first, second in pairwise(columns) if steps else ((columns[0], other) for other in columns[1:]):
-                a, b = numbers.get((row, first)), numbers.get((row, second))
-                found = None if a is None or b is None else round(margin(claim, a, b), 9)
-                doubt = _doubt(noises, ((row, first), 1), ((row, second), 1))
-                yield Comparison(Where((row,), (first, second)), found, found is not None, *doubt)
-
-    return compare
-
-
-def _bounded(
-    claim: Claim, numbers: Numbers, rows: list[str], columns: list[str], every: list[str], best: Mapping[str, str],
-    noises: Noises,
-) -> Iterator[Comparison]:  # fmt: skip
-    for row in rows:
-        for column in columns:
-            value = numbers.get((row, column))
-            margin = None if value is None else min(value - claim.low, claim.high - value)
-            doubt = _doubt(noises, ((row, column), 1))
-            yield Comparison(Where((row,), (column,)), margin, margin is not None, *doubt)
-
-
-KINDS: dict[str, Callable[..., Iterator[Comparison]]] = {
+KINDS: dict[str, Kind] = {
     "best": _ranked,
     "top": _ranked,
-    "above": _compared(lambda _, a, b: a - b),
-    "below": _compared(lambda _, a, b: b - a),
-    "falls": _along(lambda _, a, b: a - b, steps=True),
-    "rises": _along(lambda _, a, b: b - a, steps=True),
-    "between": _bounded,
-    "ratio": _compared(_times, lambda a, b: (1 / b, a / b**2)),
-    "ahead": _compared(_ahead),
-    "level": _along(lambda claim, a, b: claim.high - abs(a - b), steps=False),
+    "above": _compared(_between_rows, lambda _, a, b: a - b),
+    "below": _compared(_between_rows, lambda _, a, b: b - a),
+    "falls": _compared(_step_by_step, lambda _, a, b: a - b),
+    "rises": _compared(_step_by_step, lambda _, a, b: b - a),
+    "between": _compared(_each, _within),
+    #: None where there is no such ratio.
+    "ratio": _compared(
+        _between_rows, lambda claim, a, b: _within(claim, a / b) if b else None, lambda a, b: (1 / b, a / b**2)
+    ),
+    "ahead": _compared(_between_rows, lambda claim, a, b: _within(claim, a - b)),
+    "level": _compared(_from_the_first, lambda claim, a, b: claim.high - abs(a - b)),
 }
 
 #: Kinds that compare within one column.

@@ -17,7 +17,7 @@ from fedbench import declared, models, protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import schemes
 from fedbench.plain import plain
-from fedbench.planner.table.check import check, check_means
+from fedbench.planner.table.check import check
 from fedbench.planner.table.spec import Column, Row, Table, matches
 from fedbench.plugins.load import is_file
 
@@ -438,16 +438,12 @@ def _read(id: str, path: Path, number: str) -> Table:
     for what in ("rows", "column"):
         if not getattr(table, what):
             raise FedbenchError(f"{path} has no {what}", f"a table needs at least one entry of '{what}'")
-    columns = [
-        dataclasses.replace(c, of=_spelt_out(c, table.column[:i])) if c.of else c for i, c in enumerate(table.column)
-    ]
+    columns: list[Column] = []
+    for c in table.column:
+        parts = _parts(c, columns, table)
+        columns.append(dataclasses.replace(_inherit(c, parts[0] if parts else table), of=[part.key for part in parts]))
     rows = [titled(row, f"{path}, row {i}") for i, row in enumerate(table.rows, 1)]
     table = dataclasses.replace(table, rows=rows, column=columns)
-    check_means(table)
-    whole: dict[str, Column] = {}
-    for c in columns:
-        whole[c.key] = _inherit(c, whole[c.of[0]] if c.of else table)
-    table = dataclasses.replace(table, column=list(whole.values()) if len(whole) == len(columns) else columns)
     check(table)
     return table
 
@@ -463,13 +459,17 @@ def _with_shared_rows(raw: dict[str, Any], path: Path) -> dict[str, Any]:
     return {**raw, "rows": known[name]}
 
 
-def _spelt_out(column: Column, before: Sequence[Column]) -> list[str]:
-    """The columns that it is a mean over, with those in place of patterns that they match."""
-    found: dict[str, None] = {}
+def _parts(column: Column, before: Sequence[Column], table: Table) -> list[Column]:
+    """The columns that it is a mean over, which stand before it; a * in a key stands for any text."""
+    found: dict[str, Column] = {}
     for key in column.of:
-        hits = [c.key for c in before if matches(c.key, key)] if "*" in key else [key]
-        found.update(dict.fromkeys(hits or [key]))
-    return list(found)
+        hits = {c.key: c for c in before if matches(c.key, key)}
+        if not hits:
+            later = any(key == c.key for c in table.column)
+            what = f"column {'before it ' * later}in {table.path}, column {column.key}, of"
+            raise unknown(what, key, [c.key for c in before])
+        found |= hits
+    return list(found.values())
 
 
 def _inherit(column: Column, source: Table | Column) -> Column:

@@ -18,7 +18,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.planner.table.claims import Claim
 from fedbench.planner.table.cost import Case
 from fedbench.protocol import Chosen, Seed, Training
-from fedbench.reader import Between
+from fedbench.reader import Among, Between
 from fedbench.remark import Remark
 from fedbench.specs import Plain
 
@@ -96,29 +96,71 @@ def _number(text: str, where: str) -> float:
 # -- spec ------------------------------------------------------------------------------------------------------
 
 
-#: What a cell's number is taken over.
+#: Metrics of statistic "properties" that are about costs.
+COMPARED = ("low_bytes", "low_server", "low_client", "scales")
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What a cell's number is taken over."""
+
+    words: str  #: below a table
+    ddof: int | None = None  #: of its ±, where that is over seeds
+    over: str = ""  #: "clients": over those of a run; "some": of each run over some of its clients
+    row: str = ""  #: of one that needs no run: what its rows say
+    metrics: tuple[str, ...] = ()  #: of one that has metrics of its own
+
+
 STATISTICS = {
-    "last_rounds": "mean and standard deviation (ddof 0) over the last evaluated rounds of one run",
-    "clients": "mean and standard deviation (ddof 1) across clients after the last round",
-    "weighted_clients": "mean across clients weighted by their test images, after the last round; standard deviation "
-    "(ddof 1) across them, unweighted",
-    "rounds": "mean and standard deviation (ddof 1) over all rounds of one run but the first",
-    "whole_run": "one number of the whole run",
-    "final": "value after the last round; standard deviation (ddof 1) over seeds",
-    "best_round": "value at the evaluated round of the best unweighted mean client accuracy, which is chosen on test "
-    "data; standard deviation (ddof 1) over seeds",
-    "folds": "value after the last round; standard deviation (ddof 0) over seeds, as over the folds of a validation",
-    "worst_tenth": "mean over the worst tenth of the clients that train, of one at least, after the last round; "
-    "standard deviation (ddof 1) over seeds",
-    "unseen": "mean over the clients that never train, after the last round; standard deviation (ddof 1) over seeds",
-    "pairs": "over all pairs of the snapshots that a run keeps, of all seeds together; standard deviation (ddof 0) "
-    "over them",
-    "count": "parameters of a network, or what a round of a method costs with it, counted by formula without any run",
-    "preset": "what a preset of a protocol says of their data, without any run",
-    "levels": "what clients draw at a level of a protocol's shifts, without any run",
-    "properties": "what methods say of themselves, and whether counted costs are comparable to FedAvg's, without any "
-    "run",
-}
+    "last_rounds": Statistic("± is the standard deviation (ddof 0) over the last {window} rounds of a run"),
+    "clients": Statistic("± is the standard deviation (ddof 1) across clients after the last round", over="clients"),
+    "weighted_clients": Statistic(
+        "Means over clients are weighted by their test images; ± is the standard deviation (ddof 1, unweighted) across "
+        "clients after the last round",
+        over="clients",
+    ),
+    "rounds": Statistic("± is the standard deviation (ddof 1) over a run's rounds without the first"),
+    "whole_run": Statistic("One number a run"),
+    "final": Statistic("Value after the last round", ddof=1),
+    "best_round": Statistic(  # the best unweighted one
+        "Value at the evaluated round of the best mean client accuracy (selected on test data)", ddof=1
+    ),
+    "folds": Statistic("Value after the last round", ddof=0),  # as over the folds of a validation
+    "worst_tenth": Statistic(  # of the clients that train, of one at least
+        "Mean over the worst tenth of the clients after the last round", ddof=1, over="some"
+    ),
+    "unseen": Statistic("Mean over the clients that never train, after the last round", ddof=1, over="some"),
+    "pairs": Statistic(  # of all seeds together
+        "Over all pairs of a run's snapshots; ± is the standard deviation (ddof 0) over the pairs",
+        metrics=("xi_max", "xi_min", "xi_mean"),
+    ),
+    #: Parameters of a network, or what a round of a method costs with it.
+    "count": Statistic(
+        "Counted from layer shapes", row="model, shape and classes, or everywhere a method with costs"
+    ),
+    #: What a preset of a protocol says of its clients' data.
+    "preset": Statistic(
+        "Follows from preset '{preset}'",
+        row="a client (from 1) and side = 'train' or 'test'",
+        metrics=("class_count", "class_probability", "flip_probability"),
+    ),
+    #: What clients draw at a level of a protocol's shifts: how many angles, colours, classes that a client keeps,
+    #: classes whose labels are swapped and whose images are turned there are, and how many distributions.
+    "levels": Statistic(
+        "Counted in the distributions that clients draw",
+        row="a level and classes",
+        metrics=("angles", "colours", "classes", "swapped", "turned", "distributions"),
+    ),
+    #: What methods declare, and whether counted costs are comparable to FedAvg's.
+    "properties": Statistic(
+        "✓ yes, ○ on a condition, – no, by what methods declare and by counted costs",
+        row="a method",
+        metrics=(
+            "clustered", "personalised", "adaptive", "all_shifts", "adapts", "no_prior", "by_losses", "by_parameters",
+            "by_descriptors", *COMPARED,
+        ),
+    ),
+}  # fmt: skip
 #: Unit -> (factor from the stored value, symbol in print). Accuracies are stored as fractions, times in seconds.
 UNITS = {
     "percent": (100.0, "%"),
@@ -135,13 +177,13 @@ UNITS = {
 #: How a value in unit "marks" is printed.
 MARKS = {1.0: "✓", 0.5: "○", 0.0: "–"}
 #: Statistics over the clients of a run.
-OVER_CLIENTS = ("clients", "weighted_clients")
+OVER_CLIENTS = tuple(name for name, one in STATISTICS.items() if one.over == "clients")
 #: Statistics of each run over some of its clients.
-SOME_CLIENTS = ("worst_tenth", "unseen")
+SOME_CLIENTS = tuple(name for name, one in STATISTICS.items() if one.over == "some")
 #: Statistics that need no run.
-COUNTED = ("count", "preset", "levels", "properties")
+COUNTED = tuple(name for name, one in STATISTICS.items() if one.row)
 #: Statistics whose ± is over seeds -> its ddof.
-OVER_SEEDS = {"final": 1, "best_round": 1, "folds": 0, **dict.fromkeys(SOME_CLIENTS, 1)}
+OVER_SEEDS = {name: one.ddof for name, one in STATISTICS.items() if one.ddof is not None}
 BEST = ("max", "min", "none")
 #: How a derived column sets a row against another: relation -> what it prints.
 RELATIONS: dict[str, Callable[[float, float], float]] = {
@@ -160,6 +202,23 @@ VIEWS = ("crop", "plain")
 Decimals = Annotated[int, Between(0, 15)]
 Count = Annotated[int, Between(0, 10**9)]
 Tolerance = Annotated[float, Between(0, math.inf)]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Rule: nothing, or [low, high] from a least number on."""
+
+    words: str
+    least: float
+
+    def check(self, value: list[float], where: str) -> None:
+        if value and not (len(value) == 2 and self.least <= value[0] <= value[1]):
+            raise FedbenchError(f"{where}: {self.words}, not {value}")
+
+
+StatisticName = Annotated[str, Among("statistic", tuple(STATISTICS))]
+Unit = Annotated[str, Among("unit", tuple(UNITS))]
+Best = Annotated[str, Among("best", BEST)]
 
 
 @dataclass(frozen=True)
@@ -195,7 +254,8 @@ class Row:
     added: bool = False  #: a row that the paper's table does not have, so that nothing is reported of it
     train: Training = field(default_factory=dict)  #: setting overrides of this row's runs, at all budgets
     budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget
-    band: list[float] = field(default_factory=list)  #: [low, high] of what counts as reproduced, for a tolerance
+    #: What counts as reproduced, for a tolerance.
+    band: Annotated[list[float], Range("a band is [low, high]", -math.inf)] = field(default_factory=list)
     model: str = ""
     shape: list[Count] = field(default_factory=list)  #: of an image: height, width, channels
     classes: Count = 0
@@ -230,15 +290,16 @@ class Column:
     train: Training = field(default_factory=dict)
     budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget, as a row's
     client: int | None = None  #: the metric of this client, counted from 1; else of the federation
-    clients: list[int] = field(default_factory=list)  #: OVER_CLIENTS: [first, last] of those, counted from 1
+    #: OVER_CLIENTS: the first and last of those.
+    clients: Annotated[list[int], Range("clients are [first, last], counted from 1", 1)] = field(default_factory=list)
     category: int | None = None  #: statistic "preset": the class
     costs: Case | None = None  #: statistic "count" of methods
     metric: str | None = None
-    statistic: str | None = None
-    unit: str | None = None
+    statistic: StatisticName | None = None
+    unit: Unit | None = None
     decimals: Decimals | None = None
     std_decimals: Decimals | None = None
-    best: str | None = None
+    best: Best | None = None
     tolerance: Tolerance | None = None
     tolerance_stds: Tolerance | None = None
     #: Data sets that `--dataset` puts into this column rather than the template's -> what then holds of `partition`.
@@ -246,10 +307,10 @@ class Column:
     doubtful: bool = False  #: what is reported is printed with a "?" and is no target
     #: Keys of the columns before it that this one is a mean over; a * in a key stands for any text.
     of: list[str] = field(default_factory=list)
-    spread: str = ""  #: of such a mean: one of SPREADS, or none
+    spread: Annotated[str, Among("spread", tuple(SPREADS))] = ""  #: of such a mean, if it has one
     hidden: bool = False  #: not printed: there for the means over it
     relative_to: str = ""  #: a row, with which a `relation` compares each of these columns
-    relation: str = ""  #: one of RELATIONS
+    relation: Annotated[str, Among("relation", tuple(RELATIONS))] = ""
 
     @cached_property
     def key(self) -> str:
@@ -268,16 +329,17 @@ class Table:
     id: str
     path: Path
     title: str
-    statistic: str  #: one of STATISTICS
+    statistic: StatisticName
     rows: list[Row]
     column: list[Column]
     protocol: str = ""
     metric: str = ""
-    view: str = "plain"  #: of the test images: "crop" (random crops as in training) or "plain"
-    unit: str = "fraction"
+    #: Of the test images: "crop" (random crops as in training) or "plain".
+    view: Annotated[str, Among("view", VIEWS)] = "plain"
+    unit: Unit = "fraction"
     decimals: Decimals = 2
     std_decimals: Decimals | None = None  #: of the ±; `decimals` unless given
-    best: str = "max"
+    best: Best = "max"
     seeds: list[Seed] = field(default_factory=list)  #: of the runs; the protocol's seed if empty
     #: Of columns without one: |measured - reported| that still counts as reproduced, in the printed unit.
     tolerance: Tolerance = 0.0

@@ -19,7 +19,7 @@ from fedbench.planner.index import Record, State, by_other_code
 from fedbench.planner.others import Hits, other_texts, records
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
-from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, Column, Row, Table
+from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, STATISTICS, Column, Row, Table
 from fedbench.remark import Remark
 from fedbench.reports.layout import times
 from fedbench.reports.layout.shipped import shipped
@@ -225,22 +225,8 @@ def _statistic(
     views: Collection[tuple[str, bool]],
 ) -> str:
     window = either(str(sketch(cells.table, c, cells.budget).window) for c in columns)
-    said = {
-        "last_rounds": "Value after the last round"
-        if window == "1"
-        else f"± is the standard deviation (ddof 0) over the last {window} rounds of a run",
-        "clients": "± is the standard deviation (ddof 1) across clients after the last round",
-        "weighted_clients": "Means over clients are weighted by their test images; ± is the standard deviation "
-        "(ddof 1, unweighted) across clients after the last round",
-        "rounds": "± is the standard deviation (ddof 1) over a run's rounds without the first",
-        "whole_run": "One number a run",
-        "pairs": "Over all pairs of a run's snapshots; ± is the standard deviation (ddof 0) over the pairs",
-        "final": "Value after the last round",
-        "folds": "Value after the last round",
-        "worst_tenth": "Mean over the worst tenth of the clients after the last round",
-        "unseen": "Mean over the clients that never train, after the last round",
-        "best_round": "Value at the evaluated round of the best mean client accuracy (selected on test data)",
-    }[name]
+    once = name == "last_rounds" and window == "1"
+    said = STATISTICS["final" if once else name].words.format(window=window)
     used = sorted(set(cells.seeds))
     seeds = ", ".join(map(str, used))
     if name == "pairs":
@@ -342,12 +328,7 @@ class Notes:
         """Budget, what ± is, seeds, how many cells are there; what is mixed or not as the table asks for it."""
         table = self.table
         if table.counted:
-            what = {
-                "count": "Counted from layer shapes",
-                "preset": f"Follows from preset '{table.preset}'",
-                "levels": "Counted in the distributions that clients draw",
-                "properties": "✓ yes, ○ on a condition, – no, by what methods declare and by counted costs",
-            }[table.statistic]
+            what = STATISTICS[table.statistic].words.format(preset=table.preset)
             return [f"{what}: needs no run, and no budget applies."]
         return [
             in_words(self.cells),
