@@ -367,7 +367,7 @@ def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> No
     grid = lab.grid(banded, compare=True)
     assert [e.within for e in grid.lines[0].entries] == [True, False, True]  # its ends count
     assert "Tolerance: FedAvg in 0.5 to 0.7." in grid.notes
-    with pytest.raises(FedbenchError, match=r"row FedAvg: a band is \[low, high\], not \[0.7, 0.5\]"):
+    with pytest.raises(FedbenchError, match=r"row 1, band: a band is \[low, high\], not \[0.7, 0.5\]"):
         written(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.7, 0.5]'))
 
 

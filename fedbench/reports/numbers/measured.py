@@ -58,22 +58,24 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
         if not summary.count:
             raise _lacks(metrics, f"{metric} of any round")
         return _of_summary(summary, factor), ""
-    if metric not in METRICS:  # the method's own: of no view
-        return _of_method(metrics, setting, column), ""
-    seen = view if view in metrics.views else "plain"
-    if column.statistic in SOME_CLIENTS:
+    own = metric not in METRICS  # declared by the method: of the rounds, or of the clients as the last evaluation found
+    seen = "" if own else view if view in metrics.views else "plain"
+    if column.statistic in SOME_CLIENTS and not own:
         return Value(_of_some_clients(metrics, setting, column, seen) * factor), seen
-    if column.statistic in OVER_SEEDS:
-        number = _best_round(metrics, seen) if column.statistic == "best_round" else setting.rounds
-        return Value(_after(metrics, metric, seen, number, column.client) * factor), seen
     if column.statistic in OVER_CLIENTS:
         return _over_clients(metrics, setting, column, seen), seen
     series = metrics.series(metric, seen)
+    if column.statistic in OVER_SEEDS:
+        number = _best_round(metrics, seen or "plain") if column.statistic == "best_round" else setting.rounds
+        if own and number not in series:
+            number = 0  # measured once, for the whole run
+        return Value(_after(metrics, metric, seen, number, column.client) * factor), seen
     summary, expected = last_rounds(series, setting.window), min(setting.window, setting.rounds)
     if seen == "plain" and setting.augment != "none" and summary.count == 1 and setting.rounds in series:
         return Value(summary.mean * factor), seen  # beside the crops, plain images are asked for only once
-    if summary.count != expected or setting.rounds not in series:
-        raise _lacks(metrics, f"{metric} of the last {expected} rounds")
+    whole = summary.count if own else summary.count == expected and setting.rounds in series
+    if not whole:
+        raise _lacks(metrics, f"{metric} of the last {setting.window if own else expected} rounds")
     return _of_summary(summary, factor), seen
 
 
@@ -82,30 +84,13 @@ def _of_summary(summary: Summary, factor: float) -> Value:
     return Value(summary.mean * factor, std, summary.count)
 
 
-def _of_method(metrics: Metrics, setting: Setting, column: Column) -> Value:
-    """The number of a metric that a method declares: of the rounds, or of the clients as the last evaluation found."""
-    from fedbench.metrics.statistics import last_rounds
-
-    metric, factor = str(column.metric), UNITS[str(column.unit)][0]
-    if column.statistic in OVER_CLIENTS:
-        return _over_clients(metrics, setting, column)
-    if column.statistic != "last_rounds":
-        number = _best_round(metrics, "plain") if column.statistic == "best_round" else setting.rounds
-        there = number in metrics.series(metric)  # else it is measured once, for the whole run
-        return Value(_after(metrics, metric, "", number if there else 0, column.client) * factor)
-    summary = last_rounds(metrics.series(metric), setting.window)
-    if not summary.count:
-        raise _lacks(metrics, f"{metric} of the last {setting.window} rounds")
-    return _of_summary(summary, factor)
-
-
-def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str | None = None) -> Value:
-    """Over the column's clients, or all that train: a metric after the last round in a view, or a method's own."""
+def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str) -> Value:
+    """Over the column's clients, or all that train: a metric after the last round in a view, or a method's own ("")."""
     from fedbench.metrics.statistics import across_clients, weighted_mean
 
     metric, factor = str(column.metric), UNITS[str(column.unit)][0]
-    after = "" if view is None else f" after round {setting.rounds}"
-    values = metrics.per_client(metric, view or "", None if view is None else setting.rounds)
+    after = f" after round {setting.rounds}" if view else ""
+    values = metrics.per_client(metric, view, setting.rounds if view else None)
     first, last = column.clients or (1, min(len(values), setting.partition.trainees))
     if not len(values) or last > len(values):
         raise _lacks(metrics, f"{metric} of {f'client {last}' if len(values) else 'any client'}{after}")
