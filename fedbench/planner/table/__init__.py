@@ -1,7 +1,7 @@
-"""What a table is: read from its TOML (`load`), with all its parts typed (`spec`) and checked (`check`).
+"""What a table is: read from its TOML (`load`, with families: tables that are written once), all its parts typed
+(`spec`, with what the paper prints) and checked (`check`).
 
-`family` has tables that are written once, `reported` what the paper prints, `claims` what it draws from that, `cost`
-the formulas of FLUX's Table 7, which a table can ask for.
+`claims` is what the paper draws from its numbers, `cost` the formulas of FLUX's Table 7, which a table can ask for.
 """
 
 from __future__ import annotations

@@ -19,18 +19,13 @@ from fedbench.reader import Among, Between
 # What seeds alone may make of a number, which a claim or the mark of the best must go beyond.
 #
 # Two numbers differ if they lie further apart than two standard errors of their difference, 2 sqrt(s²/n + t²/m), where
-# s
-# and t are their standard deviations (ddof 1) over n and m seeds. A number of one seed takes s from runs that differ
-# from
-# its own in seeds alone, wherever they are (in another table, a pack, the store), with n = 1; else the root mean
-# square
-# of its column's other s. Where there is none, the noise is unknown, and numbers are compared as they are. (Marks take
-# no
-# s from elsewhere: a column in which no number is of several seeds is marked as it prints.)
+# s and t are their standard deviations (ddof 1) over n and m seeds. A number of one seed takes s from runs that differ
+# from its own in seeds alone, wherever they are (in another table, a pack, the store), with n = 1; else the root mean
+# square of its column's other s. Where there is none, the noise is unknown, and numbers are compared as they are.
+# (Marks take no s from elsewhere: a column in which no number is of several seeds is marked as it prints.)
 #
 # Two standard errors leave out 5 % of equal pairs where seeds are many; of three seeds each, more (Student's t asks
-# for
-# 2.8). So what lies within is not decided, and what lies beyond is no proof.
+# for 2.8). So what lies within is not decided, and what lies beyond is no proof.
 
 
 class Noise(NamedTuple):

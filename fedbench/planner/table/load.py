@@ -134,9 +134,8 @@ class _Files:
 #
 # In a template, `{name}` stands for a value and `{name.key}` for a value's key; text that is nothing but one of them
 # becomes the value itself, whatever its type. An entry of a list with `each = ["name", "other in name.key"]` is
-# repeated
-# for all combinations of these values, the last varying fastest. `values.NAME` lists the values of a name: plain ones,
-# or tables of keys.
+# repeated for all combinations of these values, the last varying fastest. `values.NAME` lists the values of a name:
+# plain ones, or tables of keys.
 #
 # A family's `tables` names its tables ("12-19" are eight); they are the combinations of the `axes`, which are names of
 # values, the last varying fastest. What one table alone has is under `own.NUMBER`: lists go behind the family's, other
