@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
+from typing import Any
 
-from fedbench import declared, methods, protocol
+from fedbench import data, declared, methods, protocol
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
@@ -50,6 +51,9 @@ def facts() -> frozenset[str]:
 
 def check(table: Table) -> None:
     """A table whose columns have all that they inherit. Raises FedbenchError, which names the file and the place."""
+    for row in () if table.counted else table.rows:
+        if is_file(row.method) or (row.params and row.method in declared.names()):
+            _try(lambda own: declared.of(own.method).values(own.params), row, f"{table.path}, row {row.label}")
     definitions = _metrics(table)
     for wrong, where, says, hint in _rules(table, definitions):
         if wrong:
@@ -57,14 +61,18 @@ def check(table: Table) -> None:
     for what, name, known, where in _names(table, definitions):
         if name not in known:
             raise unknown(f"{what} in {table.path}{where}", name, known)
-    for row in table.rows:
-        if row.method and not table.counted:
-            _check_method(row, f"{table.path}, row {row.label}")
     if table.statistic == "count":
         for model in (*(r.model for r in table.rows if r.model), *(c.costs.model for c in table.columns if c.costs)):
             counts.check(model)
     for column in () if table.counted else table.measured:
-        _check_dataset(column.dataset, f"{table.path}, column {column.key}")
+        _try(data.recipe, column.dataset, f"{table.path}, column {column.key}")
+
+
+def _try(make: Callable[[Any], object], of: Any, where: str) -> None:
+    try:
+        make(of)
+    except FedbenchError as error:
+        raise error.at(where) from error
 
 
 def _rules(table: Table, metrics: Mapping[str, Definition]) -> Iterator[tuple[bool, str, str, str]]:
@@ -157,12 +165,12 @@ def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, C
     if table.statistic == "preset":
         yield "preset", table.preset, presets, ""
     yield from (("budget", name, budgets, "") for name in table.budget)
-    methods_of = cost.METHODS if any(c.costs for c in table.columns) else declared.built_in()
+    countable = cost.METHODS if any(c.costs for c in table.columns) else declared.built_in()
     for r in table.rows:
         yield from (("budget", name, budgets, f", row {r.label}") for name in r.budget)
         yield from (("metric", name, own or metrics, f", row {r.label}") for pair in r.metrics.items() for name in pair)
-        if table.counted and r.method:
-            yield "method", r.method, methods_of, f", row {r.label}"
+        if r.method and (table.counted or not (r.planned or is_file(r.method))):
+            yield "method", r.method, countable if table.counted else declared.names(), f", row {r.label}"
     for c in table.columns:
         where = f", column {c.key}"
         yield from (("budget", name, budgets, where) for name in c.budget)
@@ -177,12 +185,8 @@ def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, C
         for place in places:
             yield from (("row", name, rows, f", {what}") for name in place.rows)
             for pattern in place.columns:
-                yield (
-                    "column",
-                    pattern,
-                    [pattern] if any(matches(key, pattern) for key in columns) else columns,
-                    (f", {what}"),
-                )
+                known = [pattern] if any(matches(key, pattern) for key in columns) else columns
+                yield "column", pattern, known, f", {what}"
     yield from (("fact", name, facts(), ", remark") for remark in table.remark for name in remark.where)
     for claim in table.claim:
         yield from (("row", name, rows, f", claim '{claim.text}'") for name in (*claim.rows, *claim.than))
@@ -198,27 +202,3 @@ def _metrics(table: Table) -> Mapping[str, Definition]:
     present = {r.method for r in table.rows if is_file(r.method) or r.method in methods.names()}
     own = {**METRICS, **defined(one for method in sorted(present) for one in declared.of(method).measures)}
     return own if wanted <= own.keys() else {**own, **all_metrics()}
-
-
-def _check_method(row: Row, where: str) -> None:
-    """A row whose method there is (unless it is planned), with hyper-parameters that it has."""
-    own = is_file(row.method)
-    if not own and row.method not in declared.names():
-        if row.planned:
-            return
-        raise unknown(f"method in {where}", row.method, declared.names())
-    if own or row.params:
-        try:
-            declared.of(row.method).values(row.params)
-        except FedbenchError as error:
-            raise error.at(where) from error
-
-
-def _check_dataset(name: str, where: str) -> None:
-    """A data set that there is a recipe for."""
-    from fedbench.data import recipe
-
-    try:
-        recipe(name)
-    except FedbenchError as error:
-        raise error.at(where) from error
