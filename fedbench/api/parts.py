@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -107,9 +108,9 @@ _BASES = {
 }  # fmt: skip
 
 
-def name_of(what: Any, store: Store, called: str = "method") -> str:
+def name_of(what: Any, called: str = "method") -> str:
     """The name or 'FILE.py:Class' that commands know it by. Raises FedbenchError for what is no method (or what else
-    is `called` for), and where its source cannot be told."""
+    is `called` for), and for a class that is in no file to import it from."""
     if isinstance(what := native(what), str | os.PathLike):
         return str(what)
     kind: Any = what if isinstance(what, type) else type(what)
@@ -120,9 +121,17 @@ def name_of(what: Any, store: Store, called: str = "method") -> str:
     place = kind.__module__
     if place.startswith(("fedbench.methods.", "fedbench.partitions.schemes.")):
         return str(kind.name) if place.startswith("fedbench.methods.") else place.rpartition(".")[2]
-    from fedbench.plugins.session import reference
-
-    return reference(kind, store.home / "sources")
+    module, name = sys.modules.get(place), kind.__name__
+    file = getattr(module, "__file__", None)
+    if place != "__main__" and file and getattr(module, name, None) is kind:
+        return f"{file}:{name}"
+    what = (
+        "a class of __main__ (a notebook's cell, a script)" if place == "__main__" else f"no name in a file of {place}"
+    )
+    raise FedbenchError(
+        f"{name} is {what}, which no run can be made of again",
+        f"write it into a file (in a notebook: %%writefile mine.py), and give mine.py:{name} or import it from there",
+    )
 
 
 def options_of(what: Any) -> dict[str, Any]:
@@ -189,7 +198,7 @@ def partition(dataset: str | None = None, *, protocol: str | None = None, store:
     rules = protocols.load(protocol or protocols.default_for(dataset))
     scheme = options.get("scheme")
     if scheme is not None:
-        name = name_of(scheme, home, "partitioner")
+        name = name_of(scheme, "partitioner")
         options = {**options_of(scheme), **options, "scheme": name}
     part = Part(spec_of(dataset, options, rules, home, roots(), say), home, rules.name)
     partitions.obtain(part.spec, home, roots())
@@ -231,12 +240,12 @@ class Checks:
 
 
 @checked
-def check(what: Any, *, store: Home = None, **options: Any) -> Checks:
+def check(what: Any, **options: Any) -> Checks:
     """Run the conformance checks of `fedbench check` on a method, a model or a partitioner: a name, 'FILE.py:Class', a
     class or an object of your own. They train on scikit-learn's digits, a quarter of a minute for a method."""
     from fedbench.conformance.suite import checks, outcomes, subject_of
 
-    name = name_of(what, store_of(store), "method, model or partitioner")
+    name = name_of(what, "method, model or partitioner")
     with tempfile.TemporaryDirectory(prefix="fedbench-check-") as folder:
         subject = subject_of(name, Path(folder), lambda kind: {**options_of(what), **options})
         return Checks(name, tuple(outcomes(subject, checks(subject), lambda check: None)))

@@ -54,7 +54,7 @@ def train(
 
     Arguments:
         part: a partition, or its id.
-        method: a name, 'FILE.py:Class', or a class or an object of your own, also from a notebook's cell.
+        method: a name, 'FILE.py:Class', or a class or an object of your own that you import from a file.
         options: of the setting as on the command line (rounds=20, lr=0.1, seed=0, model=...), and hyper-parameters.
         observers: objects, or texts as for --observe ('tensorboard:board').
         progress: whether to show how the training goes.
@@ -74,7 +74,7 @@ def train(
 
     home = part.store if isinstance(part, Part) else store_of(store)
     spec, rules = _where(part, home, protocol)
-    job = _job(name_of(method, home), spec, rules, budget, {**options_of(method), **options}, home)
+    job = _job(name_of(method), spec, rules, budget, {**options_of(method), **options})
     engine = Where(device=device, executor=executor).engine_for(home, roots(), job.spec.setting.precision)
     job = job.again(home) if again else job
     watching = [named.of(one) if isinstance(one, str) else one for one in observers]
@@ -96,7 +96,7 @@ def _where(part: Part | str, home: Any, protocol: str | None) -> tuple[Partition
     return spec, protocol or protocols.default_for(spec.dataset.name)
 
 
-def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: dict[str, Any], home: Any) -> Job:
+def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: dict[str, Any]) -> Job:
     """Raises FedbenchError for an option that neither the setting nor the method has."""
     from fedbench import methods
     from fedbench.engine.job import Job
@@ -108,7 +108,7 @@ def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: 
             raise unknown(f"option of {kind.name}", name, [*own, *SETTING])
     chosen = {name: value for name, value in options.items() if name not in own}
     if chosen.get("model") is not None:
-        chosen["model"] = name_of(chosen["model"], home, "model")
+        chosen["model"] = name_of(chosen["model"], "model")
     rules = protocols.load(protocol)
     setting = rules.setting(part, budget, **chosen)
     return Job.under(rules, budget, setting, method, options)
@@ -195,7 +195,7 @@ def sweep(
 
     home = store_of(store)
     given = _listed("methods", methods)
-    names = [name_of(one, home) for one in given]
+    names = [name_of(one) for one in given]
     axes = {
         name: [_text(name, one) for one in _listed(name, value)] for name, value in options.items() if value is not None
     }

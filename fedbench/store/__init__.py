@@ -8,7 +8,6 @@ Layout of a store (its home is --home, else FEDBENCH_HOME, else ~/.fedbench):
     partition/ID/  run/ID/  metrics/ID/
     work/ID/                   a run under way: claim, checkpoint, log; gone when the run is complete
     failed/ID.json             why a run failed last time
-    sources/                   files made of classes that notebooks defined
     downloads/                 a data folder that `data fetch` fills
 
 An artifact is built in a hidden folder beside its final place and renamed: existence means complete. The
