@@ -25,7 +25,6 @@ FLOORS = (
     ("options",),
     ("store", "models", "theory"),
     ("data", "declaration"),
-    ("declared",),
     ("partitions",),
     ("protocol",),
     ("partition_options",),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench import declared, resources
+from fedbench import methods, resources
 from fedbench import protocol as module
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError, unknown
@@ -137,7 +137,7 @@ def test_plain_is_neutral() -> None:
 _PARTICULAR = {"fedsgd", "ftw_erm", "fitw_erm", "grayscale", "fedbn"}
 
 
-@pytest.mark.parametrize("method", sorted(set(declared.names()) - _PARTICULAR))
+@pytest.mark.parametrize("method", sorted(set(methods.names()) - _PARTICULAR))
 def test_plain_fits_a_method_with_its_own_hyper_parameters(method: str) -> None:
     of = load(OWN).partition_spec(DIGITS, 10, scheme="equal", validation=0.2)
     for budget in load(OWN).budgets:

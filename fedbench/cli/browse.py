@@ -79,19 +79,10 @@ def methods(
     json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """List the methods, or one method's hyper-parameters and deviations."""
-    from fedbench import declared
-    from fedbench.declaration import of_class
-    from fedbench.plugins.load import is_file
+    from fedbench.methods.declarations import built_in, of
 
-    if name is None:
-        declarations = list(declared.built_in().values())
-    elif is_file(name):  # which is run, to find its mistakes
-        from fedbench.methods import load
-
-        with reported():
-            declarations = [of_class(*load(name))]
-    else:
-        declarations = [declared.of(name)]
+    with reported():
+        declarations = list(built_in().values()) if name is None else [of(name)]
     if json:
         context.print_json([_method(one) for one in declarations])
         return
@@ -142,7 +133,7 @@ def metrics(
     json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """List the metrics that runs have and tables can name: those of every run, and those that methods declare."""
-    from fedbench.declared import built_in
+    from fedbench.methods.declarations import built_in
     from fedbench.metrics.definitions import all_metrics
 
     owners: dict[str, list[str]] = {}

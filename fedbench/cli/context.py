@@ -19,8 +19,8 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
-from fedbench import declared
 from fedbench.errors import FedbenchError, nearest, unknown
+from fedbench.methods import declarations
 from fedbench.plain import plain
 from fedbench.screen import Screen
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
@@ -234,7 +234,7 @@ def read(
 def check_spelling(words: Sequence[str], methods: Sequence[str], called: str, command: Callable[..., Any]) -> None:
     """Raise FedbenchError for an option among the words that is nearly one of the command's own, and no
     hyper-parameter, neither of these methods nor of a built-in one."""
-    every = (*declared.built_in().values(), *map(declared.of, methods))
+    every = (*declarations.built_in().values(), *map(declarations.of, methods))
     theirs = {f"--{name.replace('_', '-')}" for one in every for name in one.hyper_parameters}
     own = {f"--{option}" for option in _options(command)}
     for option in (word.partition("=")[0] for word in words if word.startswith("--")):
@@ -345,9 +345,9 @@ def _offering(names: Callable[[], Iterable[str]]) -> Completion:
 
 
 def _methods() -> Iterable[str]:
-    from fedbench import declared
+    from fedbench.methods import names
 
-    return declared.names()
+    return names()
 
 
 def _datasets() -> Iterable[str]:

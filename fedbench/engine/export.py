@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench import declared, models, protocol
+from fedbench import models, protocol
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, scratch, write_whole
+from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import load
@@ -82,7 +83,7 @@ def _train(spec: RunSpec) -> str | None:
 def _default(spec: RunSpec, option: str) -> Any:
     if spec.source is not None:
         return None
-    return declared.of(spec.method).hyper_parameters[option].default
+    return declarations.of(spec.method).hyper_parameters[option].default
 
 
 def _options(rules: protocol.Protocol, budget: str, setting: Setting) -> dict[str, Any] | None:

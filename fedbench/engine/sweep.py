@@ -18,13 +18,14 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from fedbench import declared, methods, protocol
+from fedbench import methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.engine import keep as keeping
 from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
 from fedbench.files import process
+from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells, find
 from fedbench.planner.index import Index, State
@@ -240,13 +241,13 @@ def _without_images(absent: Mapping[str, str]) -> FedbenchError:
 
 def _rows_of(cells: Cells, method: str) -> list[str]:
     """The labels of the method's rows. A user's file is a row's wherever a file of the same text lies."""
-    own = declared.of(method)
+    own = declarations.of(method)
     return [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
 
 
 def _extra(table: Table, method: str) -> str:
     """That a method makes an extra row, and which row a reader may have meant: papers call different methods alike."""
-    title = declared.of(method).title
+    title = declarations.of(method).title
     meant = next((f"; its row {row.label} is -m {row.method}" for row in table.rows if row.label == title), "")
     return f"no row of {table.id} is of {method}, so it makes an extra one{meant}; report --extra prints it"
 
@@ -257,7 +258,7 @@ def _of_method(
     """The runs of one method that the table lacks: its rows', or one in every setting if it is an extra row, as one
     with hyper-parameters of its own is."""
     cells = lacks.cells
-    own, rules = declared.of(method), protocol.load(cells.table.protocol)
+    own, rules = declarations.of(method), protocol.load(cells.table.protocol)
     if rows:
         return [Wanted(spec, row.method, row.label) for spec, row in lacks.runs(rows).items()]
     if cells.table.tune:
@@ -400,7 +401,7 @@ def _name(run: Wanted, varied: Sequence[str]) -> str:
     """A table's row, or the method and its hyper-parameters; what is varied of the setting but its seed; data set and
     partition."""
     setting = run.spec.setting
-    own = {} if run.row else declared.of(run.method).differing(run.spec.params)
+    own = {} if run.row else declarations.of(run.method).differing(run.spec.params)
     values = {**own, **{n: getattr(setting, n) for n in varied if n != "seed"}}
     options = "".join(f" {k}={v}" for k, v in values.items() if v is not None)
     return (

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.declared import names as names
 from fedbench.errors import FedbenchError, unknown
 from fedbench.measure import Measure
 
@@ -16,12 +15,21 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
 
 _HERE = Path(__file__).parent
+#: Of the room's files those that are no methods.
+_OTHERS = {"__init__", "base", "declarations", "parts"}
 #: Options that commands which train have beside those of settings and partitions.
 _COMMANDS = frozenset({
     "again", "column", "cpus_per_run", "dataset", "device", "dry_run", "engine", "export", "from", "gpus_per_run",
     "help", "jobs", "json", "keep", "log", "method", "minutes", "observe", "partition_seed", "protocol", "save",
     "search", "seeds", "table", "trials", "unshipped",
 })  # fmt: skip
+
+
+@cache
+def names() -> list[str]:
+    """All methods of fedbench's own, by their files and packages."""
+    modules = (*_HERE.glob("*.py"), *(path.parent for path in _HERE.glob("*/__init__.py")))
+    return sorted({path.stem for path in modules} - _OTHERS)
 
 
 def file_of(name: str) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from fedbench import declared
 from fedbench.measure import CLIENT, Measure
+from fedbench.methods import declarations
 
 _FEDDRM = "FedDRM (ICLR 2026), section 3"
 _PFEDFDA = "pFedFDA (NeurIPS 2024), section 4"
@@ -203,4 +203,4 @@ def defined(measures: Iterable[Measure]) -> dict[str, Definition]:
 @cache
 def all_metrics() -> dict[str, Definition]:
     """fedbench's own metrics, and all that built-in methods declare."""
-    return {**METRICS, **defined(declared.measures().values())}
+    return {**METRICS, **defined(declarations.measures().values())}

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedbench import declared
 from fedbench.data.part import values_of
 from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, FEDERATION, ROUND, Measure, restored
+from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.predictions import broken, numbers
 from fedbench.store import Artifact
@@ -33,7 +33,7 @@ class Noted(NamedTuple):
 def measures_of(run: Artifact) -> dict[str, Measure]:
     """The measures that the run's method declared. Raises FedbenchError if its provenance is damaged there."""
     if (raw := run.provenance.get(MEASURES)) is None:
-        return {name: measure for name, measure in declared.measures().items() if name in BEFORE}
+        return {name: measure for name, measure in declarations.measures().items() if name in BEFORE}
     try:
         return {measure.name: measure for measure in restored(raw, MEASURES)}
     except FedbenchError as error:

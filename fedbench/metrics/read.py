@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbench import declared
 from fedbench.errors import FedbenchError, unknown
+from fedbench.methods import declarations
 from fedbench.metrics.definitions import ANY, METRICS, all_metrics, defined
 from fedbench.specs import MetricsSpec, RunSpec
 from fedbench.store import Artifact, Store, Writer
@@ -91,7 +91,7 @@ def outside(names: Sequence[str], metric: np.ndarray, value: np.ndarray, method:
 @lru_cache(256)
 def _ranges(names: tuple[str, ...], method: str) -> tuple[np.ndarray, np.ndarray]:
     """The least and the most that the metrics of these names may be."""
-    own = defined(declared.of(method).measures) if method in declared.names() else {}
+    own = defined(declarations.of(method).measures) if method in declarations.built_in() else {}
     every = [one.range if (one := METRICS.get(name) or own.get(name)) else ANY for name in names]
     return np.array([least for least, _ in every]), np.array([most for _, most in every])
 

@@ -10,9 +10,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from fedbench import declared, methods, protocol
+from fedbench import methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError, unknown
+from fedbench.methods import declarations
 from fedbench.planner import table as tables
 from fedbench.planner.index import Index, Record, State
 from fedbench.planner.settings import Settings, dataset, shipped_dataset
@@ -143,7 +144,7 @@ class Cells:
 
     def declaration(self, row: Row) -> Declaration | None:
         """What a row's method declares; None if it is not built yet."""
-        built_in = declared.of(row.method) if row.method in methods.names() else None
+        built_in = declarations.of(row.method) if row.method in methods.names() else None
         return self.sources.get(row.label, built_in)
 
     def runs(self, *states: State, rows: Collection[str] | None = None) -> dict[RunSpec, Row]:
@@ -197,7 +198,7 @@ def find(
     seeds = tuple(seeds) or tuple(table.seeds) or usual
     settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
     theirs = Settings(table, budget, precision, seeds, packed, index.settings)
-    sources = {row.label: declared.of(row.method) for row in table.rows if is_file(row.method)}
+    sources = {row.label: declarations.of(row.method) for row in table.rows if is_file(row.method)}
     built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
     every = [*at_hand.items(), *packed.items()]
     known = {name for name, (spec, _) in every if index.knows(spec.name, budget, precision)}
@@ -209,7 +210,7 @@ def find(
         tuned: Mapping[str, Any] | None = None,
         seeds: Sequence[int] | None = None,
     ) -> Iterator[RunSpec]:
-        method = sources.get(row.label) or declared.of(row.method)
+        method = sources.get(row.label) or declarations.of(row.method)
         overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
         at = of.of(column, row, tuned, seeds)
         try:

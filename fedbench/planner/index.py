@@ -10,11 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedbench import declared, methods, models
+from fedbench import methods, models
 from fedbench.data.locate import VERSION as READERS
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
+from fedbench.methods import declarations
 from fedbench.metrics.read import Metrics, load, metrics_of
 from fedbench.partitions import schemes
 from fedbench.results.shelf import Shelf, Shipped
@@ -42,7 +43,7 @@ def other_versions(spec: RunSpec) -> Iterator[str]:
     """These parts. A user's own are known by their text and have no other version."""
     setting, part = spec.setting, spec.setting.partition
     ours = spec.source is None and spec.method in methods.names()
-    if ours and spec.method_version != declared.of(spec.method).version:
+    if ours and spec.method_version != declarations.of(spec.method).version:
         yield f"method {spec.method}"
     if setting.version != Setting.version:
         yield "trainer"

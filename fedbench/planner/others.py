@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedbench import declared, methods, protocol
+from fedbench import methods, protocol
 from fedbench.declaration import Declaration
+from fedbench.methods import declarations
 from fedbench.plain import plain
 from fedbench.planner.cells import Cells
 from fedbench.planner.index import Record
@@ -124,7 +125,7 @@ def _labels(places: Mapping[Key, Hits], cells: Cells) -> dict[Key, str]:
 
 def title_of(method: str, provenance: Mapping[str, Any]) -> str:
     """A method's name in print: as its run tells it, else (a very old run does not) as the method declares it."""
-    own = declared.of(method).title if method in methods.names() else method
+    own = declarations.of(method).title if method in methods.names() else method
     return plain(str(provenance.get("title") or own))
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbench import declared, methods
+from fedbench import methods
+from fedbench.methods import declarations
 from fedbench.metrics.evaluate import evaluate
 from fedbench.store import Store
 from fedbench.store.provenance import MADE_FROM, code_of
@@ -37,7 +38,7 @@ def fill(store: Store, number: int) -> None:
     every = itertools.product(np.geomspace(0.001, 1, 20), range(20), names)
     for lr, seed, method in itertools.islice(every, number):
         setting = run_spec(CLIENTS, ROUNDS, window=4, seed=seed, lr=float(lr)).setting
-        spec = declared.of(method).run(setting, {})
+        spec = declarations.of(method).run(setting, {})
         code = code_of("engine/training.py", methods.file_of(method), "partitions/schemes/dirichlet.py")
         images = {**code_of("data/build.py"), "digest": "0" * 64}
         part = {**code_of("partitions/builder.py"), "digest": "0" * 64, MADE_FROM: {"dataset": images}}
@@ -54,9 +55,9 @@ def fill(store: Store, number: int) -> None:
         ]
         with store.writing(spec, {"partition": setting.partition.id}) as writer:
             writer.provenance = {
-                **code, MADE_FROM: {setting.partition.id: part}, "title": declared.of(method).title, "overrides": {},
-                "defaults": dict(spec.params), "deviations": [], "train_seconds": 20.0, "device": "cpu",
-                "executor": "cores", "measures": [],
+                **code, MADE_FROM: {setting.partition.id: part}, "title": declarations.of(method).title,
+                "overrides": {}, "defaults": dict(spec.params), "deviations": [], "train_seconds": 20.0,
+                "device": "cpu", "executor": "cores", "measures": [],
             }  # fmt: skip
             writer.table("predictions", predictions(rows, classes=10))
             writer.table("rounds", rounds_table(ROUNDS, loss=np.geomspace(2, 0.1, ROUNDS)))

@@ -185,7 +185,6 @@ FAULTS: dict[str, list[tuple[dict[str, str], str]]] = {
         ),
     ],
     "measures": [
-        ({"more": f"measures = tuple([{TRUST}])"}, "nobody can tell 'measures' without running it"),
         ({"more": f"measures = ({TRUST.replace('trust', 'bytes_up')},)"}, "Mine measures 'bytes_up'"),
     ],
     "deviations": [({"docstring": " deviates: a lot."}, "begin a paragraph of its own")],

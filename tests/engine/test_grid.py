@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from fedbench import declared, protocol
+from fedbench import protocol
 from fedbench.engine.grid import Grid, Range, best, seeds, text, values
 from fedbench.engine.job import Job
 from fedbench.engine.sweep import End, Wanted, groups, sweep
 from fedbench.errors import FedbenchError
 from fedbench.files import process
+from fedbench.methods import declarations
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 from tests.support.cli_user import refused
@@ -137,7 +138,7 @@ def test_a_saved_grid_is_a_table_of_the_same_runs(store: Store, tmp_path: Path) 
 
 def wanted(seed: int, method: str = "fedavg", **changes: Any) -> Wanted:
     s = setting(seed=seed, **changes)
-    return Wanted(declared.of(method).run(replace(s, partition=replace(s.partition, seed=seed)), {}), method)
+    return Wanted(declarations.of(method).run(replace(s, partition=replace(s.partition, seed=seed)), {}), method)
 
 
 RUNS = [wanted(1), wanted(1, "local"), wanted(2), wanted(3)]

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from fedbench import declared, methods
+from fedbench import methods
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.imports import code
+from fedbench.methods import declarations
 from fedbench.methods.base import Method, hyperparameter
 from fedbench.specs import RunSpec
 from tests.support.lab import federation, method, setting, train
@@ -195,7 +196,7 @@ def test_no_option_of_a_command_that_trains_can_be_a_hyper_parameter() -> None:
     commands = (train, sweep, check, partition)
     names = {name.replace("-", "_") for one in commands for name in context._options(one)}
     assert {"lr", "clients", "dir", "jobs", "partition_seed"} <= names <= methods.taken()
-    assert not any(methods.taken() & one.hyper_parameters.keys() for one in declared.built_in().values())
+    assert not any(methods.taken() & one.hyper_parameters.keys() for one in declarations.built_in().values())
 
 
 #: Of each method what is wrong, by what its line says of it.

@@ -16,11 +16,12 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fedbench import declared, methods, protocol
+from fedbench import methods, protocol
 from fedbench.cli import context
 from fedbench.cli.browse import theory
 from fedbench.cli.report import figure
 from fedbench.errors import FedbenchError
+from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import writing
 from fedbench.planner import table as tables
@@ -89,7 +90,7 @@ class Lab:
         """
         dataset = setting.partition.dataset.name
         chosen = {**protocol.load(rules).method_params(method, setting.budget, dataset), **(overrides or {})}
-        own = declared.built_in().get(method)
+        own = declarations.built_in().get(method)
         spec = own.run(setting, chosen) if own else RunSpec(setting, method, chosen)
         spec = replace(spec, method_version=version or spec.method_version)
         with self.store.writing(spec) as writer:

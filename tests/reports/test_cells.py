@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedbench import declared, methods, protocol
+from fedbench import methods, protocol
 from fedbench.api.results import runs as api_runs
 from fedbench.data import recipe
 from fedbench.errors import FedbenchError
 from fedbench.files import write_json
+from fedbench.methods import declarations
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.partitions import schemes
 from fedbench.planner import table as tables
@@ -182,7 +183,7 @@ def test_a_run_of_another_version_stands_as_stale_until_todays_is_there(lab: Lab
 
 
 def test_a_claimed_run_is_running_and_a_failure_counts_until_the_run_succeeds(lab: Lab) -> None:
-    spec = declared.of("feddrm").run(lab.setting("feddrm/1", DIR), {"lambda": 0.8})
+    spec = declarations.of("feddrm").run(lab.setting("feddrm/1", DIR), {"lambda": 0.8})
     with lab.store.claim(spec.id):
         write_json(lab.store.work(spec.id) / "spec.json", {"run": spec.to_dict(), "overrides": {}})
         cells = lab.cells("feddrm/1")
@@ -193,8 +194,8 @@ def test_a_claimed_run_is_running_and_a_failure_counts_until_the_run_succeeds(la
     write_json(lab.store.work(spec.id) / "spec.json", {"run": spec.to_dict(), "overrides": {}})
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING, "nobody holds it"
     setting = lab.setting("feddrm/1", DIR)
-    failed(lab.store, declared.of("feddrm").run(setting, {}), "the loss is not a number")
-    failed(lab.store, declared.of("pfedfda").run(setting, {}), "of a method that no row asks for")
+    failed(lab.store, declarations.of("feddrm").run(setting, {}), "the loss is not a number")
+    failed(lab.store, declarations.of("pfedfda").run(setting, {}), "of a method that no row asks for")
     cells = lab.cells("feddrm/1")
     assert state(cells, "FedDRM", DIR) is State.FAILED
     assert [c.reason for c in cells.all if c.state is State.FAILED] == ["the loss is not a number"]

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedbench import data, declared, methods, partitions, protocol
+from fedbench import data, methods, partitions, protocol
 from fedbench.errors import FedbenchError
+from fedbench.methods import declarations
 from fedbench.metrics.statistics import spread_of_mean
 from fedbench.partitions import schemes
 from fedbench.partitions.transforms import CORRUPTIONS
@@ -233,8 +234,8 @@ def xi(row: np.ndarray) -> np.ndarray:
 
 def keep(here: Lab, setting: Setting, told: np.ndarray | None, method: str = "descriptor_bounds") -> None:
     """The artifact of a run, with a table of snapshots."""
-    params = declared.of(method).defaults
-    with here.store.writing(declared.of(method).run(setting, {})) as writer:
+    params = declarations.of(method).defaults
+    with here.store.writing(declarations.of(method).run(setting, {})) as writer:
         writer.table("rounds", pa.table({"round": [1]}))
         if told is not None:
             flat = pa.FixedSizeListArray.from_arrays(pa.array(told.reshape(-1)), told.shape[1])
@@ -372,7 +373,7 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     assert ["".join(at[m].values()) for m in ("IFCA", "CFL", "FedRC", "HACCS")] == ["✓––", "–✓–", "✓––", "––✓"]
     assert all(list(line.values()).count("✓") == 1 for line in at.values())
     assert [line.label for line in grid.lines if line.kind == "added"] == ["FLUX", "FLUX-soft", "HACCS"]
-    said = declared.built_in()
+    said = declarations.built_in()
     assert [(said[m].clusters_by, said[m].made_for, said[m].adapts) for m in ("fedavg", "flux")] == [
         ("", (), False), ("descriptors", ("px", "py", "pyx", "pxy"), True),
     ]  # fmt: skip
@@ -411,7 +412,7 @@ def test_a_property_that_says_nothing_to_a_table_is_an_error(tmp_path: Path, dec
         f'    """Mine."""\n\n    name = "mine"\n    personal = ()\n    {declares}\n'
     )
     with pytest.raises(FedbenchError) as refused:
-        declared.of(str(path))
+        declarations.of(str(path))
     assert says in str(refused.value)
 
 
@@ -498,7 +499,7 @@ def test_hyper_parameters_are_the_papers() -> None:
     assert params("flux", "fedavg", "paper", "fashion_mnist") == {}
     for budget in protocol.load("pfedfda").budgets:
         assert params("pfedfda", "apfl", budget)["score"] == "after_local", "as the other personal models are scored"
-    scores = {m: declared.of(m).defaults["score"] for m in ("fedrep", "fedpac", "lg_fedavg", "fedrod", "apfl")}
+    scores = {m: declarations.of(m).defaults["score"] for m in ("fedrep", "fedpac", "lg_fedavg", "fedrod", "apfl")}
     assert scores.pop("apfl") == "after_aggregate"
     assert set(scores.values()) == {"after_local"}
     for method in ("fedavgft", "fedprox", "fedsam", "fedbabu"):

@@ -324,8 +324,12 @@ def test_a_row_without_a_label_is_called_as_its_method_is_titled(lab: Lab, tmp_p
     path = own_table(tmp_path, *((f'label = "{old}", ', "") for old in ("FedAvg", "Mine", "Mine, 0.1")))
     assert [row.label for row in tables.load(str(path)).rows] == ["FedAvg", "Idea", "Idea (mu = 0.1)"]
     text = (tmp_path / "idea.py").read_text()
-    (tmp_path / "idea.py").write_text(text.replace('title = "Idea"', 'title = "FedIdea"') + "\nraise SystemExit\n")
-    assert tables.load(str(path)).rows[1].label == "FedIdea", "read from its source, which is not run"
+    (tmp_path / "idea.py").write_text(text.replace('title = "Idea"', 'title = "FedIdea"'))
+    assert tables.load(str(path)).rows[1].label == "FedIdea"
+    (tmp_path / "idea.py").write_text(text + "\nraise SystemExit\n")
+    with pytest.raises(FedbenchError, match=r"row 2: cannot load .*idea\.py, line \d+: SystemExit"):
+        tables.load(str(path))
+    (tmp_path / "idea.py").write_text(text)
     planned = own_table(tmp_path, ('label = "FedAvg", method = "fedavg"', 'method = "fedsplendid", planned = true'))
     assert tables.load(str(planned)).rows[0].label == "fedsplendid"
     for change, told in (

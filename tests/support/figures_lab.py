@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from fedbench import data as datasets
-from fedbench import declared, partitions
+from fedbench import partitions
+from fedbench.methods import declarations
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.planner import table as tables
 from fedbench.planner.cells import find
@@ -128,7 +129,7 @@ def described_run(
     if setting is None:
         part = partition_spec(DatasetSpec("made_up", "generated", "0"), "iid", 6, 0, 0.5)
         setting = Setting(part, "custom", "lenet5", 1, 8, 0.1, 0, epochs=1)
-    spec = declared.of("flux").run(setting, {})
+    spec = declarations.of("flux").run(setting, {})
     with store.writing(spec) as writer:
         held = {"client": pa.array(range(6), pa.int32()), "group": GROUPS, "cluster": pa.array(FOUND, pa.int32())}
         writer.table("clients", pa.table(held))

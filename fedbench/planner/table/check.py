@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from fedbench import data, declared, methods, protocol
+from fedbench import data, methods, protocol
 from fedbench.errors import FedbenchError, unknown
+from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
 from fedbench.partitions import schemes
@@ -52,8 +53,8 @@ def facts() -> frozenset[str]:
 def check(table: Table) -> None:
     """A table whose columns have all that they inherit. Raises FedbenchError, which names the file and the place."""
     for row in () if table.counted else table.rows:
-        if is_file(row.method) or (row.params and row.method in declared.names()):
-            _try(lambda own: declared.of(own.method).values(own.params), row, f"{table.path}, row {row.label}")
+        if is_file(row.method) or (row.params and row.method in methods.names()):
+            _try(lambda own: declarations.of(own.method).values(own.params), row, f"{table.path}, row {row.label}")
     definitions = _metrics(table)
     for wrong, where, says, hint in _rules(table, definitions):
         if wrong:
@@ -165,12 +166,12 @@ def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, C
     if table.statistic == "preset":
         yield "preset", table.preset, presets, ""
     yield from (("budget", name, budgets, "") for name in table.budget)
-    countable = cost.METHODS if any(c.costs for c in table.columns) else declared.built_in()
+    countable = cost.METHODS if any(c.costs for c in table.columns) else declarations.built_in()
     for r in table.rows:
         yield from (("budget", name, budgets, f", row {r.label}") for name in r.budget)
         yield from (("metric", name, own or metrics, f", row {r.label}") for pair in r.metrics.items() for name in pair)
         if r.method and (table.counted or not (r.planned or is_file(r.method))):
-            yield "method", r.method, countable if table.counted else declared.names(), f", row {r.label}"
+            yield "method", r.method, countable if table.counted else methods.names(), f", row {r.label}"
     for c in table.columns:
         where = f", column {c.key}"
         yield from (("budget", name, budgets, where) for name in c.budget)
@@ -200,5 +201,5 @@ def _metrics(table: Table) -> Mapping[str, Definition]:
     if table.counted or table.statistic == "pairs" or wanted <= METRICS.keys():
         return METRICS
     present = {r.method for r in table.rows if is_file(r.method) or r.method in methods.names()}
-    own = {**METRICS, **defined(one for method in sorted(present) for one in declared.of(method).measures)}
+    own = {**METRICS, **defined(one for method in sorted(present) for one in declarations.of(method).measures)}
     return own if wanted <= own.keys() else {**own, **all_metrics()}

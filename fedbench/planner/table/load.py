@@ -13,8 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from fedbench import declared, models, protocol, reader, resources
+from fedbench import models, protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
+from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.plain import plain
 from fedbench.planner.table.check import check
@@ -64,7 +65,7 @@ def titled(row: Row, where: str) -> Row:
     if not row.method:
         raise FedbenchError(f"{where} lacks 'label'")
     try:
-        title = declared.of(row.method).title
+        title = declarations.of(row.method).title
     except FedbenchError as error:
         if not row.planned:
             raise error.at(where) from error

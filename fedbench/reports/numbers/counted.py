@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbench import declared, protocol
+from fedbench import protocol
 from fedbench.declaration import SHIFTS, Declaration
 from fedbench.errors import FedbenchError
+from fedbench.methods import declarations
 from fedbench.models.counts import counts
 from fedbench.partitions.distribution import Distribution
 from fedbench.partitions.schemes.equal import Equal
@@ -121,7 +122,7 @@ COSTS: Mapping[str, Callable[[cost.Cost, cost.Cost], float]] = {
 def property_number(row: Row, column: Column) -> Value:
     """The mark of a cell. Raises FedbenchError for costs that nobody has counted."""
     if (metric := str(column.metric)) in DECLARED:
-        return Value(float(DECLARED[metric](declared.of(row.method))))
+        return Value(float(DECLARED[metric](declarations.of(row.method))))
     assert column.costs is not None
     times = _times(row.method, column.costs)
     if metric == "scales":
