@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedbench import resources
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics
-from fedbench.results.pack import Failure, Pack, Row, name_of, same_numbers
+from fedbench.results.pack import OF_SPEC, Failure, Pack, Row, name_of, same_numbers
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 
 # -- shelf -----------------------------------------------------------------------------------------------------
 
+
+T = TypeVar("T")
 
 #: Beside a paper's tables, and in a store.
 FOLDER = "results"
@@ -64,12 +66,18 @@ class Shelf:
 
     def checked(self) -> list[Pack]:
         """Those of which no run has a value out of range, all of them read."""
+        self._of_each(Pack.check)
+        return self.packs
+
+    def _of_each(self, what: Callable[[Pack], T]) -> list[T]:
+        """What each pack says; one that is found wrong is left out."""
+        said = []
         for pack in [*self.packs]:
             try:
-                pack.check()
+                said.append(what(pack))
             except FedbenchError as error:
                 self._leave_out(pack, error)
-        return self.packs
+        return said
 
     @property
     def problems(self) -> list[FedbenchError]:
@@ -151,7 +159,7 @@ class Shelf:
         if scope not in self._groups:
             groups = self._groups.setdefault(scope, {})
             for id, ((pack, row), *_) in self.places.items():
-                if scope == tuple(pack.heads[name][row] for name in ("data", "budget", "precision")):
+                if scope == tuple(pack.heads[name][row] for name in OF_SPEC):
                     groups.setdefault(pack.spec(row).but_for_seeds, []).append(id)
         found = map(self.get, self._groups[scope].get(spec.but_for_seeds, ()))
         return (run for run in found if run is not None)
@@ -161,19 +169,15 @@ class Shelf:
         """Data set, budget and precision of all runs."""
         return {
             (json.loads(data)["name"], budget, precision)
-            for data, budget, precision in {row for pack in self.packs for row in _scopes(pack)}
+            for data, budget, precision in {
+                scope for pack in self.packs for scope in zip(*(pack.heads[name] for name in OF_SPEC), strict=True)
+            }
         }
 
     @cached_property
     def partitions(self) -> set[str]:
         """The stems of all runs' partitions."""
-        stems: set[str] = set()
-        for pack in [*self.packs]:
-            try:
-                stems |= pack.partitions
-            except FedbenchError as error:
-                self._leave_out(pack, error)
-        return stems
+        return set().union(*self._of_each(lambda pack: pack.partitions))
 
     @cached_property
     def datasets(self) -> dict[str, DatasetSpec]:
@@ -181,10 +185,6 @@ class Shelf:
         counts = Counter(data for pack in self.packs for data in pack.heads["data"])
         specs = [DatasetSpec.shared(json.loads(data)) for data, _ in counts.most_common()]
         return {spec.name: spec for spec in reversed(specs)}
-
-
-def _scopes(pack: Pack) -> Iterator[tuple[str, str, str]]:
-    return zip(pack.heads["data"], pack.heads["budget"], pack.heads["precision"], strict=True)
 
 
 def summary(pack: Pack) -> dict[str, Any]:

@@ -127,40 +127,40 @@ def _flush(path: Path) -> None:
 @contextlib.contextmanager
 def writing(home: Path, spec: Spec, inputs: Mapping[str, str], replaces: str | None) -> Iterator[Writer]:
     """As `Store.writing`, in the store at `home`."""
-    final = home / spec.kind / spec.id
-    folder = scratch(final)
     started = time.time()
-    with disk_errors(f"writing {spec.kind} {spec.id}", home):
-        folder.mkdir(parents=True)
-        try:
-            writer = Writer(folder, spec, inputs)
-            yield writer
-            files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(folder.iterdir())}
-            manifest = {
-                "schema": SCHEMA, "kind": spec.kind, "id": spec.id, "spec": spec.to_dict(),
-                "inputs": dict(writer.inputs), "files": files,
-                "provenance": {**provenance(started), **writer.provenance},
-            }  # fmt: skip
-            write_json(folder / MANIFEST, sealed(json.loads(json.dumps(manifest))))
-            _install(home, folder, final, replaces)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    with _placing(home, spec.kind, spec.id, replaces) as folder:
+        writer = Writer(folder, spec, inputs)
+        yield writer
+        files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(folder.iterdir())}
+        manifest = {
+            "schema": SCHEMA, "kind": spec.kind, "id": spec.id, "spec": spec.to_dict(),
+            "inputs": dict(writer.inputs), "files": files,
+            "provenance": {**provenance(started), **writer.provenance},
+        }  # fmt: skip
+        write_json(folder / MANIFEST, sealed(json.loads(json.dumps(manifest))))
 
 
 def take_in(home: Path, kind: str, id: str, files: Mapping[str, bytes], replaces: str | None) -> None:
     """As `Store.take_in`, in the store at `home`."""
+    with _placing(home, kind, id, replaces) as folder:
+        for name, content in files.items():
+            path = folder / Path(name).name
+            path.write_bytes(content)
+            _flush(path)
+        arrived = opened(folder, kind, id)
+        for name in arrived.manifest["files"]:
+            arrived.file(name)
+
+
+@contextlib.contextmanager
+def _placing(home: Path, kind: str, id: str, replaces: str | None) -> Iterator[Path]:
+    """A hidden folder that becomes the artifact where the block ends well, and is gone where it does not."""
     final = home / kind / id
     folder = scratch(final)
     with disk_errors(f"writing {kind} {id}", home):
         folder.mkdir(parents=True)
         try:
-            for name, content in files.items():
-                path = folder / Path(name).name
-                path.write_bytes(content)
-                _flush(path)
-            arrived = opened(folder, kind, id)
-            for name in arrived.manifest["files"]:
-                arrived.file(name)
+            yield folder
             _install(home, folder, final, replaces)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
