@@ -412,7 +412,7 @@ def test_the_file_has_what_the_networks_have_today(name: str) -> None:
 
 def test_what_tables_ask_for_is_kept_so_that_no_report_needs_torch() -> None:
     code = (
-        "import sys\nfrom fedbench.reports import table as tables\n"
+        "import sys\nfrom fedbench.planner import table as tables\n"
         "from fedbench.reports.numbers.counted import counted\n"
         "for table in map(tables.load, tables.names()):\n"
         "    if table.statistic == 'count':\n"
