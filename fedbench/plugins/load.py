@@ -7,11 +7,10 @@ loaded from the folder in another way than by an import statement (importlib, sa
 
 from __future__ import annotations
 
-import builtins
+import ast
 import inspect
 import os
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -169,10 +168,8 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         source = _module(module.__name__)
         assert source is not None
-        # Import statements call __import__ of the module's own builtins, whenever they are run.
-        own = {**vars(builtins), "__import__": _importing(module.__name__.split(".")[0])}
-        module.__dict__["__builtins__"] = own
-        exec(compile(source.text, str(source.file), "exec", dont_inherit=True), module.__dict__)
+        tree = _Rooted(module.__name__.split(".")[0]).visit(ast.parse(source.text, str(source.file)))
+        exec(compile(tree, str(source.file), "exec", dont_inherit=True), module.__dict__)
 
 
 _finder = _Finder()
@@ -184,15 +181,28 @@ def _module(fullname: str) -> Module | None:
     return plugin.modules.get(name) if plugin else None
 
 
-def _importing(root: str) -> Callable[..., Any]:
-    """An __import__ for which the modules of a plug-in's folder stand at the top."""
+class _Rooted(ast.NodeTransformer):
+    """Gives the modules of a plug-in's folder, in import statements, the names that they have in sys.modules."""
 
-    def importing(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        if level == 0 and _module(f"{root}.{name.partition('.')[0]}") is not None:
-            return builtins.__import__(name, {"__package__": root}, None, fromlist, 1)
-        return builtins.__import__(name, globals, locals, fromlist, level)
+    def __init__(self, root: str) -> None:
+        self.root = root
 
-    return importing
+    def named(self, module: str) -> str:
+        own = _module(f"{self.root}.{module.partition('.')[0]}")
+        return module if own is None else f"{self.root}.{module}"
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        node.module = self.named(node.module) if node.module and not node.level else node.module
+        return node
+
+    def visit_Import(self, node: ast.Import) -> list[ast.Import]:
+        """`import a.b` loads a.b and calls a by its name: two statements where that is another one."""
+        aliases = []
+        for one in node.names:
+            top, loaded = one.name.partition(".")[0], self.named(one.name)
+            aliases += [ast.alias(loaded, one.asname)]
+            aliases += [ast.alias(self.named(top), top)] if loaded != one.name and not one.asname else []
+        return [ast.fix_missing_locations(ast.copy_location(ast.Import([alias]), node)) for alias in aliases]
 
 
 # -- named -----------------------------------------------------------------------------------------------------
