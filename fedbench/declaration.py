@@ -55,7 +55,7 @@ class Declaration:
     made_for: tuple[str, ...]
     adapts: bool
     text: str  #: the class's docstring
-    summary: str  #: of the method, in a line
+    summary: str  #: of the method, in a line: the first of its file's docstring, or of the class's
     source: str | None = None  #: digest of a user's file; None of a method of fedbench's own
 
     def __post_init__(self) -> None:
@@ -119,15 +119,10 @@ def of_class(cls: Any, source: str | None = None) -> Declaration:
     module = sys.modules.get(cls.__module__)
     plain = {name: getattr(cls, name) for name in PLAIN}
     name = cls.name or cls.__name__
-    summary = first_line(module.__doc__ if module else None, text)
-    return Declaration(
-        name=name, title=cls.title or name, hyper_parameters=fields, text=text, summary=summary, source=source, **plain
-    )
-
-
-def first_line(module: str | None, text: str) -> str:
-    """What a method is, from its file's docstring, or the class's where the file has none: of 'NAME: WHAT' the last."""
-    lines = (module or text).strip().splitlines()
+    lines = ((module and module.__doc__) or text).strip().splitlines()
     line = lines[0].rstrip(".") if lines else ""
-    line = line.partition(": ")[2] or line
-    return line[:1].upper() + line[1:]
+    summary = line.partition(": ")[2] or line  # of "NAME: WHAT" the last
+    return Declaration(
+        name=name, title=cls.title or name, hyper_parameters=fields, text=text,
+        summary=summary[:1].upper() + summary[1:], source=source, **plain,
+    )  # fmt: skip

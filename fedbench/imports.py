@@ -32,7 +32,6 @@ ROOMS = (
 LOOKUPS = (
     "data/catalogue.py",
     "data/locate.py",
-    "data/parse.py",
     "data/progress.py",
     "models/registry.py",
 )

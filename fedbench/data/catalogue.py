@@ -1,14 +1,16 @@
-"""The recipes by name: those that come with fedbench, and the user's own files; those that a union joins."""
+"""The recipes by name: those that come with fedbench, the user's own files, what a union joins; and their TOML."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from functools import cache
+from pathlib import Path, PurePosixPath
 
+from fedbench import reader
 from fedbench.data import foreign
-from fedbench.data.parse import read
-from fedbench.data.recipe import Recipe, Source
+from fedbench.data.recipe import KINDS, RESERVED, SPLITS, File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.resources import RECIPES
 from fedbench.specs import require
@@ -96,3 +98,128 @@ def fetchable(source: Source) -> bool:
     if source.parts:
         return all(any(map(fetchable, part.sources)) for part in parts_of(source))
     return foreign.fetchable(source) or all(file.urls for file in source.file)
+
+
+# -- parsing ---------------------------------------------------------------------------------------------------
+# A recipe's TOML, read and validated: every mistake is one line that names the file, the place and the key.
+
+
+#: What only sources of some kinds say.
+_OF_KINDS = {
+    "resize": ("parquet", "folder", "csv"), "only_classes": ("folder",), "ordered_classes": ("folder",),
+    **dict.fromkeys(("label_columns", "label_values", "prefix", "pattern"), ("csv",)),
+}  # fmt: skip
+
+
+def read(path: Path) -> Recipe:
+    """Read and validate a recipe. Raises FedbenchError naming the file and what is wrong in it."""
+    where = f"recipe {path}"
+    name = path.stem
+    require(_is_name(name), f"{where}: the file's name must be letters, digits, _ or -")
+    recipe = reader.read(
+        Recipe, reader.toml(path, "recipe file", "give the path of a TOML file"), where, name=name, folder=None
+    )
+    _check_recipe(recipe, where)
+    if not recipe.partition_classes:
+        recipe = dataclasses.replace(recipe, partition_classes=len(recipe.classes))
+    return recipe
+
+
+def _check_recipe(recipe: Recipe, where: str) -> None:
+    shape = recipe.shape
+    good = len(shape) == 3 and min(shape) >= 1 and shape[2] in (1, 3)
+    require(good, f"{where}: shape must be [height, width, channels] with 1 or 3 channels, not {list(shape)}")
+    require(len(recipe.classes) >= 2, f"{where}: classes must name at least 2 classes")
+    require(len(set(recipe.classes)) == len(recipe.classes), f"{where}: classes holds a name twice")
+    require(bool(recipe.source), f"{where} has no [[source]]")
+    names = [source.name for source in recipe.source]
+    require(len(set(names)) == len(names), f"{where}: two sources have the same name")
+    require(
+        (recipe.partition_label is None) == (recipe.partition_classes == 0),
+        f"{where}: partition_label and partition_classes go together",
+    )
+    for source in recipe.source:
+        _check_source(source, recipe, f"{where}, source {source.name}")
+
+
+def _check_source(source: Source, recipe: Recipe, where: str) -> None:
+    if source.kind not in KINDS:
+        raise unknown(f"kind in {where}", source.kind, KINDS)
+    require(set(source.columns) == set(recipe.columns), f"{where}: every source must give the same columns")
+    for name in source.columns:
+        require(name not in RESERVED, f"{where}: a natural column cannot be called '{name}'")
+    label = recipe.partition_label
+    require(label is None or label in source.columns, f"{where}: there is no column '{label}' to partition by")
+    embedded = source.kind == "builtin"
+    require(embedded == (source.loader is not None), f"{where}: kind builtin, and only it, has a loader")
+    union = source.kind == "union"
+    require(union == bool(source.parts), f"{where}: kind union, and only it, has parts")
+    for part in source.parts:
+        require(_is_name(part), f"{where}: parts holds '{part}', which is no data set's name")
+    require(len(set(source.parts)) == len(source.parts), f"{where}: parts holds a name twice")
+    require(recipe.name not in source.parts, f"{where}: a data set cannot be a part of itself")
+    require(
+        (embedded or union) == (not source.file),
+        f"{where}: every kind but builtin and union, and not those two, has [[source.file]]",
+    )
+    for name, kinds in _OF_KINDS.items():
+        require(not getattr(source, name) or source.kind in kinds, f"{where}: kind {source.kind} has no {name}")
+    require(not (source.only_classes and source.ordered_classes), f"{where}: only_classes or ordered_classes, not both")
+    _check_labels(source, recipe, where)
+    if source.kind == "cifar-binary":
+        require(bool(source.fields), f"{where}: kind cifar-binary needs fields, the names of its label bytes")
+    for name in (n for n in ("only_classes", "ordered_classes") if getattr(source, n)):
+        for member in (m for file in source.file for m in file.member):
+            require("{label}" in member.path, f"{where}: with {name} member {member.path} must have {{label}}")
+    for file in source.file:
+        _check_file(file, source.kind, f"{where}, file {file.path}")
+
+
+def _check_labels(source: Source, recipe: Recipe, where: str) -> None:
+    """The class or the several labels of an image."""
+    require(
+        bool(source.label_columns) == recipe.multi_label, f"{where}: every source must have several labels, or none"
+    )
+    if source.kind == "csv" and not source.label_columns:
+        require(not source.label_values, f"{where}: label_values go with label_columns", "label names one class column")
+    if source.label_columns:
+        count = len(recipe.classes)
+        require(len(source.label_columns) == count, f"{where}: label_columns must name {count} columns, one a class")
+        good = bool(source.label_values) and set(source.label_values.values()) <= {0, 1}
+        require(good, f"{where}: label_values must say which values of a label are 0 and which are 1")
+        require(recipe.partition_label is None, f"{where}: there is no partition_label with multi-label images")
+
+
+def _check_file(file: File, kind: str, where: str) -> None:
+    require(_inside(file.path), f"{where}: the path must be relative and stay below the data folder")
+    for name, digits in (("sha256", 64), ("md5", 32)):
+        value = getattr(file, name)
+        good = value is None or re.fullmatch(f"[0-9a-f]{{{digits}}}", value)
+        require(bool(good), f"{where}: {name} must be {digits} hexadecimal digits in lower case")
+    require(not file.urls or file.checksum is not None, f"{where}: a file with urls needs a checksum (sha256 or md5)")
+    require(file.size is None or file.size >= 1, f"{where}: size must be at least 1")
+    for url in file.urls:
+        require(bool(re.match(r"https?://", url)), f"{where}: {url} is not an http(s) address")
+    require(file.rows is None or file.rows >= 1, f"{where}: rows must be at least 1")
+    require(file.rows is None or kind in ("idx", "parquet", "csv"), f"{where}: kind {kind} has no rows")
+    require(file.skip is None or file.skip >= 1, f"{where}: skip must be at least 1")
+    require(file.skip is None or kind == "csv", f"{where}: kind {kind} has no skip")
+    require(kind != "idx" or file.role is not None, f"{where}: kind idx needs a role (images, labels, ...)")
+    require(kind != "folder" or bool(file.member), f"{where}: kind folder needs member, the patterns of its images")
+    require(not file.member or kind in ("folder", "cifar-binary"), f"{where}: kind {kind} has no members")
+    require(file.split in SPLITS, f"{where}: split must be train or test, not '{file.split}'")
+    for member in file.member:
+        require(_inside(member.path), f"{where}: member {member.path} must be a relative path")
+        require(member.split in SPLITS, f"{where}: split must be train or test, not '{member.split}'")
+        if kind == "folder":
+            named = "{label}" in member.path or member.annotations is not None
+            require(named, f"{where}: member {member.path} has neither {{label}} nor annotations to tell the class")
+
+
+def _is_name(text: str) -> bool:
+    return bool(re.fullmatch(r"[A-Za-z0-9_-]+", text))
+
+
+def _inside(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and ":" not in parts[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -79,16 +79,16 @@ def from_artifact(artifact: Artifact) -> Dataset:
     spec = artifact.spec
     assert isinstance(spec, DatasetSpec)
     facts = _facts(artifact.schema("data").metadata, artifact)
-    table = artifact.table("data", ["label", "split", *facts["columns"]])
+    table = artifact.table("data", ["label", "split", *facts.columns])
     return Dataset(
         spec=spec,
-        images=_pixels(artifact, len(table), tuple(facts["shape"])),
+        images=_pixels(artifact, len(table), facts.shape),
         labels=as_array(table["label"]),
         split=as_array(table["split"]),
-        columns={name: _plain(table[name]) for name in facts["columns"]},
-        classes=tuple(facts["classes"]),
-        partition_label=facts["partition_label"],
-        _partition_classes=facts["partition_classes"],
+        columns={name: _plain(table[name]) for name in facts.columns},
+        classes=facts.classes,
+        partition_label=facts.partition_label,
+        _partition_classes=facts.partition_classes,
     )
 
 
@@ -100,9 +100,7 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
     if isinstance(which, DatasetSpec):
         artifact = store.get(which) if store is not None else None
         if artifact is not None:
-            facts = _facts(artifact.table("classes").schema.metadata, artifact)
-            return Info(which.name, tuple(facts["shape"]), tuple(facts["classes"]), facts["partition_label"],
-                        facts["partition_classes"], tuple(facts["columns"]))  # fmt: skip
+            return _facts(artifact.schema("classes").metadata, artifact)
         named = next(iter(candidates(which.name)), None) or recipe(which.name)
     else:
         named = recipe(which)
@@ -129,12 +127,13 @@ def class_counts(spec: DatasetSpec, store: Store) -> dict[str, tuple[int, int]] 
     return {row["name"]: (row["train"], row["test"]) for row in rows}
 
 
-def _facts(metadata: dict[bytes, bytes] | None, artifact: Artifact) -> dict[str, Any]:
+def _facts(metadata: dict[bytes, bytes] | None, artifact: Artifact) -> Info:
     if not metadata or METADATA not in metadata:
         raise FedbenchError(
             f"{artifact.path} is not a data set that fedbench wrote", f"remove it with 'fedbench remove {artifact.id}'"
         )
-    return dict(json.loads(metadata[METADATA]))
+    facts = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(metadata[METADATA]).items()}
+    return Info(artifact.manifest["spec"]["name"], **facts)
 
 
 def _pixels(artifact: Artifact, count: int, shape: tuple[int, ...]) -> np.ndarray:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import io
 import itertools
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +17,10 @@ import numpy as np
 
 from fedbench.data import guard
 from fedbench.data.archive import Tree, open_tree
-from fedbench.data.guard import IMAGE, explained, fits, reading, regular
+from fedbench.data.guard import IMAGE, fits, reading, regular
 from fedbench.data.part import Part, text
 from fedbench.data.progress import bar
-from fedbench.data.recipe import Member, Recipe, Source
+from fedbench.data.recipe import File, Member, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
 
@@ -57,14 +57,10 @@ def decode(
     out = np.empty((count, height, width, channels), np.uint8)
 
     def one(i: int) -> None:
-        data = read(i)
-        try:
-            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-                size = image.size
-                if resize or size == (width, height):
-                    out[i] = fitted(image, shape, where(i))
-        except Exception as error:  # of a damaged image Pillow raises whatever its parsing stumbles over
-            raise explained(error, where(i), "is not a readable image") from error
+        with _opened(read(i), where(i)) as image:
+            size = image.size
+            if resize or size == (width, height):
+                out[i] = fitted(image, shape, where(i))
         if not resize and size != (width, height):
             raise FedbenchError(f"{where(i)} is {size[0]} x {size[1]} pixels; the recipe says {width} x {height}")
 
@@ -108,6 +104,15 @@ def fitted(image: Image, shape: tuple[int, ...], where: str = "the image") -> np
     return pixels.reshape(height, width, -1)
 
 
+@contextlib.contextmanager
+def _opened(data: bytes | bytearray, where: str) -> Iterator[Image]:
+    """The image that these bytes are, not decoded yet."""
+    from PIL import Image as pillow
+
+    with reading(where, "is not a readable image"), pillow.open(io.BytesIO(data), formats=_FORMATS) as image:
+        yield image
+
+
 def _each(count: int, one: Callable[[int], None]) -> None:
     def block(start: int) -> int:
         stop = min(start + _BLOCK, count)
@@ -125,17 +130,11 @@ def shapes_of(count: int, read: Callable[[int], bytes | bytearray], where: Calla
 
     Raises FedbenchError naming `where(i)` for what is no image.
     """
-    from PIL import Image
-
     out = np.empty((count, 3), np.int64)
 
     def one(i: int) -> None:
-        data = read(i)
-        try:
-            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-                out[i] = image.size[1], image.size[0], channels_of(image)
-        except Exception as error:
-            raise explained(error, where(i), "is not a readable image") from error
+        with _opened(read(i), where(i)) as image:
+            out[i] = image.size[1], image.size[0], channels_of(image)
 
     _each(count, one)
     return out
@@ -159,16 +158,15 @@ def mixed(grey: int, count: int) -> str:
 _ROWS = 1024
 
 
-def read_parquet(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind parquet: a file a part."""
-    for file, path in zip(source.file, paths, strict=True):
-        fields = [source.image, source.label, *source.columns.values()]
-        with reading(path, "is damaged or not a Parquet file"):
-            table = _table(path, list(dict.fromkeys(fields)), source.image, file.rows)
-            flat = _blobs(table[source.image], path, source.image).combine_chunks()
-            columns = {name: _values(table[name], path, name) for name in table.column_names if name != source.image}
-        images = decode(len(flat), lambda i: flat[i].as_py(), lambda i: f"{path}, row {i}", recipe.shape, source.resize)  # noqa: B023
-        yield Part(str(path), file.split, images, columns)
+def read_parquet(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
+    """The part of a file of kind parquet."""
+    fields = [source.image, source.label, *source.columns.values()]
+    with reading(path, "is damaged or not a Parquet file"):
+        table = _table(path, list(dict.fromkeys(fields)), source.image, file.rows)
+        flat = _blobs(table[source.image], path, source.image).combine_chunks()
+        columns = {name: _values(table[name], path, name) for name in table.column_names if name != source.image}
+    images = decode(len(flat), lambda i: flat[i].as_py(), lambda i: f"{path}, row {i}", recipe.shape, source.resize)
+    yield Part(str(path), file.split, images, columns)
 
 
 def _table(path: Path, names: list[str], image: str, rows: int | None) -> pa.Table:
@@ -224,19 +222,13 @@ def _values(column: pa.ChunkedArray, path: Path, name: str) -> np.ndarray:
     return text([str(value) for value in values], f"{path}: column {name}") if values.dtype == object else values
 
 
-def read_folder(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind folder: a member pattern a part, files in the order of their names."""
-    for file, path in zip(source.file, paths, strict=True):
-        rules = [pattern(member.path) for member in file.member]
-        notes = {member.annotations for member in file.member}
-        needed = functools.partial(_wanted, notes, rules)
-        with open_tree(path, needed) as tree:
-            for member, rule in zip(file.member, rules, strict=True):
-                yield _matching(tree, member, rule, recipe, source)
-
-
-def _wanted(notes: set[str | None], rules: list[re.Pattern[str]], name: str) -> bool:
-    return name in notes or any(rule.fullmatch(name) for rule in rules)
+def read_folder(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
+    """The parts of a folder of kind folder: a member pattern a part, files in the order of their names."""
+    rules = [pattern(member.path) for member in file.member]
+    notes = {member.annotations for member in file.member}
+    with open_tree(path, lambda name: name in notes or any(rule.fullmatch(name) for rule in rules)) as tree:
+        for member, rule in zip(file.member, rules, strict=True):
+            yield _matching(tree, member, rule, recipe, source)
 
 
 def _matching(tree: Tree, member: Member, rule: re.Pattern[str], recipe: Recipe, source: Source) -> Part:

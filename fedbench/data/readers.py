@@ -23,7 +23,7 @@ from fedbench.data.guard import at_most, content, fits, reading, regular
 from fedbench.data.hub import read_repository
 from fedbench.data.images import read_folder, read_parquet
 from fedbench.data.part import Part, text
-from fedbench.data.recipe import SPLITS, Recipe, Source
+from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.data.table import read_csv
 from fedbench.data.torchvision_files import read_torchvision
 from fedbench.errors import FedbenchError, unknown
@@ -85,24 +85,23 @@ def read_idx_parts(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Ite
 # MATLAB files of cropped digits, the format of SVHN: X uint8 [height, width, channels, n] and y [n, 1].
 
 
-def read_mat(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind mat: a file a part, with the column label.
+def read_mat(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
+    """The part of a file of kind mat, with the column label.
 
     MATLAB counts from 1, so that in these files the number of classes (10) stands for class 0.
     Raises FedbenchError for files that are truncated, of another format, or without X and y.
     """
-    for file, path in zip(source.file, paths, strict=True):
-        content = _variables(path)
-        images, labels = content["X"], content["y"].reshape(-1)
-        good = images.dtype == np.uint8 and images.ndim == 4
-        require(good, f"{path}: X must be bytes [height, width, channels, n], not {images.dtype} {list(images.shape)}")
-        good = labels.dtype.kind in "iuf" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
-        require(good, f"{path}: y must be whole numbers")
-        number = len(recipe.classes)
-        codes = labels.clip(-1, number + 1).astype(np.int64)  # what is beyond is refused as such, not turned around
-        require(not {0, number} <= set(codes.tolist()), f"{path}: y holds both 0 and {number}, which stands for 0")
-        codes[codes == number] = 0
-        yield Part(str(path), file.split, images.transpose(3, 0, 1, 2), {"label": codes})
+    content = _variables(path)
+    images, labels = content["X"], content["y"].reshape(-1)
+    good = images.dtype == np.uint8 and images.ndim == 4
+    require(good, f"{path}: X must be bytes [height, width, channels, n], not {images.dtype} {list(images.shape)}")
+    good = labels.dtype.kind in "iuf" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
+    require(good, f"{path}: y must be whole numbers")
+    number = len(recipe.classes)
+    codes = labels.clip(-1, number + 1).astype(np.int64)  # what is beyond is refused as such, not turned around
+    require(not {0, number} <= set(codes.tolist()), f"{path}: y holds both 0 and {number}, which stands for 0")
+    codes[codes == number] = 0
+    yield Part(str(path), file.split, images.transpose(3, 0, 1, 2), {"label": codes})
 
 
 #: Classes of MATLAB's arrays that are numbers or text; the others nest, or are read as objects.
@@ -139,30 +138,29 @@ _WEIGHT = 16
 PATTERN = "all_data*.json"  #: names of the files that are read; LEAF puts a number behind `all_data_`
 
 
-def read_leaf(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind leaf: a JSON file a part, in the order of their numbers, one in memory at a time.
+def read_leaf(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
+    """The parts of a folder of kind leaf: a JSON file a part, in the order of their numbers, one in memory at a time.
 
     Columns: label and writer (the user). Grey levels become bytes by rounding 255 x; nothing is inverted.
     Raises FedbenchError naming file and user for truncated JSON, absent users, counts that disagree, values outside
     0..1, and a user that two files hold (LEAF's folders hold the same images several times: one of them is wanted).
     """
-    for file, path in zip(source.file, paths, strict=True):
-        pattern = file.member[0].path if file.member else PATTERN
-        with open_tree(path, lambda name: fnmatch(name.rsplit("/", 1)[-1], pattern)) as tree:  # noqa: B023
-            require(bool(tree.names), f"{path} has no file like {pattern}", "it should be LEAF's folder all_data")
-            file_of: dict[str, str] = {}
-            for name in sorted(tree.names, key=lambda name: (len(name), name)):
-                where = f"{path}/{name}"
-                content = _parsed(tree, name, where)
-                images, labels, writers = _users(content, where, recipe.shape or _shape(content, where))
-                for writer in dict.fromkeys(writers):
-                    require(
-                        writer not in file_of,
-                        f"{where}: user {writer} is in {file_of.get(writer)} too",
-                        "give one of LEAF's folders, such as all_data, not several",
-                    )
-                    file_of[writer] = name
-                yield Part(where, file.split, images, {"label": labels, "writer": text(writers, where)})
+    pattern = file.member[0].path if file.member else PATTERN
+    with open_tree(path, lambda name: fnmatch(name.rsplit("/", 1)[-1], pattern)) as tree:
+        require(bool(tree.names), f"{path} has no file like {pattern}", "it should be LEAF's folder all_data")
+        file_of: dict[str, str] = {}
+        for name in sorted(tree.names, key=lambda name: (len(name), name)):
+            where = f"{path}/{name}"
+            content = _parsed(tree, name, where)
+            images, labels, writers = _users(content, where, recipe.shape or _shape(content, where))
+            for writer in dict.fromkeys(writers):
+                require(
+                    writer not in file_of,
+                    f"{where}: user {writer} is in {file_of.get(writer)} too",
+                    "give one of LEAF's folders, such as all_data, not several",
+                )
+                file_of[writer] = name
+            yield Part(where, file.split, images, {"label": labels, "writer": text(writers, where)})
 
 
 class _Floats(dict[str, float]):
@@ -376,7 +374,10 @@ def read(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part
 
     Raises FedbenchError for files that are not what they should be.
     """
-    return _READERS[source.kind](recipe, source, paths)
+    if source.kind in _OF_ALL:
+        return _OF_ALL[source.kind](recipe, source, paths)
+    by_file, files = _BY_FILE[source.kind], zip(source.file, paths, strict=True)
+    return (part for file, path in files for part in by_file(recipe, source, file, path))
 
 
 def _builtin(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
@@ -397,16 +398,15 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 _BUILTINS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {"digits": _digits}
 
 
-def _cifar(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+def _cifar(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
     # A record is the label bytes, then the red, green and blue plane.
-    for file, path in zip(source.file, paths, strict=True):
-        if not file.member:
-            yield _records(recipe, source, str(path), file.split, content(path))
-            continue
-        members = {member.path for member in file.member}
-        with open_tree(path, members.__contains__) as tree:
-            for member in file.member:
-                yield _records(recipe, source, f"{path} ({member.path})", member.split, tree.read(member.path))
+    if not file.member:
+        yield _records(recipe, source, str(path), file.split, content(path))
+        return
+    members = {member.path for member in file.member}
+    with open_tree(path, members.__contains__) as tree:
+        for member in file.member:
+            yield _records(recipe, source, f"{path} ({member.path})", member.split, tree.read(member.path))
 
 
 def _records(recipe: Recipe, source: Source, where: str, split: str, data: bytes | bytearray) -> Part:
@@ -419,16 +419,11 @@ def _records(recipe: Recipe, source: Source, where: str, split: str, data: bytes
     return Part(where, split, images, {name: records[:, i].astype(np.int64) for i, name in enumerate(source.fields)})
 
 
-_READERS: dict[str, Callable[[Recipe, Source, Sequence[Path]], Iterator[Part]]] = {
-    "builtin": _builtin,
-    "idx": read_idx_parts,
-    "cifar-binary": _cifar,
-    "parquet": read_parquet,
-    "folder": read_folder,
-    "leaf": read_leaf,
-    "mat": read_mat,
-    "csv": read_csv,
-    "pflib": read_pflib,
-    "hf": read_repository,
+#: Kind -> what reads all files of a source, or one file after another.
+_OF_ALL: dict[str, Callable[[Recipe, Source, Sequence[Path]], Iterator[Part]]] = {
+    "builtin": _builtin, "idx": read_idx_parts, "csv": read_csv, "pflib": read_pflib, "hf": read_repository,
     "torchvision": read_torchvision,
-}
+}  # fmt: skip
+_BY_FILE: dict[str, Callable[[Recipe, Source, File, Path], Iterator[Part]]] = {
+    "cifar-binary": _cifar, "parquet": read_parquet, "folder": read_folder, "leaf": read_leaf, "mat": read_mat,
+}  # fmt: skip

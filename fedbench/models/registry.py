@@ -24,11 +24,6 @@ networks = Named("model", "--model")
 own_name, is_plugin, known = networks.name, networks.is_plugin, networks.known
 
 
-def statements(name: str) -> tuple[Import, ...]:
-    """All import statements of that network's files."""
-    return known(name).source.statements
-
-
 def own_class(name: str) -> Callable[..., FLModel]:
     """What makes that network of the shape of an image and the number of classes, and checks its form.
 
@@ -151,7 +146,7 @@ def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
     FedbenchError for an unknown name."""
     check(name)
     if is_plugin(name):
-        return (), statements(name)
+        return (), known(name).source.statements
     if name.startswith("torchvision:"):
         return ("models/standard.py",), ()
     base, _ = _parsed(name)

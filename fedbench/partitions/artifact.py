@@ -183,10 +183,6 @@ class Partition:
         """Samples of each client in each class (or with each label) [M, K]: all of them, those to train on (test=False)
         or to test on."""
         chosen = slice(None) if test is None else self.test if test else self.training
-        if self.multi_label:
-            counts = np.zeros((self.clients, len(self.classes)), np.int64)
-            np.add.at(counts, self.client[chosen], self.label[chosen])
-            return counts
         return counted(self.client[chosen], self.label[chosen], self.clients, len(self.classes))
 
     def image_shape(self, shape: Sequence[int]) -> tuple[int, int, int]:

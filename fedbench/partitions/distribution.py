@@ -54,7 +54,11 @@ def realised(label: NDArray[np.integer], client: NDArray[np.integer], clients: i
 
 
 def counted(client: NDArray[np.integer], label: NDArray[np.integer], clients: int, classes: int) -> NDArray[np.int64]:
-    """[M, K]: samples of each class, from client and class of each sample [R]."""
+    """[M, K]: samples of each class, from client and class of each sample [R]; or with each label [R, K]."""
+    if label.ndim > 1:
+        counts = np.zeros((clients, classes), np.int64)
+        np.add.at(counts, client, label)
+        return counts
     flat = client.astype(np.int64) * classes + label
     return np.bincount(flat, minlength=clients * classes).reshape(clients, classes)
 

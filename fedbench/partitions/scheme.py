@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 #: What a partitioner takes that splits samples at random, and one that draws training and test samples apart.
 AT_RANDOM = ("train_fraction", "subsample", "unseen", "unseen_as", "validation", "duplicates")
 APART = ("subsample", "validation", "duplicates")
+#: ... and one whose clients and splits are given, not drawn.
+GIVEN = ("validation", "duplicates", "unseen", "unseen_as")
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +174,8 @@ class Scheme:
     @classmethod
     def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
         """Whether a protocol's default of this name, among these values, says something to the partitioner."""
+        if cls.modifiers == GIVEN:  # the partition is as it comes unless the user says more
+            return name in ("scheme", "clients", "seed") or name in cls.options()
         if name == "shift":
             return values[name] in cls.shifts
         return name in cls.modifiers or name in cls.options() or name in ("scheme", "clients", "seed")

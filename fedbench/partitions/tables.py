@@ -141,22 +141,20 @@ def _samples_table(p: Partition) -> pa.Table:
 def _clients_table(p: Partition) -> pa.Table:
     import pyarrow as pa
 
+    def steps(**kinds: pa.DataType) -> dict[str, pa.Array]:
+        return {name: pa.array([getattr(one, name) for one in p.transforms], kind) for name, kind in kinds.items()}
+
     columns = {
         "client": pa.array(range(p.clients), pa.int32()),
         "n_train": pa.array(p.n_train, pa.int32()),
         "n_test": pa.array(p.n_test, pa.int32()),
-        "gamma": pa.array([s.gamma for s in p.transforms], pa.float64()),
-        "hue": pa.array([s.hue for s in p.transforms], pa.float64()),
-        "saturation": pa.array([s.saturation for s in p.transforms], pa.float64()),
-        "posterize": pa.array([s.posterize for s in p.transforms], pa.int8()),
+        **steps(gamma=pa.float64(), hue=pa.float64(), saturation=pa.float64(), posterize=pa.int8()),
         "group": pa.array(p.groups, pa.int32()),
     }
     if any(s.corruption for s in p.transforms):
-        columns["corruption"] = pa.array([s.corruption for s in p.transforms], pa.string())
-        columns["severity"] = pa.array([s.severity for s in p.transforms], pa.int8())
+        columns |= steps(corruption=pa.string(), severity=pa.int8())
     if any(s.mean for s in p.transforms):
-        columns["mean"] = pa.array([s.mean for s in p.transforms], pa.list_(pa.float64()))
-        columns["std"] = pa.array([s.std for s in p.transforms], pa.list_(pa.float64()))
+        columns |= steps(mean=pa.list_(pa.float64()), std=pa.list_(pa.float64()))
     if p.spec.unseen:
         columns["newcomer"] = pa.array(p.unseen)
     if p.validation is not None:

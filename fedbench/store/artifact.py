@@ -160,9 +160,8 @@ class Artifact:
         """Read `name`.parquet (optionally only some columns)."""
         import pyarrow.parquet as pq
 
-        path = self.file(f"{name}.parquet")
         # Not read_table: it imports pyarrow.dataset, and that pandas (50 MB and half a second).
-        with _readable(path), pq.ParquetFile(path, memory_map=True) as file:
+        with self._reading(name) as path, pq.ParquetFile(path, memory_map=True) as file:
             if missing := set(columns or ()) - {*file.schema_arrow.names}:
                 raise ValueError(f"it has no column {', '.join(sorted(missing))}")
             return file.read(columns)
@@ -171,8 +170,7 @@ class Artifact:
         """The columns of `name`.parquet, and what is said of them."""
         import pyarrow.parquet as pq
 
-        path = self.file(f"{name}.parquet")
-        with _readable(path):
+        with self._reading(name) as path:
             return pq.read_schema(path)
 
     def batches(self, name: str, column: str) -> Iterator[pa.Array]:
@@ -180,25 +178,24 @@ class Artifact:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        path = self.file(f"{name}.parquet")
-        with _readable(path), pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+        with self._reading(name) as path, pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             for part in file.iter_batches(ROWS, columns=[column], use_threads=False):
                 yield part.column(0)
         pa.default_memory_pool().release_unused()  # it keeps the memory that it read by: of CIFAR-10 50 MB
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[Path]:
+        """The path of `name`.parquet. Raises FedbenchError where it cannot be read."""
+        path = self.file(f"{name}.parquet")
+        try:
+            yield path
+        except (OSError, ValueError) as error:
+            raise FedbenchError(f"cannot read {path} ({next(iter(str(error).splitlines()), '')})") from error
 
     def frame(self, name: str) -> pd.DataFrame:
         """`table` as a data frame, for a notebook."""
         frame: pd.DataFrame = self.table(name).to_pandas()
         return frame
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Raise FedbenchError where the file cannot be read."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise FedbenchError(f"cannot read {path} ({next(iter(str(error).splitlines()), '')})") from error
 
 
 def opened(path: Path, kind: str, id: str) -> Artifact:

@@ -27,7 +27,8 @@ from scipy.io import savemat
 from fedbench import data, protocol
 from fedbench.data import foreign, hub, load, recipe, resolve, torchvision_files
 from fedbench.data.foreign import SETS
-from fedbench.data.readers import _EITHER, _SIGNED, _pixels, _signed, read_leaf, read_pflib
+from fedbench.data.readers import _EITHER, _SIGNED, _pixels, _signed, read_pflib
+from fedbench.data.readers import read as read_source
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import spec_of
@@ -421,7 +422,7 @@ def test_every_grey_level_survives(levels: list[int], digits: int, tmp_path: Pat
     x = [float(f"{level / 255:.{digits}g}") for level in levels]
     content = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [x], "y": [0]}}}
     found = recipe(leaf(tmp_path, content))
-    (part,) = read_leaf(found, found.sources[0], [tmp_path / "leaf"])
+    (part,) = read_source(found, found.sources[0], [tmp_path / "leaf"])
     assert part.images.ravel().tolist() == levels
 
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedbench import protocol, reader, resources
-from fedbench.data import parse
+from fedbench.data import catalogue
 from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.planner.table.load import numbers
@@ -217,7 +217,7 @@ def test_protocols(case: tuple[Path, str], protocols: Path) -> None:
 def test_recipes(case: tuple[Path, str], tmp_path: Path) -> None:
     path = tmp_path / case[0].name
     path.write_text(case[1], encoding="utf-8")
-    if (found := one_line(lambda: parse.read(path))) is not None:
+    if (found := one_line(lambda: catalogue.read(path))) is not None:
         assert found.sources
         assert found.columns is not None
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedbench.errors import FedbenchError
 from fedbench.options import option
 from fedbench.partitions import rows
-from fedbench.partitions.scheme import Assignment, Scheme
+from fedbench.partitions.scheme import GIVEN, Assignment, Scheme
 from fedbench.specs import PartitionSpec, require
 from fedbench.words import path_of
 
@@ -28,7 +28,7 @@ class File(Scheme):
     """
 
     short: ClassVar[Mapping[str, str]] = {"from": "rows"}
-    modifiers: ClassVar[tuple[str, ...]] = ("validation", "duplicates", "unseen", "unseen_as")
+    modifiers: ClassVar[tuple[str, ...]] = GIVEN
     by_class: ClassVar[bool] = False
 
     rows: str = option(help="CSV or Parquet file of client,sample,split; or the SHA-256 of rows that were read")
@@ -41,11 +41,6 @@ class File(Scheme):
     @classmethod
     def count(cls, values: Mapping[str, Any]) -> int | None:
         return rows.by_digest(cls.create({"rows": values["rows"]}).rows).clients if values.get("rows") else None
-
-    @classmethod
-    def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
-        # Of a protocol's defaults no shift and no modifier: the partition is as it comes unless the user says more.
-        return name in ("scheme", "clients", "seed") or name in cls.options()
 
     def label(self, spec: PartitionSpec) -> str:
         return f"from file {self.rows[:8]}"

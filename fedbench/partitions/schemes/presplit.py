@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from fedbench.options import option
-from fedbench.partitions.scheme import Assignment, Scheme
+from fedbench.partitions.scheme import GIVEN, Assignment, Scheme
 from fedbench.specs import PartitionSpec, require
 
 if TYPE_CHECKING:
@@ -25,18 +25,13 @@ class Presplit(Scheme):
     """
 
     short: ClassVar[Mapping[str, str]] = {"by": "by"}
-    modifiers: ClassVar[tuple[str, ...]] = ("validation", "duplicates", "unseen", "unseen_as")
+    modifiers: ClassVar[tuple[str, ...]] = GIVEN
     by_class: ClassVar[bool] = False
 
     by: str = option(help="column of the natural groups, such as client")
 
     def check(self, spec: PartitionSpec) -> None:
         require(bool(self.by), "a presplit partition needs the column to part by", "for example --by client")
-
-    @classmethod
-    def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
-        # Of a protocol's defaults no shift and no modifier: the partition is as it comes unless the user says more.
-        return name in ("scheme", "clients", "seed") or name in cls.options()
 
     def label(self, spec: PartitionSpec) -> str:
         return f"by {self.by}, own split"

@@ -290,10 +290,12 @@ def jpeg(block: Images, severity: int, rng: np.random.Generator) -> Images:
 __all__ = ["CORRUPTIONS", "SEVERITIES", "SMALLEST", "check_name", "corrupt", "named"]
 
 #: In the order in which CIFAR-S deals them out, at severities 1 to SEVERITIES.
-CORRUPTIONS = (
-    "motion_blur", "defocus_blur", "gaussian_noise", "shot_noise", "impulse_noise",
-    "frost", "fog", "jpeg", "brightness", "contrast",
-)  # fmt: skip
+_OF: dict[str, Callable[[Images, int, np.random.Generator], Images]] = {
+    one.__name__: one for one in (
+        motion_blur, defocus_blur, gaussian_noise, shot_noise, impulse_noise, frost, fog, jpeg, brightness, contrast,
+    )
+}  # fmt: skip
+CORRUPTIONS = tuple(_OF)
 SEVERITIES = 5
 #: Rows and columns that an image needs at least.
 SMALLEST = 8
@@ -301,19 +303,6 @@ SMALLEST = 8
 #: Values of the images corrupted at once: enough to be fast, few enough to stay in the processor's cache. The random
 #: streams hang on it.
 _BLOCK = 2**18
-
-_OF: dict[str, Callable[[Images, int, np.random.Generator], Images]] = {
-    "motion_blur": motion_blur,
-    "defocus_blur": defocus_blur,
-    "gaussian_noise": gaussian_noise,
-    "shot_noise": shot_noise,
-    "impulse_noise": impulse_noise,
-    "frost": frost,
-    "fog": fog,
-    "jpeg": jpeg,
-    "brightness": brightness,
-    "contrast": contrast,
-}
 
 
 def corrupt(images: Images, name: str, severity: int, rng: np.random.Generator, threads: int | None = None) -> Images:
