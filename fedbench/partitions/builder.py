@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbench.data.guard import reading
 from fedbench.errors import FedbenchError
 from fedbench.partitions import modifiers, schemes
 from fedbench.partitions.artifact import Partition, numbered
@@ -202,14 +203,10 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """The rows with their line numbers, of one table."""
     if path.exists() and not path.is_file():  # a folder; or a device, which may never end
         raise FedbenchError(f"cannot read {path}: it is no file", "--counts takes a CSV file")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or ()
-            rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or "it is not a CSV file in UTF-8"
-        raise FedbenchError(f"cannot read {path}: {reason}") from error
+    with reading(path, "is not a CSV file in UTF-8"), path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        names = reader.fieldnames or ()
+        rows = [(reader.line_num, row) for row in reader]
     lacking = [name for name in _COLUMNS if name not in names]
     if lacking:
         raise FedbenchError(f"{path} has no column '{lacking[0]}'", f"its columns must be {','.join(_COLUMNS)}")
