@@ -293,7 +293,7 @@ def every(filled: Lab) -> Shown:
         patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "pfedfda", "flux"])
         shown = [(figures.load(name), gathered(figures.load(name), store, **how)[0]) for name, how in asked.items()]
     wide = [[figures.Panel("Panel", {}, figures.curves(_images(n)))] * count for n, count in ((5, 2), (8, 1))]
-    bubbled = figures.Content([bubbles.of_partition(partitions.build(part, store))])
+    bubbled = figures.Content([kinds.KINDS["bubbles"].panel(partitions.build(part, store), figures.Ask(store))])
     return [
         *shown, (figures.load("pfedfda/3"), bubbled), *((RATIO, figures.Content(panels)) for panels in wide),
         *((figures.load("flux/11"), figures.Content([plane] * n)) for n in (1, 6)),

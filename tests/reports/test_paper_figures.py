@@ -29,7 +29,7 @@ from fedbench.planner import table as tables
 from fedbench.planner.index import State
 from fedbench.planner.settings import sketch
 from fedbench.reports import figures
-from fedbench.reports.figures import beta, bubbles, descriptors, kinds, series
+from fedbench.reports.figures import beta, descriptors, kinds, series
 from fedbench.reports.figures import kind as points
 from fedbench.reports.figures.beta import CLIENT, RATIO, SEEDS, TARGET
 from fedbench.reports.figures.kind import Content, Panel
@@ -673,7 +673,7 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
         assert (int(r["train"]), int(r["test"]), int(r["samples"])) == (train, test, train + test)
         assert r["name"] == part.classes[int(r["class"])]
 
-    shown = figures.Content([bubbles.of_partition(part)])
+    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Ask(store))])
     (axes,) = kinds.draw(BUBBLES, shown).axes
     (dots,) = axes.collections
     places, areas = np.asarray(dots.get_offsets()).astype(int), dots.get_sizes()
@@ -686,7 +686,7 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
     assert f"of {held.min()} to {held.max()} of 10 classes" in said
     dataset = datasets.resolve("digits", store)
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
-    shown = figures.Content([bubbles.of_partition(part) for part in made])
+    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Ask(store)) for part in made])
     drawn = kinds.draw(BUBBLES, shown)
     per_sample = [axes.collections[0].get_sizes().sum() / panel.marks.samples.sum() for axes, panel in
                   zip(drawn.axes, shown.panels, strict=True)]  # fmt: skip

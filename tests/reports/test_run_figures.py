@@ -445,7 +445,7 @@ def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
     assert [line["sample"] for line in lines] == ["0"] * 6  # the first image, where none is named
     said = draws("images", "--partition", part.id, "--image", "5", "-o", "5.svg").stdout
     assert f"6 clients see image 5 ({digits.labels[5]}) of digits through 2 transforms; partition {part.id}" in said
-    marks = views.of_partition(part, figures.Ask(store, image=[4, 1]))
+    marks = kinds.KINDS["images"].panel(part, figures.Ask(store, image=[4, 1]))
     axes = kinds.draw(figures.load("images"), figures.Content([marks])).axes
     assert len(axes) == 6
     for c, one in enumerate(axes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.figures import kind as panels
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, PanelSpec
 from fedbench.reports.figures.style import COLOURS, DOT, handle, named, subplots
 
 if TYPE_CHECKING:
@@ -46,26 +45,24 @@ class Counts:
         return self.train + self.test
 
 
-class Bubbles(Kind[Counts]):
+class Bubbles(source.OfPartitions[Counts]):
     """Clients x classes."""
 
     options = ("partition", "filters", "seed")
     columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
 
     def gather(self, figure: FigureSpec, ask: Ask) -> Content[Counts]:
-        """The panels of the figure's partitions, or of those asked for. Raises FedbenchError for too many clients."""
-        if chosen := source.chosen_partitions(ask):
-            own = [of_partition(partition) for partition in chosen]
-            titles = Counter(panel.title for panel in own)
-            return Content(
-                [
-                    replace(panel, title=f"{panel.title}, partition {panel.about['partition']}")
-                    if titles[panel.title] > 1
-                    else panel
-                    for panel in own
-                ]
-            )
-        return Content([of_partition(source.partition(figure, panel, ask), panel.title) for panel in figure.panels])
+        """Panels of one title are told apart by their partitions."""
+        panels = super().gather(figure, ask).panels
+        titles = Counter(panel.title for panel in panels)
+        named = [f"{p.title}, partition {p.about['partition']}" if titles[p.title] > 1 else p.title for p in panels]
+        return Content([replace(panel, title=title) for panel, title in zip(panels, named, strict=True)])
+
+    def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Counts:
+        train, test = partition.class_counts(test=False), partition.class_counts(test=True)
+        if len(train) > MOST:
+            raise FedbenchError(f"{len(train)} clients are too many for a bubble plot", f"it shows up to {MOST}")
+        return Counts(tuple(partition.classes), train, test)
 
     def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:
         """One line a client and class, those without samples too."""
@@ -117,14 +114,6 @@ class Bubbles(Kind[Counts]):
         if len(most) == 1:
             _legend(picture, next(iter(most.values())), diameter, loc="outside right upper")
         return picture
-
-
-def of_partition(partition: Partition, title: str = "") -> Panel[Counts]:
-    """The panel of a partition. Raises FedbenchError for more clients than a picture can hold."""
-    train, test = partition.class_counts(test=False), partition.class_counts(test=True)
-    if len(train) > MOST:
-        raise FedbenchError(f"{len(train)} clients are too many for a bubble plot", f"it shows up to {MOST}")
-    return panels.of_partition(partition, Counts(tuple(partition.classes), train, test), title)
 
 
 def _paint(axes: Axes, marks: Counts, area: float) -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from fedbench.partitions import Partition
     from fedbench.planner.runs import Run
     from fedbench.results.shelf import Shelf
     from fedbench.store import Artifact
@@ -53,13 +52,6 @@ class Content(Generic[Marks]):
     panels: Sequence[Panel[Marks]]
     about: Mapping[str, Any] = field(default_factory=dict)  #: what goes for all of them, as in `Panel`
     claims: Sequence[Verdict] = ()  #: how it stands with what the paper says of the figure
-
-
-def of_partition(partition: Partition, marks: Marks, title: str = "") -> Panel[Marks]:
-    """A panel about a partition, which names itself where the figure has no title for it."""
-    name = partition.spec.dataset.name
-    about = {"dataset": name, "partition": partition.id}
-    return Panel(title or f"{name}, {schemes.label(partition.spec)}", about, marks)
 
 
 def of_run(run: Artifact, marks: Marks, title: str = "") -> Panel[Marks]:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.reports.figures.kind import Ask, CellSpec, FigureSpec, Lines, Panel, PanelSpec, every_point
+from fedbench.partitions import schemes
+from fedbench.reports.figures.kind import (
+    Ask,
+    CellSpec,
+    Content,
+    FigureSpec,
+    Kind,
+    Lines,
+    Marks,
+    Panel,
+    PanelSpec,
+    every_point,
+)
 from fedbench.reports.layout.grid import SHIPPED
 
 if TYPE_CHECKING:
@@ -30,6 +43,28 @@ class Filled:
     grid: Grid
     absent: tuple[str, ...]  #: why data sets are not at hand
     command: str
+
+
+class OfPartitions(Kind[Marks]):
+    """Panels of the figure's partitions, or of those that the user names."""
+
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Marks]:
+        """A panel a partition. Raises FedbenchError without its images, and as `see` does."""
+        if chosen := chosen_partitions(ask):
+            return Content([self.panel(one, ask) for one in chosen])
+        return Content([self.panel(partition(figure, panel, ask), ask, panel) for panel in figure.panels])
+
+    def panel(self, partition: Partition, ask: Ask, panel: PanelSpec | None = None) -> Panel[Marks]:
+        """The panel of one partition, as the figure has it or (None) as the user asks for it."""
+        name = partition.spec.dataset.name
+        about = {"dataset": name, "partition": partition.id}
+        title = (panel.title if panel else "") or f"{name}, {schemes.label(partition.spec)}"
+        clients = clients_of(partition, panel.clients if panel else ask.client)
+        return Panel(title, about, self.see(partition, clients, ask, panel))
+
+    @abstractmethod
+    def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Marks:
+        """What the panel shows of these clients. Raises FedbenchError for more of them than a picture can hold."""
 
 
 def partition(figure: FigureSpec, panel: PanelSpec, ask: Ask) -> Partition:

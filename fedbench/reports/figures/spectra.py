@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.figures import kind as about
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Panel, PanelSpec
 from fedbench.reports.figures.style import colour, handle, subplots
 from fedbench.theory.ftw_erm.ridge import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
 
@@ -99,7 +98,7 @@ _TERMS = (
 )
 
 
-class Spectra(Kind[Sequence[Curve]]):
+class Spectra(source.OfPartitions[Sequence[Curve]]):
     """Singular values by rank."""
 
     options = ("partition", "filters", "client", "seed", "ridge")
@@ -108,15 +107,18 @@ class Spectra(Kind[Sequence[Curve]]):
         "ratio", "bound",
     )  # fmt: skip
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Sequence[Curve]]:
-        """All panels of a figure, or those of the partitions asked for. Raises FedbenchError without images."""
-        if chosen := source.chosen_partitions(ask):
-            return Content([of_partition(partition, ask, clients=ask.client) for partition in chosen])
-        # The paper counts its clients from 1.
-        return Content([
-            of_partition(source.partition(figure, panel, ask), ask, title=panel.title, clients=panel.clients, first=1)
-            for panel in figure.panels
-        ])  # fmt: skip
+    def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Sequence[Curve]:
+        """A figure's panels print clients as the paper counts them, from 1."""
+        from fedbench import data
+
+        if len(clients) > MOST:
+            raise FedbenchError(
+                f"{len(clients)} clients cannot be told apart in one panel", f"choose up to {MOST}: --client"
+            )
+        arrays = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
+        sides, first = {"train": False, "test": True}, 0 if panel is None else 1
+        images = {(c + first, s): arrays[partition.rows(c, test=t)] for c in clients for s, t in sides.items()}
+        return curves(images, RIDGE if ask.ridge is None else ask.ridge)
 
     def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
         looks = [{"label": "test"}, {"label": "training", **_TRAINING}]
@@ -169,27 +171,6 @@ class Ratio(Spectra):
         largest = [curve.comparison.largest for curve in every if curve.comparison.rank]
         picture.axes[0].set_ylim(0, 1.06 * max([1.1 * LARGEST_BOUND, *largest]))
         return picture
-
-
-def of_partition(
-    partition: Partition, ask: Ask, *, title: str = "", clients: Sequence[int] | None = None, first: int = 0
-) -> Panel[Sequence[Curve]]:
-    """The panel of a partition's clients (all if None), printed as counted from `first`.
-
-    Raises FedbenchError for a client that is not there, and for more clients than can be told apart.
-    """
-    from fedbench import data
-
-    wanted = source.clients_of(partition, clients)
-    if len(wanted) > MOST:
-        raise FedbenchError(
-            f"{len(wanted)} clients cannot be told apart in one panel", f"choose up to {MOST}: --client"
-        )
-    arrays = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
-    sides = {"train": False, "test": True}
-    images = {(c + first, s): arrays[partition.rows(c, test=t)] for c in wanted for s, t in sides.items()}
-    marks = curves(images, RIDGE if ask.ridge is None else ask.ridge)
-    return about.of_partition(partition, marks, title)
 
 
 def _lists(curve: Curve) -> dict[str, list[float]]:

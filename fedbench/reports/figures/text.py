@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,7 +31,10 @@ def text_curves(lines: Mapping[str, Points], x: str, y: str, height: int = 12) -
 
     Raises ValueError without a point.
     """
-    return _Chart({name: points for name, points in lines.items() if points}, x, y, height)
+    drawn = {name: points for name, points in lines.items() if points}
+    if not drawn:
+        raise ValueError("a chart needs a point")
+    return _Chart(drawn, x, y, height)
 
 
 @dataclass(frozen=True)
@@ -40,89 +44,57 @@ class _Chart:
     y: str
     height: int
 
-    def __post_init__(self) -> None:
-        if not self.lines:
-            raise ValueError("a chart needs a point")
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         xs, ys = zip(*(point for points in self.lines.values() for point in points), strict=True)
-        low, high = min(ys), max(ys)
-        rows = _thirds(self.height) if low < high else [(self.height - 1) // 2]
-        ticks = {row: f"{high - (high - low) * row / (self.height - 1):.4g}" for row in rows}
+        low, high, last = min(ys), max(ys), self.height - 1
+        thirds = {round(i * last / 3) for i in range(4)} if low < high else {last // 2}
+        ticks = {row: f"{high - (high - low) * row / last:.4g}" for row in thirds}
         margin = max(map(len, ticks.values()))
-        numbers = len(str(len(self.lines))) + 1
-        width = max(10, min(options.max_width, _WIDEST) - margin - 2 - numbers)
-        canvas = _Canvas(width, self.height, (min(xs), max(xs)), (low, high))
-        for i, points in enumerate(self.lines.values()):
-            canvas.draw(i, points)
+        width = max(10, min(options.max_width, _WIDEST) - margin - 3 - len(str(len(self.lines))))
+        bar = "│" if _can(console.encoding, "│") else "|"
         yield Text(self.y, style="bold")
-        for row, cells in enumerate(canvas.rows(console.encoding)):
-            axis, bar = f"{ticks.get(row, ''):>{margin}} ", "│" if _can(console.encoding, "│") else "|"
-            yield Text().append(axis + bar, "dim").append_text(cells)
-        first, last = f"{min(xs):.4g}", f"{max(xs):.4g}"
-        room = max(0, width - len(first) - len(last))
-        yield Text(" " * (margin + 2) + first + f"{self.x:^{room}}" + last, style="dim")
+        for row, cells in enumerate(self._rows(width, (min(xs), max(xs)), (low, high), console.encoding)):
+            yield Text().append(f"{ticks.get(row, ''):>{margin}} {bar}", "dim").append_text(cells)
+        ends = f"{min(xs):.4g}", f"{max(xs):.4g}"
+        yield Text(" " * (margin + 2) + f"{self.x:^{max(0, width - len(''.join(ends)))}}".join(ends), style="dim")
         for i, (name, points) in enumerate(self.lines.items()):
             yield Text().append(f"{i + 1} {name}", _style(i)).append(f"  {points[-1][1]:.4g} at the end", "dim")
 
-
-class _Canvas:
-    """Cells of 4 x 2 dots each over a plane, and the line that each belongs to."""
-
-    def __init__(self, width: int, height: int, x: tuple[float, float], y: tuple[float, float]) -> None:
-        self._width, self._height, self._x, self._y = width, height, x, y
-        self._dots: dict[tuple[int, int], int] = {}
-        self._owner: dict[tuple[int, int], int] = {}
-        self._marks: dict[tuple[int, int], str] = {}
-        self._ends: dict[int, list[int]] = {}  # row -> the lines that end there
-
-    def draw(self, line: int, points: Points) -> None:
-        """A line through these points, or a mark if there is one only."""
-        places = [self._place(*point) for point in points]
-        for (x, y), (to_x, to_y) in pairwise(places):
-            steps = max(abs(to_x - x), abs(to_y - y), 1)
-            for i in range(steps + 1):
-                self._dot(line, round(x + (to_x - x) * i / steps), round(y + (to_y - y) * i / steps))
-        x, y = places[-1]
-        if len(places) == 1:
-            self._marks[y // 4, x // 2] = str(line + 1)
-            self._owner[y // 4, x // 2] = line
-        else:
-            self._ends.setdefault(y // 4, []).append(line)
-
-    def rows(self, encoding: str) -> Iterator[Text]:
-        """From the top; where the encoding has no Braille, a line is of stars."""
-        plain = not _can(encoding, chr(_BRAILLE))
-        for row in range(self._height):
-            text = Text()
-            for column in range(self._width):
-                at = row, column
-                dots = chr(_BRAILLE + self._dots[at]) if at in self._dots and not plain else "*"
-                letter = self._marks.get(at, dots if at in self._dots else " ")
-                text.append(letter, style=_style(self._owner[at]) if at in self._owner else "")
-            for line in self._ends.get(row, []):
-                text.append(f" {line + 1}", style=_style(line))
-            yield text
-
-    def _place(self, x: float, y: float) -> tuple[int, int]:
-        """The dot at a point, from the left and from the top."""
-        across = _share(x, *self._x) if self._x[0] < self._x[1] else 0.5
-        return round(across * (2 * self._width - 1)), round((1 - _share(y, *self._y)) * (4 * self._height - 1))
-
-    def _dot(self, line: int, x: int, y: int) -> None:
-        at = y // 4, x // 2
-        self._dots[at] = self._dots.get(at, 0) | _BITS[y % 4][x % 2]
-        self._owner[at] = line
+    def _rows(self, width: int, x: tuple[float, float], y: tuple[float, float], encoding: str) -> list[Text]:
+        """The plane from the top, in cells of 4 x 2 dots; where the encoding has no Braille, a line is of stars."""
+        dots: dict[tuple[int, int], int] = defaultdict(int)  # cell -> its dots as bits
+        marks: dict[tuple[int, int], str] = {}
+        owner: dict[tuple[int, int], int] = {}  # cell -> the last line there
+        rows, plain = [Text() for _ in range(self.height)], not _can(encoding, chr(_BRAILLE))
+        ends: dict[int, list[int]] = defaultdict(list)
+        for line, points in enumerate(self.lines.values()):
+            places = [
+                (round(_share(a, *x) * (2 * width - 1)), round((1 - _share(b, *y)) * (4 * self.height - 1)))
+                for a, b in points
+            ]
+            for (left, top), (to_x, to_y) in pairwise(places):
+                steps = max(abs(to_x - left), abs(to_y - top), 1)
+                for i in range(steps + 1):
+                    down, across = round(top + (to_y - top) * i / steps), round(left + (to_x - left) * i / steps)
+                    dots[down // 4, across // 2] |= _BITS[down % 4][across % 2]
+                    owner[down // 4, across // 2] = line
+            end = places[-1][1] // 4, places[-1][0] // 2
+            if len(places) == 1:
+                marks[end], owner[end] = str(line + 1), line
+            else:
+                ends[end[0]].append(line)
+        for i, row in enumerate(rows):
+            for at in ((i, column) for column in range(width)):
+                dot = ("*" if plain else chr(_BRAILLE + dots[at])) if at in dots else " "
+                row.append(marks.get(at, dot), style=_style(owner[at]) if at in owner else "")
+            for line in ends[i]:
+                row.append(f" {line + 1}", style=_style(line))
+        return rows
 
 
 def _share(value: float, low: float, high: float) -> float:
     """How far up a value is, from 0 to 1; in the middle where there is one value only."""
     return (value - low) / (high - low) if high > low else 0.5
-
-
-def _thirds(height: int) -> list[int]:
-    """The rows that say their value: top, bottom and what lies evenly between."""
-    return sorted({round(i * (height - 1) / 3) for i in range(4)})
 
 
 def _style(line: int) -> str:

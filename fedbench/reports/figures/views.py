@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.figures import kind as panels
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, PanelSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,20 +54,30 @@ class Views:
         return len({view.transform for view in self.views})
 
 
-class Images(Kind[Views]):
+class Images(source.OfPartitions[Views]):
     """Images through clients' eyes, a cell a client, titled by its transform."""
 
     options = ("partition", "filters", "client", "image", "seed")
     columns = ("panel", "dataset", "partition", "client", "transform", "sample", "class", "red", "green", "blue")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Views]:
-        """All panels of a figure, or those of the partitions asked for. Raises FedbenchError without images."""
-        if chosen := source.chosen_partitions(ask):
-            return Content([of_partition(partition, ask, clients=ask.client) for partition in chosen])
-        return Content([
-            of_partition(source.partition(figure, panel, ask), ask, panel.title, panel.clients, panel.samples)
-            for panel in figure.panels
-        ])  # fmt: skip
+    def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Views:
+        """If clients see images through transforms, all see the same ones: those that are asked for, else the panel's
+        samples, else the first one. Otherwise each sees the first that it trains on."""
+        from fedbench import data
+
+        if len(clients) > MOST:
+            raise FedbenchError(f"{len(clients)} clients are too many to be seen", f"choose up to {MOST}: --client")
+        dataset = data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify)
+        alike = partition.drawn is None and partition.colour is None
+        if ask.image and not alike:
+            raise FedbenchError(
+                f"in partition {partition.id} a client sees each image in a way of its own", "leave --image out"
+            )
+        common = alike and bool(ask.image or any(transform.alters for transform in partition.transforms))
+        wanted = tuple(ask.image or (panel and panel.samples) or (0,))
+        views = _common(partition, dataset, clients, wanted) if common else _own(partition, dataset, clients)
+        rows = sorted({row for view in views for row in view.samples})
+        return Views(views, common, _labels(dataset, rows))
 
     def rows(self, marks: Views) -> Iterator[Mapping[str, Any]]:
         """One line a client and image, with the mean of each channel (of grey images: thrice the same)."""
@@ -117,37 +126,6 @@ class Images(Kind[Views]):
                     axes.imshow(_side_by_side(view.images), interpolation="nearest")
                     axes.set_title(title, fontsize=7 if side > _LARGE else 6, pad=2)
         return picture
-
-
-def of_partition(
-    partition: Partition,
-    ask: Ask,
-    title: str = "",
-    clients: Sequence[int] | None = None,
-    samples: Sequence[int] = (),
-) -> Panel[Views]:
-    """The panel of a partition's clients (all if None).
-
-    If clients see images through transforms, all see the same ones: those that are asked for, else `samples`, else the
-    first one. Otherwise each sees the first that it trains on. Raises FedbenchError for a client or an image that is
-    not there, and for more clients than a page can hold.
-    """
-    from fedbench import data
-
-    chosen = source.clients_of(partition, clients)
-    if len(chosen) > MOST:
-        raise FedbenchError(f"{len(chosen)} clients are too many to be seen", f"choose up to {MOST}: --client")
-    dataset = data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify)
-    alike = partition.drawn is None and partition.colour is None
-    if ask.image and not alike:
-        raise FedbenchError(
-            f"in partition {partition.id} a client sees each image in a way of its own", "leave --image out"
-        )
-    common = alike and bool(ask.image or any(transform.alters for transform in partition.transforms))
-    wanted = tuple(ask.image or samples or (0,))
-    views = _common(partition, dataset, chosen, wanted) if common else _own(partition, dataset, chosen)
-    rows = sorted({row for view in views for row in view.samples})
-    return panels.of_partition(partition, Views(views, common, _labels(dataset, rows)), title)
 
 
 def _common(partition: Partition, dataset: Dataset, clients: Iterable[int], samples: tuple[int, ...]) -> list[View]:
