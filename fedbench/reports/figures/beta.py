@@ -15,7 +15,7 @@ from fedbench.planner.table.claims import judge
 from fedbench.reports.figures import kind as about
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
-from fedbench.reports.figures.style import COLOURS, DOT, colour, handle, subplots
+from fedbench.reports.figures.style import COLOURS, DOT, colour, handle, subplots, titled
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Beta(Kind[Betas]):
         for c in marks.clients:
             yield {**asdict(c), "client": c.number}
 
-    def values(self, marks: Betas) -> dict[str, Any]:
+    def values(self, marks: Betas, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Means and standard deviations by corruption, and the clients behind them."""
         groups = [_group(name, group) for name, group in marks.groups.items()]
         return {"mean_corrupted": marks.means.get(CORRUPTED), "groups": groups}
@@ -116,9 +116,8 @@ class Beta(Kind[Betas]):
         panels = content.panels
         groups = max(len(panel.marks.groups) for panel in panels)
         picture, grid = subplots((max(4.2, 2.0 + 0.55 * groups), 3.2 * len(panels)), len(panels), 1)
-        for (axes,), panel in zip(grid, panels, strict=True):
+        for axes, panel in titled(grid, panels):
             _bars(axes, panel.marks)
-            axes.set_title(panel.title)
             axes.set_ylabel(f"{BETAS[panel.marks.column]} (0 global … 1 local)")
         severities = sorted({c.severity for panel in panels for c in panel.marks.clients if c.severity is not None})
         dot = {**DOT, "markersize": 4}
@@ -271,7 +270,7 @@ class Drift(Kind[Courses]):
                 for t, value in enumerate(course, 1):
                     yield {"line": name, "seed": seed, "round": t, "value": value}
 
-    def values(self, marks: Courses) -> Mapping[str, Any]:
+    def values(self, marks: Courses, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Every line by round from 1, a list a seed."""
         return {"lines": {name: values.tolist() for name, values in marks.lines.items()}}
 
@@ -288,7 +287,7 @@ class Drift(Kind[Courses]):
         """The median of the simulations over the range of all of them, on a logarithmic axis."""
         picture, (row,) = subplots((0.6 + 3.1 * len(content.panels), 3.1), 1, len(content.panels))
         colours = {name: colour(i) for i, name in enumerate((CLIENT, TARGET, RATIO))}
-        for axes, panel in zip(row, content.panels, strict=True):
+        for axes, panel in titled([row], content.panels):
             for name, values in panel.marks.lines.items():
                 rounds = np.arange(1, values.shape[1] + 1)
                 axes.plot(rounds, np.median(values, axis=0), color=colours[name], label=name)
@@ -299,7 +298,6 @@ class Drift(Kind[Courses]):
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.grid(axis="y")
             axes.margins(x=0.015)
-            axes.set_title(panel.title)
             axes.set_xlabel("communication round")
             axes.set_ylabel(panel.marks.quantity)
             if len(panel.marks.lines) > 1:

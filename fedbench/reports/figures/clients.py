@@ -14,7 +14,7 @@ from fedbench.metrics.definitions import all_metrics
 from fedbench.planner.runs import Run, grouped
 from fedbench.planner.table.spec import UNITS, VIEWS
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
-from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots
+from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,7 @@ class Clients(Kind[Pairs]):
             row |= {"unseen": bool(marks.unseen[i]), "value": float(marks.values[-1, i])}
             yield row | ({"against": marks.labels[0], "base": float(marks.values[0, i])} if _two(marks) else {})
 
-    def values(self, marks: Pairs) -> Mapping[str, Any]:
+    def values(self, marks: Pairs, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Values of the clients, run by run, in the order of the methods."""
         runs = []
         for i, ids in enumerate(marks.runs):
@@ -109,12 +109,9 @@ class Clients(Kind[Pairs]):
         alone = not any(_two(panel.marks) for panel in content.panels)
         wide = 4.6 if alone and len(content.panels) == 1 else 3.3
         picture, grid = subplots((0.6 + wide * columns, 0.5 + 3.2 * rows), rows, columns)
-        every = [axes for row in grid for axes in row]
-        for axes, panel in zip(every, content.panels, strict=False):
+        for axes, panel in titled(grid, content.panels):
             (_against if _two(panel.marks) else _sorted)(axes, panel.marks, content)
             axes.set_title(f"{panel.title}\n{_brief(panel.marks)}", fontsize=8)
-        for axes in every[len(content.panels) :]:
-            axes.set_visible(False)
         if any(panel.marks.unseen.any() for panel in content.panels):
             looks = {"trains": COLOURS[0], "unseen: never trains": "white"}
             handles = [handle(name, **{**DOT, **_EDGE, "markerfacecolor": fill}) for name, fill in looks.items()]

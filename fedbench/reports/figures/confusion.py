@@ -82,9 +82,9 @@ class Confusion(Kind[Matrix]):
         for (k, answer), images in np.ndenumerate(marks.counts):
             share = None if np.isnan(shares[k, answer]) else float(shares[k, answer])
             about = {"class": k, "name": marks.classes[k], "answer": answer, "images": int(images), "share": share}
-            yield {**about, "runs": " ".join(marks.runs)}
+            yield {**about, "runs": marks.runs}
 
-    def values(self, marks: Matrix) -> Mapping[str, Any]:
+    def values(self, marks: Matrix, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Counts, a list a true class, and the share of each class's images that are answered rightly."""
         accuracies = [None if np.isnan(one) else one for one in marks.accuracies.tolist()]
         return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from fedbench.reports.figures import kind as panels
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import colour as colour_of
-from fedbench.reports.figures.style import handle, subplots
+from fedbench.reports.figures.style import handle, subplots, titled
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
@@ -74,11 +73,11 @@ class Descriptors(Kind[Plane]):
         for line in zip(*columns, strict=True):
             yield dict(zip(("client", "cluster", "group", "x", "y"), line, strict=True))
 
-    def values(self, marks: Plane) -> dict[str, Any]:
+    def values(self, marks: Plane, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Places and shares of variance, client by client."""
         return {
             "length": marks.length, "clusters": len(marks.clusters), "true_clusters": len(set(marks.group)),
-            "variance": list(marks.share), "clients": list(self.rows(marks)),
+            "variance": list(marks.share), "clients": rows,
         }  # fmt: skip
 
     def words(self, figure: FigureSpec, content: Content[Plane]) -> Iterable[str]:
@@ -101,12 +100,8 @@ class Descriptors(Kind[Plane]):
         listed, columns = min(most, len(_MARKERS)), max(3, 2 * wide)
         height = 0.4 + 0.18 * (1 + listed // columns) + size * tall
         picture, grid = subplots((0.4 + (size + 0.1) * max(1.2, wide), height), tall, wide)
-        for axes, panel in zip_longest(chain(*grid), content.panels):
-            if panel is None:
-                axes.set_visible(False)
-            else:
-                _panel(axes, panel.marks)
-                axes.set_title(panel.title)
+        for axes, panel in titled(grid, content.panels):
+            _panel(axes, panel.marks)
         dot = {"color": "0.45", "linestyle": "none", "markersize": 5}
         handles = [handle(f"true group {g + 1}", marker=_MARKERS[g], **dot) for g in range(listed)]
         if most > listed:

@@ -381,11 +381,12 @@ class Kind(ABC, Generic[Marks]):
 
     @abstractmethod
     def rows(self, marks: Marks) -> Iterator[Mapping[str, Any]]:
-        """A panel's lines of the CSV form: those of `columns` that neither the panel nor the figure says of itself."""
+        """A panel's numbers, a row a mark, by the names of `columns`; what panel and figure say of themselves is left
+        out. The CSV form is these rows, the JSON form nests them. A list stands in CSV as words."""
 
     @abstractmethod
-    def values(self, marks: Marks) -> Mapping[str, Any]:
-        """A panel's JSON form, behind its title and what is said about it."""
+    def values(self, marks: Marks, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """A panel's JSON form, behind its title and what is said about it: its `rows`, nested."""
 
     def words(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[str]:
         """A few plain lines that say what is seen."""
@@ -394,6 +395,25 @@ class Kind(ABC, Generic[Marks]):
     def details(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
         """More of it, for a terminal."""
         return ()
+
+
+def below(rows: Iterable[Mapping[str, Any]], key: str, name: str) -> list[dict[str, Any]]:
+    """Rows of one value of a column below it: {key: value, name: the rest of these rows}."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row[key], []).append({k: value for k, value in row.items() if k != key})
+    return [{key: value, name: own} for value, own in groups.items()]
+
+
+def listed(rows: Iterable[Mapping[str, Any]], by: Sequence[str], **lists: str) -> list[dict[str, Any]]:
+    """Rows of one value of the columns `by`: these, and name -> a column of the rest as a list."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in by), []).append(row)
+    return [
+        dict(zip(by, values, strict=True)) | {name: [row[column] for row in own] for name, column in lists.items()}
+        for values, own in groups.items()
+    ]
 
 
 def _written(option: str) -> str:

@@ -95,14 +95,21 @@ def as_csv(figure: FigureSpec, content: Content[Any]) -> str:
     for panel in content.panels:
         about = {"figure": figure.id, **content.about, "panel": panel.title, **panel.about}
         for row in kind.rows(panel.marks):
-            writer.writerow({name: cell(value) for name, value in {**about, **row}.items()})
+            writer.writerow({name: cell(_words(value)) for name, value in {**about, **row}.items()})
     return out.getvalue()
+
+
+def _words(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def as_json(figure: FigureSpec, content: Content[Any]) -> str:
     """What is said of the figure and of each panel, and how it stands with each claim."""
     kind = kind_of(figure)
-    panels = [{"title": panel.title, **panel.about, **kind.values(panel.marks)} for panel in content.panels]
+    panels = [
+        {"title": panel.title, **panel.about, **kind.values(panel.marks, list(kind.rows(panel.marks)))}
+        for panel in content.panels
+    ]
     claims = [{"text": v.claim.text, "state": v.state, "detail": v.detail} for v in content.claims]
     document = {"figure": figure.id, "title": figure.title, **content.about, "panels": panels}
     return json.dumps(document | ({"claims": claims} if claims else {}), indent=1, allow_nan=False) + "\n"

@@ -11,7 +11,7 @@ from fedbench.planner.table.spec import UNITS
 from fedbench.reports import curves as numbers
 from fedbench.reports.curves import Curve, CurvePanel
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
-from fedbench.reports.figures.style import handle, look, shape, subplots
+from fedbench.reports.figures.style import handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Learning(Kind[CurvePanel]):
             for t, x, mean, spread in zip(values["round"], values["x"], values["mean"], std, strict=True):
                 yield {**about, "round": t, "x": x, "mean": mean, "std": spread}
 
-    def values(self, marks: CurvePanel) -> Mapping[str, Any]:
+    def values(self, marks: CurvePanel, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Lists, line by line; `std` is over the line's runs (ddof 1), null where it has one only."""
         return {"lines": [{"line": name, **_values(curve)} for name, curve in marks.curves.items()]}
 
@@ -97,21 +97,16 @@ class Learning(Kind[CurvePanel]):
         rows, columns = shape(len(content.panels))
         looks = {name: look(i) for i, name in enumerate(names)}
         picture, grid = subplots((max(4.5, 0.5 + 3.2 * columns), 0.9 + 2.4 * rows), rows, columns)
-        every = [axes for row in grid for axes in row]
-        for axes, panel in zip(every, content.panels, strict=False):
+        for i, (axes, panel) in enumerate(titled(grid, content.panels)):
             _paint(axes, panel.marks, looks)
-            axes.set_title(panel.title)
+            if i + columns >= len(content.panels):
+                axes.set_xlabel(_AXES[content.about["axis"]][0])
             if content.about["axis"] == "bytes":
                 axes.xaxis.set_major_formatter(EngFormatter("B"))
             else:
                 axes.xaxis.set_major_locator(
                     MaxNLocator(6, steps=[1, 2, 5, 10], integer=content.about["axis"] == "round")
                 )
-        for axes in every[len(content.panels) :]:
-            axes.set_visible(False)
-        for i, axes in enumerate(every[: len(content.panels)]):
-            if i + columns >= len(content.panels):
-                axes.set_xlabel(_AXES[content.about["axis"]][0])
         for row in grid:
             row[0].set_ylabel(_quantity(content))
         counts = {_count(curve) for panel in content.panels for curve in panel.marks.curves.values()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError, unknown
@@ -10,7 +10,7 @@ from fedbench.planner.table.spec import VIEWS
 from fedbench.reports.compare.comparison import VIEW
 from fedbench.reports.compare.ranks import LEVEL, Ranks, of_tables, ranked
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed
 from fedbench.reports.figures.style import subplots
 
 if TYPE_CHECKING:
@@ -64,18 +64,14 @@ class Ranking(Kind[Ranks]):
                 value, rank = float(marks.values[i, j]), float(marks.result.ranks[i, j])
                 yield {"line": line, "average_rank": average, "place": place, "value": value, "rank": rank}
 
-    def values(self, marks: Ranks) -> Mapping[str, Any]:
+    def values(self, marks: Ranks, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Friedman's test, the critical difference, and ranks by place."""
         result = marks.result
         f = None if result.f == float("inf") else result.f
         return {
             "places": list(marks.places), "chi2": result.chi2, "f": f, "p": result.p, "level": LEVEL,
             "critical_difference": result.difference,
-            "lines": [
-                {"line": line, "average_rank": float(result.average[j]), "ranks": result.ranks[:, j].tolist(),
-                 "values": marks.values[:, j].tolist()}
-                for j, line in enumerate(marks.lines)
-            ],
+            "lines": listed(rows, ("line", "average_rank"), ranks="rank", values="value"),
             "alike": [[marks.lines[j] for j in together] for together in result.alike],
         }  # fmt: skip
 

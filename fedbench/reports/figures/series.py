@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedbench.errors import FedbenchError
@@ -22,11 +23,13 @@ from fedbench.reports.figures.kind import (
     Panel,
     Point,
     SeriesSpec,
+    below,
     every_name,
     every_point,
     line_names,
+    listed,
 )
-from fedbench.reports.figures.style import COLOURS, colour, handle, subplots
+from fedbench.reports.figures.style import COLOURS, colour, handle, subplots, titled
 from fedbench.reports.numbers.measured import Value
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from fedbench.planner.index import Index
     from fedbench.planner.table.spec import Column, Row, Table
+    from fedbench.reports.layout.grid import Entry
 
 
 # -- series ----------------------------------------------------------------------------------------------------
@@ -59,54 +63,62 @@ class Series(Kind[Lines]):
         assert figure.series is not None
         axis, index = figure.series, Index(ask.store, ask.shelf)
         tables = [(heading, source.filled(name, ask, index)) for heading, name in axis.tables.items()]
-        read = [self._read(filled, heading, axis, bool(ask.compare)) for heading, filled in tables]
+        read = [self._read(filled, heading, axis, bool(ask.compare), index) for heading, filled in tables]
         panels = [panel for own, _, _ in read for panel in own if panel.marks.lines]
         source.check(figure, panels, [filled for _, filled in tables])
         for (_, filled), (_, missing, others) in zip(tables, read, strict=True):
             source.say(figure, ask, filled, missing, others)
         claims = [_under(heading, ours) for heading, filled in tables for ours, _ in filled.grid.verdicts]
         names = list(dict.fromkeys(panel.marks.table for panel in panels))
-        about = self.about(names, tables[0][1].budget, axis)
-        about["missing"] = [cell for _, missing, _ in read for cell in missing]
-        return Content(panels, about, claims)
+        missing = [cell for _, missing, _ in read for cell in missing]
+        return Content(panels, self.about(names, tables[0][1].budget, axis, missing), claims)
 
     def _read(
-        self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool
+        self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool, index: Index
     ) -> tuple[list[Panel[Lines]], list[str], list[str]]:
         """A table's panels, its cells that are missing, and those not quite done."""
         from fedbench.planner.index import State
         from fedbench.planner.settings import sketch
 
-        table, budget = filled.table, filled.budget
-        rounds = tuple(sorted({sketch(table, column, budget).rounds for column in table.measured}))
+        table, grid = filled.table, filled.grid
+        rounds = tuple(sorted({sketch(table, column, filled.budget).rounds for column in table.measured}))
         panels: dict[str, Lines] = {}
         missing, others = [], []
         rows = {row.label: row for row in table.rows}
-        for line in (line for line in filled.grid.lines if line.asked):
-            row = rows[line.label]
-            for column, head, entry in zip(table.printed, filled.grid.heads, line.entries, strict=True):
-                title, name, names = self.place(table, row, column)
-                marks = panels.setdefault(title, Lines(table.id, head.unit, rounds, names))
-                value, cell = entry.value, f"{line.label} at {column.key} ({entry.state})"
-                reported = table.trusted.get((line.label, column.key)) if compared else None
-                if value is None and entry.state is State.UNDEFINED and not reported:
-                    continue
-                x = self.x(table, row, column, axis, budget)
-                if value is None and entry.state is not State.UNDEFINED:
-                    missing.append(cell)
-                    if x is not None:
-                        marks.gaps.setdefault(name, []).append(x)
-                elif value is not None and entry.state is not State.DONE:
-                    others.append(cell)
-                if value is not None or reported:
-                    own = None if column.of else sketch(table, column, budget, row).rounds
-                    point = Point(x, value, self.error(value) if value else None, reported, own, entry.runs)
-                    marks.lines.setdefault(name, []).append(point)
+        cells = [(line, k) for line in grid.lines if line.asked for k in range(len(grid.heads))]
+        for line, k in sorted(cells, key=itemgetter(1)) if self.by_column else cells:
+            row, column, entry = rows[line.label], table.printed[k], line.entries[k]
+            title, name, names = self.place(table, row, column)
+            marks = panels.setdefault(title, Lines(table.id, grid.heads[k].unit, rounds, names))
+            cell = f"{line.label} at {column.key} ({entry.state})"
+            reported = table.trusted.get((line.label, column.key)) if compared else None
+            if entry.value is None and entry.state is State.UNDEFINED and not reported:
+                continue
+            x = self.x(table, row, column, axis, filled.budget)
+            if entry.value is None and entry.state is not State.UNDEFINED:
+                missing.append(cell)
+                if x is not None:
+                    marks.gaps.setdefault(name, []).append(x)
+            elif entry.value is not None and entry.state is not State.DONE:
+                others.append(cell)
+            if entry.value is not None or reported:
+                points = self.points(filled, row, column, entry, x, reported, index)
+                marks.lines.setdefault(name, []).extend(points)
         for points in (points for marks in panels.values() for points in marks.lines.values()):
             points.sort(key=lambda p: math.inf if p.x is None else p.x)
-        return [Panel(_headed(heading, title), {}, marks) for title, marks in panels.items()], missing, others
+        made = [
+            Panel(
+                _headed(heading, title),
+                {"table": marks.table, "unit": marks.unit} if "table" in self.columns else {},
+                marks,
+            )
+            for title, marks in panels.items()
+        ]
+        return made, missing, others
 
     # -- what kinds of series differ in ------------------------------------------------------------------
+
+    by_column: ClassVar[bool] = False  #: whether cells come column by column
 
     def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
         """Of a cell: the panel's title, the line's name, and the names of all lines of the panel."""
@@ -120,26 +132,34 @@ class Series(Kind[Lines]):
             raise FedbenchError(f"{table.path}, column {column.key} has no single {axis.x}", "give its partitions one")
         return place
 
+    def points(
+        self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
+        reported: tuple[float, float | None] | None, index: Index,
+    ) -> list[Point]:  # fmt: skip
+        """Those of a cell: itself."""
+        from fedbench.planner.settings import sketch
+
+        own = None if column.of else sketch(filled.table, column, filled.budget, row).rounds
+        return [Point(x, entry.value, self.error(entry.value) if entry.value else None, reported, own, entry.runs)]
+
     def error(self, value: Value) -> float | None:
         """Half an error bar: the value's own ±."""
         return value.std
 
     # -- forms -------------------------------------------------------------------------------------------
 
-    def about(self, tables: list[str], budget: str, axis: SeriesSpec) -> dict[str, Any]:
+    def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
         """What goes for all panels."""
-        return {"tables": tables, "budget": budget, "axis": axis.x}
+        return {"tables": tables, "budget": budget, "axis": axis.x, "missing": missing}
 
     def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
-        """One line a point."""
+        """One line a point: means and their ± in the panel's unit; `error` is the half length of an error bar."""
         for name, points in marks.lines.items():
-            for p in points:
-                yield {"table": marks.table, "line": name, **_values(p), "runs": " ".join(p.runs)}
+            yield from ({"line": name, **_values(p)} for p in points)
 
-    def values(self, marks: Lines) -> Mapping[str, Any]:
-        """Means and their ± in the panel's unit; `error` is the half length of an error bar."""
-        lines = [{"line": n, "points": [_values(p) for p in points]} for n, points in marks.lines.items()]
-        return {"table": marks.table, "unit": marks.unit, "lines": lines}
+    def values(self, marks: Lines, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Points by line."""
+        return {"lines": below(rows, "line", "points")}
 
     def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         assert figure.series is not None
@@ -162,11 +182,8 @@ class Series(Kind[Lines]):
         tall = 2.9 if len(tables) == 1 else 2.1
         picture, grid = subplots((max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(tables)), len(tables), wide)
         for line, panels in zip(grid, tables.values(), strict=True):
-            for axes, panel in zip(line, panels, strict=False):
+            for axes, panel in titled([line], panels):
                 _panel(axes, panel.marks, axis, looks)
-                axes.set_title(panel.title)
-            for axes in line[len(panels) :]:
-                axes.set_visible(False)
             if axis.bold:  # without, one line is a condition, and each panel another data set's
                 _on_one_axis([axes for axes, p in zip(line, panels, strict=False) if p.marks.unit in ("%", "")])
         for axes in grid[-1]:
@@ -368,18 +385,17 @@ class Epochs(Series):
         """± over seeds: the spread over clients is no error of the mean, and wider than the picture."""
         return value.seed_std
 
-    def about(self, tables: list[str], budget: str, axis: SeriesSpec) -> dict[str, Any]:
-        return {"table": tables[0], "budget": budget}
+    def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
+        return {"table": tables[0], "budget": budget, "missing": missing}
 
     def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
-        """One line a cell."""
+        """One line a cell: mean, standard deviations (ddof 1) over clients, and over seeds where there are several."""
         for name, points in marks.lines.items():
-            for p in points:
-                yield {"row": name, **_cell_values(p), "runs": " ".join(p.runs)}
+            yield from ({"row": name, **_cell_values(p)} for p in points)
 
-    def values(self, marks: Lines) -> dict[str, Any]:
-        """Means, standard deviations (ddof 1) over clients, and over seeds where there are several."""
-        return {"rows": [{"row": name, "cells": [_cell_values(p) for p in ps]} for name, ps in marks.lines.items()]}
+    def values(self, marks: Lines, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Cells by row."""
+        return {"rows": below(rows, "row", "cells")}
 
     def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         for panel in content.panels:
@@ -395,10 +411,10 @@ class Epochs(Series):
 
         assert figure.series is not None
         picture, (row,) = subplots((0.6 + 3.0 * len(content.panels), 3.0), 1, len(content.panels))
-        listed, lines = line_names(content), {}
-        for axes, panel in zip(row, content.panels, strict=True):
+        names, lines = line_names(content), {}
+        for axes, panel in titled([row], content.panels):
             for name in panel.marks.lines:
-                i = listed.index(name)
+                i = names.index(name)
                 at, means, spread = zip(*panel.marks.measured(name), strict=True)
                 if any(spread):
                     axes.errorbar(at, means, spread, color=colour(i), linestyle="none", capsize=2, linewidth=0.8)
@@ -415,7 +431,7 @@ class Epochs(Series):
             axes.set_xlabel(figure.series.label)
         unit = content.panels[0].marks.unit
         row[0].set_ylabel("mean local test accuracy" + (f" ({unit})" if unit else ""))
-        picture.legend(handles=[lines[name] for name in listed], loc="outside lower center", ncols=4)
+        picture.legend(handles=[lines[name] for name in names], loc="outside lower center", ncols=4)
         return picture
 
 
@@ -442,57 +458,36 @@ class Rounds(Series):
 
     options = ("budget", "seed")
     columns = ("panel", "table", "budget", "line", "round", "value", "run")
+    by_column = True
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
-        """Each cell's first run. Those that are missing are left out and named; raises FedbenchError if all are."""
-        from fedbench.planner.index import Index, State
-        from fedbench.planner.settings import sketch
+    def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
+        return column.label, row.label, tuple(r.label for r in table.rows)
 
-        assert figure.series is not None
-        index = Index(ask.store, ask.shelf)
-        panels: list[Panel[Lines]] = []
-        every: list[source.Filled] = []
-        remarks: list[tuple[source.Filled, list[str], list[str]]] = []
-        for heading, name in figure.series.tables.items():
-            filled = source.filled(name, ask, index)
-            missing: list[str] = []
-            others: list[str] = []
-            every.append(filled)
-            for i, column in enumerate(filled.table.printed):
-                rounds = (sketch(filled.table, column, filled.budget).rounds,)
-                labels = tuple(row.label for row in filled.table.rows)
-                marks = Lines(filled.table.id, filled.grid.heads[i].unit, rounds, labels)
-                for line in (line for line in filled.grid.lines if line.asked):
-                    entry, cell = line.entries[i], f"{line.label} at {column.key}"
-                    if entry.value is not None:
-                        marks.lines[line.label] = _points(index, column, str(filled.table.view), entry.runs[0])
-                        others += [f"{cell} ({entry.state})"] if entry.state is not State.DONE else []
-                    elif entry.state is not State.UNDEFINED:
-                        missing.append(f"{cell} ({entry.state})")
-                if marks.lines:
-                    panels.append(Panel(f"{heading} {column.label}".strip(), {}, marks))
-            remarks.append((filled, missing, others))
-        source.check(figure, panels, every)
-        for remark in remarks:
-            source.say(figure, ask, *remark)
-        claims = [ours for filled in every for ours, _ in filled.grid.verdicts]
-        tables = list(dict.fromkeys(panel.marks.table for panel in panels))
-        return Content(panels, {"tables": tables, "budget": every[0].budget}, claims)
+    def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> None:
+        """A cell stands nowhere along rounds: its points do."""
+
+    def points(
+        self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
+        reported: tuple[float, float | None] | None, index: Index,
+    ) -> list[Point]:  # fmt: skip
+        """The column's metric after each round of the cell's first run."""
+        metrics, run = index.read(entry.runs[0]), entry.runs[:1]
+        view = str(filled.table.view) if filled.table.view in metrics.views else "plain"
+        by_round, factor = metrics.series(str(column.metric), view), UNITS[str(column.unit)][0]
+        return [Point(t, Value(v * factor), None, None, max(by_round), run) for t, v in by_round.items() if t]
+
+    def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
+        return {"tables": tables, "budget": budget}
 
     def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
         """One line a row and round."""
         for name, points in marks.lines.items():
             for round, value, run in map(_numbers, points):
-                yield {"table": marks.table, "line": name, "round": round, "value": value, "run": run}
+                yield {"line": name, "round": round, "value": value, "run": run}
 
-    def values(self, marks: Lines) -> dict[str, Any]:
+    def values(self, marks: Lines, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Rounds and values, line by line."""
-        columns = {name: list(zip(*map(_numbers, points), strict=True)) for name, points in marks.lines.items()}
-        lines = [
-            {"line": name, "run": run[0], "rounds": list(rounds), "values": list(values)}
-            for name, (rounds, values, run) in columns.items()
-        ]
-        return {"table": marks.table, "unit": marks.unit, "lines": lines}
+        return {"lines": listed(rows, ("line", "run"), rounds="round", values="value")}
 
     def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         for panel in content.panels:
@@ -507,11 +502,10 @@ class Rounds(Series):
         drawn = looks_of(content, figure.series)
         picture, (row,) = subplots((0.6 + 3.2 * len(content.panels), 3.6), 1, len(content.panels))
         styles = {name: {k: look.line[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
-        for axes, panel in zip(row, content.panels, strict=True):
+        for axes, panel in titled([row], content.panels):
             for name, points in panel.marks.lines.items():
                 rounds, values, _ = zip(*map(_numbers, points), strict=True)
                 axes.plot(rounds, values, **styles[name], marker="." if len(rounds) < _FEW else "")
-            axes.set_title(panel.title)
             axes.set_xlabel(figure.series.label)
             axes.set_ylabel(panel.marks.unit)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -525,14 +519,6 @@ class Rounds(Series):
 
 #: Fewer rounds than this have dots.
 _FEW = 30
-
-
-def _points(index: Index, column: Column, view: str, run: str) -> list[Point]:
-    """The column's metric after each round of a run."""
-    metrics = index.read(run)
-    seen, factor = view if view in metrics.views else "plain", UNITS[str(column.unit)][0]
-    by_round = metrics.series(str(column.metric), seen)
-    return [Point(t, Value(value * factor), None, None, max(by_round), (run,)) for t, value in by_round.items() if t]
 
 
 def _numbers(p: Point) -> tuple[int, float, str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Panel, PanelSpec
-from fedbench.reports.figures.style import colour, handle, subplots
+from fedbench.reports.figures.style import colour, handle, subplots, titled
 from fedbench.theory.ftw_erm.ridge import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
             for rank, line in enumerate(lines, 1):
                 yield {"client": curve.client, "rank": rank, **dict(zip(columns, line, strict=True))}
 
-    def values(self, marks: Sequence[Curve]) -> dict[str, Any]:
+    def values(self, marks: Sequence[Curve], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """The findings of each client, and its curves as lists from rank 1 on."""
         return {"clients": [{**findings(curve), "ridge": curve.ridge, **_lists(curve)} for curve in marks]}
 
@@ -222,9 +222,8 @@ def _panels(
     clients = sorted({curve.client for panel in panels for curve in panel.marks})
     colours = {client: colour(i) for i, client in enumerate(clients)}
     picture, (row,) = subplots((0.6 + 3.3 * len(panels), 3.3), 1, len(panels), sharey=sharey)
-    for axes, panel in zip(row, panels, strict=True):
+    for axes, panel in titled([row], panels):
         paint(axes, panel.marks, colours)
-        axes.set_title(panel.title)
         axes.set_xlabel("rank $i$")
         axes.margins(x=0.015)
     row[0].set_ylabel(y_label)

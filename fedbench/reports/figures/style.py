@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fedbench.plain import plain
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+    from fedbench.reports.figures.kind import Panel
 
 FORMATS = ("png", "svg", "pdf")
 #: Okabe and Ito's colours, told apart by the colour-blind; their yellow is too faint for a line.
@@ -82,6 +85,16 @@ def subplots(size: tuple[float, float], rows: int, columns: int, **options: Any)
 
     picture = Figure(figsize=size)
     return picture, picture.subplots(rows, columns, squeeze=False, **options).tolist()
+
+
+def titled(grid: Iterable[Iterable[Axes]], panels: Iterable[Panel[Any]]) -> Iterator[tuple[Axes, Panel[Any]]]:
+    """Each panel with its axes, which have its title; axes beyond the panels are hidden."""
+    for axes, panel in zip_longest(chain(*grid), panels):
+        if panel is None:
+            axes.set_visible(False)
+        else:
+            axes.set_title(panel.title)
+            yield axes, panel
 
 
 def handle(label: str, **look: Any) -> Line2D:

@@ -80,18 +80,18 @@ class Images(source.OfPartitions[Views]):
         return Views(views, common, _labels(dataset, rows))
 
     def rows(self, marks: Views) -> Iterator[Mapping[str, Any]]:
-        """One line a client and image, with the mean of each channel (of grey images: thrice the same)."""
+        """One line a client and image, with the mean of each channel (of grey images: thrice the same); in JSON all
+        pixels."""
         for view in marks.views:
             for sample, image in zip(view.samples, view.images, strict=True):
                 mean = np.broadcast_to(image.mean(axis=(0, 1)), 3).tolist()
                 about = {"client": view.client, "transform": view.transform, "sample": sample}
-                yield about | {"class": marks.labels[sample]} | dict(zip(("red", "green", "blue"), mean, strict=True))
+                about |= {"class": marks.labels[sample]} | dict(zip(("red", "green", "blue"), mean, strict=True))
+                yield about | {"pixels": image.tolist()}
 
-    def values(self, marks: Views) -> dict[str, Any]:
-        """The lines of the CSV form, and the pixels themselves."""
-        pixels = [image.tolist() for view in marks.views for image in view.images]
-        lines = [row | {"pixels": each} for row, each in zip(self.rows(marks), pixels, strict=True)]
-        return {"common": marks.common, "images": lines}
+    def values(self, marks: Views, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Whether all clients see the same images, and these."""
+        return {"common": marks.common, "images": rows}
 
     def words(self, figure: FigureSpec, content: Content[Views]) -> Iterable[str]:
         for panel in content.panels:
