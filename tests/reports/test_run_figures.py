@@ -27,8 +27,8 @@ from fedbench.planner.runs import grouped, select
 from fedbench.reports import figures
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.compare.ranks import ranked
-from fedbench.reports.curves import curves
 from fedbench.reports.figures import kinds, views
+from fedbench.reports.figures.learning import curves
 from fedbench.reports.figures.text import Points, text_curves
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
@@ -129,7 +129,7 @@ def test_a_panel_is_titled_by_as_much_as_tells_it_apart(lab: Lab, setting: Setti
         lab.run(replace(setting, **more), "fedavg")
         runs = select(lab.store, ["clients=8"])
         if rounds:
-            assert curves(runs, by=["method"]).panels[0].curves["FedAvg"].rounds.tolist() == rounds
+            assert curves(runs, by=["method"]).panels[0].marks["FedAvg"].rounds.tolist() == rounds
         else:
             with pytest.raises(FedbenchError, match="have no evaluated round in common; name --by KEY"):
                 curves(runs, by=["method"])

@@ -16,18 +16,17 @@ from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defin
 from fedbench.metrics.method_metrics import measures_of
 from fedbench.metrics.read import Metrics
 from fedbench.metrics.statistics import across_seeds, worst_tenth
-from fedbench.partitions import schemes
 from fedbench.planner.headline import UNSEEN, unseen
 from fedbench.planner.runs import (
     SEEDS,
     Run,
     by_seed,
     differing,
+    grouped,
     keys_of_places,
     label,
     names_of_methods,
     telling,
-    text,
     unknown_key,
 )
 from fedbench.reports.numbers.measured import Value
@@ -211,35 +210,7 @@ def scale(unit: str, values: Sequence[float]) -> tuple[float, str, int]:
     return factor, name, decimals if unit != "count" or all(map(float.is_integer, values)) else 1
 
 
-# -- places ----------------------------------------------------------------------------------------------------
-# What a run is about: its data set and its partition, but for the seed that drew it.
-
-
-#: A data set under a partitioner with its options; runs of one place can be ranked among each other.
-Place = tuple[str, ...]
-
-
-def place(run: Run) -> Place:
-    """Of one run."""
-    part = run.spec.setting.partition
-    options = (f"{k} {text(v)}" for k, v in schemes.facts(part).items() if k not in ("dataset", "seed"))
-    return (part.dataset.id, *options)
-
-
-def by_place(groups: Iterable[Sequence[Run]]) -> dict[Place, list[Sequence[Run]]]:
-    """Groups of runs by what their runs are about."""
-    places: dict[Place, list[Sequence[Run]]] = {}
-    for group in groups:
-        places.setdefault(place(group[0]), []).append(group)
-    return places
-
-
-def names_of_places(places: Mapping[Place, list[Sequence[Run]]]) -> dict[Place, str]:
-    """Each in print: data set and partition, and what else tells them apart."""
-    runs = [groups[0][0] for groups in places.values()]
-    own = keys_of_places(runs)
-    keys = dict.fromkeys(["dataset", "split", *telling(runs, (key for key in differing(runs) if key in own))])
-    return {at: label(groups[0][0], keys) for at, groups in places.items()}
+# -- comparison ------------------------------------------------------------------------------------------------
 
 
 def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tuple[list[str], list[str]]:
@@ -247,14 +218,11 @@ def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tup
     those that differ from one place to another only, so that they tell nothing more."""
     runs = [group[0] for group in groups]
     data, different = keys_of_places(runs), [key for key in differing(runs) if key not in (*SEEDS, *shown)]
-    by_data = by_place(groups).values()
-    within = {"row", "method"} | {key for alike in by_data for key in differing([group[0] for group in alike])}
+    alike = ([line[0] for line in panel.lines.values()] for panel in grouped(runs))
+    within = {"row", "method"} | {key for own in alike for key in differing(own)}
     places = telling(runs, (key for key in different if key in data))
     keys = [*places, *(key for key in different if key not in data and key in within)]
     return keys, [key for key in different if key not in keys]
-
-
-# -- comparison ------------------------------------------------------------------------------------------------
 
 
 #: The view of the test images that every run has after its last round.
@@ -281,13 +249,9 @@ class Comparison:
         return [run for group in self.groups for run in group]
 
     @cached_property
-    def places(self) -> Mapping[Place, list[Group]]:
-        """The groups by their data."""
-        return by_place(self.groups)
-
-    @cached_property
-    def names_of_places(self) -> Mapping[Place, str]:
-        return names_of_places(self.places)
+    def places(self) -> Mapping[str, list[Group]]:
+        """The groups by their data set and partition, in words."""
+        return {panel.title: list(panel.lines.values()) for panel in grouped(self.runs)}
 
     @cached_property
     def names_of_methods(self) -> Mapping[str, str]:
@@ -325,20 +289,27 @@ def compare(
     metric and for a `sort` that is neither.
     """
     numbers = [of_metric(metric, runs) for metric in dict.fromkeys(metrics)] or USUAL
-    by_run: dict[str, Metrics] = {}
-    problems: dict[str, None] = {}
-    for run in runs:
-        try:
-            by_run[run.id] = run.metrics
-        except FedbenchError as error:
-            problems[str(error)] = None
+    by_run, errors = measured(runs)
+    problems = list(dict.fromkeys(map(str, errors)))
     evaluated = [run for run in runs if run.id in by_run]
     values = {(run.id, one.name): one.read(run, by_run[run.id], view) for one in numbers for run in evaluated}
     keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
     groups = sorted(by_seed(runs), key=lambda group: _order_of(group, keys))
-    side = Comparison(groups, keys, others, numbers, view, by_run, values, list(problems))
+    side = Comparison(groups, keys, others, numbers, view, by_run, values, problems)
     side = side if metrics else _measured(side)
     return side if sort is None else _sorted(side, sort)
+
+
+def measured(runs: Iterable[Run]) -> tuple[dict[str, Metrics], list[FedbenchError]]:
+    """The metrics of runs by their ids, and why others have none."""
+    found: dict[str, Metrics] = {}
+    errors: list[FedbenchError] = []
+    for run in runs:
+        try:
+            found[run.id] = run.metrics
+        except FedbenchError as error:
+            errors.append(error)
+    return found, errors
 
 
 def _measured(side: Comparison) -> Comparison:

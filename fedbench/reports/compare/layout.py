@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -21,10 +20,8 @@ from fedbench.reports.compare.comparison import (
     Comparison,
     Group,
     Number,
-    Place,
     clients,
     compare,
-    place,
     scale,
     why_not,
 )
@@ -51,7 +48,7 @@ MOST = 300
 class Pair:
     """The first number of two groups on the same data."""
 
-    place: Place
+    place: str  #: data set and partition
     first: Group
     second: Group
     over: str  #: one of OVER
@@ -79,13 +76,10 @@ def in_pairs(side: Comparison, over: str | None = None) -> list[Pair]:
         raise FedbenchError(f"single clients have no {number.name}", "test it over seeds: --over seeds")
     pairs = [_pair(side, number, at, a, b, over) for at, a, b in couples]
     adjusted = iter(holm([pair.test.p for pair in pairs if pair.test]))
-    return [
-        Pair(p.place, p.first, p.second, p.over, p.differences, p.test, next(adjusted) if p.test else 1.0)
-        for p in pairs
-    ]
+    return [dataclasses.replace(pair, adjusted=next(adjusted)) if pair.test else pair for pair in pairs]
 
 
-def _pair(side: Comparison, number: Number, at: Place, first: Group, second: Group, over: str | None) -> Pair:
+def _pair(side: Comparison, number: Number, at: str, first: Group, second: Group, over: str | None) -> Pair:
     seeds = _difference(_over_seeds(side, number, first), _over_seeds(side, number, second))
     if over != "seeds" and number.each and (over == "clients" or len(seeds) < SEEDS_ENOUGH):
         over = "clients"
@@ -138,7 +132,7 @@ def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
     lines = []
     for pair in pairs:
         first, second = side.label_there(pair.first), side.label_there(pair.second)
-        data = (side.names_of_places[pair.place],) if places else ()
+        data = (pair.place,) if places else ()
         texts = (*data, first, second, f"{len(pair.differences)} {pair.over}")
         line = ": ".join([*data, f"{first} against {second}"])
         lines.append(Line(line, "run", tuple(_cells(pair, factor, decimals)), keys=texts))
@@ -300,11 +294,10 @@ def _entry(side: Comparison, group: Group, value: Value | None, factor: float, f
 def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int) -> list[Entry]:
     """The best and the second best of each data set and partition (`noise.ranks`)."""
     sign, marked = 1 if best == "max" else -1, list(entries)
-    rivals = defaultdict[Place, list[tuple[int, Value]]](list)
-    for i, (group, entry) in enumerate(zip(side.groups, entries, strict=True)):
-        if entry.value:
-            rivals[place(group[0])].append((i, entry.value))
-    for own in rivals.values():
+    at = {group[0].id: i for i, group in enumerate(side.groups)}
+    for groups in side.places.values():
+        there = (at[group[0].id] for group in groups)
+        own = [(i, value) for i in there if (value := entries[i].value)]
         found = ranks([sign * value.mean for _, value in own], [value.noise for _, value in own], decimals)
         for (i, _), rank in zip(own, found, strict=True):
             marked[i] = dataclasses.replace(marked[i], rank=rank)

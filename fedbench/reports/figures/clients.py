@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import all_metrics
 from fedbench.planner.runs import Run, grouped
-from fedbench.planner.table.spec import UNITS, VIEWS
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.planner.table.spec import UNITS
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, quantity
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots, titled
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Clients(Kind[Pairs]):
         be compared have no partition and seed in common.
         """
         runs = ask.runs()
-        view, metric = _view(runs, ask.view), ask.metric or _default(runs)
+        view, metric = ask.seen(), ask.metric or _default(runs)
         values = {run.id: run.metrics.per_client(metric, view) for run in runs}
         lacking = [run.id for run in runs if not len(values[run.id])]
         if len(lacking) == len(runs):
@@ -121,13 +121,6 @@ class Clients(Kind[Pairs]):
 
 #: Of a dot, so that hollow ones are seen.
 _EDGE: dict[str, Any] = {"color": COLOURS[0], "markeredgecolor": COLOURS[0], "markeredgewidth": 0.8}
-
-
-def _view(runs: Sequence[Run], chosen: str | None) -> str:
-    """Of the test images. Raises FedbenchError for an unknown one."""
-    if chosen not in (None, *VIEWS):
-        raise unknown("test augmentation", str(chosen), VIEWS)
-    return chosen or "plain"  # which every run has after its last round
 
 
 def _default(runs: Sequence[Run]) -> str:
@@ -196,8 +189,8 @@ def _against(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
     axes.set_ylim(low - room, high + room)
     axes.set_aspect("equal")
     axes.grid()
-    axes.set_xlabel(f"{marks.labels[0]}: {_quantity(content)}")
-    axes.set_ylabel(f"{marks.labels[1]}: {_quantity(content)}")
+    axes.set_xlabel(f"{marks.labels[0]}: {quantity(content)}")
+    axes.set_ylabel(f"{marks.labels[1]}: {quantity(content)}")
 
 
 def _sorted(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
@@ -208,7 +201,7 @@ def _sorted(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
     axes.axhline(marks.values[0].mean(), color="0.6", linewidth=0.8, zorder=1)
     _dots(axes, marks, place, marks.values[0])
     axes.grid(axis="y")
-    axes.set_ylabel(f"{marks.labels[0]}: {_quantity(content)}")
+    axes.set_ylabel(f"{marks.labels[0]}: {quantity(content)}")
     if len(marks.runs) == 1 and len(order) <= _NAMED:
         axes.set_xticks(range(len(order)), [str(c) for c in marks.client[order].tolist()])
         axes.set_xlabel("client, from the worst to the best")
@@ -222,9 +215,3 @@ def _dots(axes: Axes, marks: Pairs, x: NDArray[np.float64], y: NDArray[np.float6
         own = marks.unseen == unseen
         look = {**DOT, **_EDGE, "markerfacecolor": fill, "markersize": 4.5, "alpha": 0.75}
         axes.plot(x[own], y[own], **look, zorder=2)
-
-
-def _quantity(content: Content[Pairs]) -> str:
-    notes = [content.about["unit"], "cropped images" if content.about["test_images"] == "crop" else ""]
-    notes = [note for note in notes if note]
-    return str(content.about["metric"]).replace("_", " ") + (f" ({', '.join(notes)})" if notes else "")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError
 from fedbench.metrics.accuracy import confusion
 from fedbench.planner.runs import Run, grouped
-from fedbench.planner.table.spec import VIEWS
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
 from fedbench.reports.figures.style import COLOURS, named, subplots
 
@@ -63,9 +62,7 @@ class Confusion(Kind[Matrix]):
 
         Raises FedbenchError as `runs.select` and `confusion` do.
         """
-        view = ask.view or "plain"
-        if view not in VIEWS:
-            raise unknown("test augmentation", view, VIEWS)
+        view = ask.seen()
         panels, clients = [], ask.client or (None,)
         for group in grouped(ask.runs(), ask.by or ()):
             for name, runs in group.lines.items():

@@ -15,6 +15,8 @@ from fedbench import reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import schemes
 from fedbench.planner.table.claims import Claim, Verdict
+from fedbench.planner.table.spec import VIEWS
+from fedbench.reports.compare.comparison import VIEW
 from fedbench.reports.numbers.measured import Value
 from fedbench.specs import RunSpec
 from fedbench.store import Store
@@ -330,6 +332,13 @@ class Ask:
         for line in by_other_code(runs):
             self.remark(line)
 
+    def seen(self) -> str:
+        """The view of the test images: as they are, which every run has after its last round, unless another is named.
+        Raises FedbenchError for an unknown one."""
+        if self.view not in (None, *VIEWS):
+            raise unknown("test augmentation", str(self.view), VIEWS)
+        return self.view or VIEW
+
     def remark(self, text: str) -> None:
         if self.notify is not None:
             self.notify(text)
@@ -414,6 +423,13 @@ def listed(rows: Iterable[Mapping[str, Any]], by: Sequence[str], **lists: str) -
         dict(zip(by, values, strict=True)) | {name: [row[column] for row in own] for name, column in lists.items()}
         for values, own in groups.items()
     ]
+
+
+def quantity(content: Content[Any]) -> str:
+    """The metric that a figure of runs shows, with its unit, and where test images are cropped as in training."""
+    crop = "cropped images" if content.about["test_images"] == "crop" else ""
+    notes = ", ".join(filter(None, (content.about["unit"], crop)))
+    return str(content.about["metric"]).replace("_", " ") + (f" ({notes})" if notes else "")
 
 
 def _written(option: str) -> str:

@@ -1,16 +1,22 @@
-"""Learning curves of any runs: a panel a partition, a line a group of runs, a band over its seeds."""
+"""Learning curves of any runs: a metric against rounds, bytes or seconds; a panel a partition, a line a group of runs,
+a band over its seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedbench.errors import FedbenchError
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.metrics.definitions import all_metrics
+from fedbench.metrics.read import Metrics
+from fedbench.planner.runs import SEEDS, Run, differing, grouped
 from fedbench.planner.table.spec import UNITS
-from fedbench.reports import curves as numbers
-from fedbench.reports.curves import Curve, CurvePanel
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.reports.compare.comparison import measured
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed, quantity
 from fedbench.reports.figures.style import handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
 
@@ -20,76 +26,204 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from rich.console import RenderableType
 
+
+# -- numbers ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a curve can lie along."""
+
+    sums: tuple[str, ...]  #: the metrics whose sum by round, from the first on, it is; a round is itself
+    label: str
+    unit: float = 1.0  #: how much of one unit of it is one in a terminal, and what that is called there
+    short: str = ""
+
+
+_SENT = " sent and received by all clients"
+_SECONDS = "seconds of training, without evaluation"  # evaluation is ours, not the method's
+AXES: Mapping[str, Axis] = {
+    "round": Axis((), "round"),
+    "bytes": Axis(("bytes_up", "bytes_down"), "bytes" + _SENT, 1e-6, "MB" + _SENT),
+    "seconds": Axis(("local_training_seconds", "server_seconds"), _SECONDS),
+}
+#: Of the test images; the first where they are equal otherwise.
+VIEWS = ("plain", "crop")
+#: What a curve shows unless a metric is named: the first that is measured.
+DEFAULTS = ("average_accuracy", "client_auc_mean")
 #: More panels are not seen, and more lines not told apart, in one picture.
 PANELS, LINES = 24, 24
-#: Axis -> its label, and what one unit of it is in a terminal.
-_AXES = {
-    "round": ("round", 1.0, "round"),
-    "bytes": ("bytes sent and received by all clients", 1e-6, "MB sent and received by all clients"),
-    "seconds": ("seconds of training, without evaluation", 1.0, "seconds of training, without evaluation"),
-}
 #: So many remarks on single runs are made.
 _REMARKS = 5
 
 
-class Learning(Kind[CurvePanel]):
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A metric of R runs after the T rounds in which all of them measured it."""
+
+    runs: tuple[Run, ...]
+    rounds: NDArray[np.int64]  #: [T]
+    x: NDArray[np.float64]  #: [T] mean over runs: the round, or bytes or seconds up to its end
+    mean: NDArray[np.float64]  #: [T] in the unit in which it is printed
+    std: NDArray[np.float64] | None  #: [T] over runs (ddof 1); None for one run
+    mixed: tuple[str, ...]  #: keys that the runs differ in besides their seeds
+
+
+#: The curves of one partition by their labels.
+Curves = Mapping[str, Curve]
+
+
+def curves(
+    runs: Sequence[Run],
+    metric: str | None = None,
+    against: str = "round",
+    by: Sequence[str] = (),
+    view: str | None = None,
+    remark: Callable[[str], None] = lambda _: None,
+) -> Content[Curves]:
+    """The curves of runs, in groups as `grouped` makes them.
+
+    Arguments:
+        metric: any that is measured by round; default: average accuracy, or the area under the ROC curve.
+        against: one of AXES.
+        by: keys to group by, in place of all that the runs differ in.
+        view: of the test images, "plain" or "crop"; default: the one that most of the runs, and then most of their
+            rounds, are evaluated with.
+        remark: gets what is not as it seems, a line each.
+
+    Raises FedbenchError for an unknown metric, axis, key or view, and if no run has the metric by round.
+    """
+    if against not in AXES:
+        raise unknown("axis", against, AXES)
+    if view not in (None, *VIEWS):
+        raise unknown("test augmentation", str(view), VIEWS)
+    found, errors = measured(runs)
+    if errors and not found:
+        raise errors[0]
+    chosen = metric or next((m for m in DEFAULTS if any(m in one.names for one in found.values())), DEFAULTS[0])
+    by_view = {
+        one: {id: by_round(own, chosen, one) for id, own in found.items()} for one in ([view] if view else VIEWS)
+    }
+    view = max(by_view, key=lambda one: _much(by_view[one].values()))
+    series = by_view[view]
+    left = [run for run in runs if series.get(run.id)]
+    if not left:
+        there = sorted({name for one in found.values() for name in one.names if by_round(one, name, view)})
+        raise FedbenchError(f"no run has {chosen} by round ({view} test images)", f"by round: {', '.join(there)}")
+    at = {run.id: _along(found[run.id], against, series[run.id]) for run in left}
+    known = all_metrics().get(chosen)
+    factor, unit = (1.0, known.unit if known else "")
+    if unit == "fraction":
+        factor, unit = UNITS["percent"]
+    panels = [
+        Panel(panel.title, {}, {name: _curve(own, series, at, by, factor) for name, own in panel.lines.items()})
+        for panel in grouped(left, by)
+    ]
+    problems = [str(error) for error in errors]
+    problems += [f"run {id} has no {chosen} by round ({view} test images)" for id, own in series.items() if not own]
+    more = len(problems) - _REMARKS
+    for problem in problems[:_REMARKS] + [f"and {more} more runs without"] * (more > 0):
+        remark(problem)
+    for panel in panels:
+        _explain(panel, remark)
+    seen = view if known and known.by_view else ""
+    return Content(panels, {"metric": chosen, "unit": unit, "test_images": seen, "axis": against})
+
+
+def _much(series: Collection[Mapping[int, float]]) -> tuple[int, int]:
+    """How many runs are evaluated, and after how many rounds in all."""
+    return sum(map(bool, series)), sum(map(len, series))
+
+
+def by_round(metrics: Metrics, metric: str, view: str) -> dict[int, float]:
+    """Without round 0, which stands for the whole run."""
+    return {t: value for t, value in metrics.series(metric, view).items() if t}
+
+
+def _along(metrics: Metrics, against: str, rounds: Mapping[int, float]) -> dict[int, float]:
+    """Where these rounds lie on the axis."""
+    total = dict.fromkeys(rounds, 0.0)
+    if not AXES[against].sums:
+        return {t: float(t) for t in rounds}
+    for name in AXES[against].sums:
+        each = by_round(metrics, name, "")
+        sums = np.cumsum([each[t] for t in sorted(each)])
+        ends = np.searchsorted(sorted(each), list(rounds), side="right")
+        for t, end in zip(rounds, ends.tolist(), strict=True):
+            total[t] += float(sums[end - 1]) if end else 0.0
+    return total
+
+
+def _curve(
+    runs: Sequence[Run],
+    series: Mapping[str, Mapping[int, float]],
+    at: Mapping[str, Mapping[int, float]],
+    by: Sequence[str],
+    factor: float,
+) -> Curve:
+    """Raises FedbenchError for runs that have no evaluated round in common."""
+    rounds = sorted(set.intersection(*(set(series[run.id]) for run in runs)))
+    if not rounds:
+        ids = f"{runs[0].id} and {runs[1].id}"
+        raise FedbenchError(f"runs such as {ids} are one group, but have no evaluated round in common", "name --by KEY")
+    values = np.array([[series[run.id][t] for t in rounds] for run in runs])
+    x = np.array([[at[run.id][t] for t in rounds] for run in runs])
+    std = values.std(axis=0, ddof=1) * factor if len(runs) > 1 else None
+    mixed = tuple(key for key in differing(runs) if key not in SEEDS) if by else ()  # else they differ in seeds only
+    return Curve(tuple(runs), np.array(rounds), x.mean(axis=0), values.mean(axis=0) * factor, std, mixed)
+
+
+# -- figure ----------------------------------------------------------------------------------------------------
+
+
+class Learning(Kind[Curves]):
     """A metric against rounds, bytes or seconds."""
 
     options = ("filters", "metric", "against", "by", "view")
     columns = ("panel", "metric", "unit", "test_images", "line", "axis", "x", "round", "mean", "std", "runs", "ids")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[CurvePanel]:
-        """The curves of the runs that the filters name (all without one), with remarks on what is not as it seems.
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Curves]:
+        """The curves of the runs that the filters name (all without one). Raises FedbenchError as `select` and `curves`
+        do."""
+        return curves(ask.runs(), ask.metric, ask.against or "round", ask.by or (), ask.view, ask.remark)
 
-        Raises FedbenchError as `runs.select` and `curves.curves` do.
-        """
-        axis = ask.against or "round"
-        made = numbers.curves(ask.runs(), ask.metric, axis, ask.by or (), ask.view)
-        for problem in made.problems[:_REMARKS]:
-            ask.remark(problem)
-        if len(made.problems) > _REMARKS:
-            ask.remark(f"and {len(made.problems) - _REMARKS} more runs without")
-        for panel in made.panels:
-            _explain(panel, ask)
-        factor, unit = UNITS["percent"] if made.unit == "fraction" else (1.0, made.unit)
-        about = {"metric": made.metric, "unit": unit, "test_images": made.view, "axis": axis}
-        return Content([Panel(panel.title, {}, _scaled(panel, factor)) for panel in made.panels], about)
-
-    def rows(self, marks: CurvePanel) -> Iterator[Mapping[str, Any]]:
+    def rows(self, marks: Curves) -> Iterator[Mapping[str, Any]]:
         """One line a point."""
-        for name, curve in marks.curves.items():
-            about = {"line": name, "runs": len(curve.runs), "ids": " ".join(run.id for run in curve.runs)}
-            values = _values(curve)
-            std = values["std"] or [None] * len(values["round"])
-            for t, x, mean, spread in zip(values["round"], values["x"], values["mean"], std, strict=True):
-                yield {**about, "round": t, "x": x, "mean": mean, "std": spread}
+        for name, c in marks.items():
+            about = {"line": name, "runs": len(c.runs), "ids": [run.id for run in c.runs]}
+            std = [None] * len(c.rounds) if c.std is None else c.std.tolist()
+            for point in zip(c.rounds.tolist(), c.x.tolist(), c.mean.tolist(), std, strict=True):
+                yield about | dict(zip(("round", "x", "mean", "std"), point, strict=True))
 
-    def values(self, marks: CurvePanel, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    def values(self, marks: Curves, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Lists, line by line; `std` is over the line's runs (ddof 1), null where it has one only."""
-        return {"lines": [{"line": name, **_values(curve)} for name, curve in marks.curves.items()]}
+        lines = listed(rows, ("line",), round="round", x="x", mean="mean", std="std")
+        for line, curve in zip(lines, marks.values(), strict=True):
+            line |= {"std": None if curve.std is None else line["std"], "runs": [run.id for run in curve.runs]}
+        return {"lines": lines}
 
-    def words(self, figure: FigureSpec, content: Content[CurvePanel]) -> Iterable[str]:
-        what = _quantity(content)
+    def words(self, figure: FigureSpec, content: Content[Curves]) -> Iterable[str]:
+        what = quantity(content)
         for panel in content.panels:
             yield f"{panel.title}: {what} at the end"
-            for name, curve in panel.marks.curves.items():
+            for name, curve in panel.marks.items():
                 spread = "" if curve.std is None else f" ± {curve.std[-1]:.2g}"
                 yield f"  {name}: {curve.mean[-1]:.4g}{spread} ({_count(curve)}, round {curve.rounds[-1]})"
 
-    def details(self, figure: FigureSpec, content: Content[CurvePanel]) -> Iterable[RenderableType]:
+    def details(self, figure: FigureSpec, content: Content[Curves]) -> Iterable[RenderableType]:
         """The curves themselves."""
-        _, unit, label = _AXES[content.about["axis"]]
+        axis = AXES[content.about["axis"]]
         for panel in content.panels:
-            curves = panel.marks.curves.items()
-            lines = {name: list(zip((c.x * unit).tolist(), c.mean.tolist(), strict=True)) for name, c in curves}
+            curves = panel.marks.items()
+            lines = {name: list(zip((c.x * axis.unit).tolist(), c.mean.tolist(), strict=True)) for name, c in curves}
             title = f"{panel.title}: " if len(content.panels) > 1 else ""
-            yield text_curves(lines, label, title + _quantity(content))
+            yield text_curves(lines, axis.short or axis.label, title + quantity(content))
 
-    def paint(self, figure: FigureSpec, content: Content[CurvePanel]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Curves]) -> Figure:
         """Small multiples over one legend. Raises FedbenchError for more than can be told apart."""
         from matplotlib.ticker import EngFormatter, MaxNLocator
 
-        names = list(dict.fromkeys(name for panel in content.panels for name in panel.marks.curves))
+        names = list(dict.fromkeys(name for panel in content.panels for name in panel.marks))
         for count, most, what in ((len(content.panels), PANELS, "panels"), (len(names), LINES, "lines")):
             if count > most:
                 hint = "choose runs by filters such as dataset=mnist, group them by --by KEY, or take --csv"
@@ -100,7 +234,7 @@ class Learning(Kind[CurvePanel]):
         for i, (axes, panel) in enumerate(titled(grid, content.panels)):
             _paint(axes, panel.marks, looks)
             if i + columns >= len(content.panels):
-                axes.set_xlabel(_AXES[content.about["axis"]][0])
+                axes.set_xlabel(AXES[content.about["axis"]].label)
             if content.about["axis"] == "bytes":
                 axes.xaxis.set_major_formatter(EngFormatter("B"))
             else:
@@ -108,9 +242,9 @@ class Learning(Kind[CurvePanel]):
                     MaxNLocator(6, steps=[1, 2, 5, 10], integer=content.about["axis"] == "round")
                 )
         for row in grid:
-            row[0].set_ylabel(_quantity(content))
-        counts = {_count(curve) for panel in content.panels for curve in panel.marks.curves.values()}
-        several = any(curve.std is not None for panel in content.panels for curve in panel.marks.curves.values())
+            row[0].set_ylabel(quantity(content))
+        counts = {_count(curve) for panel in content.panels for curve in panel.marks.values()}
+        several = any(curve.std is not None for panel in content.panels for curve in panel.marks.values())
         over = counts.pop() if len(counts) == 1 else "seeds"
         if several:
             picture.suptitle(f"mean over {over}, band: ± standard deviation", fontsize=8)
@@ -119,13 +253,13 @@ class Learning(Kind[CurvePanel]):
         return picture
 
 
-def _paint(axes: Axes, panel: CurvePanel, looks: Mapping[str, dict[str, Any]]) -> None:
+def _paint(axes: Axes, curves: Curves, looks: Mapping[str, dict[str, Any]]) -> None:
     """Lines with some markers, and their bands; one point is a marker with an error bar."""
-    shade = max(0.05, min(0.18, 0.6 / len(panel.curves)))  # many bands lie over one another
-    for i, (name, curve) in enumerate(panel.curves.items()):
+    shade = max(0.05, min(0.18, 0.6 / len(curves)))  # many bands lie over one another
+    for i, (name, curve) in enumerate(curves.items()):
         step = max(1, len(curve.x) // 6)
         # A line's markers stand aside from the next one's, so that equal lines are seen to be two.
-        first = i * step // max(1, len(panel.curves)) if len(curve.x) > step else 0
+        first = i * step // max(1, len(curves)) if len(curve.x) > step else 0
         axes.plot(curve.x, curve.mean, **looks[name], markevery=(first, step))
         if curve.std is not None and len(curve.x) > 1:
             low, high = curve.mean - curve.std, curve.mean + curve.std
@@ -136,39 +270,16 @@ def _paint(axes: Axes, panel: CurvePanel, looks: Mapping[str, dict[str, Any]]) -
     axes.grid(axis="y")
 
 
-def _explain(panel: CurvePanel, ask: Ask) -> None:
+def _explain(panel: Panel[Curves], remark: Callable[[str], None]) -> None:
     """Remarks on lines that are no whole curve, or no mean over seeds."""
-    short = {name: c for name, c in panel.curves.items() if c.rounds[0] > 1 + c.rounds[-1] / 2}
+    short = {name: c for name, c in panel.marks.items() if c.rounds[0] > 1 + c.rounds[-1] / 2}
     if short:
         some = ", ".join(list(short)[:_REMARKS]) + (" and others" if len(short) > _REMARKS else "")
         whole = "train with --every 1 to get the whole curve"
-        ask.remark(f"{panel.title}: evaluated in the last rounds only: {some}; {whole}")
-    for name, curve in panel.curves.items():
+        remark(f"{panel.title}: evaluated in the last rounds only: {some}; {whole}")
+    for name, curve in panel.marks.items():
         if curve.mixed:
-            ask.remark(f"{panel.title}: {name} is a mean over runs that differ in {', '.join(curve.mixed)}, too")
-
-
-def _scaled(panel: CurvePanel, factor: float) -> CurvePanel:
-    """In the unit in which the panel is printed."""
-    curves = {
-        name: replace(c, mean=c.mean * factor, std=None if c.std is None else c.std * factor)
-        for name, c in panel.curves.items()
-    }
-    return replace(panel, curves=curves)
-
-
-def _values(curve: Curve) -> dict[str, Any]:
-    return {
-        "round": curve.rounds.tolist(), "x": curve.x.tolist(), "mean": curve.mean.tolist(),
-        "std": None if curve.std is None else curve.std.tolist(), "runs": [run.id for run in curve.runs],
-    }  # fmt: skip
-
-
-def _quantity(content: Content[CurvePanel]) -> str:
-    """What is shown, with its unit, and where test images are cropped as in training."""
-    crop = "cropped images" if content.about["test_images"] == "crop" else ""
-    notes = ", ".join(filter(None, (content.about["unit"], crop)))
-    return str(content.about["metric"]).replace("_", " ") + (f" ({notes})" if notes else "")
+            remark(f"{panel.title}: {name} is a mean over runs that differ in {', '.join(curve.mixed)}, too")
 
 
 def _count(*curves: Curve) -> str:
@@ -178,9 +289,9 @@ def _count(*curves: Curve) -> str:
     return f"{' or '.join(map(str, numbers))} {noun}{'' if numbers == [1] else 's'}"
 
 
-def _counted(name: str, content: Content[CurvePanel]) -> str:
+def _counted(name: str, content: Content[Curves]) -> str:
     """A line's name, and of how many runs it is."""
-    curves = [panel.marks.curves[name] for panel in content.panels if name in panel.marks.curves]
+    curves = [panel.marks[name] for panel in content.panels if name in panel.marks]
     return f"{name} ({_count(*curves)})"
 
 

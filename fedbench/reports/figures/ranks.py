@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedbench.errors import FedbenchError, unknown
-from fedbench.planner.table.spec import VIEWS
-from fedbench.reports.compare.comparison import VIEW
+from fedbench.errors import FedbenchError
 from fedbench.reports.compare.ranks import LEVEL, Ranks, of_tables, ranked
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed
@@ -43,14 +41,9 @@ class Ranking(Kind[Ranks]):
             for one in filled:
                 source.say(figure, ask, one, [], [])
             ranks = of_tables([(one.table, one.grid) for one in filled])
-            return self._content(ranks, ask)
-        if ask.view is not None and ask.view not in VIEWS:
-            raise unknown("test augmentation", ask.view, VIEWS)
-        ranks = ranked(ask.runs(), ask.metric, ask.by or (), ask.view or VIEW)
-        return self._content(ranks, ask)
-
-    @staticmethod
-    def _content(ranks: Ranks, ask: Ask) -> Content[Ranks]:
+        else:
+            view = ask.seen()
+            ranks = ranked(ask.runs(), ask.metric, ask.by or (), view)
         for text in ranks.left_out:
             ask.remark(f"left out: {text}")
         if ranks.mixed:

@@ -12,8 +12,8 @@ import numpy as np
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics
 from fedbench.partitions.view import class_counts
-from fedbench.reports.curves import DEFAULTS, VIEWS
 from fedbench.reports.figures.clients import DEFAULTS as OF_CLIENTS
+from fedbench.reports.figures.learning import DEFAULTS, VIEWS, by_round
 from fedbench.reports.site.page import e
 
 if TYPE_CHECKING:
@@ -198,9 +198,7 @@ def _curve(own: Metrics, others: Sequence[Metrics], metric: str, view: str, fact
 
 
 def _points(metrics: Metrics, metric: str, view: str, factor: float) -> Points:
-    """Without round 0, which stands for the whole run."""
-    every = metrics.series(metric, view).items()
-    return [(t, factor * value) for t, value in every if t and math.isfinite(value)]
+    return [(t, factor * value) for t, value in by_round(metrics, metric, view).items() if math.isfinite(value)]
 
 
 def clients(metrics: Metrics, outsiders: int) -> str:
