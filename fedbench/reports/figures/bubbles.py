@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, PanelSpec
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, PanelSpec, room_for
 from fedbench.reports.figures.style import COLOURS, DOT, handle, named, subplots
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ class Bubbles(source.OfPartitions[Counts]):
 
     def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Counts:
         train, test = partition.class_counts(test=False), partition.class_counts(test=True)
-        if len(train) > MOST:
-            raise FedbenchError(f"{len(train)} clients are too many for a bubble plot", f"it shows up to {MOST}")
+        room_for(len(train), MOST, "clients are too many for a bubble plot", f"it shows up to {MOST}")
         return Counts(tuple(partition.classes), train, test)
 
     def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:

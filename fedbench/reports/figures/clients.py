@@ -13,7 +13,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import all_metrics
 from fedbench.planner.runs import Run, grouped
 from fedbench.planner.table.spec import UNITS
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, quantity
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, quantity, room_for
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots, titled
 
 if TYPE_CHECKING:
@@ -102,10 +102,9 @@ class Clients(Kind[Pairs]):
 
     def paint(self, figure: FigureSpec, content: Content[Pairs]) -> Figure:
         """Small multiples. Raises FedbenchError for too many."""
-        if len(content.panels) > PANELS:
-            hint = "choose runs by filters such as dataset=mnist, or take --csv"
-            raise FedbenchError(f"{len(content.panels)} panels are too many for one picture (up to {PANELS})", hint)
-        rows, columns = shape(len(content.panels))
+        count, hint = len(content.panels), "choose runs by filters such as dataset=mnist, or take --csv"
+        room_for(count, PANELS, f"panels are too many for one picture (up to {PANELS})", hint)
+        rows, columns = shape(count)
         alone = not any(_two(panel.marks) for panel in content.panels)
         wide = 4.6 if alone and len(content.panels) == 1 else 3.3
         picture, grid = subplots((0.6 + wide * columns, 0.5 + 3.2 * rows), rows, columns)

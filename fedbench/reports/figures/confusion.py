@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError
 from fedbench.metrics.accuracy import confusion
 from fedbench.planner.runs import Run, grouped
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, room_for
 from fedbench.reports.figures.style import COLOURS, named, subplots
 
 if TYPE_CHECKING:
@@ -107,9 +106,8 @@ class Confusion(Kind[Matrix]):
         """Panels below each other, the accuracies of the classes on the right. Raises FedbenchError for too many."""
         from matplotlib.colors import LinearSegmentedColormap
 
-        if len(content.panels) > PANELS:
-            hint = "name one run, or take --csv"
-            raise FedbenchError(f"{len(content.panels)} matrices are too many for one picture (up to {PANELS})", hint)
+        too_many = f"matrices are too many for one picture (up to {PANELS})"
+        room_for(len(content.panels), PANELS, too_many, "name one run, or take --csv")
         shades = LinearSegmentedColormap.from_list("shares", ["white", COLOURS[0]])
         sides = [_side(panel.marks) for panel in content.panels]
         letters = max((len(name) for panel in content.panels for name in _names(panel.marks)), default=0)

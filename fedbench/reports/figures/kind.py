@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -286,19 +286,19 @@ class Ask:
     store: Store
     roots: Sequence[Path] = ()
     notify: Callable[[str], None] | None = None  #: gets remarks, a line each
+    filters: Sequence[str] | None = None  #: which runs of the store, as `planner.runs.select` takes them
     partition: str | None = None  #: id of a partition in place of the figure's own
     run: str | None = None  #: id of a run in place of the figure's own
     client: Sequence[int] | None = None  #: of that partition, from 0
     image: Sequence[int] | None = None  #: rows of the data set, from 0
-    budget: str | None = None
-    seed: int | None = None
-    ridge: float | None = None
-    compare: bool | None = None  #: draw what the paper reports too
-    filters: Sequence[str] | None = None  #: which runs of the store, as `reports.runs.select` takes them
     metric: str | None = None
     against: str | None = None  #: what curves lie along
     by: Sequence[str] | None = None  #: keys that group runs
     view: str | None = None  #: of the test images
+    budget: str | None = None
+    seed: int | None = None
+    ridge: float | None = None
+    compare: bool | None = None  #: draw what the paper reports too
     mine: bool = False  #: leave out shipped results
 
     @cached_property
@@ -346,10 +346,7 @@ class Ask:
     @property
     def options(self) -> Mapping[str, Any]:
         """What the user chose."""
-        names = (
-            "filters", "partition", "run", "client", "image", "metric", "against", "by", "view", "budget", "seed",
-            "ridge", "compare",
-        )  # fmt: skip
+        names = (f.name for f in fields(self) if f.default is None and f.name != "notify")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
@@ -423,6 +420,12 @@ def listed(rows: Iterable[Mapping[str, Any]], by: Sequence[str], **lists: str) -
         dict(zip(by, values, strict=True)) | {name: [row[column] for row in own] for name, column in lists.items()}
         for values, own in groups.items()
     ]
+
+
+def room_for(count: int, most: int, what: str, hint: str) -> None:
+    """Raise FedbenchError for more than a picture can hold of something."""
+    if count > most:
+        raise FedbenchError(f"{count} {what}", hint)
 
 
 def quantity(content: Content[Any]) -> str:

@@ -16,7 +16,7 @@ from fedbench.metrics.read import Metrics
 from fedbench.planner.runs import SEEDS, Run, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed, quantity
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed, quantity, room_for
 from fedbench.reports.figures.style import handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
 
@@ -225,9 +225,8 @@ class Learning(Kind[Curves]):
 
         names = list(dict.fromkeys(name for panel in content.panels for name in panel.marks))
         for count, most, what in ((len(content.panels), PANELS, "panels"), (len(names), LINES, "lines")):
-            if count > most:
-                hint = "choose runs by filters such as dataset=mnist, group them by --by KEY, or take --csv"
-                raise FedbenchError(f"{count} {what} are too many for one picture (up to {most})", hint)
+            hint = "choose runs by filters such as dataset=mnist, group them by --by KEY, or take --csv"
+            room_for(count, most, f"{what} are too many for one picture (up to {most})", hint)
         rows, columns = shape(len(content.panels))
         looks = {name: look(i) for i, name in enumerate(names)}
         picture, grid = subplots((max(4.5, 0.5 + 3.2 * columns), 0.9 + 2.4 * rows), rows, columns)

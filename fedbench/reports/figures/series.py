@@ -106,14 +106,7 @@ class Series(Kind[Lines]):
                 marks.lines.setdefault(name, []).extend(points)
         for points in (points for marks in panels.values() for points in marks.lines.values()):
             points.sort(key=lambda p: math.inf if p.x is None else p.x)
-        made = [
-            Panel(
-                _headed(heading, title),
-                {"table": marks.table, "unit": marks.unit} if "table" in self.columns else {},
-                marks,
-            )
-            for title, marks in panels.items()
-        ]
+        made = [Panel(_headed(heading, title), self.about_panel(marks), marks) for title, marks in panels.items()]
         return made, missing, others
 
     # -- what kinds of series differ in ------------------------------------------------------------------
@@ -151,6 +144,10 @@ class Series(Kind[Lines]):
     def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
         """What goes for all panels."""
         return {"tables": tables, "budget": budget, "axis": axis.x, "missing": missing}
+
+    def about_panel(self, marks: Lines) -> dict[str, Any]:
+        """What goes for one of them."""
+        return {"table": marks.table, "unit": marks.unit}
 
     def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
         """One line a point: means and their ± in the panel's unit; `error` is the half length of an error bar."""
@@ -387,6 +384,9 @@ class Epochs(Series):
 
     def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
         return {"table": tables[0], "budget": budget, "missing": missing}
+
+    def about_panel(self, marks: Lines) -> dict[str, Any]:
+        return {}
 
     def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
         """One line a cell: mean, standard deviations (ddof 1) over clients, and over seeds where there are several."""

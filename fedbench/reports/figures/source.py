@@ -26,7 +26,7 @@ from fedbench.reports.layout.grid import SHIPPED
 if TYPE_CHECKING:
     from fedbench.partitions import Partition
     from fedbench.planner.index import Index
-    from fedbench.planner.table.spec import Column, Row, Table
+    from fedbench.planner.table.spec import Table
     from fedbench.reports.layout.grid import Grid
     from fedbench.store import Artifact
 
@@ -114,29 +114,22 @@ def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[
     return sorted(set(clients))
 
 
-def cell(wanted: CellSpec) -> tuple[Table, Row, Column]:
-    """A table cut down to the column of the one cell wanted, and that cell's row and column."""
-    from fedbench.planner import table as tables
-
-    table = tables.load(wanted.table)
-    rows = {r.label: r for r in table.rows}
-    if wanted.row not in rows:
-        raise unknown(f"row of table {table.id}", wanted.row, rows)
-    table = table.only([wanted.column])
-    return table, rows[wanted.row], table.columns[0]
-
-
 def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
     """A run of one cell: the first seed's that is there.
 
     Raises FedbenchError if none is, saying what makes it.
     """
     from fedbench.planner import cells
+    from fedbench.planner import table as tables
     from fedbench.planner.index import State
     from fedbench.reports.layout.notes import command
 
-    table, row, column = cell(wanted)
-    seeds = () if ask.seed is None else (ask.seed,)
+    table, seeds = tables.load(wanted.table), () if ask.seed is None else (ask.seed,)
+    rows = {r.label: r for r in table.rows}
+    if wanted.row not in rows:
+        raise unknown(f"row of table {table.id}", wanted.row, rows)
+    row, table = rows[wanted.row], table.only([wanted.column])
+    column = table.columns[0]
     status = cells.find(table, ask.budget or cells.DEFAULT_BUDGET, ask.store, ask.roots, seeds=seeds)
     one = next(c for c in status.all if (c.row.label, c.column.key) == (row.label, column.key))
     run = next((r.artifact for r in one.records if r is not None and r.artifact is not None), None)

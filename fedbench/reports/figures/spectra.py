@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Panel, PanelSpec
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Panel, PanelSpec, room_for
 from fedbench.reports.figures.style import colour, handle, subplots, titled
 from fedbench.theory.ftw_erm.ridge import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
 
@@ -111,10 +111,7 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
         """A figure's panels print clients as the paper counts them, from 1."""
         from fedbench import data
 
-        if len(clients) > MOST:
-            raise FedbenchError(
-                f"{len(clients)} clients cannot be told apart in one panel", f"choose up to {MOST}: --client"
-            )
+        room_for(len(clients), MOST, "clients cannot be told apart in one panel", f"choose up to {MOST}: --client")
         arrays = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
         sides, first = {"train": False, "test": True}, 0 if panel is None else 1
         images = {(c + first, s): arrays[partition.rows(c, test=t)] for c in clients for s, t in sides.items()}

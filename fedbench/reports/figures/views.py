@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, PanelSpec
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, PanelSpec, room_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,8 +65,7 @@ class Images(source.OfPartitions[Views]):
         samples, else the first one. Otherwise each sees the first that it trains on."""
         from fedbench import data
 
-        if len(clients) > MOST:
-            raise FedbenchError(f"{len(clients)} clients are too many to be seen", f"choose up to {MOST}: --client")
+        room_for(len(clients), MOST, "clients are too many to be seen", f"choose up to {MOST}: --client")
         dataset = data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify)
         alike = partition.drawn is None and partition.colour is None
         if ask.image and not alike:
