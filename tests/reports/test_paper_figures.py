@@ -148,8 +148,8 @@ def test_what_the_paper_reports_is_drawn_thin_and_dotted_and_twelve_methods_apar
     shown, _ = gathered(LEVELS, here.store, compare=True)
     looks = series.looks_of(shown, LEVELS.series)
     assert list(looks) == ["FLUX", "FLUX-prior", *(r.label for r in tables.load("flux/10").rows[:-2])]
-    assert len({look.marker for look in looks.values()}) == 12
-    assert len({(look.colour, look.hollow) for look in looks.values()}) == 12
+    assert len({look["marker"] for look in looks.values()}) == 12
+    assert len({(look["color"], look["markerfacecolor"] == "white") for look in looks.values()}) == 12
 
 
 def test_four_data_sets_stand_below_each_other(here: Lab) -> None:

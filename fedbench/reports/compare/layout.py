@@ -136,19 +136,7 @@ def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
         texts = (*data, first, second, f"{len(pair.differences)} {pair.over}")
         line = ": ".join([*data, f"{first} against {second}"])
         lines.append(Line(line, "run", tuple(_cells(pair, factor, decimals)), keys=texts))
-    return Grid(
-        id="test",
-        title=f"{number.label} in pairs",
-        stub="",
-        keys=keys,
-        budget="",
-        precision="",
-        scope="",
-        heads=heads,
-        lines=tuple(lines),
-        about=tuple(_notes_on_pairs(pairs)),
-        of_paper=False,
-    )
+    return _of_runs("test", f"{number.label} in pairs", keys, heads, lines, _notes_on_pairs(pairs))
 
 
 def _cells(pair: Pair, factor: float, decimals: int) -> Iterable[Entry]:
@@ -229,20 +217,20 @@ def grid(side: Comparison) -> Grid:
         columns.append((Head("", "Seeds", "seeds", ""), [_count(group) for group in side.groups]))
     keys = tuple(side.keys) or ("method",)
     cells = zip(*(entries for _, entries in columns), strict=True) if columns else [()] * len(side.groups)
+    heads = [head for head, _ in columns]
+    lines = [_line(side, group, keys, entries) for group, entries in zip(side.groups, cells, strict=True)]
+    return _of_runs("compare", _title(side), keys, heads, lines, _notes(side), side.problems)
+
+
+def _of_runs(
+    id: str, title: str, keys: Sequence[str], heads: Iterable[Head], lines: Iterable[Line], about: Iterable[str],
+    problems: Sequence[str] = (),
+) -> Grid:  # fmt: skip
+    """A grid of no paper's table, whose runs have no one budget."""
     return Grid(
-        id="compare",
-        title=_title(side),
-        stub="",
-        keys=keys,
-        budget="",
-        precision="",
-        scope="",
-        heads=tuple(head for head, _ in columns),
-        lines=tuple(_line(side, group, keys, entries) for group, entries in zip(side.groups, cells, strict=True)),
-        about=tuple(_notes(side)),
-        problems=tuple(side.problems),
-        of_paper=False,
-    )
+        id=id, title=title, stub="", keys=tuple(keys), budget="", precision="", scope="", heads=tuple(heads),
+        lines=tuple(lines), about=tuple(about), problems=tuple(problems), of_paper=False,
+    )  # fmt: skip
 
 
 def _line(side: Comparison, group: Group, keys: Sequence[str], entries: tuple[Entry, ...]) -> Line:

@@ -225,7 +225,7 @@ class _File:
 
 def names() -> list[str]:
     """The figures that there are, such as 'ftw_erm/2', in order."""
-    return list(_figures(resources.TABLES))
+    return list(of_papers(resources.TABLES))
 
 
 def of_user(name: str) -> FigureSpec:
@@ -252,17 +252,9 @@ def of_user(name: str) -> FigureSpec:
     return replace(figure.beside(path.absolute().parent), id=f"{path.stem}/{number}")
 
 
-def of_paper(name: str, known: Iterable[str]) -> FigureSpec:
-    """The figure of that name. Raises FedbenchError for an unknown one, offering the nearest of the `known`, and for a
-    faulty file."""
-    figures = _figures(resources.TABLES)
-    if name not in figures:
-        raise unknown("figure", name, known)
-    return figures[name]
-
-
 @cache
-def _figures(folder: Path) -> dict[str, FigureSpec]:
+def of_papers(folder: Path) -> dict[str, FigureSpec]:
+    """The figures of each paper's folder by their names. Raises FedbenchError for a faulty file."""
     return {figure.id: figure for path in sorted(folder.glob("*/figures.toml")) for figure in of_file(path)}
 
 

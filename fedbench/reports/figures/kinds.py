@@ -7,13 +7,15 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
+from fedbench import resources
+from fedbench.errors import unknown
 from fedbench.reports.figures import style
 from fedbench.reports.figures.beta import Beta, Drift
 from fedbench.reports.figures.bubbles import Bubbles
 from fedbench.reports.figures.clients import Clients
 from fedbench.reports.figures.confusion import Confusion
 from fedbench.reports.figures.descriptors import Descriptors
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, names, of_paper, of_user
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, of_papers, of_user
 from fedbench.reports.figures.learning import Learning
 from fedbench.reports.figures.ranks import Ranking
 from fedbench.reports.figures.series import Epochs, Rounds, Series, Sweep
@@ -75,7 +77,10 @@ def load(name: str) -> FigureSpec:
         return FREE[name]
     if ".toml" in name:
         return of_user(name)
-    return of_paper(name, (*names(), *FREE))
+    figures = of_papers(resources.TABLES)
+    if name not in figures:
+        raise unknown("figure", name, (*figures, *FREE))
+    return figures[name]
 
 
 def kind_of(figure: FigureSpec) -> Kind[Any]:

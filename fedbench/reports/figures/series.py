@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -186,7 +185,7 @@ class Series(Kind[Lines]):
         for axes in grid[-1]:
             axes.set_xlabel(axis.label)
         picture.suptitle(heading_of(figure, content), fontsize=9)
-        handles = [handle(name, **looks[name].line) for name in line_names(content)]
+        handles = [handle(name, **looks[name]) for name in line_names(content)]
         if any(p.x is None for p in every):
             handles.append(handle("own choice", color="0.2", linewidth=0.9, linestyle="--"))
         if any(p.reported for p in every):
@@ -254,38 +253,25 @@ _APART = 4.0
 _LEAST = 4.0
 
 
-@dataclass(frozen=True)
-class _Look:
-    colour: str
-    marker: str
-    hollow: bool
-    bold: bool
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """For matplotlib."""
-        return {
-            "color": self.colour, "marker": self.marker, "markersize": 5 if self.bold else 3.6,
-            "linewidth": 1.8 if self.bold else 0.9, "linestyle": (0, (4, 1.5)) if self.hollow else "-",
-            "markerfacecolor": "white" if self.hollow else self.colour, "markeredgewidth": 0.8,
-            "zorder": 3 if self.bold else 4,  # a thick line would hide a thin one
-        }  # fmt: skip
-
-
-def looks_of(content: Content[Lines], axis: SeriesSpec) -> dict[str, _Look]:
-    """Name -> its look, the same however many lines there are: the bold lines first, then the tables' order."""
+def looks_of(content: Content[Lines], axis: SeriesSpec) -> dict[str, dict[str, Any]]:
+    """Name -> its look for matplotlib, the same however many lines there are: the bold lines first, then the tables'
+    order; those beyond the colours are hollow."""
     every = every_name(content)
     bold = [name for name in axis.bold if name in every]
-    others = [name for name in every if name not in bold]
-    rest = COLOURS[len(bold) :]
-    looks = {name: _Look(COLOURS[i], _MARKERS[i], False, True) for i, name in enumerate(bold)}
-    for i, name in enumerate(others):
-        marker = _MARKERS[(len(bold) + i) % len(_MARKERS)]
-        looks[name] = _Look(rest[i % len(rest)], marker, i >= len(rest), False)
+    rest, looks = COLOURS[len(bold) :], {}
+    for i, name in enumerate([*bold, *(name for name in every if name not in bold)]):
+        thick, nth = i < len(bold), i - len(bold)
+        colour, hollow = (COLOURS[i], False) if thick else (rest[nth % len(rest)], nth >= len(rest))
+        looks[name] = {
+            "color": colour, "marker": _MARKERS[i % len(_MARKERS)], "markersize": 5 if thick else 3.6,
+            "linewidth": 1.8 if thick else 0.9, "linestyle": (0, (4, 1.5)) if hollow else "-",
+            "markerfacecolor": "white" if hollow else colour, "markeredgewidth": 0.8,
+            "zorder": 3 if thick else 4,  # a thick line would hide a thin one
+        }  # fmt: skip
     return looks
 
 
-def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, _Look]) -> None:
+def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str, Any]]) -> None:
     xs = sorted({p.x for p in marks.points if p.x is not None})
     places = dict(zip(xs, _places(xs, axis.scale), strict=True))
     least = min((b - a for a, b in pairwise(places.values())), default=0.0)
@@ -297,19 +283,19 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, _Look]) 
         measured = [(places[x] + aside, *rest) for x, *rest in marks.measured(name) if x in places]
         if measured:
             at, means, errors = zip(*measured, strict=True)
-            axes.plot(at, means, **look.line)
+            axes.plot(at, means, **look)
             if any(errors):
                 axes.errorbar(
-                    at, means, errors, color=look.colour, linestyle="none", capsize=1.5,
-                    capthick=0.6, linewidth=1.0 if look.bold else 0.6, alpha=0.75, zorder=2,
+                    at, means, errors, color=look["color"], linestyle="none", capsize=1.5,
+                    capthick=0.6, linewidth=1.0 if name in axis.bold else 0.6, alpha=0.75, zorder=2,
                 )  # fmt: skip
         for p in points:
             if p.x is None and p.value is not None:
-                axes.axhline(p.value.mean, color=look.colour, linewidth=0.9, linestyle="--", zorder=1)
+                axes.axhline(p.value.mean, color=look["color"], linewidth=0.9, linestyle="--", zorder=1)
         reported = [(x, p.reported[0]) for x, p in placed if p.reported]
         if reported:  # a faint marker at each number
             axes.plot(
-                *zip(*reported, strict=True), color=look.colour, marker=look.marker,
+                *zip(*reported, strict=True), color=look["color"], marker=look["marker"],
                 markersize=2, alpha=0.8, zorder=2, **_REPORTED,
             )  # fmt: skip
     axes.set_xticks(list(places.values()), [axis.tick(x) for x in places])
@@ -501,7 +487,7 @@ class Rounds(Series):
         assert figure.series is not None
         drawn = looks_of(content, figure.series)
         picture, (row,) = subplots((0.6 + 3.2 * len(content.panels), 3.6), 1, len(content.panels))
-        styles = {name: {k: look.line[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
+        styles = {name: {k: look[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
         for axes, panel in titled([row], content.panels):
             for name, points in panel.marks.lines.items():
                 rounds, values, _ = zip(*map(_numbers, points), strict=True)
