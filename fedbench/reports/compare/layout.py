@@ -280,7 +280,7 @@ def _entry(side: Comparison, group: Group, value: Value | None, factor: float, f
 
 
 def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int) -> list[Entry]:
-    """The best and the second best of each data set and partition (`noise.ranks`)."""
+    """The best and the second best of each data set and partition (`claims.ranks`)."""
     sign, marked = 1 if best == "max" else -1, list(entries)
     at = {group[0].id: i for i, group in enumerate(side.groups)}
     for groups in side.places.values():

@@ -136,7 +136,7 @@ class Ranks:
 
 
 def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (), view: str = VIEW) -> Ranks:
-    """The lines of these runs (`groups.grouped`) by a metric's mean over seeds, on the places that have all lines.
+    """The lines of these runs (`runs.grouped`) by a metric's mean over seeds, on the places that have all lines.
 
     Raises FedbenchError for an unknown metric or key, for a metric of which neither more nor less is better, and with
     fewer than two lines or two such places.

@@ -1,12 +1,12 @@
-"""Figures of the papers and of any runs: which there are (`spec`, tables/PAPER/figures.toml; `kinds.FREE`), whence they
-come (`source`), and a file a kind.
+"""Figures of the papers and of any runs: which there are (`kind.FigureSpec`, tables/PAPER/figures.toml; `kinds.FREE`),
+whence they come (`source`), and what each kind shows: panels of marks (`kind.Content`), their numbers as rows, and how
+they are painted.
 
-A kind gathers the marks of panels (`panel`) and draws them (`kind`, `kinds`): spectra of images (`curves`, `spectra`),
-clients and classes (`bubbles`), images as clients see them (`views`), pFedFDA's beta by corruption (`beta`), cells of
-tables along an axis (`points`, `series`, `epochs`) or by round (`rounds`), FLUX's descriptors in the plane
-(`descriptors`), FedDRM's simulated drift of gradients (`drift`); of any runs their learning curves (`learning`, in a
-terminal `text`), single clients (`clients`) and confusion matrices (`confusion`). `draw` makes the file of any of them,
-`data` its CSV and JSON. matplotlib is imported when something is drawn.
+Spectra of images (`spectra`), clients and classes (`bubbles`), images as clients see them (`views`), pFedFDA's beta by
+corruption and FedDRM's simulated drift of gradients (`beta`), cells of tables along an axis or by round (`series`),
+FLUX's descriptors in the plane (`descriptors`), average ranks (`ranks`); of any runs their learning curves (`learning`,
+in a terminal `text`), single clients (`clients`) and confusion matrices (`confusion`). `kinds` makes the file of any of
+them, its CSV and JSON. matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations

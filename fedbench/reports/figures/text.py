@@ -1,4 +1,5 @@
-"""Curves in a terminal: Braille dots, each line in a colour and with a number at its end, for those who see none."""
+"""Curves in a terminal, for those whose machine is far away and shows no picture: Braille dots, each line in a colour
+and with a number at its end, for those who see none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The lab notebook: an index of all runs, and a page a run; self-contained HTML, nothing loaded from anywhere.
 
-`pages.pages` yields the files; `index` and `run` write the two sorts of pages in the frame of `page`; `pictures` makes
-of a run's numbers what `svg` draws. Every text goes through `page.e`.
+`pages.pages` yields the files, of two sorts, in the frame of `page`; `pictures` draws a run's numbers as SVG text. Every
+text goes through `page.e`.
 """
 
 from __future__ import annotations
