@@ -11,10 +11,10 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.statistics import Summary, across_clients
-from fedbench.planner.table.claims import judge
+from fedbench.planner.table.claims import Verdict, judge
 from fedbench.reports.figures import kind as about
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed
 from fedbench.reports.figures.style import COLOURS, DOT, colour, handle, subplots, titled
 from fedbench.specs import RunSpec
 
@@ -38,7 +38,7 @@ BETAS = {"beta": "β", "beta_0": "β of the means", "beta_1": "β of the covaria
 class Client:
     """One client; severity None means untouched images."""
 
-    number: int  #: from 0
+    client: int  #: from 0
     corruption: str  #: or CLEAN
     severity: int | None
     beta: float
@@ -55,7 +55,7 @@ class Betas:
     def groups(self) -> dict[str, list[Client]]:
         """Corruption -> its clients by severity: clean ones first, then by mean beta."""
         groups: dict[str, list[Client]] = {}
-        for client in sorted(self.clients, key=lambda c: (c.severity or 0, c.number)):
+        for client in sorted(self.clients, key=lambda c: (c.severity or 0, c.client)):
             groups.setdefault(client.corruption, []).append(client)
         return dict(sorted(groups.items(), key=lambda g: (g[0] != CLEAN, summary(g[1]).mean, g[0])))
 
@@ -88,17 +88,18 @@ class Beta(Kind[Betas]):
             panels = of_run(source.run_of(figure, figure.cells, ask), ask, f"{row}, {column.replace('/', ', ')}")
         numbers = {(name, p.marks.column): mean for p in panels for name, mean in p.marks.means.items()}
         columns = [panel.marks.column for panel in panels]
-        claims = [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
-        return Content(panels, claims=claims)
+        return Content(panels, claims=_judged(figure, numbers, columns))
 
     def rows(self, marks: Betas) -> Iterator[Mapping[str, Any]]:
         """One line a client."""
-        for c in marks.clients:
-            yield {**asdict(c), "client": c.number}
+        yield from map(asdict, marks.clients)
 
     def values(self, marks: Betas, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Means and standard deviations by corruption, and the clients behind them."""
-        groups = [_group(name, group) for name, group in marks.groups.items()]
+        ordered = [asdict(client) for group in marks.groups.values() for client in group]
+        groups = listed(ordered, ("corruption",), clients="client", severities="severity", betas="beta")
+        for entry, over in zip(groups, map(summary, marks.groups.values()), strict=True):
+            entry |= {"mean": over.mean, "std": over.std if over.count > 1 else None}
         return {"mean_corrupted": marks.means.get(CORRUPTED), "groups": groups}
 
     def words(self, figure: FigureSpec, content: Content[Betas]) -> Iterable[str]:
@@ -167,16 +168,9 @@ def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel[Betas]]:
     return panels
 
 
-def _group(name: str, group: Sequence[Client]) -> dict[str, Any]:
-    over = summary(group)
-    return {
-        "corruption": name,
-        "clients": [c.number for c in group],
-        "severities": [c.severity for c in group],
-        "betas": [c.beta for c in group],
-        "mean": over.mean,
-        "std": over.std if over.count > 1 else None,
-    }
+def _judged(figure: FigureSpec, numbers: Mapping[tuple[str, str], float], columns: Sequence[str]) -> list[Verdict]:
+    """How it stands with each claim of a figure by its own numbers."""
+    return [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
 
 
 # -- drawing ------------------------------------------------------------------------------------------
@@ -203,15 +197,11 @@ def _bars(axes: Axes, marks: Betas) -> None:
         )  # fmt: skip
         if over.count > 1:
             axes.errorbar(middle, over.mean, over.std, color="0.2", linewidth=1.0, capsize=3, zorder=2)
-    names = [_name(name, group) for name, group in marks.groups.items()]
+    names = [f"{name.replace('_', ' ')} ({len(group)})" for name, group in marks.groups.items()]
     axes.set_xticks(middles, names, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlim(-_GAP / 2, end + _GAP / 2)
     axes.set_ylim(0, 1)
     axes.tick_params(axis="x", length=0)
-
-
-def _name(name: str, group: Sequence[Client]) -> str:
-    return f"{name.replace('_', ' ')} ({len(group)})"
 
 
 def _colour(severity: int | None) -> str:
@@ -260,8 +250,7 @@ class Drift(Kind[Courses]):
             Panel("Client head against target head", {}, Courses(quantities[1], ratio, seeds)),
         ]
         numbers, columns = _numbers({f"{name}, relative": v for name, v in relative.items()} | own, seeds)
-        claims = [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
-        return Content(panels, {"seeds": list(seeds)}, claims)
+        return Content(panels, {"seeds": list(seeds)}, _judged(figure, numbers, columns))
 
     def rows(self, marks: Courses) -> Iterator[Mapping[str, Any]]:
         """One line a round, counted from 1, of each simulation."""
