@@ -474,7 +474,7 @@ def retina(lab: Lab) -> dict[str, str]:
     return made
 
 
-def test_lines_by_round(lab: Lab, draws: Draws) -> None:
+def test_lines_by_round(lab: Lab, draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.dataset("retina")
     with pytest.raises(FedbenchError, match="no cell of table feddrm/figure7 is measured at budget small") as error:
         draws("feddrm/7")
@@ -500,6 +500,8 @@ def test_lines_by_round(lab: Lab, draws: Draws) -> None:
     first, second = axes[2].lines
     np.testing.assert_allclose(first.get_ydata(), 1 / np.asarray(first.get_xdata(), float))
     assert second.get_linewidth() > first.get_linewidth()  # FedDRM is what the figure is about
+    monkeypatch.setattr(series.Rounds, "place", lambda self, table, row, column: ("One title", row.label, ()))
+    assert len(gathered(figure, lab.store)[0].panels) == 3, "a panel a column, whatever its title"
 
 
 DRIFT = figures.load("feddrm/3")

@@ -81,14 +81,15 @@ class Series(Kind[Lines]):
 
         table, grid = filled.table, filled.grid
         rounds = tuple(sorted({sketch(table, column, filled.budget).rounds for column in table.measured}))
-        panels: dict[str, Lines] = {}
+        panels: dict[str, tuple[str, Lines]] = {}  # by title, or by column, as two of them may have one title
         missing, others = [], []
         rows = {row.label: row for row in table.rows}
         cells = [(line, k) for line in grid.lines if line.asked for k in range(len(grid.heads))]
         for line, k in sorted(cells, key=itemgetter(1)) if self.by_column else cells:
             row, column, entry = rows[line.label], table.printed[k], line.entries[k]
             title, name, names = self.place(table, row, column)
-            marks = panels.setdefault(title, Lines(table.id, grid.heads[k].unit, rounds, names))
+            new = _headed(heading, title), Lines(table.id, grid.heads[k].unit, rounds, names)
+            _, marks = panels.setdefault(column.key if self.by_column else title, new)
             cell = f"{line.label} at {column.key} ({entry.state})"
             reported = table.trusted.get((line.label, column.key)) if compared else None
             if entry.value is None and entry.state is State.UNDEFINED and not reported:
@@ -103,9 +104,9 @@ class Series(Kind[Lines]):
             if entry.value is not None or reported:
                 points = self.points(filled, row, column, entry, x, reported, index)
                 marks.lines.setdefault(name, []).extend(points)
-        for points in (points for marks in panels.values() for points in marks.lines.values()):
+        for points in (points for _, marks in panels.values() for points in marks.lines.values()):
             points.sort(key=lambda p: math.inf if p.x is None else p.x)
-        made = [Panel(_headed(heading, title), self.about_panel(marks), marks) for title, marks in panels.items()]
+        made = [Panel(title, self.about_panel(marks), marks) for title, marks in panels.values()]
         return made, missing, others
 
     # -- what kinds of series differ in ------------------------------------------------------------------
