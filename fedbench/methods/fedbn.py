@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from fedbench.core.client import MEMBER, Client, ClientUpdate, Context, Gradient
-from fedbench.core.server import Server
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Context
 from fedbench.core.state import State
-from fedbench.methods.base import Method, hyperparameter
-from fedbench.methods.parts.one_step import Moments, Slope, adam, check_one_step, is_norm, mean_loss, server_step
-from fedbench.specs import Setting
+from fedbench.methods.base import hyperparameter
+from fedbench.methods.parts.one_step import Moments, OneStep, Slope, adam
 
 #: Names of the moments of a client's own optimiser.
 OWN = "local_adam."
 
 
 @dataclass(frozen=True)
-class FedBN(Method):
+class FedBN(OneStep):
     """FedBN (Li et al., ICLR 2021) as FTW-ERM's paper compares with it (Tables 2 and 7).
 
     As fedsgd, but the layers that normalise, their parameters and their running statistics, never leave the client;
@@ -41,9 +38,6 @@ class FedBN(Method):
         choices=("local_adam", "frozen"),
     )
 
-    def check_setting(self, setting: Setting) -> None:
-        check_one_step(self.name, setting)
-
     def is_personal(self, name: str) -> bool:
         return is_norm(name) or name.startswith(OWN)
 
@@ -54,11 +48,8 @@ class FedBN(Method):
         zero = Moments(torch.zeros((), dtype=torch.float64), torch.zeros(size), torch.zeros(size))
         return {f"{OWN}{part}": t for part, t in vars(zero).items()}
 
-    def start(self, server: Server) -> None:
-        server.memory = Moments()
-
     def local(self, client: Client) -> ClientUpdate:
-        gradient: State = (yield Gradient(mean_loss)).gradient
+        gradient: State = (yield self.request(client)).gradient
         own = {name: g for name, g in gradient.items() if is_norm(name)}
         client.upload = Slope({name: g for name, g in gradient.items() if name not in own})
         if own and self.affine == "local_adam":
@@ -66,5 +57,7 @@ class FedBN(Method):
             moved, after = adam(client.state, own, before, client.lr, client.setting.weight_decay)
             client.state = {**client.state, **moved, **{f"{OWN}{part}": t for part, t in vars(after).items()}}
 
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        server_step(server, cohort)
+
+def is_norm(name: str) -> bool:
+    """Whether a tensor belongs to a layer that normalises."""
+    return any(part.startswith("norm") for part in name.split("."))

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
-from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Context
+from fedbench.core.client import Client
 from fedbench.core.message import Question
 from fedbench.core.server import Server
-from fedbench.core.state import State
-from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts import importance
-from fedbench.methods.parts.one_step import Moments, check_one_step, server_step, upload_gradient
+from fedbench.methods.parts.one_step import scale_hyperparameter
 from fedbench.ratios.exact import stratum_ratios
-from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)
-class FITWERM(importance.RatioOptions, Method):
+class FITWERM(importance.Weighted):
     """Federated individual true weighted ERM (FTW-ERM's paper, TMLR 2023, Sec. 2, Eq. 2.4).
 
     Client k weights the loss of its training image x by q_k(x) / p_k(x): its own test density over its own training
@@ -37,23 +30,8 @@ class FITWERM(importance.RatioOptions, Method):
 
     name = "fitw_erm"
     title = "FITW-ERM"
-    serves = (MEMBER, UNLABELLED)
-    takes_multi_label = False
-    measures = importance.MEASURES
-    personal = (importance.OWN,)
 
-    scale: str = hyperparameter(
-        "mean", "of the clients' gradients", source="code: mean; paper: sum", choices=("mean", "sum")
-    )
-
-    def check_setting(self, setting: Setting) -> None:
-        check_one_step(self.name, setting)
-
-    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return importance.unit_weights(context)
-
-    def start(self, server: Server) -> None:
-        server.memory = Moments()
+    scale: str = scale_hyperparameter()
 
     def ask(self, server: Server, t: int, k: int) -> Question | None:
         return Question() if t == k == 0 else None
@@ -65,14 +43,3 @@ class FITWERM(importance.RatioOptions, Method):
         else:
             pool = importance.sample(client, self.n_te)
             importance.keep_matched(client, importance.matched(client, pool, self.matching))
-
-    def local(self, client: Client) -> ClientUpdate | None:
-        return upload_gradient(client, importance.request(client))
-
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        server_step(server, cohort, self.scale)
-
-    def personalise(self, client: Client) -> ClientUpdate | None:
-        if client.kind == MEMBER:
-            importance.note(client)
-        return None

@@ -6,25 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
-from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Context
+from fedbench.core.client import Client
 from fedbench.core.message import Question
 from fedbench.core.server import Server
-from fedbench.core.state import State
-from fedbench.methods.base import Method, check, hyperparameter
+from fedbench.methods.base import check, hyperparameter
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.importance import Pool
-from fedbench.methods.parts.one_step import Moments, check_one_step, server_step, upload_gradient
-from fedbench.ratios.cases import case_ratios
-from fedbench.ratios.exact import stratum_ratios
-from fedbench.ratios.pool import shuffle
-from fedbench.ratios.scale import factor
-from fedbench.specs import Setting
+from fedbench.methods.parts.one_step import Moments, scale_hyperparameter
+from fedbench.ratios.exact import case_ratios, stratum_ratios
+from fedbench.ratios.matching import shuffle
 
 
 @dataclass(frozen=True)
-class FTWERM(importance.RatioOptions, Method):
+class FTWERM(importance.Weighted):
     """Federated true weighted ERM (FTW-ERM, TMLR 2023, Sec. 2, Eq. 2.5).
 
     Client k weights the loss of its training image x by r_k(x) = sum_l q_l(x) / p_k(x), its training density p_k
@@ -43,10 +38,6 @@ class FTWERM(importance.RatioOptions, Method):
 
     name = "ftw_erm"
     title = "FTW-ERM"
-    serves = (MEMBER, UNLABELLED)
-    takes_multi_label = False
-    measures = importance.MEASURES
-    personal = (importance.OWN,)
 
     case: str = hyperparameter(
         "all",
@@ -54,20 +45,11 @@ class FTWERM(importance.RatioOptions, Method):
         source="App. C, Table 5",
         choices=("all", "no_cs", "cs_one", "cs_both", "cs_multi"),
     )
-    scale: str = hyperparameter("mean", "over clients", source="code: mean; paper: sum", choices=("mean", "sum"))
+    scale: str = scale_hyperparameter("over clients")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.case == "all" or self.ratios == "exact", self.name, "case", self.case, "all with --ratios hdrm")
-
-    def check_setting(self, setting: Setting) -> None:
-        check_one_step(self.name, setting)
-
-    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return importance.unit_weights(context)
-
-    def start(self, server: Server) -> None:
-        server.memory = Moments()
 
     def ask(self, server: Server, t: int, k: int) -> Question | Pool | None:
         """Before the first round: for images, and then to match them; with exact ratios there is nothing to send."""
@@ -79,7 +61,7 @@ class FTWERM(importance.RatioOptions, Method):
         train, test = client.context.strata
         if isinstance(client.inbox, Pool):
             estimate = importance.matched_once(client, client.inbox.images, self.matching)
-            importance.keep_matched(client, estimate, factor(self.scale, client.context.clients))
+            importance.keep_matched(client, estimate, client.context.clients if self.scale == "sum" else 1)
         elif self.ratios == "hdrm":
             # In the order in which they are stored, which says nothing of the draw.
             client.upload = Pool(importance.sample(client, self.n_te, in_order=True))
@@ -94,14 +76,3 @@ class FTWERM(importance.RatioOptions, Method):
             images = torch.cat([c.upload.images for c in cohort])
             order = torch.from_numpy(shuffle(len(images), server.context.setting.seed)).to(images.device)
             server.memory = Pool(images[order])
-
-    def local(self, client: Client) -> ClientUpdate | None:
-        return upload_gradient(client, importance.request(client))
-
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        server_step(server, cohort, self.scale)
-
-    def personalise(self, client: Client) -> ClientUpdate | None:
-        if client.kind == MEMBER:
-            importance.note(client)
-        return None

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Client, ClientUpdate, Context, Gradient
-from fedbench.core.server import Server
-from fedbench.methods.base import Method
-from fedbench.methods.parts.one_step import Moments, check_one_step, mean_loss, server_step, upload_gradient
-from fedbench.specs import Setting
+from fedbench.core.client import Context
+from fedbench.methods.parts.one_step import OneStep
 
 
 class FirstChannel(nn.Module):
@@ -25,7 +21,7 @@ class FirstChannel(nn.Module):
 
 
 @dataclass(frozen=True)
-class Grayscale(Method):
+class Grayscale(OneStep):
     """FedSGD with a server Adam on images whose colour is hidden (FTW-ERM, TMLR 2023, Sec. 5 and Table 3).
 
     The network is the same but for a first layer without parameters that puts the image into the first channel
@@ -35,19 +31,7 @@ class Grayscale(Method):
     name = "grayscale"
     title = "Grayscale"
 
-    def check_setting(self, setting: Setting) -> None:
-        check_one_step(self.name, setting)
-
     def build(self, model: nn.Module, context: Context) -> nn.Module:
         backbone = model.get_submodule("backbone")
         model.backbone = nn.Sequential(OrderedDict(gray=FirstChannel(), net=backbone))
         return model
-
-    def start(self, server: Server) -> None:
-        server.memory = Moments()
-
-    def local(self, client: Client) -> ClientUpdate | None:
-        return upload_gradient(client, Gradient(mean_loss))
-
-    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        server_step(server, cohort)

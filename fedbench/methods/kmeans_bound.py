@@ -60,7 +60,5 @@ class KMeansBound(Method):
     def local(self, client: Client) -> ClientUpdate | None:
         return None
 
-    def personalise(self, client: Client) -> ClientUpdate | None:
-        if client.kind == MEMBER:
-            importance.note(client)
-        return None
+    def personalise(self, client: Client) -> None:
+        importance.note(client)

@@ -1,58 +1,75 @@
 """Density-ratio matching of one client: HDRM (FTW-ERM, Sec. 3 and Algorithm 1).
 
-Two steps: a bound of the ratio, then a network fitted to training samples and pool by stochastic gradients that
-ascend where the surplus is negative.
+The server's pool of unlabelled test samples; a bound of the ratio; then a network fitted to training samples and pool
+by stochastic gradients that ascend where the surplus is negative.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from fedbench import models
 from fedbench.errors import DivergedError, FedbenchError
+from fedbench.models.base import seeded
 from fedbench.ratios.bound import kmeans_bound
-from fedbench.ratios.divergence import divergence
-from fedbench.ratios.objective import terms
+from fedbench.ratios.divergence import DIVERGENCES, terms
 from fedbench.rng import stream
 
+Ints = npt.NDArray[np.int64]
 #: Turns a batch of samples as they are stored into the network's float32 input.
 Prepare = Callable[[Tensor], Tensor]
 #: Samples of one forward pass when ratios are read off.
 CHUNK = 1024
 
+# -- pool ------------------------------------------------------------------------------------------------------
+# The server's pool of unlabelled test samples (Sec. 2 "Privacy", Algorithm 1, lines 1-3, and App. E).
+
+
+def contribution(count: int, size: int, seed: int, client: int) -> Ints:
+    """What a client sends of its `count` test samples: `size` positions among them, drawn without replacement.
+
+    The draw depends on the seed, on the client and on how many samples it has. Raises FedbenchError if the client has
+    fewer samples.
+    """
+    if count < size:
+        raise FedbenchError(
+            f"client {client} has {count} test samples and is to give {size} to the pool", f"give at most {count}"
+        )
+    return stream(seed, "ratio pool", client).choice(count, size, replace=False)
+
+
+def shuffle(count: int, seed: int) -> Ints:
+    """The order [count] of the anonymous pool that the server broadcasts, uniformly drawn: it says nothing of who sent
+    what. Equal numbers from each client make the pool a sample of the mean test density."""
+    return stream(seed, "ratio shuffle").permutation(count)
+
+
+# -- matching --------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Matching:
-    """Hyper-parameters; the defaults are those of the authors' code (the paper gives none), its bound apart."""
+    """Hyper-parameters; the defaults are those of the authors' code (the paper gives none)."""
 
     divergence: str = "lsif"  #: a name of `divergence.DIVERGENCES`
     epochs: int = 10  #: passes over the client's training samples
     batch_size: int = 128  #: of the training samples and of the pool, each
     lr: float = 1e-3  #: of Adam
     weight_decay: float = 1e-6  #: L2 regulariser, always descended
-    clusters: int = 20  #: M, k-means clusters that the bound is estimated with; 0 takes `bound` as given
+    clusters: int = 20  #: M, k-means clusters that the bound is estimated with
     restarts: int = 10  #: starts of k-means
-    bound: float = 0.0  #: upper bound of the ratio in mean form, with clusters = 0
     floor: float = 1e-4  #: lowest weight
-
-    def __post_init__(self) -> None:
-        divergence(self.divergence)
-        _require(self.epochs >= 1 and self.batch_size >= 1, "needs at least one epoch and one sample a batch")
-        _require(self.lr > 0 and self.weight_decay >= 0, "needs a positive lr and no negative weight_decay")
-        _require(self.clusters >= 0 and self.restarts >= 1, "needs no negative clusters and at least one restart")
-        _require((self.clusters > 0) == (self.bound == 0), "takes either clusters or, with clusters = 0, a bound")
-        _require(math.isfinite(self.bound) and self.bound >= 0, "needs a finite bound above 0")
-        _require(self.floor >= 0, "needs a floor that is not negative")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A client's estimated ratios in mean form, and what to tell the user about them."""
+    """A client's estimated ratios, over the mean of the test densities, and what to tell the user about them."""
 
     weights: Tensor  #: [n] float32: ratios of the samples asked for, within [floor, bound]
     bound: float  #: the upper bound r~ that the fit used; it used c = 1 / r~
@@ -60,10 +77,26 @@ class Estimate:
     at_floor: int  #: samples that were raised to the floor
     at_bound: int  #: samples whose ratio would have blown up beyond the bound and were lowered to it
 
-    @property
-    def mean(self) -> float:
-        """Mean weight; on the training samples it should be near 1."""
-        return float(self.weights.double().mean())
+
+def ratio_network(model: str, shape: tuple[int, int, int], seed: int) -> nn.Module:
+    """A fresh network of that kind whose head is one linear output: images [B, C, H, W] -> raw outputs [B, 1] (the
+    authors' code; the paper names none).
+
+    `shape` is (height, width, channels). The weights are determined by `seed` alone; torch's generators stay
+    untouched. Raises FedbenchError as `models.build` does. A LeNet has 43,661 parameters on 28x28x1.
+    """
+    network = models.build(model, shape=shape, classes=2, seed=seed)
+    with seeded(seed, "ratio head"):
+        network.head = nn.Linear(network.feature_size, 1)
+        network.initialise(network.head)
+    network.classes = 1
+    return network
+
+
+def find_bound(train: Tensor, pool: Tensor, matching: Matching, seed: int) -> float:
+    """The bound of the k-means clusters. Raises FedbenchError as `bound.kmeans_bound` does."""
+    own, other = (x.detach().cpu().numpy() for x in (train, pool))
+    return kmeans_bound(own, other, matching.clusters, matching.restarts, seed).value
 
 
 def estimate(
@@ -71,29 +104,19 @@ def estimate(
     train: Tensor,
     pool: Tensor,
     matching: Matching,
+    bound: float,
     seed: int,
     client: int,
-    prepare: Prepare | None = None,
-    bound: float | None = None,
+    prepare: Prepare = Tensor.float,
 ) -> Estimate:
-    """The whole of HDRM for one client: bound (unless it is known), fit (in place), ratios of its training samples.
+    """HDRM for one client whose bound is known: fit (in place), and ratios of its training samples.
 
-    train [n, ...] and pool [m, ...] are inputs of the network, or what `prepare` makes them from, batch by batch; the
-    clusters are those of the samples as given. The pool holds equally many samples of every client (`pool`). Raises
-    FedbenchError as `find_bound`, `fit` and `ratios` do.
+    train [n, ...] and pool [m, ...] are inputs of the network, or what `prepare` makes them from, batch by batch. The
+    pool holds equally many samples of every client. Raises FedbenchError as `ratios` does.
     """
-    bound = find_bound(train, pool, matching, seed) if bound is None else bound
     ascents = fit(network, train, pool, matching, bound, seed, client, prepare)
     weights, at_floor, at_bound = ratios(network, train, matching, bound, client, prepare)
     return Estimate(weights, bound, ascents, at_floor, at_bound)
-
-
-def find_bound(train: Tensor, pool: Tensor, matching: Matching, seed: int) -> float:
-    """The bound given, or the one of the k-means clusters. Raises FedbenchError as `bound.kmeans_bound` does."""
-    if not matching.clusters:
-        return matching.bound
-    own, other = (x.detach().cpu().numpy() for x in (train, pool))
-    return kmeans_bound(own, other, matching.clusters, matching.restarts, seed).value
 
 
 def fit(
@@ -104,33 +127,26 @@ def fit(
     bound: float,
     seed: int,
     client: int,
-    prepare: Prepare | None = None,
+    prepare: Prepare = Tensor.float,
 ) -> float:
     """Train `network` in place with Adam and leave it in evaluation mode; returns the share of ascending steps.
 
     A pass over the training samples is an epoch; the pool is shuffled anew whenever it is used up; short last batches
     are kept. Batches come from streams of (seed, client), torch's generators are not used: same arguments, same
-    weights. One forward pass serves both batches. Runs where the tensors and the network lie. Raises FedbenchError
-    for an empty set and for a bound that is not positive and finite.
+    weights. One forward pass serves both batches. Runs where the tensors and the network lie.
     """
-    if not len(train) or not len(pool):
-        raise FedbenchError(
-            f"client {client} cannot match ratios with {len(train)} training samples and a pool of {len(pool)}"
-        )
-    if not 0 < bound < math.inf:
-        raise FedbenchError(f"client {client} cannot match ratios with the upper bound {bound:g}")
-    f, c, input_of = divergence(matching.divergence), 1 / bound, prepare or torch.Tensor.float
     optimiser = torch.optim.Adam(network.parameters(), lr=matching.lr, weight_decay=matching.weight_decay)
-    pool_batches = _endless(len(pool), matching.batch_size, seed, "ratio pool batches", client)
-    steps_a_pass = -(-len(train) // matching.batch_size)
-    steps = matching.epochs * steps_a_pass
+    train_batches, pool_batches = (
+        _endless(len(samples), matching.batch_size, seed, f"ratio {what} batches", client)
+        for samples, what in ((train, "train"), (pool, "pool"))
+    )
+    steps = matching.epochs * -(-len(train) // matching.batch_size)
     ascents = torch.zeros((), device=train.device)
     network.train()
-    train_batches = _endless(len(train), matching.batch_size, seed, "ratio train batches", client)
     for _, own, other in zip(range(steps), train_batches, pool_batches, strict=False):
-        batch = torch.cat([input_of(train[own.to(train.device)]), input_of(pool[other.to(pool.device)])])
-        output = _outputs(network, batch)
-        objective = terms(f, output[: len(own)], output[len(own) :], c)
+        batch = torch.cat([prepare(train[own.to(train.device)]), prepare(pool[other.to(pool.device)])])
+        output = network(batch).reshape(-1)
+        objective = terms(DIVERGENCES[matching.divergence], output[: len(own)], output[len(own) :], 1 / bound)
         ascents += objective.surplus.detach() < 0
         optimiser.zero_grad()
         objective.step.backward()  # type: ignore[no-untyped-call]
@@ -141,25 +157,16 @@ def fit(
 
 @torch.no_grad()
 def ratios(
-    network: nn.Module, samples: Tensor, matching: Matching, bound: float, client: int, prepare: Prepare | None = None
+    network: nn.Module, samples: Tensor, matching: Matching, bound: float, client: int, prepare: Prepare = Tensor.float
 ) -> tuple[Tensor, int, int]:
     """The fitted ratios [n] float32 of samples [n, ...] clamped to [floor, bound], and how many were clamped below
     and above. Raises DivergedError if an output is not finite."""
-    f, input_of = divergence(matching.divergence), prepare or torch.Tensor.float
-    raw = torch.cat([_outputs(network, input_of(part)) for part in torch.split(samples, CHUNK)])
-    ratio = f.ratio(raw, 1 / bound).float()
+    raw = torch.cat([network(prepare(part)).reshape(-1) for part in torch.split(samples, CHUNK)])
+    ratio = DIVERGENCES[matching.divergence].ratio(raw, 1 / bound).float()
     if not bool(ratio.isfinite().all()):
         raise DivergedError(f"the ratio network of client {client} diverged", "take a lower lr of the ratios")
     low, high = ratio < matching.floor, ratio > bound
     return ratio.clamp(matching.floor, bound), int(low.sum()), int(high.sum())
-
-
-def _outputs(network: nn.Module, batch: Tensor) -> Tensor:
-    output: Tensor = network(batch)
-    if output.numel() != len(batch):
-        shape = tuple(output.shape)
-        raise FedbenchError(f"a ratio network gives one value a sample, not an output of shape {shape}")
-    return output.reshape(-1)
 
 
 def _endless(n: int, size: int, seed: int, purpose: str, client: int) -> Iterator[Tensor]:
@@ -169,8 +176,3 @@ def _endless(n: int, size: int, seed: int, purpose: str, client: int) -> Iterato
         order = torch.from_numpy(stream(seed, purpose, client, passes).permutation(n).astype(np.int64))
         yield from torch.split(order, size)
         passes += 1
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise FedbenchError(f"ratio matching {what}")

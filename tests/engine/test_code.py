@@ -102,7 +102,7 @@ def test_a_method_and_a_model_count_with_their_own_files_alone() -> None:
     assert {"methods/flux/__init__.py", "methods/flux/clustering.py", "methods/parts/warm_up.py"} <= flux
     assert not any(file.startswith(("methods/parts", "ratios")) for file in fedavg)
     assert {file for file in fedavg if file.startswith("methods/")} == {"methods/base.py", "methods/fedavg.py"}
-    assert "ratios/weights.py" in parts("ftw_erm", steps=1, momentum=0.0)
+    assert "ratios/exact.py" in parts("ftw_erm", steps=1, momentum=0.0)
     of_models = {file for file in fedavg if file.startswith("models/")}
     assert of_models == {"models/__init__.py", "models/base.py", "models/build.py", "models/cnn.py"}
 

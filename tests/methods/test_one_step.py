@@ -22,9 +22,10 @@ from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
+from fedbench.methods.fedbn import is_norm
 from fedbench.methods.grayscale import FirstChannel
 from fedbench.methods.parts import importance
-from fedbench.methods.parts.one_step import Moments, adam, is_norm
+from fedbench.methods.parts.one_step import Moments, adam
 from fedbench.partitions.distribution import Densities
 from fedbench.ratios.bound import kmeans_bound
 from fedbench.specs import Setting
@@ -351,7 +352,7 @@ def test_clients_with_the_same_images_match_once(
     whole = importance.estimate
 
     def reports(*given: Any) -> Any:
-        asked.append(given[5])
+        asked.append(given[6])
         return whole(*given)
 
     monkeypatch.setattr(importance, "estimate", reports)

@@ -11,20 +11,17 @@ import weakref
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedbench.core.client import Client, Context, Gradient
+from fedbench.core.client import MEMBER, UNLABELLED, Client, Context, Gradient
 from fedbench.core.federation import to_input
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
 from fedbench.methods.base import hyperparameter
-from fedbench.methods.parts.one_step import weighted_loss
-from fedbench.ratios.exact import Floats
-from fedbench.ratios.matching import Estimate, Matching, estimate, find_bound
-from fedbench.ratios.network import ratio_network
-from fedbench.ratios.pool import contribution
-from fedbench.ratios.weights import check_weights, weights_of
+from fedbench.methods.parts.one_step import OneStep, weighted_loss
+from fedbench.ratios.exact import Floats, check_weights, weights_of
+from fedbench.ratios.matching import Estimate, Matching, contribution, estimate, find_bound, ratio_network
 
 #: Prefix of a client's own variables.
 OWN = "ratio."
@@ -50,34 +47,10 @@ MEASURES = (
 
 
 @dataclass(frozen=True)
-class RatioOptions:
-    """Options of the methods that weigh training images by density ratios."""
-
-    ratios: str = hyperparameter(
-        "exact", "known ratios, or ratios matched by HDRM", "r", "Sec. 3", choices=("exact", "hdrm")
-    )
-    divergence: str = hyperparameter("lsif", "of HDRM", "f", "Sec. 3", choices=("lsif", "ukl", "lr", "pu"))
-    n_te: int = hyperparameter(100, "unlabelled test images of a client that HDRM uses", "n_te", "code", least=1)
-    clusters: int = hyperparameter(20, "k-means clusters of the ratio's upper bound", "M", "App. N, Table 13", least=1)
-    restarts: int = hyperparameter(10, "starts of k-means", source="code", least=1)
-    matching_epochs: int = hyperparameter(10, "passes of HDRM over the training images", source="code", least=1)
-
-    @property
-    def matching(self) -> Matching:
-        """HDRM with these options."""
-        return Matching(self.divergence, self.matching_epochs, clusters=self.clusters, restarts=self.restarts)
-
-
-@dataclass(frozen=True)
 class Pool:
     """Unlabelled images [m, H, W, C] uint8: a client's on the way to the server, or all clients' on the way back."""
 
     images: Tensor
-
-
-def unit_weights(context: Context) -> State:
-    """Every image counts once."""
-    return {WEIGHT: torch.ones(max(context.n_train))}
 
 
 def keep(client: Client, weights: Tensor, **metrics: float) -> None:
@@ -100,9 +73,10 @@ def keep_metrics(client: Client, **metrics: float) -> None:
 
 
 def note(client: Client) -> None:
-    """Hand the metrics on to the table of the run's clients."""
-    metrics = {name.removeprefix(NOTE): t for name, t in client.state.items() if name.startswith(NOTE)}
-    client.metrics.update({name: float(t) for name, t in metrics.items()})
+    """Hand a member's metrics on to the table of the run's clients."""
+    if client.kind == MEMBER:
+        notes = {name.removeprefix(NOTE): float(t) for name, t in client.state.items() if name.startswith(NOTE)}
+        client.metrics.update(notes)
 
 
 def keep_exact(client: Client, ratios: Floats) -> None:
@@ -142,7 +116,7 @@ def matched(client: Client, pool: Tensor, matching: Matching, draws: int | None 
         bound = find_bound(train, pool, matching, seed)
         with LOCK:  # initial weights are drawn through torch's global generator, which threads share
             network = ratio_network(at.setting.model, at.shape, seed).to(at.device)
-        return estimate(network, train, pool, matching, seed, index, to_input, bound)
+        return estimate(network, train, pool, matching, bound, seed, index, to_input)
     except FedbenchError as error:
         if f"client {index}" in error.message:
             raise
@@ -174,6 +148,34 @@ LOCK = threading.Lock()
 MATCHES: weakref.WeakKeyDictionary[Context, dict[int, Match]] = weakref.WeakKeyDictionary()
 
 
-def request(client: Client) -> Gradient:
-    """The gradient of the weighted loss on the client's next batch."""
-    return Gradient(weighted_loss, extras={"weight": client.state[WEIGHT]})
+@dataclass(frozen=True)
+class Weighted(OneStep):
+    """A method whose clients weight their training images by density ratios, which they find once."""
+
+    serves = (MEMBER, UNLABELLED)
+    takes_multi_label = False
+    measures = MEASURES
+    personal = (OWN,)
+
+    ratios: str = hyperparameter(
+        "exact", "known ratios, or ratios matched by HDRM", "r", "Sec. 3", choices=("exact", "hdrm")
+    )
+    divergence: str = hyperparameter("lsif", "of HDRM", "f", "Sec. 3", choices=("lsif", "ukl", "lr", "pu"))
+    n_te: int = hyperparameter(100, "unlabelled test images of a client that HDRM uses", "n_te", "code", least=1)
+    clusters: int = hyperparameter(20, "k-means clusters of the ratio's upper bound", "M", "App. N, Table 13", least=1)
+    restarts: int = hyperparameter(10, "starts of k-means", source="code", least=1)
+    matching_epochs: int = hyperparameter(10, "passes of HDRM over the training images", source="code", least=1)
+
+    @property
+    def matching(self) -> Matching:
+        """HDRM with these options."""
+        return Matching(self.divergence, self.matching_epochs, clusters=self.clusters, restarts=self.restarts)
+
+    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
+        return {WEIGHT: torch.ones(max(context.n_train))}
+
+    def request(self, client: Client) -> Gradient:
+        return Gradient(weighted_loss, extras={"weight": client.state[WEIGHT]})
+
+    def personalise(self, client: Client) -> None:
+        note(client)

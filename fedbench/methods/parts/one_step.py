@@ -16,27 +16,13 @@ from fedbench.core.client import Batch, Client, ClientUpdate, Gradient, Loss
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.errors import FedbenchError
+from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.clustered import sample_losses
 from fedbench.methods.parts.steps import check_sgd
 from fedbench.specs import Setting
 
 #: Of Adam (torch's defaults; the paper's code does not set them).
 BETAS, EPS = (0.9, 0.999), 1e-8
-
-
-def check_one_step(name: str, setting: Setting) -> None:
-    """Raise FedbenchError unless the setting asks for one batch a round, and for no momentum or other optimiser."""
-    check_sgd(name, setting)
-    if setting.steps != 1:
-        raise FedbenchError(
-            f"{name} sends one gradient a round, so it needs one local step",
-            "--steps 1, or a partition under '--protocol ftw_erm'",
-        )
-    if setting.momentum:
-        raise FedbenchError(
-            f"{name} steps by a server Adam, which takes no momentum",
-            "--momentum 0, or a partition under '--protocol ftw_erm'",
-        )
 
 
 def mean_loss(model: Any, batch: Batch) -> Loss:
@@ -51,11 +37,6 @@ def weighted_loss(model: Any, batch: Batch) -> Loss:
     """
     each = sample_losses(model, batch)
     return Loss((batch.extras["weight"][batch.position] * each).mean(), logged=each.mean())
-
-
-def upload_gradient(client: Client, request: Gradient) -> ClientUpdate:
-    """The client's update: one gradient, sent to the server."""
-    client.upload = Slope((yield request).gradient)
 
 
 def server_step(server: Server, cohort: Sequence[Client], scale: str = "mean") -> None:
@@ -113,6 +94,37 @@ def adam(parameters: State, gradient: State, before: Moments, lr: float, weight_
     return moved, Moments(step, mean, square)
 
 
-def is_norm(name: str) -> bool:
-    """Whether a tensor belongs to a layer that normalises."""
-    return any(part.startswith("norm") for part in name.split("."))
+def scale_hyperparameter(help: str = "of the clients' gradients") -> Any:
+    """The hyper-parameter `scale`, by which the server's step is on the mean of the gradients or on their sum."""
+    return hyperparameter("mean", help, source="code: mean; paper: sum", choices=("mean", "sum"))
+
+
+@dataclass(frozen=True)
+class OneStep(Method):
+    """A method of this loop: each client of the cohort sends one gradient, of one batch."""
+
+    def check_setting(self, setting: Setting) -> None:
+        check_sgd(self.name, setting)
+        if setting.steps != 1:
+            raise FedbenchError(
+                f"{self.name} sends one gradient a round, so it needs one local step",
+                "--steps 1, or a partition under '--protocol ftw_erm'",
+            )
+        if setting.momentum:
+            raise FedbenchError(
+                f"{self.name} steps by a server Adam, which takes no momentum",
+                "--momentum 0, or a partition under '--protocol ftw_erm'",
+            )
+
+    def start(self, server: Server) -> None:
+        server.memory = Moments()
+
+    def request(self, client: Client) -> Gradient:
+        """The gradient that a client sends."""
+        return Gradient(mean_loss)
+
+    def local(self, client: Client) -> ClientUpdate:
+        client.upload = Slope((yield self.request(client)).gradient)
+
+    def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
+        server_step(server, cohort, getattr(self, "scale", "mean"))
