@@ -12,10 +12,9 @@ import torch
 from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import PIECE, State, weighted_mean
-from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_split, remaining, trainable
+from fedbench.methods.base import BODY, HEAD, cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import HeadFirst, head_steps_hyperparameter, remaining, trainable
 from fedbench.rng import stream
-from fedbench.specs import Setting
 
 # -- conflicts -------------------------------------------------------------------------------------------------
 # How ConFREE combines clients' updates that conflict, which is to say: have a negative inner product.
@@ -95,7 +94,7 @@ def worst(products: Floats, order: Ints, alpha: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class ConFREE(Method):
+class ConFREE(HeadFirst):
     """Conflict-free client update aggregation (Zheng et al., AAAI 2025) on FedRep: head, then body; heads stay.
 
     For each tensor of the body by itself, with the clients' updates u_i as columns of U: (1) each u_i is projected onto
@@ -133,28 +132,12 @@ class ConFREE(Method):
     head_epochs: int = hyperparameter(
         1, "epochs of the head alone, before those of the body", source="authors' FedRep", least=0
     )
-    head_steps: int = hyperparameter(
-        0,
-        "of the setting's local steps, those of the head; 0: head_epochs",
-        source="FedDRM, code: 5",
-        least=0,
-    )
-
-    def check_setting(self, setting: Setting) -> None:
-        check_split(self.name, "head-steps", self.head_steps, setting)
-
-    def relative_compute(self, setting: Setting) -> float:
-        return 1.0 if self.head_steps else 1 + self.head_epochs / (setting.epochs or 1)  # steps count as an epoch
+    head_steps: int = head_steps_hyperparameter()
 
     def local(self, client: Client) -> ClientUpdate:
-        losses = []
-        if self.head_steps or self.head_epochs:
-            epochs = None if self.head_steps else self.head_epochs
-            head = yield Train(cross_entropy, trains=HEAD, epochs=epochs, steps=self.head_steps or None)
-            losses.append(head.loss)
-        body = yield Train(cross_entropy, trains=BODY, steps=remaining(client.setting, self.head_steps))
-        losses.append(body.loss)
-        client.logged = sum(losses) / len(losses)
+        phases = yield from self.train_head(client)
+        phases.append((yield Train(cross_entropy, trains=BODY, steps=remaining(client.setting, self.head_steps))))
+        client.logged = sum(phase.loss for phase in phases) / len(phases)
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         before, states, sizes = server.shared, [c.state for c in cohort], [c.n_train for c in cohort]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Collect, Train, logits
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_split, remaining
+from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Train
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import PersonalModel, check_split, remaining
 from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)
-class Ditto(Method):
+class Ditto(PersonalModel):
     """Ditto (Li, Hu, Beirami and Smith, ICML 2021, Algorithm 1) with pFedFDA's hyper-parameters.
 
     The shared model w is FedAvg's. In each of its rounds a client also trains its own model v, which stays with it,
@@ -30,7 +30,6 @@ class Ditto(Method):
 
     name = "ditto"
     title = "Ditto"
-    personal_models = ("own",)
     serves = (MEMBER, UNLABELLED)
 
     mu: float = hyperparameter(
@@ -55,8 +54,3 @@ class Ditto(Method):
         if self.personal_steps:
             return 1.0
         return 1 + (self.personal_epochs / setting.epochs if self.personal_epochs and setting.epochs else 1.0)
-
-    def personalise(self, client: Client) -> ClientUpdate | None:
-        if client.kind == MEMBER:  # who has no labels has trained no model of its own
-            client.answers_by = Collect(logits, model="own")
-        return None

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Train
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_finetuning, finetune_hyperparameter
-from fedbench.specs import Setting
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import FineTunes, finetune_hyperparameter
 
 
 @dataclass(frozen=True)
-class FedAvgFT(Method):
+class FedAvgFT(FineTunes):
     """FedAvg followed by fine-tuning of all parameters at each client.
 
     Two protocols, which may be combined:
@@ -30,12 +29,6 @@ class FedAvgFT(Method):
     finetune_epochs: int = hyperparameter(
         0, "local epochs after the last round", source="pFedFDA, App. C.2: 5", least=0
     )
-
-    def check_setting(self, setting: Setting) -> None:
-        check_finetuning(self.name, self.finetune_rounds, setting)
-
-    def communicates(self, t: int, rounds: int) -> bool:
-        return t <= rounds - self.finetune_rounds
 
     def personalise(self, client: Client) -> ClientUpdate:
         if client.kind != UNLABELLED and client.final and self.finetune_epochs:

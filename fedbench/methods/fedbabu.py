@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.client import UNLABELLED, UNSEEN, Client, ClientUpdate, Train
-from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_finetuning
-from fedbench.specs import Setting
+from fedbench.methods.base import BODY, HEAD, cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import FineTunes
 
 
 @dataclass(frozen=True)
-class FedBABU(Method):
+class FedBABU(FineTunes):
     """Federated averaging with body aggregation and body update (Oh, Kim and Yun, ICLR 2022, Algorithm 1).
 
     All clients hold the same random head, which stays as it was drawn; only the body trains, is sent and averaged.
@@ -45,12 +44,6 @@ class FedBABU(Method):
     newcomers: str = hyperparameter(
         "head", "what an unseen client fine-tunes", source="pFedFDA, App. C.3", choices=("head", "all")
     )
-
-    def check_setting(self, setting: Setting) -> None:
-        check_finetuning(self.name, self.finetune_rounds, setting)
-
-    def communicates(self, t: int, rounds: int) -> bool:
-        return t <= rounds - self.finetune_rounds
 
     def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, trains=BODY if self.communicates(client.round, client.rounds) else HEAD)

@@ -9,8 +9,8 @@ from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_sgd, moved, trainable
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import check_pull, check_sgd, moved, trainable
 from fedbench.specs import Setting
 
 
@@ -48,9 +48,7 @@ class FedNova(Method):
         check_sgd(self.name, setting)
         if setting.momentum_lives:
             raise FedbenchError("fednova counts how far momentum goes from rest", "leave --momentum-lives out")
-        # Beyond, a step would go past what the client received.
-        most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
-        check(setting.lr * self.mu <= 1, self.name, "mu", self.mu, most)
+        check_pull(self.name, "mu", self.mu, setting)
 
     def local(self, client: Client) -> ClientUpdate:
         trained = yield Train(cross_entropy, prox=self.mu)

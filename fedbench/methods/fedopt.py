@@ -10,7 +10,7 @@ from torch import Tensor
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, hyperparameter
-from fedbench.methods.parts.steps import trainable
+from fedbench.methods.parts.steps import from_vector, trainable, vector
 
 
 @dataclass
@@ -66,12 +66,9 @@ class FedOpt(Method):
     def step(self, server: Server, before: State, share: float) -> None:
         # Sorted: in another process, after a checkpoint, the state may come in another order.
         moving = sorted(trainable(before))
-        x, mean = (torch.cat([state[n].reshape(-1) for n in moving]) for state in (before, server.shared))
+        x, mean = vector(before, moving), vector(server.shared, moving)
         x = x + self.server_lr * self._direction(server, mean - x)
-        parts = torch.split(x, [before[n].numel() for n in moving])
-        # In memory of their own: a checkpoint holds no two views of one vector.
-        moved = {n: part.view(before[n].shape).clone() for n, part in zip(moving, parts, strict=True)}
-        server.shared = {**server.shared, **moved}
+        server.shared = {**server.shared, **from_vector(x, before, moving)}
 
     def _direction(self, server: Server, delta: Tensor) -> Tensor:
         """Where all parameters [P] go, in steps of eta; the moments [P] in the server's memory move on."""

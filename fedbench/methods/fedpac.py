@@ -16,7 +16,7 @@ from fedbench.core.client import MEMBER, UNSEEN, Batch, Client, ClientUpdate, Co
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, weighted_mean
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, features, hyperparameter, score_hyperparameter
-from fedbench.methods.parts.prototypes import class_means, own_class_means, pooled
+from fedbench.methods.parts.prototypes import COUNT, MEAN, class_means, none, own_class_means, pooled
 from fedbench.specs import Setting
 
 # -- simplex ---------------------------------------------------------------------------------------------------
@@ -95,10 +95,6 @@ def combination(variances: Tensor, h: Tensor) -> Tensor:
 # -- fedpac ----------------------------------------------------------------------------------------------------
 
 
-#: The class means of the last round's clients [K, d], and the images [K] behind each: none, and it is not known.
-MEAN, COUNT = "prototypes.mean", "prototypes.count"
-
-
 @dataclass(frozen=True)
 class Statistics:
     """What a client sends beside its model: V [] and h [K, d] of its features (fedpac/combination.py)."""
@@ -162,10 +158,7 @@ class FedPAC(Scored):
     score: str = score_hyperparameter("official code; not given by pFedFDA")
 
     def variables(self, model: Any, context: Context, generator: torch.Generator) -> State:
-        return {
-            MEAN: torch.zeros(context.classes, model.feature_size),
-            COUNT: torch.zeros(context.classes),
-        }
+        return none(model, context)
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """Cross-entropy, and the squared distance from the prototypes [K, d], a mean over batch and features."""
@@ -200,8 +193,7 @@ class FedPAC(Scored):
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         sizes, states = [c.n_train for c in cohort], [c.state for c in cohort]
         means = weighted_mean(states, sizes, [n for n in server.shared if n not in (MEAN, COUNT)])
-        mean, count = pooled(torch.stack([s[MEAN] for s in states]), torch.stack([s[COUNT] for s in states]))
-        server.shared = {**means, MEAN: mean.float(), COUNT: count.float()}
+        server.shared = {**means, **pooled(states)}
         own = {c.index: {n: t for n, t in c.state.items() if matches(n, HEAD)} for c in cohort}
         senders = [] if cohort[0].final and self.answers_after_local else [c for c in cohort if c.upload]
         server.memory = Heads({**server.memory.of, **own, **(combined(senders) if senders else {})})

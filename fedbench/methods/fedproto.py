@@ -14,11 +14,8 @@ from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Collect, C
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, cross_entropy, features, hyperparameter
-from fedbench.methods.parts.prototypes import own_class_means, pooled
+from fedbench.methods.parts.prototypes import COUNT, MEAN, none, own_class_means, pooled
 
-#: All that is sent, the prototypes: class means of features [K, d], and the images [K] behind each; a class without
-#: images has no prototype.
-MEAN, COUNT = "prototypes.mean", "prototypes.count"
 #: By what a client may answer: the nearest prototype, or the head of its network.
 ANSWERS = ("prototypes", "head")
 
@@ -56,10 +53,10 @@ class FedProto(Method):
     answers: str = hyperparameter("prototypes", "what a client answers by", source="paper: prototypes", choices=ANSWERS)
 
     def is_personal(self, name: str) -> bool:
-        return name not in (MEAN, COUNT)
+        return name not in (MEAN, COUNT)  # all that is sent
 
     def variables(self, model: Any, context: Context, generator: torch.Generator) -> State:
-        return {MEAN: torch.zeros(context.classes, model.feature_size), COUNT: torch.zeros(context.classes)}
+        return none(model, context)
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         """Eq. 7; features of a class without a prototype are at no distance."""
@@ -75,12 +72,11 @@ class FedProto(Method):
         client.state = {**client.state, MEAN: means, COUNT: client.class_counts}
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        before = server.shared
-        mean, count = pooled(*(torch.stack([c.state[name] for c in cohort]) for name in (MEAN, COUNT)))
-        present = count > 0
+        before, now = server.shared, pooled([c.state for c in cohort])
+        present = now[COUNT] > 0
         server.shared = {
-            MEAN: torch.where(present[:, None], mean.float(), before[MEAN]),
-            COUNT: torch.where(present, count.float(), before[COUNT]),
+            MEAN: torch.where(present[:, None], now[MEAN], before[MEAN]),
+            COUNT: torch.where(present, now[COUNT], before[COUNT]),
         }
 
     def personalise(self, client: Client) -> ClientUpdate | None:

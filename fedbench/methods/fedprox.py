@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.client import Client, ClientUpdate, Train
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_finetuning, finetune_hyperparameter
-from fedbench.specs import Setting
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import FineTunes, finetune_hyperparameter
 
 
 @dataclass(frozen=True)
-class FedProx(Method):
+class FedProx(FineTunes):
     """FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, MLSys 2020, Algorithm 2).
 
     A client minimises h_k(w; w^t) = F_k(w) + (mu/2) ||w - w^t||^2 (Eq. 2), with w^t the model that it received: the
@@ -35,12 +34,6 @@ class FedProx(Method):
         0.01, "weight of the proximal term; the paper tries 0.001, 0.01, 0.1 and 1", "μ", "Eq. 2", least=0
     )
     finetune_rounds: int = finetune_hyperparameter()
-
-    def check_setting(self, setting: Setting) -> None:
-        check_finetuning(self.name, self.finetune_rounds, setting)
-
-    def communicates(self, t: int, rounds: int) -> bool:
-        return t <= rounds - self.finetune_rounds
 
     def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, prox=self.mu if self.communicates(client.round, client.rounds) else 0.0)

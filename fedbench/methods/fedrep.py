@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_split, remaining
-from fedbench.specs import Setting
+from fedbench.methods.parts.steps import HeadFirst, head_steps_hyperparameter, remaining
 
 
 @dataclass(frozen=True)
-class FedRep(Scored):
+class FedRep(HeadFirst, Scored):
     """Federated representation learning (Collins, Hassani, Mokhtari and Shakkottai, ICML 2021, Algorithm 1).
 
     In a round a client first trains its own head on the body that it received, for `head_epochs`, then the body
@@ -34,24 +33,10 @@ class FedRep(Scored):
     head_epochs: int = hyperparameter(
         5, "epochs of the head alone, before those of the body", "τ_h", "pFedFDA, App. C.2", least=0
     )
-    head_steps: int = hyperparameter(
-        0,
-        "of the setting's local steps, those of the head; 0: head_epochs",
-        source="FedDRM, code: 5",
-        least=0,
-    )
+    head_steps: int = head_steps_hyperparameter()
     mu: float = hyperparameter(0.0, "weight of a proximal term on the body", "μ", "FedDRM, code: its FedPAC", least=0)
 
-    def check_setting(self, setting: Setting) -> None:
-        check_split(self.name, "head-steps", self.head_steps, setting)
-
-    def relative_compute(self, setting: Setting) -> float:
-        return 1.0 if self.head_steps else 1 + self.head_epochs / (setting.epochs or 1)  # steps count as an epoch
-
     def local(self, client: Client) -> ClientUpdate:
-        if self.head_steps:
-            yield Train(cross_entropy, trains=HEAD, steps=self.head_steps)
-        elif self.head_epochs:
-            yield Train(cross_entropy, trains=HEAD, epochs=self.head_epochs)
+        yield from self.train_head(client)
         rest = remaining(client.setting, self.head_steps)
         yield Train(cross_entropy, trains=BODY, steps=rest, prox=self.mu)

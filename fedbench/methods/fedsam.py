@@ -9,8 +9,8 @@ from torch import nn
 
 from fedbench.core.client import Add, Ascend, Client, ClientUpdate, Context, Train
 from fedbench.core.state import State
-from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_finetuning, check_sgd, finetune_hyperparameter, zeros
+from fedbench.methods.base import check, cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import FineTunes, check_sgd, finetune_hyperparameter, zeros
 from fedbench.specs import Setting
 
 #: Of MoFedSAM: the mean direction of the last round's local steps, over clients and steps; a tensor for each parameter.
@@ -18,7 +18,7 @@ DIRECTION = "direction"
 
 
 @dataclass(frozen=True)
-class FedSAM(Method):
+class FedSAM(FineTunes):
     """FedSAM and MoFedSAM (Qu, Li, Duan, Liu, Tang and Lu, ICML 2022).
 
     FedSAM is FedAvg whose local steps take the gradient at w + rho g / |g|, with g the gradient at w on the same batch
@@ -52,12 +52,9 @@ class FedSAM(Method):
         check(0 < self.beta <= 1, self.name, "beta", self.beta, "above 0 and at most 1")
 
     def check_setting(self, setting: Setting) -> None:
-        check_finetuning(self.name, self.finetune_rounds, setting)
+        super().check_setting(setting)
         if self.beta < 1:
             check_sgd(self.name, setting)
-
-    def communicates(self, t: int, rounds: int) -> bool:
-        return t <= rounds - self.finetune_rounds
 
     def relative_compute(self, setting: Setting) -> float:
         return 2 - self.finetune_rounds / setting.rounds

@@ -12,8 +12,8 @@ from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import STATISTICS, State
 from fedbench.methods.base import cross_entropy, hyperparameter
-from fedbench.methods.parts.clustered import count_of
-from fedbench.methods.parts.lowest_loss import Choice, LowestLoss, choose, offer_to_unassigned
+from fedbench.methods.parts.clustered import Choice, count_of
+from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer_to_unassigned
 
 #: Under which name a loss is told its share.
 SHARE = "share"

@@ -10,14 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Train
+from fedbench.core.client import UNLABELLED, Client, ClientUpdate
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import cross_entropy
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import side_by_side
-from fedbench.methods.parts.description import Bounds, Describe, Description, Phase, Scaling, phase_of
+from fedbench.methods.parts.description import Bounds, Phase, Scaling, phase_of
 from fedbench.methods.parts.linkage import checked, distances, elbow, nearest_other
 from fedbench.methods.parts.warm_up import WarmsUp
 
@@ -78,20 +77,6 @@ class FluxSoft(WarmsUp):
 
     # -- a round -----------------------------------------------------------------------------------------
 
-    def broadcast(self, server: Server, client: Client) -> None:
-        phase = phase_of(server, client.round)
-        if phase == Phase.REGROUPING:
-            client.put(server.shared)
-        if phase in (Phase.DESCRIPTION, Phase.REGROUPING):
-            client.inbox = Describe(server.memory.bounds, trains=phase == Phase.DESCRIPTION)
-
-    def local(self, client: Client) -> ClientUpdate:
-        if client.inbox:
-            d, _ = yield from description.describe(client, client.inbox.bounds, self.components)
-            client.upload = Description(d)
-        if client.inbox is None or client.inbox.trains:
-            yield Train(cross_entropy)
-
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         phase = phase_of(server, t)
         if phase == Phase.WARM_UP:
@@ -144,7 +129,7 @@ class FluxSoft(WarmsUp):
         at: Neighbours | None = client.inbox
         if at is None:
             return
-        d, _ = yield from description.describe(client, at.bounds, self.components, "test")
+        d = yield from self.describe(client, "test")
         point = description.scaled(at.scaling, d.cpu().numpy()[None], self.components, client.context.classes)
         others, sizes = at.descriptors.cpu().numpy()[:, : point.shape[1]], at.kernel.sizes.cpu().numpy()
         weights = soft_weights(point, others, sizes, at.kernel.reach, at.kernel.width)[0].tolist()

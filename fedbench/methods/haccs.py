@@ -15,6 +15,7 @@ from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import Clustered, average_by_cluster
+from fedbench.methods.parts.linkage import noise_alone
 
 #: Images whose pixels are counted at once.
 CHUNK = 1024
@@ -118,7 +119,4 @@ def optics(apart: Array, min_samples: int = 2) -> NDArray[np.int64]:
     if len(apart) < min_samples:
         return np.zeros(len(apart), np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):  # at distance zero: twins
-        labels = np.array(OPTICS(min_samples=min_samples, metric="precomputed").fit_predict(apart), np.int64)
-    alone = labels < 0
-    labels[alone] = labels.max() + 1 + np.arange(alone.sum())
-    return labels
+        return noise_alone(OPTICS(min_samples=min_samples, metric="precomputed").fit_predict(apart))

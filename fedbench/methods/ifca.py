@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.methods.base import cross_entropy
-from fedbench.methods.parts.clustered import asking, expected_groups
-from fedbench.methods.parts.lowest_loss import Choice, LowestLoss, choose, offer
+from fedbench.methods.parts.clustered import Choice, asking, expected_groups
+from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer
 from fedbench.specs import Setting
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Train, logits
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import PersonalModel
 
 
 @dataclass(frozen=True)
-class MRMTL(Method):
+class MRMTL(PersonalModel):
     """Mean-regularised multi-task learning (Liu, Hu, Wu and Smith, NeurIPS 2022, without the noise of its private
     form): what FLUX's comparison (NeurIPS 2025) calls pFedMe.
 
@@ -30,7 +31,6 @@ class MRMTL(Method):
     name = "mr_mtl"
     title = "MR-MTL"
     made_for = ("py",)
-    personal_models = ("own",)
     serves = (MEMBER,)
 
     pull: float = hyperparameter(0.1, "pull of the average on a personal model", "λ", "not given by FLUX", least=0)
@@ -38,6 +38,3 @@ class MRMTL(Method):
     def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, model="own", prox=self.pull)  # held near the average that it received
         client.put(client.model("own"))  # sent, and kept
-
-    def personalise(self, client: Client) -> None:
-        client.answers_by = Collect(logits, model="own")

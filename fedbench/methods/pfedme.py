@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Collect, Train, logits
+from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_sgd
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import PersonalModel, check_pull, check_sgd, moved
 from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)
-class PFedMe(Method):
+class PFedMe(PersonalModel):
     """Personalized FL with Moreau envelopes (T. Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1).
 
     A client's local copy w_i begins as the shared model w. On each batch the personal model theta takes K steps
@@ -34,7 +32,6 @@ class PFedMe(Method):
 
     name = "pfedme"
     title = "pFedMe"
-    personal_models = ("own",)
     serves = (MEMBER, UNLABELLED)
 
     lambda_: float = hyperparameter(
@@ -52,9 +49,7 @@ class PFedMe(Method):
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
-        # Beyond, a client's copy would step past theta.
-        most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
-        check(setting.lr * self.lambda_ <= 1, self.name, "lambda", self.lambda_, most)
+        check_pull(self.name, "lambda", self.lambda_, setting)
 
     def local(self, client: Client) -> ClientUpdate:
         trained = yield Train(
@@ -70,15 +65,8 @@ class PFedMe(Method):
 
     def step(self, server: Server, before: State, share: float) -> None:
         if self.beta != 1:
-            server.shared = {
-                name: torch.lerp(before[name], mean, self.beta) if mean.is_floating_point() else mean
-                for name, mean in server.shared.items()
-            }
+            names = [name for name, t in before.items() if t.is_floating_point()]
+            server.shared = {**server.shared, **moved(before, server.shared, self.beta, names)}
 
     def relative_compute(self, setting: Setting) -> float:
         return float(self.inner_steps)
-
-    def personalise(self, client: Client) -> ClientUpdate | None:
-        if client.kind == MEMBER:  # who has no labels has trained no model of its own
-            client.answers_by = Collect(logits, model="own")
-        return None

@@ -1,4 +1,4 @@
-"""Arrays of the theory's rooms."""
+"""What the papers' theories have in common, and FLUX's xi."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.specs import require
-
-# -- arrays ----------------------------------------------------------------------------------------------------
-
+from fedbench.specs import check_seed, require
 
 Array = NDArray[np.float64]
+
+
+def check_draws(draws: int, seed: int, most: int, because: str = "") -> None:
+    """Raise FedbenchError unless draws are 1 to `most` and the seed is one."""
+    require(1 <= draws <= most, f"there must be at least 1 draw and at most {most:,}, {because}not {draws}")
+    check_seed(seed)
 
 
 # -- wasserstein -----------------------------------------------------------------------------------------------

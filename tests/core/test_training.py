@@ -30,7 +30,7 @@ from fedbench.core.trainer import Progress
 from fedbench.core.worker import Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
-from fedbench.methods.parts.lowest_loss import Choice
+from fedbench.methods.parts.clustered import Choice
 from fedbench.specs import DatasetSpec, Setting
 from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import client, federation, method, own, setting, train, trainer

@@ -323,9 +323,8 @@ def test_the_statistics_are_those_of_the_definition(tmp_path: Path) -> None:
     np.testing.assert_allclose(h, expected, rtol=1e-12, atol=1e-15)
     assert float(variance) == pytest.approx(total / 50, rel=1e-12)
     parts = [features(30, seed=1), features(7, classes=2, seed=2)]
-    means = torch.stack([class_means(z, y, K) for z, y in parts])
-    counts = torch.stack([torch.bincount(y, minlength=K) for _, y in parts])
-    mean, count = pooled(means, counts)
+    each = [{MEAN: class_means(z, y, K), COUNT: torch.bincount(y, minlength=K)} for z, y in parts]
+    mean, count = pooled(each).values()
     z, y = (torch.cat([part[i] for part in parts]) for i in (0, 1))
     for k in range(K):
         expected = z[y == k].double().mean(0) if (y == k).any() else torch.zeros(D)

@@ -26,8 +26,7 @@ from fedbench.core.worker import Worker
 from fedbench.engine.training import known_association
 from fedbench.methods.fedrc import CLASS_SHARES, class_shares
 from fedbench.methods.fesem import nearest
-from fedbench.methods.parts.clustered import expected_groups
-from fedbench.methods.parts.lowest_loss import Choice
+from fedbench.methods.parts.clustered import Choice, expected_groups
 from fedbench.methods.parts.responsibilities import PI, expectation, maximisation, posterior
 from fedbench.partitions import schemes
 from fedbench.partitions.schemes import spec as partition_spec

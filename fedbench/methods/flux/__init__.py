@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,25 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Collect, Context, Train
+from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Collect, Context
 from fedbench.core.server import Server
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.base import hyperparameter
 from fedbench.methods.flux import clustering
-from fedbench.methods.flux.clustering import nearest
 from fedbench.methods.parts import description, warm_up
-from fedbench.methods.parts.clustered import CLUSTERS, answer_at_random, average_by_cluster, side_by_side
-from fedbench.methods.parts.description import (
-    MOMENTS,
-    SEED,
-    Bounds,
-    Describe,
-    Description,
-    Phase,
-    Scaling,
-    phase_of,
-    scaled,
-)
+from fedbench.methods.parts.clustered import CLUSTERS, Choice, answer_at_random, average_by_cluster, side_by_side
+from fedbench.methods.parts.description import MOMENTS, SEED, Bounds, Phase, Scaling, phase_of
 from fedbench.methods.parts.linkage import MEASURES
 from fedbench.methods.parts.warm_up import WarmsUp
 from fedbench.rng import stream
@@ -46,13 +35,6 @@ class Assignment:
     bounds: Bounds
     scaling: Scaling
     centroids: Tensor
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A late client's answer: its cluster."""
-
-    cluster: int
 
 
 @dataclass
@@ -104,27 +86,6 @@ class Noise:
             spread = (rows.amax(0) - rows.amin(0)).repeat(len(d) // rows.shape[1])
         draws = torch.from_numpy(rng.laplace(size=len(d))).to(d.device)
         return d + draws * spread / (len(rows) * self.epsilon)
-
-
-# -- assignment ------------------------------------------------------------------------------------------------
-# How a client that comes after FLUX's clustering finds its cluster: a late one with labels, or one without any.
-
-
-def lead(server: Server, client: Client) -> None:
-    """Send a client, which holds theta*, what it finds its cluster by."""
-    memory = server.memory
-    client.state = {**client.state, **side_by_side(server.models)}
-    client.inbox = Assignment(memory.bounds, memory.scaling, memory.centroids)
-
-
-def choose(client: Client, d: Tensor, components: int, moments: Collection[str]) -> int:
-    """The cluster whose centroid is nearest to the client's descriptor, of which one without labels has the first
-    entries alone (Eq. 9). The client holds that cluster's model from then on."""
-    at: Assignment = client.inbox
-    point = scaled(at.scaling, d.cpu().numpy()[None], components, client.context.classes, moments)
-    m = int(nearest(point, at.centroids.cpu().numpy()[:, : point.shape[1]])[0])
-    client.put(client.model(str(m)))
-    return m
 
 
 # -- flux ------------------------------------------------------------------------------------------------------
@@ -249,23 +210,14 @@ class Flux(WarmsUp):
     # -- a round -----------------------------------------------------------------------------------------
 
     def broadcast(self, server: Server, client: Client) -> None:
-        phase = phase_of(server, client.round)
-        if phase == Phase.DESCRIPTION:  # lines 3 to 5
-            client.inbox = Describe(server.memory.bounds, trains=True)
-        elif phase == Phase.REGROUPING:
-            client.put(server.shared)  # theta*
-            client.inbox = Describe(server.memory.bounds, trains=False)
-        elif phase == Phase.GROUPED and client.index not in server.assigned:  # lines 20 to 25
-            lead(server, client)
+        super().broadcast(server, client)  # lines 3 to 5
+        if phase_of(server, client.round) == Phase.GROUPED and client.index not in server.assigned:  # lines 20 to 25
+            self.lead(server, client)
 
     def local(self, client: Client) -> ClientUpdate:
-        if isinstance(client.inbox, Describe):  # lines 4 and 5
-            client.upload = Description((yield from self.describe(client)))
-            if not client.inbox.trains:
-                return
-        elif isinstance(client.inbox, Assignment):
+        if isinstance(client.inbox, Assignment):
             client.upload = Choice(self.choose(client, (yield from self.describe(client))))
-        yield Train(cross_entropy)  # lines 32 to 35
+        yield from super().local(client)  # lines 4 and 5, and 32 to 35
 
     def describe(self, client: Client, split: str = "train") -> Generator[Collect, Any, Tensor]:
         """The descriptor as it leaves the client."""
@@ -279,8 +231,22 @@ class Flux(WarmsUp):
         points = description.projection(bounds, self.components).points
         return noise.on(d, rows, points, rng, test_phase=unlabelled)
 
+    def lead(self, server: Server, client: Client) -> None:
+        """Send a client that comes after the clustering, and holds theta*, what it finds its cluster by."""
+        memory = server.memory
+        client.state = {**client.state, **side_by_side(server.models)}
+        client.inbox = Assignment(memory.bounds, memory.scaling, memory.centroids)
+
     def choose(self, client: Client, d: Tensor) -> int:
-        return choose(client, d, self.components, BLOCKS[self.blocks])
+        """The cluster whose centroid is nearest to the client's descriptor, of which one without labels has the first
+        entries alone (Eq. 9). The client holds that cluster's model from then on."""
+        at: Assignment = client.inbox
+        point = description.scaled(
+            at.scaling, d.cpu().numpy()[None], self.components, client.context.classes, BLOCKS[self.blocks]
+        )
+        m = int(clustering.nearest(point, at.centroids.cpu().numpy()[:, : point.shape[1]])[0])
+        client.put(client.model(str(m)))
+        return m
 
     # -- the server --------------------------------------------------------------------------------------
 
@@ -298,7 +264,7 @@ class Flux(WarmsUp):
             self.cluster(server, cohort, t)
             server.models = [models[m] for m in clustering.nearest(memory.centroids.numpy(), centres)]
             return
-        server.assigned |= {c.index: c.upload.cluster for c in cohort if isinstance(c.upload, Choice)}
+        server.assigned |= {c.index: c.upload.model for c in cohort if isinstance(c.upload, Choice)}
         behind = average_by_cluster(server, cohort, memory.behind)  # line 17
         memory.behind = behind if self.average == "running" else None
 
@@ -324,7 +290,7 @@ class Flux(WarmsUp):
         """A client that took no part since the clustering is led to a cluster as one that takes part late; one without
         labels by its test images."""
         if server.models and (client.kind == UNLABELLED or client.index not in server.assigned):
-            lead(server, client)
+            self.lead(server, client)
 
     def personalise(self, client: Client) -> ClientUpdate:
         if not isinstance(client.inbox, Assignment):  # it has a cluster, or there are none yet

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedbench.errors import FedbenchError
-from fedbench.methods.parts.linkage import checked, distances, elbow, nearest_other
+from fedbench.methods.parts.linkage import checked, distances, elbow, nearest_other, numbered
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ def density(descriptors: Floats, eps: float) -> Ints:
     # eps is one of these very distances: computed in another way it might be a last bit too short. And DBSCAN takes
     # no 0, which the smallest number above it stands for.
     scan = DBSCAN(eps=max(eps, np.nextafter(0, 1)), min_samples=2, metric="precomputed")
-    return _numbered(scan.fit_predict(distances(x, x)))
+    return numbered(scan.fit_predict(distances(x, x)))
 
 
 def k_means(descriptors: Floats, k: int, seed: int = SEED) -> tuple[Ints, Floats]:
@@ -84,7 +84,7 @@ def k_means(descriptors: Floats, k: int, seed: int = SEED) -> tuple[Ints, Floats
         # Descriptors apart by rounding alone may still be one to it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = KMeans(k, init="k-means++", n_init=1, random_state=seed).fit(x)
-    labels = _numbered(fit.labels_)
+    labels = numbered(fit.labels_)
     centres = np.stack([fit.cluster_centers_[fit.labels_[i]] for i in _first_clients(labels)])
     return labels, centres
 
@@ -115,7 +115,7 @@ def hdbscan(descriptors: Floats) -> Ints:
         return _one_cluster(x)
     from sklearn.cluster import HDBSCAN
 
-    return _numbered(HDBSCAN(min_cluster_size=2, copy=True).fit_predict(x))
+    return numbered(HDBSCAN(min_cluster_size=2, copy=True).fit_predict(x))
 
 
 def agglomerative(descriptors: Floats, threshold: float = WARD_THRESHOLD) -> Ints:
@@ -126,7 +126,7 @@ def agglomerative(descriptors: Floats, threshold: float = WARD_THRESHOLD) -> Int
     from sklearn.cluster import AgglomerativeClustering
 
     ward = AgglomerativeClustering(n_clusters=None, linkage="ward", distance_threshold=threshold)
-    return _numbered(ward.fit_predict(x))
+    return numbered(ward.fit_predict(x))
 
 
 def centroids(descriptors: Floats, labels: Ints) -> Floats:
@@ -154,14 +154,5 @@ def _one_cluster(x: Floats) -> Ints:
 
 
 def _first_clients(labels: Ints) -> Ints:
-    """[M] the first client of each cluster, of ids as `_numbered` gives them."""
+    """[M] the first client of each cluster, of ids as `numbered` gives them."""
     return np.unique(labels, return_index=True)[1]
-
-
-def _numbered(labels: npt.NDArray[np.integer]) -> Ints:
-    """Ids 0 to M - 1 in order of first appearance; each -1 (noise) is a cluster of its own."""
-    ids = labels.astype(np.int64)
-    noise = ids < 0
-    ids[noise] = ids.max() + 1 + np.arange(noise.sum())
-    _, first, position = np.unique(ids, return_index=True, return_inverse=True)
-    return np.asarray(first.argsort().argsort()[position], np.int64)

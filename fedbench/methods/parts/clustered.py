@@ -169,20 +169,16 @@ def answer_at_random(client: Client) -> Generator[Collect, Any, None]:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """What a client without labels is told where nothing assigns it to a cluster: the weights [M] of all models."""
+    """What a client without labels is sent where nothing assigns it to a cluster: the weights [M] of all models."""
 
     weights: Tensor
 
 
-def send_ensemble(server: Server, client: Client) -> None:
-    """Send a client all models with their weights."""
-    client.state = {**client.state, **side_by_side(server.models)}
-    client.inbox = Ensemble(cluster_weights(server))
+@dataclass(frozen=True)
+class Choice:
+    """What a client sends beside its model: the number of the model, or the cluster, that it has chosen."""
 
-
-def answer_by_ensemble(client: Client) -> Generator[Collect, Any, None]:
-    """The client update of such a client."""
-    yield from mixture(client, client.inbox.weights)
+    model: int
 
 
 @dataclass(frozen=True)
@@ -192,9 +188,14 @@ class Clustered(Method):
     serves: ClassVar[tuple[str, ...]] = (MEMBER, UNLABELLED)
     measures = (CLUSTERS,)
 
+    def weights(self, server: Server) -> Tensor:
+        """[M]: those of the models in the ensemble."""
+        return cluster_weights(server)
+
     def serve(self, server: Server, client: Client) -> None:
         if client.kind == UNLABELLED:
-            send_ensemble(server, client)
+            client.state = {**client.state, **side_by_side(server.models)}
+            client.inbox = Ensemble(self.weights(server))
 
     def personalise(self, client: Client) -> ClientUpdate | None:
-        return answer_by_ensemble(client) if client.kind == UNLABELLED else None
+        return mixture(client, client.inbox.weights) if client.kind == UNLABELLED else None

@@ -101,7 +101,7 @@ def halves(distances: NDArray[np.float64]) -> Labels:
     """
     from scipy.cluster.hierarchy import cut_tree
 
-    return _in_order(cut_tree(_tree(distances), n_clusters=[2])[:, 0])
+    return numbered(cut_tree(_tree(distances), n_clusters=[2])[:, 0])
 
 
 def within(distances: NDArray[np.float64], cut: float) -> Labels:
@@ -111,10 +111,18 @@ def within(distances: NDArray[np.float64], cut: float) -> Labels:
 
     if len(distances) < 2:
         return np.zeros(len(distances), np.int64)
-    return _in_order(fcluster(_tree(distances), t=cut, criterion="distance"))
+    return numbered(fcluster(_tree(distances), t=cut, criterion="distance"))
 
 
-def _in_order(labels: NDArray[Any]) -> Labels:
-    """The same clusters, numbered in the order in which their first members stand."""
-    _, first, which = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[which]
+def noise_alone(labels: NDArray[np.integer]) -> Labels:
+    """Cluster ids in which each -1 (noise) is a cluster of its own, behind the others."""
+    ids = labels.astype(np.int64)
+    noise = ids < 0
+    ids[noise] = ids.max() + 1 + np.arange(noise.sum())
+    return ids
+
+
+def numbered(labels: NDArray[np.integer]) -> Labels:
+    """Ids 0 to M - 1 in order of first appearance; each -1 (noise) is a cluster of its own."""
+    _, first, position = np.unique(noise_alone(labels), return_index=True, return_inverse=True)
+    return np.asarray(first.argsort().argsort()[position], np.int64)

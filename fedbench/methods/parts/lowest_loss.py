@@ -26,13 +26,6 @@ from fedbench.methods.parts.clustered import (
 from fedbench.specs import Setting
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a client sends beside its model: the number of the one that it has chosen."""
-
-    model: int
-
-
 def offer(server: Server, client: Client) -> None:
     """Send a client all models, that it shall choose from; the one that it holds is the first till then."""
     client.put(server.models[0])

@@ -18,7 +18,7 @@ from fedbench.core.state import State, weighted_mean
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.clustered import sample_losses
-from fedbench.methods.parts.steps import check_sgd
+from fedbench.methods.parts.steps import check_sgd, from_vector, vector
 from fedbench.specs import Setting
 
 #: Of Adam (torch's defaults; the paper's code does not set them).
@@ -80,7 +80,8 @@ def adam(parameters: State, gradient: State, before: Moments, lr: float, weight_
 
     As torch.optim.Adam, with coupled weight decay.
     """
-    w, g = (torch.cat([s[name].reshape(-1) for name in gradient]) for s in (parameters, gradient))
+    names = list(gradient)
+    w, g = vector(parameters, names), vector(gradient, names)
     if weight_decay:
         g = g + weight_decay * w
     step = (torch.zeros((), dtype=torch.float64, device=w.device) if before.step is None else before.step) + 1
@@ -88,10 +89,7 @@ def adam(parameters: State, gradient: State, before: Moments, lr: float, weight_
     mean, square = mean.lerp(g, 1 - BETAS[0]), BETAS[1] * square + (1 - BETAS[1]) * g * g
     root = (square / (1 - BETAS[1] ** step)).sqrt() + EPS
     w = w - lr / (1 - BETAS[0] ** step) * mean / root
-    parts = torch.split(w, [parameters[name].numel() for name in gradient])
-    # In memory of their own: a checkpoint holds no two views of one vector.
-    moved = {n: part.view(parameters[n].shape).clone() for n, part in zip(gradient, parts, strict=True)}
-    return moved, Moments(step, mean, square)
+    return from_vector(w, parameters, names), Moments(step, mean, square)
 
 
 def scale_hyperparameter(help: str = "of the clients' gradients") -> Any:

@@ -5,15 +5,25 @@ Shapes: M clients, K classes, d features, n rows.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedbench.core.client import Client, Collect
+from fedbench.core.client import Client, Collect, Context
+from fedbench.core.state import State
 from fedbench.methods.base import features
+
+#: Prototypes in a state: class means of features [K, d], and the images [K] behind each; a class without images has
+#: none.
+MEAN, COUNT = "prototypes.mean", "prototypes.count"
+
+
+def none(model: Any, context: Context) -> State:
+    """No prototypes yet."""
+    return {MEAN: torch.zeros(context.classes, model.feature_size), COUNT: torch.zeros(context.classes)}
 
 
 def class_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -29,8 +39,9 @@ def own_class_means(client: Client, model: str = "") -> Generator[Collect, Any, 
     return class_means(rows, labels, client.context.classes).float()
 
 
-def pooled(means: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The means [K, d] and counts [K] of all clients' images together, from means [M, K, d] and counts [M, K]."""
-    counts = counts.double()
+def pooled(states: Sequence[State]) -> State:
+    """The prototypes of all clients' images together, from those of each."""
+    means, counts = (torch.stack([state[name] for state in states]).double() for name in (MEAN, COUNT))
     total = counts.sum(0)
-    return torch.einsum("mk,mkd->kd", counts, means.double()) / total.clamp(min=1)[:, None], total
+    mean = torch.einsum("mk,mkd->kd", counts, means) / total.clamp(min=1)[:, None]
+    return {MEAN: mean.float(), COUNT: total.float()}

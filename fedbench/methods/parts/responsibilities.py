@@ -13,15 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.core.client import UNLABELLED, Batch, Client, ClientUpdate, Collect, Loss, Train
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Collect, Loss, Train
 from fedbench.core.network import OfEach
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.methods.base import Method
 from fedbench.methods.parts.clustered import (
-    CLUSTERS,
-    Ensemble,
-    answer_by_ensemble,
+    Clustered,
     asking,
     check_clusters,
     clusters_hyperparameter,
@@ -105,20 +102,13 @@ def answer_by_pi(client: Client, class_shares: Tensor | None = None) -> ClientUp
     yield from mixture(client, client.state[PI])
 
 
-def send_ensemble(server: Server, client: Client) -> None:
-    """Tell a client without labels the weights of the models: the sum of the clients' pi."""
-    mixtures = [state[PI].cpu() for state in server.personal.values() if PI in state]
-    total = torch.stack(mixtures).sum(0) if mixtures else torch.zeros(len(server.initial[PI]), dtype=torch.float64)
-    client.inbox = Ensemble(shares_of(total))
-
-
 @dataclass(frozen=True)
-class Mixtures(Method):
+class Mixtures(Clustered):
     """A method whose clients all share M models, side by side in the place of one network, each by its own pi."""
 
     takes_votes = False
     personal = (PI,)
-    measures = (CLUSTERS,)
+    serves = (MEMBER, UNSEEN, UNLABELLED)
 
     clusters: int = clusters_hyperparameter()
 
@@ -142,11 +132,10 @@ class Mixtures(Method):
         """What the E-step divides by (see `expectation`)."""
         return None
 
-    def serve(self, server: Server, client: Client) -> None:
-        if client.kind == UNLABELLED:
-            send_ensemble(server, client)
+    def weights(self, server: Server) -> Tensor:
+        """The sum of the clients' pi."""
+        mixtures = [state[PI].cpu() for state in server.personal.values() if PI in state]
+        return shares_of(torch.stack(mixtures).sum(0) if mixtures else torch.zeros_like(server.initial[PI]).cpu())
 
     def personalise(self, client: Client) -> ClientUpdate | None:
-        if client.kind == UNLABELLED:
-            return answer_by_ensemble(client)
-        return answer_by_pi(client, self.class_shares_of(client))
+        return super().personalise(client) or answer_by_pi(client, self.class_shares_of(client))

@@ -1,16 +1,17 @@
-"""Methods whose steps follow a rule of their own, so that the setting's optimiser has no say."""
+"""What methods do with local steps: phases of a round, a model of the client's own, what goes with each parameter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Train, Trained, logits
 from fedbench.core.state import STATISTICS, State, name_in
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import check, hyperparameter
+from fedbench.methods.base import HEAD, Method, check, cross_entropy, hyperparameter
 from fedbench.specs import Setting
 
 # -- plain sgd -------------------------------------------------------------------------------------------------
@@ -22,6 +23,12 @@ def check_sgd(name: str, setting: Setting) -> None:
         raise FedbenchError(
             f"{name} takes its steps by a rule of its own, not by {setting.optimizer}", "leave --optimizer out"
         )
+
+
+def check_pull(method: str, option: str, pull: float, setting: Setting) -> None:
+    """Raise FedbenchError for a pull towards a model by which a step of the setting's rate would go past it."""
+    most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
+    check(setting.lr * pull <= 1, method, option, pull, most)
 
 
 # -- split steps -----------------------------------------------------------------------------------------------
@@ -40,6 +47,33 @@ def remaining(setting: Setting, phase_steps: int) -> int | None:
     return setting.steps - phase_steps if phase_steps and setting.steps is not None else None
 
 
+def head_steps_hyperparameter() -> Any:
+    """The hyper-parameter `head_steps` of methods that train the head first."""
+    return hyperparameter(
+        0, "of the setting's local steps, those of the head; 0: head_epochs", source="FedDRM, code: 5", least=0
+    )
+
+
+class HeadFirst(Method):
+    """A method whose clients train their heads first, for `head_epochs` or `head_steps`, then their bodies."""
+
+    head_epochs: int
+    head_steps: int
+
+    def check_setting(self, setting: Setting) -> None:
+        check_split(self.name, "head-steps", self.head_steps, setting)
+
+    def relative_compute(self, setting: Setting) -> float:
+        return 1.0 if self.head_steps else 1 + self.head_epochs / (setting.epochs or 1)  # steps count as an epoch
+
+    def train_head(self, client: Client) -> Generator[Train, Any, list[Trained]]:
+        """Train the client's head, if at all; the answer."""
+        if not (self.head_steps or self.head_epochs):
+            return []
+        epochs = None if self.head_steps else self.head_epochs
+        return [(yield Train(cross_entropy, trains=HEAD, epochs=epochs, steps=self.head_steps or None))]
+
+
 # -- finetuning ------------------------------------------------------------------------------------------------
 # Last rounds of a run without communication, in which each client goes on with its own copy (FedDRM, Sec. 3.1).
 
@@ -49,9 +83,31 @@ def finetune_hyperparameter() -> Any:
     return hyperparameter(0, "last rounds without communication", source="FedDRM, Sec. 3.1: 100 of 800", least=0)
 
 
-def check_finetuning(method: str, rounds: int, setting: Setting) -> None:
-    """Raise FedbenchError unless so many rounds leave some that communicate."""
-    check(rounds < setting.rounds, method, "finetune-rounds", rounds, f"below the number of rounds, {setting.rounds}")
+class FineTunes(Method):
+    """A method with `finetune_rounds`."""
+
+    finetune_rounds: int
+
+    def check_setting(self, setting: Setting) -> None:
+        rounds, most = self.finetune_rounds, f"below the number of rounds, {setting.rounds}"
+        check(rounds < setting.rounds, self.name, "finetune-rounds", rounds, most)
+
+    def communicates(self, t: int, rounds: int) -> bool:
+        return t <= rounds - self.finetune_rounds
+
+
+# -- personal models -------------------------------------------------------------------------------------------
+
+
+class PersonalModel(Method):
+    """A method whose clients answer by a model of their own, "own"."""
+
+    personal_models = ("own",)
+
+    def personalise(self, client: Client) -> ClientUpdate | None:
+        if client.kind == MEMBER:  # who has no labels has trained no model of its own
+            client.answers_by = Collect(logits, model="own")
+        return None
 
 
 # -- parameters ------------------------------------------------------------------------------------------------
@@ -71,3 +127,14 @@ def trainable(state: State) -> list[str]:
 def moved(before: State, after: State, share: float, names: Iterable[str]) -> State:
     """The named tensors on that share of their way from one state to another; beyond the end if it is above 1."""
     return {n: torch.lerp(before[n], after[n], share) for n in names}
+
+
+def vector(state: State, names: Iterable[str]) -> Tensor:
+    """The named tensors one after another in one vector [P]."""
+    return torch.cat([state[n].reshape(-1) for n in names])
+
+
+def from_vector(values: Tensor, like: State, names: Sequence[str]) -> State:
+    """The named tensors of a vector [P], each in memory of its own: a checkpoint holds no two views of one vector."""
+    parts = torch.split(values, [like[n].numel() for n in names])
+    return {n: part.view(like[n].shape).clone() for n, part in zip(names, parts, strict=True)}

@@ -9,23 +9,26 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context, Train
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, check, hyperparameter
+from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts import description
 from fedbench.methods.parts.description import (
     FIRST_BOUNDS,
     MARGIN,
     POINTS,
     Bounds,
+    Describe,
+    Description,
     Memory,
     Phase,
     common_bounds,
     cube,
     extent,
+    phase_of,
 )
 from fedbench.methods.parts.linkage import MEASURES
 
@@ -141,6 +144,27 @@ class WarmsUp(Method):
     def warm_up_ends(self, accuracies: Sequence[float], t: int, rounds: int) -> bool:
         """Whether warm-up ends after round t."""
         return warm_up_ends(accuracies, t, rounds, self.threshold, start=self.start_)
+
+    # -- a round -----------------------------------------------------------------------------------------
+
+    def broadcast(self, server: Server, client: Client) -> None:
+        phase = phase_of(server, client.round)
+        if phase == Phase.REGROUPING:
+            client.put(server.shared)  # theta*
+        if phase in (Phase.DESCRIPTION, Phase.REGROUPING):
+            client.inbox = Describe(server.memory.bounds, trains=phase == Phase.DESCRIPTION)
+
+    def local(self, client: Client) -> ClientUpdate:
+        if isinstance(client.inbox, Describe):
+            client.upload = Description((yield from self.describe(client)))
+            if not client.inbox.trains:
+                return
+        yield Train(cross_entropy)
+
+    def describe(self, client: Client, split: str = "train") -> Generator[Collect, Any, Tensor]:
+        """The descriptor as it leaves the client."""
+        d, _ = yield from description.describe(client, client.inbox.bounds, self.components, split)
+        return d
 
     def described(self, server: Server) -> tuple[Tensor, Tensor] | None:
         return description.last_grouping(server)

@@ -15,7 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Panel, PanelSpec, room_for
 from fedbench.reports.figures.style import colour, handle, subplots, titled
-from fedbench.theory.ftw_erm.ridge import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
+from fedbench.theory.ftw_erm import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""A statement of a paper beside what simulated data say of it."""
+"""FedDRM's model on simulated data: heads and their fit, likelihoods, tilted distributions, density ratios, FedAvg."""
 
 from __future__ import annotations
 

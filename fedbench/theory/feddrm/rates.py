@@ -8,22 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedbench.theory.arrays import Array
-from fedbench.theory.feddrm import model as d
-from fedbench.theory.feddrm import model as federated
-from fedbench.theory.feddrm import model as p
-from fedbench.theory.feddrm import model as tilts
-from fedbench.theory.feddrm.model import (
-    SHARE,
-    Check,
-    Labels,
-    Point,
-    centred,
-    exponent,
-    fit,
-    information,
-    near,
-    with_constant,
-)
+from fedbench.theory.feddrm import model
+from fedbench.theory.feddrm.model import Check, Labels, Point, centred, exponent, fit, information, near, with_constant
 
 # -- identities ------------------------------------------------------------------------------------------------
 # Theorems 2.1 and 2.2 of FedDRM on random problems: what they say is an identity, to rounding.
@@ -38,10 +24,10 @@ def of_marginals(rng: np.random.Generator, draws: int) -> list[Check]:
     """Theorem 2.1, and what Remark 2.3 says of label shift."""
     errors, apart = [], []
     for _ in range(draws):
-        joint, claimed = tilts.random_joint(rng)
+        joint, claimed = model.random_joint(rng)
         errors.append(float(np.abs(joint.log_ratios - claimed).max()))
         m, k = len(claimed), joint.probability.shape[1]
-        apart.append(tilts.distance(tilts.label_shift(joint, rng.dirichlet(np.ones(k), m))))
+        apart.append(model.distance(model.label_shift(joint, rng.dirichlet(np.ones(k), m))))
     return [
         Check(
             "Theorem 2.1", "(2) and (3) give dP_X^(i)/dP_X^(0) = exp(γ† + ξᵀh)",
@@ -65,10 +51,10 @@ def of_likelihood(rng: np.random.Generator, draws: int) -> list[Check]:
         client, n = np.repeat(np.arange(m), counts), int(counts.sum())
         h = rng.standard_normal((m, d))[client] + rng.standard_normal((n, d))
         xi = _TILT * rng.standard_normal((m, d))
-        gamma = p.optimal_intercepts(h, client, xi)
-        best = p.profile(h, client, gamma, xi)
+        gamma = model.optimal_intercepts(h, client, xi)
+        best = model.profile(h, client, gamma, xi)
         multipliers.append(float(np.abs(best.multipliers - counts / n).max()))
-        values.append(abs(best.value - p.dual(h, client, gamma, xi)) / n)
+        values.append(abs(best.value - model.dual(h, client, gamma, xi)) / n)
         gaps.append(_gap(h, client, gamma, xi, _ASIDE * rng.standard_normal(m)))
     source = "Theorem 2.2"
     return [
@@ -95,9 +81,9 @@ def _gap(h: Array, client: Labels, gamma: Array, xi: Array, aside: Array) -> flo
     """How far the dual is above the profile, a sample, at γ† + `aside`, or nearer if no weights meet (5)."""
     value = -np.inf
     while value == -np.inf:
-        value = p.profile(h, client, gamma + aside, xi).value
+        value = model.profile(h, client, gamma + aside, xi).value
         aside = aside / 2
-    return (p.dual(h, client, gamma + 2 * aside, xi) - value) / len(h)
+    return (model.dual(h, client, gamma + 2 * aside, xi) - value) / len(h)
 
 
 # -- descent ---------------------------------------------------------------------------------------------------
@@ -146,7 +132,7 @@ def descend(clients: Clients, *, weight: float, ridge: float, rate: float, steps
     x = clients.features
     for (labels, classes), scale in zip(clients.heads, (1 - weight, weight), strict=True):
         best = fit(x.reshape(-1, x.shape[2]), labels.ravel(), classes, scale=scale, ridge=ridge)
-        states = federated.train(x, labels, classes, rate=rate, steps=steps, rounds=rounds, scale=scale, ridge=ridge)
+        states = model.train(x, labels, classes, rate=rate, steps=steps, rounds=rounds, scale=scale, ridge=ridge)
         for t, state in enumerate(states):
             distance[t] += np.square(state.coefficients - best).sum()
             drift[t] = state.drift
@@ -271,7 +257,7 @@ def simulate(seed: int, rounds: int = ROUNDS) -> tuple[Drift, Drift]:
     data = clients(np.random.default_rng(seed))
     out = []
     for labels, classes in data.heads:
-        states = list(federated.train(data.features, labels, classes, rate=RATE, steps=STEPS, rounds=rounds))[:-1]
+        states = list(model.train(data.features, labels, classes, rate=RATE, steps=STEPS, rounds=rounds))[:-1]
         drift, squares = ([getattr(s, name) for s in states] for name in ("drift", "squared_gradient"))
         out.append(Drift(np.array(drift), np.array(squares)))
     return out[0], out[1]
@@ -294,16 +280,16 @@ def of_ratios(rng: np.random.Generator, draws: int) -> list[Check]:
     """Section 2.4, by Theorem 2.2: client logit less log n_i is the log density ratio."""
     exact, raw, bent, richer = (np.zeros((draws, len(SIZES))) for _ in range(4))
     for i in range(draws):
-        equal, unequal = d.random_gaussians(rng, equal=True), d.random_gaussians(rng, equal=False)
+        equal, unequal = model.random_gaussians(rng, equal=True), model.random_gaussians(rng, equal=False)
         for j, n in enumerate(SIZES):
             (x, client), (at, _) = equal.sample(rng, n), equal.sample(rng, _INPUTS)
-            head, true = d.head(x, client), equal.log_ratios(at)
+            head, true = model.head(x, client), equal.log_ratios(at)
             exact[i, j] = _squared(head.log_ratios(at), true)
             raw[i, j] = _squared(head.log_ratios(at, prior=False), true)
             (x, client), (at, _) = unequal.sample(rng, n), unequal.sample(rng, _INPUTS)
             true = unequal.log_ratios(at)
-            bent[i, j] = _squared(d.head(x, client).log_ratios(at), true)
-            richer[i, j] = _squared(d.head(d.products(x), client).log_ratios(d.products(at)), true)
+            bent[i, j] = _squared(model.head(x, client).log_ratios(at), true)
+            richer[i, j] = _squared(model.head(model.products(x), client).log_ratios(model.products(at)), true)
 
     def check(statement: str, errors: Array, remark: str, control: bool) -> Check:
         typical = np.exp(np.log(errors).mean(axis=0) / 2).tolist()  # no problem outweighs the others
@@ -412,4 +398,4 @@ def _rate(
     claimed = claimed or [values[0] * (n / SIZES[0]) ** power for n in SIZES]
     points = [Point(f"{quantity}, N = {n:,}", *pair) for n, *pair in zip(SIZES, values, claimed, strict=True)]
     measured = exponent(SIZES, values)
-    return (*points, Point("exponent of N", measured, power)), measured <= power * (1 - SHARE)
+    return (*points, Point("exponent of N", measured, power)), measured <= power * (1 - model.SHARE)
