@@ -103,8 +103,7 @@ def _artifacts(
 
 def _headlines(store: Store, artifacts: Iterable[Artifact]) -> Headlines:
     """Run id -> the headline of its metrics, where they are there and of this making of the run."""
-    from fedbench.metrics.headline import read_headline
-    from fedbench.metrics.read import of_this_making, spec_of
+    from fedbench.metrics.read import of_this_making, read_headline, spec_of
 
     artifacts = list(artifacts)
     listed = {a.spec.run.id: a for a in artifacts if isinstance(a.spec, MetricsSpec)}

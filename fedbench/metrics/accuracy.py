@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.metrics.predictions import Clients, Predictions, broken, groups_of, integers, read_clients, whole
+from fedbench.metrics.predictions import (
+    Clients,
+    Predictions,
+    broken,
+    column_of,
+    groups_of,
+    integers,
+    opened,
+    read_clients,
+    whole,
+)
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact
 
@@ -41,14 +51,8 @@ class Scores:
 
 def scored(run: Artifact) -> bool:
     """Whether the images of the run have several labels. Raises FedbenchError if its predictions cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = run.file("predictions.parquet")
-    try:
-        return OWN in pq.read_schema(path).names
-    except (OSError, pa.ArrowException) as error:
-        raise broken(run, f"cannot read {path} ({error})") from error
+    with opened(run) as file:
+        return OWN in file.schema_arrow.names
 
 
 def read_scores(run: Artifact, clients: Clients, rounds: int) -> Scores:
@@ -57,16 +61,8 @@ def read_scores(run: Artifact, clients: Clients, rounds: int) -> Scores:
     Raises FedbenchError for missing columns, labels other than 0 and 1, scores that are not finite, unknown clients,
     and groups that do not hold every client's test images.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = run.file("predictions.parquet")
-    try:
-        if "view" not in pq.read_schema(path).names:
-            raise broken(run, "table predictions has no column 'view'")
-        table = pq.read_table(path, read_dictionary=["view"])
-    except (OSError, pa.ArrowException) as error:
-        raise broken(run, f"cannot read {path} ({error})") from error
+    with opened(run) as file:
+        table = file.read()
     number, views, group = groups_of(run, table, rounds)
     client = integers(run, table, "predictions", "client")
     whole(run, clients, number, group, client)
@@ -88,9 +84,7 @@ def _lists(run: Artifact, table: pa.Table, name: str, gaps: bool = False) -> np.
     """A column of lists of one length as [N, U] float64; rows without one are NaN where gaps are allowed."""
     import pyarrow as pa
 
-    if name not in table.column_names:
-        raise broken(run, f"table predictions has no column '{name}'")
-    column = table.column(name).combine_chunks()
+    column = column_of(run, table, "predictions", name).combine_chunks()
     if not pa.types.is_fixed_size_list(column.type):
         raise broken(run, f"column '{name}' of table predictions must hold lists of one length, not {column.type}")
     there = np.asarray(column.is_valid())
@@ -179,9 +173,8 @@ def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
         "class_accuracy_mean": [np.nanmean(of_class.reshape(-1, p.classes), axis=1)],
     }
     if p.test_phase is not None:
-        test_phase = _share(p.test_phase == p.label, p.group * m + p.client, len(p.rounds) * m).reshape(-1, m)[
-            :, trained
-        ]
+        right = _share(p.test_phase == p.label, p.group * m + p.client, len(p.rounds) * m)
+        test_phase = right.reshape(-1, m)[:, trained]
         test_phase[~_share(p.test_phase >= 0, p.group, len(p.rounds)).astype(bool)] = np.nan
         out["test_phase_accuracy"] = [test_phase]
         out["test_phase_accuracy_mean"] = [test_phase.mean(axis=1)]
@@ -210,14 +203,11 @@ def _of_first(p: Predictions, clients: int) -> Predictions:
     rows = p.client < clients
     if rows.all():
         return p
+    columns = ((name, getattr(p, name)) for name in ("group", "client", "label", "own", "test_phase", "vote"))
+    of_image: dict[str, Any] = {name: None if values is None else values[rows] for name, values in columns}
     return replace(
         p,
-        group=p.group[rows],
-        client=p.client[rows],
-        label=p.label[rows],
-        own=p.own[rows],
-        test_phase=None if p.test_phase is None else p.test_phase[rows],
-        vote=None if p.vote is None else p.vote[rows],
+        **of_image,
         route={rule: clients_of[rows] for rule, clients_of in p.route.items()},
         routed={rule: answers[rows] for rule, answers in p.routed.items()},
     )
@@ -364,20 +354,14 @@ def confusion(run: Artifact, view: str = "plain", client: int | None = None) -> 
 
     Raises FedbenchError for images of several labels, a client or view that is not there, and damaged predictions.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if scored(run):
         raise FedbenchError(f"the images of run {run.id} have several labels each", "a confusion matrix is of one")
     assert isinstance(run.spec, RunSpec)
     clients = read_clients(run)
     if client is not None and not 0 <= client < len(clients):
         raise FedbenchError(f"run {run.id} has no client {client}", f"it has 0..{len(clients) - 1}")
-    path = run.file("predictions.parquet")
-    try:
-        table = pq.ParquetFile(path, read_dictionary=["view"], memory_map=True).read(list(_COLUMNS))
-    except (OSError, pa.ArrowException) as error:
-        raise broken(run, f"cannot read {path} ({error})") from error
+    with opened(run) as file:
+        table = file.read(list(_COLUMNS))
     number, views, group = groups_of(run, table, run.spec.setting.rounds)
     owner, label, own = (integers(run, table, "predictions", name) for name in ("client", "label", "own"))
     whole(run, clients, number, group, owner)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -89,13 +90,33 @@ def broken(run: Artifact, what: str) -> FedbenchError:
     return FedbenchError(f"run {run.id}: {what}", f"remove it with 'fedbench remove {run.id}' and train again")
 
 
+@contextlib.contextmanager
+def opened(run: Artifact) -> Iterator[pq.ParquetFile]:
+    """The `predictions` table of a run, views as a dictionary. Raises FedbenchError if it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run.file("predictions.parquet")
+    try:
+        if "view" not in pq.read_schema(path).names:
+            raise broken(run, "table predictions has no column 'view'")
+        yield pq.ParquetFile(path, read_dictionary=["view"], memory_map=True)
+    except (OSError, pa.ArrowException) as error:
+        raise broken(run, f"cannot read {path} ({error})") from error
+
+
+def column_of(run: Artifact, table: pa.Table, file: str, name: str) -> pa.ChunkedArray:
+    """A column. Raises FedbenchError if it is missing."""
+    if name not in table.column_names:
+        raise broken(run, f"table {file} has no column '{name}'")
+    return table.column(name)
+
+
 def integers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
     """A column of whole numbers as int64. Raises FedbenchError if it is missing, has gaps or another type."""
     import pyarrow as pa
 
-    if name not in table.column_names:
-        raise broken(run, f"table {file} has no column '{name}'")
-    column = table.column(name)
+    column = column_of(run, table, file, name)
     if not pa.types.is_integer(column.type) or column.null_count:
         raise broken(run, f"column '{name}' of table {file} must hold whole numbers without gaps")
     return values_of(column).astype(np.int64)
@@ -105,12 +126,10 @@ def numbers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
     """A column of numbers as float64. Raises FedbenchError if it is missing or holds something else."""
     import pyarrow as pa
 
-    if name not in table.column_names:
-        raise broken(run, f"table {file} has no column '{name}'")
-    kind = table.column(name).type
-    if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
-        raise broken(run, f"column '{name}' of table {file} must hold numbers, not {kind}")
-    return filled(table.column(name), np.nan)
+    column = column_of(run, table, file, name)
+    if not pa.types.is_integer(column.type) and not pa.types.is_floating(column.type):
+        raise broken(run, f"column '{name}' of table {file} must hold numbers, not {column.type}")
+    return filled(column, np.nan)
 
 
 def read_clients(run: Artifact) -> Clients:
@@ -132,15 +151,8 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
     Raises FedbenchError for missing columns, labels outside the classes, unknown clients, votes of another width
     than the federation's, and groups that do not hold every client's test images.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = run.file("predictions.parquet")
-    try:
-        names = pq.read_schema(path).names
-        if "view" not in names:
-            raise broken(run, "table predictions has no column 'view'")
-        file = pq.ParquetFile(path, read_dictionary=["view"], memory_map=True)
+    with opened(run) as file:
+        names = file.schema_arrow.names
         table = file.read([n for n in names if n != "votes"])
         number, views, group = groups_of(run, table, rounds)
         client, label, own = (integers(run, table, "predictions", n) for n in ("client", "label", "own"))
@@ -154,8 +166,6 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
         test_phase = _test_phase(run, table, classes) if TEST_PHASE in names else None
         p = Predictions(number, views, classes, group, client, label, own, None, route, {}, test_phase)
         return _with_votes(run, file, clients, p) if "votes" in names else p
-    except (OSError, pa.ArrowException) as error:
-        raise broken(run, f"cannot read {path} ({error})") from error
 
 
 def _test_phase(run: Artifact, table: pa.Table, classes: int) -> np.ndarray:

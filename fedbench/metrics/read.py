@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import ANY, METRICS, all_metrics, defined
+from fedbench.metrics.statistics import last_rounds
 from fedbench.specs import MetricsSpec, RunSpec
 from fedbench.store import Artifact, Store, Writer
 from fedbench.store.provenance import fingerprint
@@ -164,17 +166,32 @@ def metrics_of(run: Artifact, store: Store) -> Artifact | None:
     return artifact
 
 
-def read(store: Store, run_id: str) -> Metrics | None:
-    """The metrics of a run, or None if it has not been evaluated. Raises FedbenchError if there is no such run."""
-    artifact = metrics_of(store.open("run", run_id), store)
-    return None if artifact is None else load(artifact)
+# -- headline --------------------------------------------------------------------------------------------------
+# The few numbers that stand for a run in a list: they are kept in the manifest of its metrics, so that a list of
+# thousands of runs reads no table.
 
 
-def series(artifact: Artifact, metric: str, view: str = "") -> dict[int, float]:
-    """`Metrics.series` of an artifact."""
-    return load(artifact).series(metric, view)
+#: The key of a provenance under which they stand.
+HEADLINE = "headline"
+#: Metrics among them: means over the last evaluated rounds of the setting.
+NAMES = ("client_accuracy_mean", "average_accuracy", "system_accuracy", "client_auc_mean")
+#: The view of the test images that they are of, where a run has it.
+VIEW = "plain"
 
 
-def per_client(artifact: Artifact, metric: str, view: str = "", round: int | None = None) -> np.ndarray:
-    """`Metrics.per_client` of an artifact."""
-    return load(artifact).per_client(metric, view, round)
+def headline(metrics: Metrics, window: int) -> dict[str, Any]:
+    """Metric -> value, and the "view" of the test images; what was not measured is left out."""
+    view = VIEW if VIEW in metrics.views else next(filter(None, metrics.views), "")
+    values = {name: last_rounds(metrics.series(name, view), window).mean for name in NAMES}
+    return {"view": view, **{name: value for name, value in values.items() if not math.isnan(value)}}
+
+
+def read_headline(artifact: Artifact) -> Mapping[str, Any]:
+    """The headline of a run's metrics; of those that an older fedbench wrote, from their table.
+
+    Raises FedbenchError if that table is damaged.
+    """
+    spec = artifact.spec
+    assert isinstance(spec, MetricsSpec)
+    kept = artifact.provenance.get(HEADLINE)
+    return kept if isinstance(kept, Mapping) else headline(load(artifact), spec.run.setting.window)

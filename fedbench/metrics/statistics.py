@@ -79,28 +79,12 @@ def across_seeds(values: Iterable[float], ddof: int = 1) -> Summary:
     return _summary(values, ddof)
 
 
-def _root_mean_square(_means: Sequence[float], stds: Sequence[float]) -> float:
-    return math.sqrt(math.fsum(s * s for s in stds) / len(stds))
-
-
-def _mean(_means: Sequence[float], stds: Sequence[float]) -> float:
-    return math.fsum(stds) / len(stds)
-
-
-def _propagated(_means: Sequence[float], stds: Sequence[float]) -> float:
-    return math.sqrt(math.fsum(s * s for s in stds)) / len(stds)
-
-
-def _over_parts(means: Sequence[float], _stds: Sequence[float]) -> float:
-    return _summary(means, ddof=1).std
-
-
 #: The ± of a mean over numbers that have one each -> from their means and their ± (FLUX: Tables 1, 8, 63 and 65).
 SPREADS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
-    "rms": _root_mean_square,
-    "mean": _mean,
-    "propagated": _propagated,
-    "sample": _over_parts,
+    "rms": lambda means, stds: math.sqrt(math.fsum(s * s for s in stds) / len(stds)),
+    "mean": lambda means, stds: math.fsum(stds) / len(stds),
+    "propagated": lambda means, stds: math.sqrt(math.fsum(s * s for s in stds)) / len(stds),
+    "sample": lambda means, stds: _summary(means, ddof=1).std,
 }
 
 

@@ -17,7 +17,7 @@ from fedbench.cli import own_runs
 from fedbench.cli.partition import dataset_among
 from fedbench.cli.train import _partition, train
 from fedbench.errors import FedbenchError
-from fedbench.metrics.read import Metrics, load, metrics_of, series
+from fedbench.metrics.read import Metrics, load, metrics_of
 from fedbench.planner import table as tables
 from fedbench.planner.cells import DEFAULT_BUDGET, find
 from fedbench.specs import PartitionSpec, RunSpec, Setting
@@ -301,7 +301,7 @@ def test_a_curve_of_every_round_and_options_of_partitioner_and_method_in_one_lin
     assert setting(home).partition.options == {"alpha": 0.3, "min_size": 3}
     metrics = metrics_of(run, Store(home))
     assert metrics is not None
-    curve = series(metrics, "average_accuracy", "plain")
+    curve = load(metrics).series("average_accuracy", "plain")
     assert list(curve) == [1, 2, 3]
     assert said.out.splitlines()[0] == "digits Dir-0.3: accuracy in %, after round 3"
     assert f"{100 * curve[3]:.2f}" in said.out
@@ -331,7 +331,7 @@ def test_demo(home: Path) -> None:
     assert {spec.setting.partition.shift for spec in specs(home)} == {"none"}
     for run in made:  # a row of the table each, and a line of the curve
         (row,) = (line for line in said.out.splitlines() if line.startswith(run.id))
-        average = series(metrics_of(run, Store(home)), "average_accuracy", "plain")
+        average = load(metrics_of(run, Store(home))).series("average_accuracy", "plain")
         assert row.split()[3:5] == ["2", f"{100 * average[2]:.2f}"]
         assert f"{100 * average[2]:.4g} at the end" in said.out
     assert "average accuracy (%)" in said.out

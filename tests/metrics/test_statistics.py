@@ -16,11 +16,10 @@ from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
 from fedbench.metrics import evaluate
 from fedbench.metrics.definitions import METRICS
-from fedbench.metrics.headline import HEADLINE, NAMES, headline, read_headline
-from fedbench.metrics.read import load, per_client, read, series
+from fedbench.metrics.read import HEADLINE, NAMES, headline, load, metrics_of, read_headline
 from fedbench.metrics.statistics import across_clients, across_seeds, best_round, last_rounds
 from fedbench.store import Store
-from tests.support.make_runs import run_spec, small_run
+from tests.support.make_runs import small_run
 
 VALUES = st.lists(st.floats(0, 1), min_size=2, max_size=20)
 
@@ -64,22 +63,20 @@ def test_undefined_statistics_are_nan() -> None:
 
 def test_reading(store: Store) -> None:
     run = small_run(store)
-    assert read(store, run.id) is None
-    metrics = evaluate(run, store)
-    found = read(store, run.id)
-    assert found is not None
-    assert found.series("average_accuracy", "plain") == series(metrics, "average_accuracy", "plain")
-    assert list(series(metrics, "average_accuracy", "plain")) == [1, 2]
-    assert series(metrics, "bytes_up", "crop") == series(metrics, "bytes_up") == {0: 12, 1: 5, 2: 7}
-    assert per_client(metrics, "client_accuracy", "plain").tolist() == [1, 1]
-    assert per_client(metrics, "client_accuracy", "plain", 9).size == 0
-    assert per_client(metrics, "average_accuracy", "plain").size == 0
-    assert series(metrics, "average_accuracy", "no such view") == {}
+    assert metrics_of(run, store) is None
+    evaluate(run, store)
+    artifact = metrics_of(run, store)
+    assert artifact is not None
+    found = load(artifact)
+    assert list(found.series("average_accuracy", "plain")) == [1, 2]
+    assert found.series("bytes_up", "crop") == found.series("bytes_up") == {0: 12, 1: 5, 2: 7}
+    assert found.per_client("client_accuracy", "plain").tolist() == [1, 1]
+    assert found.per_client("client_accuracy", "plain", 9).size == 0
+    assert found.per_client("average_accuracy", "plain").size == 0
+    assert found.series("average_accuracy", "no such view") == {}
     assert found.whole_run("average_accuracy") is None
     with pytest.raises(FedbenchError, match="unknown metric 'system_acuracy'; did you mean 'system_accuracy'"):
-        series(metrics, "system_acuracy", "plain")
-    with pytest.raises(FedbenchError, match="no run"):
-        read(store, run_spec(3).id)
+        found.series("system_acuracy", "plain")
 
 
 UNITS = {"fraction", "seconds", "bytes", "nats", "ratio", "count", "index", "distance", "round"}

@@ -30,9 +30,8 @@ from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts import responsibilities
 from fedbench.methods.parts.clustered import probabilities, right, sample_losses
 from fedbench.metrics import evaluate
-from fedbench.metrics import read as metrics
 from fedbench.metrics.accuracy import macro_area
-from fedbench.metrics.read import load
+from fedbench.metrics.read import load, spec_of
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec, RunSpec, Setting
@@ -330,13 +329,13 @@ def test_from_files_to_the_table(release: Path) -> None:
     }
     rows = {"FedAvg": ("fedavg", None), "FLUX": ("flux", "density"), "FLUX-prior": ("flux", "prior")}
     for row, key in rows.items():
-        found = metrics.read(store, runs[key].id)
+        found = load(store.open("metrics", spec_of(runs[key]).id))
         assert found is not None
         for column, metric in (("Known association", "client_auc_mean"), ("Test phase", "test_phase_auc_mean")):
             each = found.per_client(metric.removesuffix("_mean"), "plain")
             assert shown[row, column] == pytest.approx(100 * each.mean())
             assert 0 < each.mean() < 1
-    flux = metrics.read(store, runs["flux", "density"].id)
+    flux = load(store.open("metrics", spec_of(runs["flux", "density"]).id))
     assert flux is not None
     assert flux.whole_run("clustering_round") == 2
     assert flux.whole_run("true_clusters") == 2
