@@ -234,7 +234,7 @@ class Checks:
 
     def _repr_html_(self) -> str:
 
-        words = {True: "✓", False: "✗", None: "not asked"}
+        words = {True: "✓", False: "✗", None: "not run"}
         rows = {one.check.name: f"{words[one.holds]} {one.why or one.check.text}" for one in self.outcomes}
         return card(f"{self.subject} {'holds' if self.holds else 'fails'}", rows)
 

@@ -122,7 +122,7 @@ def check(
         context.print_json({"subject": what, "holds": not failed, "checks": lines})
     else:
         rest = len(results) - holding - failed
-        words = f"{holding} hold" + (f", {failed} fail" if failed else "") + (f", {rest} not asked" if rest else "")
+        words = f"{holding} hold" + (f", {failed} fail" if failed else "") + (f", {rest} not run" if rest else "")
         console.print(f"{what}: {words}", style="bold")
     if failed:
         raise typer.Exit(1)

@@ -83,7 +83,7 @@ def federation(
     validation: float = 0.0,
 ) -> Federation:
     """Clients of these many digits, 70 % of each for training. `skew`: digits a client mostly sees one or a few
-    classes the smaller it is; infinity gives every client all classes alike. `color` makes three channels. Clients of
+    classes the smaller it is; infinity gives every client all classes equally. `color` makes three channels. Clients of
     group g see their images turned by g right angles; `validation` is the share of training images held back."""
     images, labels = digits()
     rng = np.random.default_rng(7)
@@ -137,7 +137,7 @@ class Recorder(Plan):
 
 @dataclass
 class Run:
-    """A trained run and what can be asked about it."""
+    """A trained run and its results."""
 
     trainer: Trainer
     reports: list[Progress]

@@ -52,7 +52,7 @@ class Partitioner:
 
 
 def draws(it: Partitioner) -> None:
-    """It draws a partition of the data set for as many clients as are asked for."""
+    """It draws a partition of the data set for the number of clients given."""
     p = it.made()
     present = len(np.unique(p.client))
     if present != _CLIENTS:

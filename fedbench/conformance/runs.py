@@ -143,7 +143,7 @@ def _compare_answers(ours: Run, reference: Run, where: str, remedy: str) -> None
 
 def gaps(ours: State, reference: State) -> dict[str, float]:
     """How much each tensor differs: relative to its largest value, or to that of all parameters of the further model
-    (beside the network) that it is of. Those may be differences, control variates say, of which a tensor holds nothing
+    (besides the network) that it is of. Those may be differences, control variates say, of which a tensor holds nothing
     but rounding: where the bias before a batch norm has no gradient."""
     large: dict[str, float] = {}
     for name, t in reference.items():
@@ -181,8 +181,8 @@ TRIES = ((6, 0.05), (20, 0.2))
 
 
 def learns(subject: Subject) -> None:
-    """Within six rounds (or else twenty at a higher rate) on digits, alike at all clients, the accuracy is over 50 %,
-    where chance is 10 %, and the loss down."""
+    """Within six rounds (or else twenty at a higher rate) on digits, of all classes at every client, the accuracy is
+    over 50 %, where chance is 10 %, and the loss down."""
     best, loss = 0.0, ""
     for rounds, rate in TRIES:
         try:
@@ -339,7 +339,7 @@ def another_seed_other_bits(subject: Subject) -> None:
 
 
 def test_labels_change_nothing(subject: Subject) -> None:
-    """With other labels on the test images nothing of the run changes but the labels beside the predictions."""
+    """With other labels on the test images nothing of the run changes but the labels in the table of predictions."""
     labels = DATA.labels.clone()
     for rows in DATA.test:
         labels[rows] = (labels[rows] + 3) % DATA.classes
@@ -413,8 +413,8 @@ def extras_have_one_shape(subject: Subject) -> None:
 
 
 def clients_answer_alone(subject: Subject) -> None:
-    """A client's own answers are the same whether or not it is asked about the others' images too."""
+    """A client's own answers are the same whether or not it also answers the others' images."""
     alone = subject.train(DATA, subject.few(votes=False)).predictions
     both = subject.reference.run.predictions.select(alone.column_names)
-    wrong = "own answers differ where clients are asked about others' images too"
+    wrong = "own answers differ where clients also answer others' images"
     expect(alone.equals(both), wrong, "route and personalise may not write to what clients hold")

@@ -253,7 +253,7 @@ _states = itertools.count(1)
 
 @contextlib.contextmanager
 def strange_generators() -> Iterator[None]:
-    """Every block finds the process's own random generators elsewhere, and leaves them as they were: what the
+    """Every block finds the process's own random generators in another state, and leaves them as they were: what the
     surrounding program draws must not matter."""
     state = next(_states)
     before = random.getstate(), np.random.get_state()

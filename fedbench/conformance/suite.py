@@ -125,7 +125,7 @@ def _partitioner(what: str) -> str | None:
 
 
 def checks(subject: Subject | Partitioner) -> tuple[Check, ...]:
-    """What is asked of the subject."""
+    """The checks of the subject."""
     if isinstance(subject, Partitioner):
         return PARTITIONER
     return METHOD if subject.model is None else MODEL
@@ -136,8 +136,8 @@ class Outcome:
     """What came of a check."""
 
     check: Check
-    holds: bool | None  #: None: it was not asked
-    why: str = ""  #: why it does not hold and what to do, or why it was not asked
+    holds: bool | None  #: None: it was not run
+    why: str = ""  #: why it does not hold and what to do, or why it was not run
     seconds: float = 0.0
     error: BaseException | None = None
 
@@ -145,23 +145,23 @@ class Outcome:
 def outcomes(
     subject: Subject | Partitioner, checks: Sequence[Check], begin: Callable[[Check], None]
 ) -> Iterator[Outcome]:
-    """What comes of each check, one after another; `begin` hears of a check before it is asked."""
+    """What comes of each check, one after another; `begin` is called with a check before it runs."""
     unmet: set[Callable[[Any], None]] = set()
     for check in checks:
         begin(check)
         first = next((need for need in check.needs if need in unmet), None)
         if first is not None:
-            outcome = Outcome(check, None, f"not asked before '{first.__name__.replace('_', ' ')}' holds")
+            outcome = Outcome(check, None, f"not run, as '{first.__name__.replace('_', ' ')}' does not hold")
         elif check in TRAINING and isinstance(subject, Subject) and not subject.kind.trains:
-            outcome = Outcome(check, None, "not asked: the method trains no network")
+            outcome = Outcome(check, None, "not run: the method trains no network")
         else:
-            outcome = _asked(check, subject)
+            outcome = _outcome(check, subject)
         if outcome.holds is False or first is not None:
             unmet.add(check.proves)
         yield outcome
 
 
-def _asked(check: Check, subject: Subject | Partitioner) -> Outcome:
+def _outcome(check: Check, subject: Subject | Partitioner) -> Outcome:
     started, why = time.perf_counter(), ""
     error: BaseException | None = None
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 #: Of the room's files those that are no methods.
 _OTHERS = {"__init__", "base", "declarations", "parts"}
-#: Options that commands which train have beside those of settings and partitions.
+#: Options that commands which train have besides those of settings and partitions.
 _COMMANDS = frozenset({
     "again", "column", "cpus_per_run", "dataset", "device", "dry_run", "engine", "export", "from", "gpus_per_run",
     "help", "jobs", "json", "keep", "log", "method", "minutes", "observe", "partition_seed", "protocol", "save",
@@ -67,7 +67,7 @@ def _load_file(reference: str) -> tuple[type[Method], str]:
 
 
 @cache
-def taken() -> frozenset[str]:
+def reserved() -> frozenset[str]:
     """Names of fedbench's own options: `--lr` would be the setting's, and leave a hyper-parameter of that name alone.
     (Of a partitioner's own option and a hyper-parameter of one name it is the latter.)"""
     from fedbench import partition_options
@@ -78,7 +78,7 @@ def taken() -> frozenset[str]:
 
 
 def _check(cls: type[Method], reference: str) -> None:
-    """Raise FedbenchError unless runs of a user's class can be made, named and told."""
+    """Raise FedbenchError unless runs of a user's class can be made, named and described."""
     from fedbench.options import VALUES
     from fedbench.plugins.mistakes import in_words, mistake
 
@@ -103,7 +103,7 @@ def _check(cls: type[Method], reference: str) -> None:
             raise FedbenchError(
                 f"the default of {name} of {where} is {default}", f"it must be {', '.join(VALUES.values())}"
             )
-        if name in taken():
+        if name in reserved():
             option = f"--{name.replace('_', '-')}"
             raise FedbenchError(
                 f"the hyper-parameter {name} of {where} goes by the name of fedbench's own option {option}",

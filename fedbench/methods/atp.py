@@ -185,7 +185,7 @@ class ATP(Method):
         server.memory = Rates(mean.float())
 
     def batches(self, client: Client, split: str) -> list[tuple[int, int]]:
-        """The parts that a split of the client's data is taken in."""
+        """The batches of a split of the client's data: the first image and the one after the last of each."""
         n, size = client.count(split), client.setting.batch_size
         return [(at, min(at + size, n)) for at in range(0, n, size)]
 

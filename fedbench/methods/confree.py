@@ -19,9 +19,8 @@ from fedbench.rng import stream
 # -- conflicts -------------------------------------------------------------------------------------------------
 # How ConFREE combines clients' updates that conflict, which is to say: have a negative inner product.
 #
-# All of it is computed from the inner products [n, n] of n updates; a combination of them is a vector of weights [n].
-# In
-# float64.
+# All of it is computed, in float64, from the inner products [n, n] of n updates; a combination of them is a vector of
+# weights [n].
 
 
 Floats = npt.NDArray[np.float64]

@@ -78,7 +78,7 @@ def learned_weights(
 
 
 def mixed_cross_entropy(model: Any, batch: Batch) -> Loss:
-    """Cross-entropy of the network with the mixture where W stands."""
+    """Cross-entropy of the network with the mixture in the place of W."""
     mixed: dict[str, Tensor] = {
         name: batch.extras[f"{OWN}/{name}"] + gap * weights
         for name, weights in model.named_parameters()

@@ -52,7 +52,7 @@ PREVIOUS = "previous"
 
 @dataclass(frozen=True)
 class Information:
-    """What a client sends beside its body: the trace of the empirical Fisher information of its model."""
+    """What a client sends with its body: the trace of the empirical Fisher information of its model."""
 
     trace: float
 
@@ -141,8 +141,8 @@ class FedAS(Method):
 def to_means(model: Any, batch: Batch) -> Loss:
     """Mean square distance to the class mean, summed over the classes of the batch."""
     distance = (features(model, batch).float() - batch.extras["means"][batch.y]).square().mean(1)
-    alike = (batch.y[:, None] == batch.y).sum(1)  # [B]: images of the same class in the batch
-    return Loss((distance / alike).sum())
+    class_size = (batch.y[:, None] == batch.y).sum(1)  # [B]: images of the same class in the batch
+    return Loss((distance / class_size).sum())
 
 
 def to_previous(models: Any, batch: Batch) -> Loss:

@@ -16,8 +16,8 @@ from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import (
     Clustered,
     answer_at_random,
-    asking,
     average_by_cluster,
+    choice_cost,
     count_of,
     each_model,
     expected_groups,
@@ -78,7 +78,7 @@ def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, 
 
 @dataclass(frozen=True)
 class Known:
-    """What a client is sent beside the models: the number of its own one (-1: none), and its last best accuracy."""
+    """What a client receives with the models: the number of its own one (-1: none), and its last best accuracy."""
 
     own: int
     best: float
@@ -148,7 +148,7 @@ class FedDrift(Clustered):
         server.memory = Memory()
 
     def relative_compute(self, setting: Setting) -> float:
-        return 1 + asking(expected_groups(setting), setting)
+        return 1 + choice_cost(expected_groups(setting), setting)
 
     def broadcast(self, server: Server, client: Client) -> None:
         if server.models:
@@ -179,8 +179,8 @@ class FedDrift(Clustered):
             best[client.index] = float(client.upload.accuracy.max()) if client.upload else 0.0
             images[client.index] = float(client.n_train)
         average_by_cluster(server, cohort)
-        together = groups(server, [c for c in cohort if c.upload], count, self.delta)
-        merge(server, together, images)
+        merged = groups(server, [c for c in cohort if c.upload], count, self.delta)
+        merge(server, merged, images)
         server.memory = Memory(best, images)
         holders = np.bincount(list(server.assigned.values()))
         server.shared = server.models[int(holders.argmax())]

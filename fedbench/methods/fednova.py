@@ -16,7 +16,7 @@ from fedbench.specs import Setting
 
 @dataclass(frozen=True)
 class Normaliser:
-    """What a client sends beside its model: ||a||_1, by which its change is divided."""
+    """What a client sends with its model: ||a||_1, by which its change is divided."""
 
     value: float
 

@@ -15,7 +15,7 @@ from fedbench.methods.parts.steps import from_vector, trainable, vector
 
 @dataclass
 class Moments:
-    """What the server remembers of all parameters together, each [P]; none before the first round."""
+    """What the server remembers of all parameters as one vector, each [P]; none before the first round."""
 
     m: Tensor | None = None
     v: Tensor | None = None

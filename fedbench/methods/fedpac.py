@@ -97,7 +97,7 @@ def combination(variances: Tensor, h: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a client sends beside its model: V [] and h [K, d] of its features (fedpac/combination.py)."""
+    """What a client sends with its model: V [] and h [K, d] of its features (see `statistics`)."""
 
     variance: Tensor
     h: Tensor

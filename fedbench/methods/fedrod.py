@@ -48,7 +48,7 @@ class FedRoD(Scored):
         return model
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """Balanced softmax of the generic logits, and cross-entropy of generic and personal logits together."""
+        """Balanced softmax of the generic logits, and cross-entropy of the sum of generic and personal logits."""
         z = model.features(batch.x)
         generic = model.head(z).float()
         both = generic.detach() + model.personal_head(z.detach()).float()

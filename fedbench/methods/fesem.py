@@ -15,7 +15,7 @@ from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import Choice, count_of
 from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer_to_unassigned
 
-#: Under which name a loss is told its share.
+#: Name of the extra that holds a loss's share.
 SHARE = "share"
 
 

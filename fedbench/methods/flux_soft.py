@@ -34,7 +34,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What a client without labels finds its mixture by, beside theta* and all models: the bounds, the scaling, the
+    """What a client without labels finds its mixture by, with theta* and all models: the bounds, the scaling, the
     scaled descriptors of the clients that trained [K, L], and the kernel."""
 
     bounds: Bounds

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Histograms:
-    """What a client tells: images of each class [K] int32, and their pixels in each bin [K, bins] int32."""
+    """What a client sends: images of each class [K] int32, and their pixels in each bin [K, bins] int32."""
 
     labels: Tensor
     pixels: Tensor
@@ -112,7 +112,7 @@ def hellinger(counts: Array) -> Array:
 def optics(apart: Array, min_samples: int = 2) -> NDArray[np.int64]:
     """The cluster of each of K >= 1 clients [K] from their distances [K, K]; noise makes clusters of one.
 
-    Clients that are all alike, or fewer than `min_samples`, are one cluster.
+    Clients at distance 0 from each other, or fewer than `min_samples`, are one cluster.
     """
     from sklearn.cluster import OPTICS
 

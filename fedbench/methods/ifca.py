@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.methods.base import cross_entropy
-from fedbench.methods.parts.clustered import Choice, asking, expected_groups
+from fedbench.methods.parts.clustered import Choice, choice_cost, expected_groups
 from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer
 from fedbench.specs import Setting
 
@@ -52,4 +52,4 @@ class IFCA(LowestLoss):
         self.average(server, cohort)
 
     def relative_compute(self, setting: Setting) -> float:
-        return 1 + asking(self.clusters or expected_groups(setting), setting)
+        return 1 + choice_cost(self.clusters or expected_groups(setting), setting)

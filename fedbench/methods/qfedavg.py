@@ -17,7 +17,7 @@ from fedbench.methods.parts.steps import trainable
 
 @dataclass(frozen=True)
 class Before:
-    """What a client sends beside its model: its loss before training."""
+    """What a client sends with its model: its loss before training."""
 
     loss: float
 

@@ -50,7 +50,7 @@ class Scores:
 
 
 def scored(run: Artifact) -> bool:
-    """Whether the images of the run have several labels. Raises FedbenchError if its predictions cannot be read."""
+    """Whether the images of the run are multi-label. Raises FedbenchError if its predictions cannot be read."""
     with opened(run) as file:
         return OWN in file.schema_arrow.names
 
@@ -229,8 +229,7 @@ def _system(p: Predictions, answers: np.ndarray) -> np.ndarray:
 # What probabilities tell beyond the answers: loss, calibration, Brier score, top-5 accuracy.
 #
 # They need a run that keeps its logits: log-probabilities of the classes, or with multi-label images the log-odds of
-# each
-# label.
+# each label.
 
 
 #: The file of a run's artifact.
@@ -341,7 +340,7 @@ def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
 
 
 # -- confusion -------------------------------------------------------------------------------------------------
-# Which classes are taken for which: counts over the test images of a run's clients.
+# Which classes are answered as which: counts over the test images of a run's clients.
 
 
 #: What of predictions is read: not the votes, which are most of it.
@@ -352,7 +351,7 @@ def confusion(run: Artifact, view: str = "plain", client: int | None = None) -> 
     """[K, K]: how many test images of a class (row) their owner's model takes for a class (column), after the last
     round; of the clients that train, or of one.
 
-    Raises FedbenchError for images of several labels, a client or view that is not there, and damaged predictions.
+    Raises FedbenchError for multi-label images, a client or view that is not there, and damaged predictions.
     """
     if scored(run):
         raise FedbenchError(f"the images of run {run.id} have several labels each", "a confusion matrix is of one")

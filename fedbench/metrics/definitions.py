@@ -34,7 +34,7 @@ class Definition:
     unit: str
     source: str
     by_view: bool = True  #: computed for each view of the test images; else one for the run
-    clients: str = "no"  #: whether single clients have a value: "no", "too" (beside the federation's), "only"
+    clients: str = "no"  #: whether single clients have a value: "no", "too" (with the federation's), "only"
     needs: str = ""  #: what a run must keep for it (train --keep)
     least: float | None = None  #: no value lies below it; None: as of its unit (RANGES)
     most: float | None = None  #: likewise above it

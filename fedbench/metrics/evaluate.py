@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def clustering(run: Artifact) -> dict[str, dict[int, float]]:
-    """Metric -> round -> value, with all else that was measured of the run's rounds; round 0 stands for the whole run.
-    There is nothing to compare clusters with in a run without true groups on record."""
+    """Metric -> round -> value, with all else that was measured of the run's rounds; round 0 has the value of the whole
+    run. There is nothing to compare clusters with in a run without true groups on record."""
     clients, values = run.table("clients"), of_rounds(run)
     if "group" not in clients.column_names:
         return values
@@ -49,13 +49,13 @@ def clustering(run: Artifact) -> dict[str, dict[int, float]]:
 # Times, communication cost, training loss and validation accuracy from a run's `rounds` table.
 
 
-#: Column of `rounds` -> metric, of which the sum stands for the whole run unless `timings` says otherwise.
+#: Column of `rounds` -> metric, whose value of the whole run is the sum unless `timings` says otherwise.
 _COLUMNS = {
     "local_seconds": "local_training_seconds", "server_seconds": "server_seconds",
     "evaluation_seconds": "evaluation_seconds", "total_seconds": "total_runtime_seconds",
     "bytes_up": "bytes_up", "bytes_down": "bytes_down",
 }  # fmt: skip
-#: Parts of the clients' work that are metrics where a run tells them: column `part_NAME_seconds` of `rounds`, as a
+#: Parts of the clients' work that are metrics where a run records them: column `part_NAME_seconds` of `rounds`, as a
 #: share of what the clients took.
 PARTS = ("network", "estimation", "interpolation")
 #: Column of the most memory so far.
@@ -63,7 +63,7 @@ PEAK = "peak_bytes"
 
 
 def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
-    """Metric -> round -> value, round 0 standing for the whole run of `rounds` rounds.
+    """Metric -> round -> value, round 0 having the value of the whole run of `rounds` rounds.
 
     Raises FedbenchError if the table lacks a round or a column, or holds a time or a size below zero.
     """
@@ -95,7 +95,7 @@ def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
             shares = by_round(np.divide(values, whole, out=np.zeros_like(whole), where=worked), worked)
             out[f"{part}_share"] = {0: float(values.sum() / whole.sum()), **shares} if shares else {}
     loss = numbers(run, table, "rounds", "loss")
-    # Nobody trained: an empty cohort, or one that only told of its data.
+    # Nobody trained: an empty cohort, or one that only described its data.
     trained = (integers(run, table, "rounds", "participants") > 0) & (integers(run, table, "rounds", "images") > 0)
     out["train_loss"] = by_round(loss, trained)
     if "validation_accuracy" in table.column_names:

@@ -19,14 +19,14 @@ from fedbench.store import Artifact
 MEASURES = "measures"
 #: Metrics of runs that are older than declarations, which say nothing of theirs.
 BEFORE = ("clusters", "elbow", "clustering_round", "ratio_bound")
-#: Columns of a run's `clients` table that are no method's.
-TAKEN = ("client", "n_train", "n_test", "group", "cluster")
+#: Columns of a run's `clients` table that no metric may have the name of.
+RESERVED = ("client", "n_train", "n_test", "group", "cluster")
 
 
 class Noted(NamedTuple):
     """A metric of each client."""
 
-    whole: float  #: what stands for the federation
+    whole: float  #: of the federation
     values: np.ndarray  #: [M], NaN of unseen clients that have none
 
 
@@ -77,7 +77,7 @@ def check(measures: Sequence[Measure], where: str) -> None:
     """Raise FedbenchError unless a method's `measures` can be metrics of its runs; `where` names the method."""
     names = [one.name for one in measures]
     for name in names:
-        if name in (*METRICS, *TAKEN):
+        if name in (*METRICS, *RESERVED):
             raise FedbenchError(f"{where} measures '{name}', which is a name of fedbench's own", "choose another name")
         if names.count(name) > 1:
             raise FedbenchError(f"{where} measures '{name}' twice", "choose another name")

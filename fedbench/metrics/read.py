@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Metrics:
-    """A metrics artifact in memory; take it where several metrics of one run are wanted."""
+    """A metrics artifact in memory; for reading more than one metric of a run."""
 
     id: str
     names: list[str]
@@ -40,7 +40,7 @@ class Metrics:
     value: np.ndarray
 
     def series(self, metric: str, view: str = "") -> dict[int, float]:
-        """Round -> value for the whole federation; round 0 stands for the whole run. Empty if not measured.
+        """Round -> value for the whole federation; round 0 has the value of the whole run. Empty if not measured.
 
         The view is ignored where the metric has none. Raises FedbenchError for an unknown metric.
         """
@@ -49,7 +49,7 @@ class Metrics:
         return dict(zip(self.round[rows][order].tolist(), self.value[rows][order].tolist(), strict=True))
 
     def whole_run(self, metric: str) -> float | None:
-        """The value that stands for the whole run, such as total_runtime_seconds, or None."""
+        """The value of the whole run, such as total_runtime_seconds, or None."""
         return self.series(metric).get(0)
 
     def per_client(self, metric: str, view: str = "", round: int | None = None) -> np.ndarray:
@@ -79,7 +79,7 @@ def outside(names: Sequence[str], metric: np.ndarray, value: np.ndarray, method:
     if not len(value):
         return ""
     least, most = _ranges(tuple(names), method)
-    starts = np.append(0, np.flatnonzero(metric[1:] != metric[:-1]) + 1)  # a metric's values stand together
+    starts = np.append(0, np.flatnonzero(metric[1:] != metric[:-1]) + 1)  # a metric's values are contiguous
     of, lowest, highest = metric[starts], np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
     below, above = (~(lowest >= least[of] - ROUNDING), ~(highest <= most[of] + ROUNDING))  # NaN is in no range
     if not (below | above).any():
@@ -167,11 +167,11 @@ def metrics_of(run: Artifact, store: Store) -> Artifact | None:
 
 
 # -- headline --------------------------------------------------------------------------------------------------
-# The few numbers that stand for a run in a list: they are kept in the manifest of its metrics, so that a list of
+# The few numbers that a list shows of a run: they are kept in the manifest of its metrics, so that a list of
 # thousands of runs reads no table.
 
 
-#: The key of a provenance under which they stand.
+#: Their key in a provenance.
 HEADLINE = "headline"
 #: Metrics among them: means over the last evaluated rounds of the setting.
 NAMES = ("client_accuracy_mean", "average_accuracy", "system_accuracy", "client_auc_mean")

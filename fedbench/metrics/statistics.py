@@ -91,7 +91,7 @@ SPREADS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 def spread_of_mean(how: str, means: Sequence[float], stds: Sequence[float | None]) -> float | None:
     """The ± of the mean over parts with these means and ±, in one of the ways of `SPREADS`.
 
-    None if it cannot be told: a part has no ± where they are needed, or there is one part only and they are not.
+    None if it is undefined: a part has no ± where they are needed, or there is one part only and they are not.
     """
     spreads = [s for s in stds if s is not None]
     if how != "sample" and len(spreads) < len(stds):

@@ -9,7 +9,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.observers.observer import Observer as Observer
 from fedbench.observers.observer import Training as Training
 
-#: Name -> what stands behind its colon.
+#: Name -> what follows its colon.
 WHERE = {"jsonl": "FILE", "tensorboard": "DIR", "mlflow": "ADDRESS", "wandb": "PROJECT"}
 #: What writes files, and where it might.
 _FILES = {"jsonl": "log.jsonl", "tensorboard": "board"}

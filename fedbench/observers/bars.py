@@ -1,5 +1,5 @@
-"""Rich: a bar of a run's rounds, and in a sweep one of all runs, both with the time left; elsewhere than on a terminal
-plain lines."""
+"""Rich: a bar of a run's rounds, and in a sweep one of all runs, both with the time left; plain lines
+where there is no terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Where standard error is no terminal, a line at most every so many seconds.
 QUIET_SECONDS = 30.0
-#: The time left is told by the speed of the last hour.
+#: The time left is estimated from the speed of the last hour.
 SPEED_SECONDS = 3600.0
 
 
@@ -38,7 +38,7 @@ class _Total:
 
 
 class Bars(Observer):
-    """What is under way: on a terminal a bar of the run's rounds, and of a sweep's runs; elsewhere plain lines.
+    """What is under way: on a terminal a bar of the run's rounds, and of a sweep's runs; without one plain lines.
 
     `costs` are those of the sweep's runs by their ids, in any unit: its bar grows by them. A line fits 80 columns;
     titles are cut.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Training:
-    """What is being trained: a run, or several at the same time that differ in nothing but their seeds."""
+    """What is being trained: a run, or runs at the same time that differ in their seeds alone."""
 
     ids: tuple[str, ...]
     title: str  #: in print
@@ -25,13 +25,12 @@ class Training:
 class Observer:
     """Watches training; override what you need. The defaults do nothing.
 
-    One observer may watch several trainings, one after another; of several at the same time each has a twin of it. What
-    it raises is reported in one line and ends its
-    watch over that training, never the run.
+    One observer may watch trainings one after another; of trainings at the same time each has a twin of it. What it
+    raises is reported in one line and ends its watch over that training, never the run.
     """
 
     def twin(self) -> Observer:
-        """An observer for one of several trainings at the same time: a copy, which shares what this one was made
+        """An observer for one of the trainings at the same time: a copy, which shares what this one was made
         with."""
         return copy(self)
 
@@ -39,7 +38,7 @@ class Observer:
         """Before the first round; for a run that goes on, before the next. Not called for a run that is there."""
 
     def on_round(self, now: Progress) -> None:
-        """After a round (with several runs: their means); `now.doing` says what goes on before the first one."""
+        """After a round (of more than one run: their means); `now.doing` says what goes on before the first one."""
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
         """At the end: metric -> value, as `fedbench evaluate` prints it; None where the training was stopped or

@@ -1,4 +1,4 @@
-"""TensorBoard: a folder of event files a run, beside each other in one log folder."""
+"""TensorBoard: a folder of event files a run, all in one log folder."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def make(
     """Make a run, or find it made, or make at the same time what can be of runs that differ in nothing but their seeds
     (`engine.run.execute_all` says what is raised); and evaluate them.
 
-    `warn` is told of an observer that failed, and what a run has to remark.
+    `warn` receives the name of an observer that failed, and what a run has to remark.
     """
     from fedbench.metrics.evaluate import evaluate
     from fedbench.planner.headline import of_runs
@@ -53,9 +53,9 @@ def _training(jobs: Sequence[Job], title: str) -> Training:
 
 
 class Watch:
-    """Tells observers what happens; one that fails is told no more.
+    """Calls observers; one that fails is not called again.
 
-    Whether several runs can be trained at the same time shows late: they begin with their first round.
+    Whether runs can be trained at the same time shows late: they begin with their first round.
     """
 
     def __init__(self, training: Training, observers: Sequence[Observer], warn: Callable[[str], object]) -> None:

@@ -5,5 +5,5 @@ need NumPy alone (k-means scikit-learn), `divergence` and `matching` need torch.
 
 Scale. The paper's ratio of client k is the sum over clients l of q_l(x) / p_k(x), with training density p and test
 density q. Here the "mean" form, that ratio divided by the number of clients K, is the default everywhere (as in the
-authors' code): its expectation under p_k is 1 for every client. Where "sum" can be asked for it is the paper's own.
+authors' code): its expectation under p_k is 1 for every client. The scale "sum" is the paper's own.
 """

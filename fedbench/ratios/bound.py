@@ -23,7 +23,7 @@ class Bound:
     """
 
     value: float  #: r~, estimate of the ratio's upper bound; c = 1 / r~
-    train_count: int  #: training samples in the bin that attains it, the first if there are several
+    train_count: int  #: training samples in the bin that attains it, the first of equal ones
 
 
 def histogram_bound(train_bins: npt.ArrayLike, pool_bins: npt.ArrayLike, bins: int) -> Bound:

@@ -2,7 +2,7 @@
 
 For a convex f with slope f', matching needs l1(z) = f'(z) z - f(z) and l2(z) = c l1(z) - f'(z) of a ratio z, where
 c = 1 / (upper bound of the ratio) (FTW-ERM, Eq. 3.2 and Table 4). Everything is computed from the network's raw
-output o, so that no logarithm of a ratio that underflowed is ever taken.
+output o, so that no logarithm of a ratio that underflowed is ever computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Of = Callable[[Tensor, float], Tensor]
 class Divergence(NamedTuple):
     """One f."""
 
-    ratio: Of  #: the link: the ratio z that a raw output stands for
+    ratio: Of  #: the link: the ratio z of a raw output
     l1: Of  #: f'(z) z - f(z), never negative for a ratio z >= 0: the surplus is a mean of it under a positive measure
     slope: Of  #: f'(z)
 

@@ -69,9 +69,9 @@ class Matching:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A client's estimated ratios, over the mean of the test densities, and what to tell the user about them."""
+    """A client's estimated ratios, over the mean of the test densities, and what the method reports of them."""
 
-    weights: Tensor  #: [n] float32: ratios of the samples asked for, within [floor, bound]
+    weights: Tensor  #: [n] float32: ratios of the samples, within [floor, bound]
     bound: float  #: the upper bound r~ that the fit used; it used c = 1 / r~
     ascents: float  #: share of steps with a negative surplus
     at_floor: int  #: samples that were raised to the floor

@@ -2,10 +2,10 @@
 
 Weighted ridge regression, θ̂ = argmin Σ_i w_i (θᵀx_i - y_i)² + λ‖θ‖² of y = Xθ* + ε, E ε = 0, E ε² = σ², has the excess
 risk R = E‖θ̂ - θ*‖² in the norm of Σ_te = E[xxᵀ] of the test inputs. (The paper's loss has a factor ½ that its own lemma
-drops.) Sums, no 1/n: λ stands against X's column sums of squares. `OneHot` has bias and variance where inputs are unit
+drops.) Sums, no 1/n: λ is relative to X's column sums of squares. `OneHot` has bias and variance where inputs are unit
 vectors, the conditions say when weighting helps there (exactly, and as the paper prints it), `census` counts on random
-problems what they are worth (the promise is always taken from the closed forms, never from a condition), and `compare`
-sets the eigenvalues of two data matrices beside each other.
+problems what they are worth (by the closed forms, never by a condition), and `compare`
+compares the eigenvalues of two data matrices.
 """
 
 from __future__ import annotations
@@ -291,10 +291,9 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float, size: int | 
 
 
 # -- spectrum --------------------------------------------------------------------------------------------------
-# Do training and test inputs have alike eigenvalues? The check behind FTW-ERM's Figures 2 and 3.
+# Do training and test inputs have similar eigenvalues? The check behind FTW-ERM's Figures 2 and 3.
 #
-# Remark 3 asks for s_i = sqrt(λ'_i/λ_i) < (1 + sqrt(1 + 4ξ_i))/2, with λ_i the eigenvalues of E[xxᵀ], sorted. Of a
-# data
+# Remark 3 needs s_i = sqrt(λ'_i/λ_i) < (1 + sqrt(1 + 4ξ_i))/2, with λ_i the eigenvalues of E[xxᵀ], sorted. Of a data
 # matrix of n rows with singular values S_i these are S_i²/n. The paper's figures leave out the 1/n and so show
 # sqrt(n_test/n_train) times s_i: below 1 for want of test images. Both are computed here.
 

@@ -225,7 +225,7 @@ def test_a_mistake_is_told_by_its_line_once(tmp_path: Path) -> None:
     failed = [o for o in found if o.holds is False]
     assert [o.check.name for o in failed] == ["trains and answers"]
     assert "mine.py, line 24, in local: ZeroDivisionError: division by zero" in failed[0].why
-    assert any(o.holds is None and o.why == "not asked before 'trains and answers' holds" for o in found)
+    assert any(o.holds is None and o.why == "not run, as 'trains and answers' does not hold" for o in found)
 
 
 NET = """

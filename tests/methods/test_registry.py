@@ -195,8 +195,8 @@ def test_no_option_of_a_command_that_trains_can_be_a_hyper_parameter() -> None:
 
     commands = (train, sweep, check, partition)
     names = {name.replace("-", "_") for one in commands for name in context._options(one)}
-    assert {"lr", "clients", "dir", "jobs", "partition_seed"} <= names <= methods.taken()
-    assert not any(methods.taken() & one.hyper_parameters.keys() for one in declarations.built_in().values())
+    assert {"lr", "clients", "dir", "jobs", "partition_seed"} <= names <= methods.reserved()
+    assert not any(methods.reserved() & one.hyper_parameters.keys() for one in declarations.built_in().values())
 
 
 #: Of each method what is wrong, by what its line says of it.

@@ -29,7 +29,7 @@ from fedbench.rng import stream
 
 @dataclass(frozen=True)
 class Assignment:
-    """What leads a late or unlabelled client to its cluster, beside theta* and all models: the bounds, the scaling, and
+    """By what a late or unlabelled client finds its cluster, with theta* and all models: the bounds, the scaling, and
     the centroids [M, L]."""
 
     bounds: Bounds

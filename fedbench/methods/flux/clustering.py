@@ -22,13 +22,13 @@ Ints = npt.NDArray[np.int64]
 SEED, WARD_THRESHOLD = 42, 1.2
 
 
-#: The clusterings that `cluster` knows; "prior" (FLUX-prior) is told how many clusters there are.
+#: The clusterings that `cluster` knows; "prior" (FLUX-prior) knows how many clusters there are.
 KINDS = ("density", "prior", "k_means", "hdbscan", "agglomerative")
 
 
 def cluster(kind: str, descriptors: Floats, scale: float, reach: float, count: int) -> tuple[Ints, float]:
     """(cluster ids [K], epsilon) by one of KINDS; epsilon, scaled by `scale`, is NaN where no elbow is looked for, as
-    where a `reach` above 0 stands for it."""
+    where a `reach` above 0 replaces it."""
     if kind == "density" and reach:
         return density(descriptors, reach), math.nan
     if kind == "density":
@@ -61,7 +61,7 @@ def density(descriptors: Floats, eps: float) -> Ints:
     from sklearn.cluster import DBSCAN
 
     # eps is one of these very distances: computed in another way it might be a last bit too short. And DBSCAN takes
-    # no 0, which the smallest number above it stands for.
+    # no 0: the smallest number above it instead.
     scan = DBSCAN(eps=max(eps, np.nextafter(0, 1)), min_samples=2, metric="precomputed")
     return numbered(scan.fit_predict(distances(x, x)))
 

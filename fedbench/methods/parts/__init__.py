@@ -1,1 +1,1 @@
-"""Building blocks that several methods call."""
+"""Building blocks that more than one method uses."""

@@ -1,4 +1,4 @@
-"""Several models at once: one a cluster, kept by the server, sent together, averaged apart, asked together."""
+"""One model a cluster: the server keeps and averages each, and a client may receive and evaluate all of them."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def _at_most(groups: int, clients: int) -> int:
     return min(groups, MOST_MODELS) if clients > MANY_CLIENTS else groups
 
 
-def asking(count: int, setting: Setting) -> float:
-    """What it costs a client to ask each of so many models about its training images, as a share of FedAvg's local
-    work; a client with one model has nothing to ask."""
+def choice_cost(count: int, setting: Setting) -> float:
+    """What it costs a client to evaluate so many models on its training images, as a share of FedAvg's local work;
+    nothing with one model."""
     return count * FORWARD / (setting.epochs or 1) if count > 1 else 0.0
 
 
@@ -112,7 +112,7 @@ def side_by_side(states: Sequence[State]) -> State:
 
 
 def count_of(state: State) -> int:
-    """How many models stand in such a state."""
+    """How many models such a state has."""
     return len({name.split("/", 1)[0] for name in state if "/" in name})
 
 
@@ -124,7 +124,7 @@ def names_of(count: int) -> str | tuple[str, ...]:
 def each_model(
     client: Client, count: int, of: Callable[[Tensor, Tensor], Tensor], split: str
 ) -> Generator[Collect, Any, Collected]:
-    """Ask all models that the client was sent about a split of its data: rows [n, M, ...], of which `of` makes one
+    """Evaluate all models that the client received on a split of its data: rows [n, M, ...], of which `of` makes one
     model's [n, ...] from its scores [n, K] and the labels; and the labels."""
     answer: Collected = yield Collect(OfEach(of), split=split, model=names_of(count))
     return answer
@@ -136,7 +136,7 @@ def losses(scores: Tensor, y: Tensor) -> Tensor:
 
 
 def right(scores: Tensor, y: Tensor) -> Tensor:
-    """Whether each image is answered rightly, 0 or 1 [B]; of several labels the share that are."""
+    """Whether each image is answered rightly, 0 or 1 [B]; of many labels the share that are."""
     return task_of(y).right(scores, y)
 
 
@@ -176,7 +176,7 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a client sends beside its model: the number of the model, or the cluster, that it has chosen."""
+    """What a client sends with its model: the number of the model, or the cluster, that it has chosen."""
 
     model: int
 

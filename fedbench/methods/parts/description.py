@@ -1,4 +1,4 @@
-"""How FLUX's clients describe themselves when they are asked to, and what the server makes of the descriptors."""
+"""How FLUX's clients describe their data at the server's request, and what the server makes of the descriptors."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _blocks(descriptors: Floats, width: int) -> Floats:
 POINTS, SEED = 200, 1
 #: The released code's upper bound, as a multiple of the largest latent.
 MARGIN = 1.02
-#: What stands for the moments of a class with fewer than LEAST images.
+#: The value of all moments of a class with fewer than LEAST images.
 MISSING, LEAST = -1.0, 2
 
 
@@ -181,7 +181,7 @@ def descriptor(projected: Tensor, labels: Tensor, classes: int, who: str = "a cl
     """The descriptor [2 (U + 1) l] of projected latents [n, l] (step S3): mu_x, sigma_x, all mu_u, all sigma_u.
 
     sigma is the standard deviation of each coordinate, dividing by the count. `labels` are classes [n], or 0 and 1
-    [n, U] where an image may have several labels; class u then is all images whose label u is 1. A class with fewer
+    [n, U] where an image may have many labels; class u then is all images whose label u is 1. A class with fewer
     than 2 images has -1 in all of its entries. Raises FedbenchError for no images and for NaN or infinite latents.
     """
     rows = _checked(projected, who)
@@ -189,7 +189,7 @@ def descriptor(projected: Tensor, labels: Tensor, classes: int, who: str = "a cl
     everyone = torch.ones(len(rows), 1, dtype=rows.dtype, device=rows.device)
     mean, deviation, counts = _moments(rows, torch.cat([everyone, members.to(rows)], 1))
     enough = counts >= LEAST
-    enough[0] = True  # all images together, be it one
+    enough[0] = True  # of all images, even if it is one
     mean, deviation = torch.where(enough, mean, MISSING), torch.where(enough, deviation, MISSING)
     return torch.cat([t.flatten() for t in (mean[:1], deviation[:1], mean[1:], deviation[1:])])
 
@@ -234,7 +234,7 @@ def _no_images(who: str) -> FedbenchError:
 
 
 class Phase(IntEnum):
-    """Where a run stands."""
+    """The phase of a run."""
 
     WARM_UP = 0  #: FedAvg, until Eq. 14 ends it
     DESCRIPTION = 1  #: the next round that has a cohort, whose clients describe themselves and train

@@ -61,7 +61,7 @@ def elbow(descriptors: Floats, scale: float = 1.0) -> float:
 
     The elbow is Kneedle's (Satopaa et al. 2011) of a convex increasing curve over 0 to K - 1, by kneed at its
     defaults. Where it finds none, as with up to 3 clients or a constant or linear curve, the curve's largest value
-    stands in. Equal values, such as those of mutual neighbours, can move the elbow; so it does in the released code.
+    is taken. Equal values, such as those of mutual neighbours, can move the elbow; so it does in the released code.
     Raises FedbenchError for NaN or infinite descriptors.
     """
     if not 0 < scale < np.inf:
@@ -97,7 +97,7 @@ def _tree(distances: NDArray[np.float64]) -> Any:
 def halves(distances: NDArray[np.float64]) -> Labels:
     """The last two clusters [n] (0 or 1, that of the first point is 0) from symmetric distances [n, n], n >= 2.
 
-    Both have members, even where all distances are alike.
+    Both have members, even where all distances are equal.
     """
     from scipy.cluster.hierarchy import cut_tree
 

@@ -40,7 +40,7 @@ def offer_to_unassigned(server: Server, client: Client) -> None:
 
 def choose(client: Client) -> Generator[Collect, Any, int]:
     """Hold the model of the lowest mean loss on the client's training images, of equals the first, and return its
-    number. A client that was not sent several models asks for nothing."""
+    number. A client that received one model makes no request."""
     count, best = count_of(client.state), 0
     if count > 1:
         each = yield from each_model(client, count, losses, "train")

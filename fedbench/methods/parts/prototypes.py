@@ -40,7 +40,7 @@ def own_class_means(client: Client, model: str = "") -> Generator[Collect, Any, 
 
 
 def pooled(states: Sequence[State]) -> State:
-    """The prototypes of all clients' images together, from those of each."""
+    """The prototypes of the pooled images of all clients, from those of each."""
     means, counts = (torch.stack([state[name] for state in states]).double() for name in (MEAN, COUNT))
     total = counts.sum(0)
     mean = torch.einsum("mk,mkd->kd", counts, means) / total.clamp(min=1)[:, None]

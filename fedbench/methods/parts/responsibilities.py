@@ -19,8 +19,8 @@ from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.parts.clustered import (
     Clustered,
-    asking,
     check_clusters,
+    choice_cost,
     clusters_hyperparameter,
     each_model,
     expected_groups,
@@ -51,7 +51,7 @@ def expectation(client: Client, class_shares: Tensor | None = None) -> Generator
     """The E-step: the client's q from its pi and the losses of the models it was sent; pi becomes the mean of q.
 
     With class shares [M, K], exp(-loss) is divided by the share that the image's class has in the model, or where
-    images have several labels by the geometric mean of its labels' shares. Returns q and how many images of each class
+    images have many labels by the geometric mean of its labels' shares. Returns q and how many images of each class
     (or with each label) each model has, [M, K] float64.
     """
     pi = client.state[PI]
@@ -126,7 +126,7 @@ class Mixtures(Clustered):
     def relative_compute(self, setting: Setting) -> float:
         """M trainings, and before them each model's answers."""
         count = self.clusters or expected_groups(setting)
-        return count + asking(count, setting)
+        return count + choice_cost(count, setting)
 
     def class_shares_of(self, client: Client) -> Tensor | None:
         """What the E-step divides by (see `expectation`)."""

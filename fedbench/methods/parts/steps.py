@@ -32,7 +32,7 @@ def check_pull(method: str, option: str, pull: float, setting: Setting) -> None:
 
 
 # -- split steps -----------------------------------------------------------------------------------------------
-# Local steps shared out between two phases of a round, as FedDRM's comparison does (section 6 of its protocol).
+# Local steps divided between two phases of a round, as FedDRM's comparison does (section 6 of its protocol).
 
 
 def check_split(method: str, option: str, phase_steps: int, setting: Setting) -> None:
@@ -111,7 +111,7 @@ class PersonalModel(Method):
 
 
 # -- parameters ------------------------------------------------------------------------------------------------
-# What a method keeps or moves beside each parameter of the network, running statistics left out.
+# What a method keeps or moves with each parameter of the network, running statistics left out.
 
 
 def zeros(model: nn.Module, *names: str) -> State:

@@ -2,7 +2,7 @@
 
 `model` has the functions: class-conditional distributions and their marginals, the empirical likelihood by its
 definition, Gaussian clients and the ratios that a head recovers, a head's fit, and its training by FedAvg. `rates` sets
-what the paper says beside what is measured, the two terms of Theorem 2.5 and what Figure 3 shows among it.
+what the paper says against what is measured, with the two terms of Theorem 2.5, and has what Figure 3 shows.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def near(measured: float, claimed: float, share: float = SHARE) -> bool:
 # -- softmax ---------------------------------------------------------------------------------------------------
 # A linear softmax head on fixed features: its cross-entropy, its minimiser, its Fisher information.
 #
-# Shapes: n samples, d features (a constant 1 among them where the head has an intercept), C classes; coefficients [d,
-# C].
+# Shapes: n samples, d features (a constant 1 among them where the head has an intercept), C classes; coefficients
+# [d, C].
 
 
 Labels = NDArray[np.int64]
@@ -83,7 +83,7 @@ def centred(coefficients: Array) -> Array:
 def information(features: Array, coefficients: Array) -> Array:
     """Mean Fisher information [d C, d C]: E (diag(p) - p pᵀ) ⊗ x xᵀ, in the order of `coefficients.ravel()`.
 
-    It is 0 along what moves all classes alike, on which probabilities do not depend.
+    It is 0 in directions that move all classes equally, on which probabilities do not depend.
     """
     return _information(features, np.exp(log_probabilities(features @ coefficients)))
 
@@ -231,8 +231,7 @@ def dual(h: Array, client: Labels, gamma: Array, xi: Array) -> float:
 # Theorem 2.1 of FedDRM: if class-conditional distributions are tilts of each other, so are the clients' marginals.
 #
 # Distributions are weights of S atoms, so that every probability is a sum and nothing is estimated. Class 1 has α = 0
-# and
-# β = 0, as (2) tacitly takes it. Server and clients: 0, 1..m.
+# and β = 0, as (2) tacitly assumes. Server and clients: 0, 1..m.
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,8 +93,7 @@ def _gap(h: Array, client: Labels, gamma: Array, xi: Array, aside: Array) -> flo
 #
 # with Ḡ² the sum of each head's largest drift over the rounds, times (1-λ)² and λ². It takes a μ-strongly convex and
 # L-smooth loss, η ≤ 1/L, η L E ≤ 1/4. (Its proof leaves out the cross term of a square, and measures drift in the
-# middle
-# of a round by that at its start.)
+# middle of a round by that at its start.)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,10 +153,9 @@ def random_clients(rng: np.random.Generator, clients: int = 3, n: int = 100, d: 
 # Theorem 2.5 of FedDRM, its statistical part (Lemma E.1, Eq. 9): how near the minimiser of the pooled loss is to the
 # true parameters, on a fixed embedding and labels of a multinomial logistic model.
 #
-# The two heads share nothing then, so each is fitted by itself: the client head's loss has the factor 1 - λ, the
-# target
-# head's λ, and both have the penalty (ρ/2)‖·‖². A softmax head is known up to what moves all classes alike: errors are
-# those of coefficients of mean 0, and λ_min is the smallest eigenvalue above 0 (without that the printed bound is
+# The two heads share nothing then, so each is fitted by itself: the client head's loss has the factor 1 - λ, the target
+# head's λ, and both have the penalty (ρ/2)‖·‖². A softmax head is known up to what moves all classes equally: errors
+# are those of coefficients of mean 0, and λ_min is the smallest eigenvalue above 0 (without that the printed bound is
 # infinite for ρ = 0).
 
 
@@ -220,10 +218,8 @@ def _labels(rng: np.random.Generator, logits: Array) -> Labels:
 # Figure 3 of FedDRM: the gradients of clients drift apart more for the client head than for the target head.
 #
 # The paper says three clients, ten classes, a random embedding, linear heads, FedAvg. The rest is ours: 1,000
-# embeddings
-# a client of N(μ_i, I) in 32 dimensions with μ_i of N(0, I/4), classes by the largest output of one random linear
-# model,
-# heads with an intercept from 0, 100 rounds of ten full-batch steps of rate 0.01.
+# embeddings a client of N(μ_i, I) in 32 dimensions with μ_i of N(0, I/4), classes by the largest output of one random
+# linear model, heads with an intercept from 0, 100 rounds of ten full-batch steps of rate 0.01.
 
 
 CLIENTS, SAMPLES, DIMENSIONS, CLASSES = 3, 1000, 32, 10
@@ -266,7 +262,7 @@ def simulate(seed: int, rounds: int = ROUNDS) -> tuple[Drift, Drift]:
 # -- rates -----------------------------------------------------------------------------------------------------
 
 
-#: Samples of all clients together.
+#: Samples of all clients.
 SIZES = (400, 1600, 6400)
 _INPUTS = 1000
 WEIGHTS = (0.5, 0.8, 0.95)
