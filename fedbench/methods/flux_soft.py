@@ -13,11 +13,10 @@ from torch import Tensor
 from fedbench.core.client import UNLABELLED, Client, ClientUpdate
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
-from fedbench.errors import FedbenchError
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import side_by_side
 from fedbench.methods.parts.description import Bounds, Phase, Scaling, phase_of
-from fedbench.methods.parts.linkage import checked, distances, elbow, nearest_other
+from fedbench.methods.parts.linkage import distances, elbow, nearest_other
 from fedbench.methods.parts.warm_up import WarmsUp
 
 Floats = npt.NDArray[np.float64]
@@ -149,15 +148,12 @@ def soft_weights(points: Floats, descriptors: Floats, sizes: Floats, eps: float,
     case over the nearest one: a client itself where the points are the descriptors [K, L]. `sizes` n [K] are training
     images; tau as from `bandwidth`, and at 0 the nearest share alone.
     """
-    square = np.square(distances(checked(points), checked(descriptors)))
+    square = np.square(distances(points, descriptors))
     beyond = square - square.min(1, keepdims=True)  # a row's common factor cancels
     near = (beyond == 0) | (square <= eps * eps)
     decay = np.exp(-beyond / tau) if tau > 0 else beyond == 0
     weights = near * decay * np.asarray(sizes, np.float64)
-    total = weights.sum(1, keepdims=True)
-    if not (total > 0).all():
-        raise FedbenchError("clients without training images have no weight in a mixture", "leave them out")
-    shares: Floats = weights / total
+    shares: Floats = weights / weights.sum(1, keepdims=True)
     return shares
 
 

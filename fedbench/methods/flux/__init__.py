@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Collect, Context
 from fedbench.core.server import Server
-from fedbench.errors import FedbenchError
 from fedbench.methods.base import hyperparameter
 from fedbench.methods.flux import clustering
 from fedbench.methods.parts import description, warm_up
@@ -65,10 +64,6 @@ class Noise:
 
     epsilon: float
     released: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise FedbenchError(f"the privacy budget epsilon must be positive, not {self.epsilon}")
 
     def on(
         self, d: Tensor, projected: Tensor, points: Tensor, rng: np.random.Generator, *, test_phase: bool = False

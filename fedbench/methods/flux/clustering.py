@@ -12,8 +12,7 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from fedbench.errors import FedbenchError
-from fedbench.methods.parts.linkage import checked, distances, elbow, nearest_other, numbered
+from fedbench.methods.parts.linkage import distances, elbow, nearest_other, numbered
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -50,40 +49,33 @@ def density(descriptors: Floats, eps: float) -> Ints:
     """Cluster ids [K] by DBSCAN: clients up to `eps` apart share a cluster, and so do theirs in turn; who has nobody
     so near is a cluster of one.
 
-    Where every client has its equal and eps is 0, all are one cluster: such descriptors tell nothing apart. Raises
-    FedbenchError for a negative or NaN eps and for NaN or infinite descriptors.
+    Where every client has its equal and eps is 0, all are one cluster: such descriptors distinguish nobody.
     """
-    x = checked(descriptors)
-    if not eps >= 0:
-        raise FedbenchError(f"the reach of a cluster must be 0 or more, not {eps}")
-    if _all_equal(x) or (eps == 0 and not nearest_other(x).any()):
-        return _one_cluster(x)
+    if _all_equal(descriptors) or (eps == 0 and not nearest_other(descriptors).any()):
+        return _one_cluster(descriptors)
     from sklearn.cluster import DBSCAN
 
     # eps is one of these very distances: computed in another way it might be a last bit too short. And DBSCAN takes
     # no 0: the smallest number above it instead.
     scan = DBSCAN(eps=max(eps, np.nextafter(0, 1)), min_samples=2, metric="precomputed")
-    return numbered(scan.fit_predict(distances(x, x)))
+    return numbered(scan.fit_predict(distances(descriptors, descriptors)))
 
 
 def k_means(descriptors: Floats, k: int, seed: int = SEED) -> tuple[Ints, Floats]:
     """(cluster ids [K], centres [M, L]) by k-means from one k-means++ start.
 
-    M is k, or less if there are fewer clients or fewer distinct descriptors. Raises FedbenchError for k below 1.
+    M is k, or less if there are fewer clients or fewer distinct descriptors.
     """
-    x = checked(descriptors)
-    if k < 1:
-        raise FedbenchError(f"k-means needs at least 1 cluster, not {k}")
-    k = min(k, len(np.unique(x, axis=0)))
+    k = min(k, len(np.unique(descriptors, axis=0)))
     if k == 1:
-        return _one_cluster(x), x.mean(0, keepdims=True)
+        return _one_cluster(descriptors), descriptors.mean(0, keepdims=True)
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
         # Descriptors apart by rounding alone may still be one to it.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fit = KMeans(k, init="k-means++", n_init=1, random_state=seed).fit(x)
+        fit = KMeans(k, init="k-means++", n_init=1, random_state=seed).fit(descriptors)
     labels = numbered(fit.labels_)
     centres = np.stack([fit.cluster_centers_[fit.labels_[i]] for i in _first_clients(labels)])
     return labels, centres
@@ -94,12 +86,11 @@ def k_means_silhouette(descriptors: Floats, seed: int = SEED) -> tuple[Ints, Flo
     cluster if there are fewer than three clients."""
     from sklearn.metrics import silhouette_score
 
-    x = checked(descriptors)
-    gaps = distances(x, x)
+    gaps = distances(descriptors, descriptors)
     np.fill_diagonal(gaps, 0)
-    best_score, best = -np.inf, (_one_cluster(x), x.mean(0, keepdims=True))
-    for k in range(2, min(len(x) - 1, len(np.unique(x, axis=0))) + 1):
-        labels, centres = k_means(x, k, seed)
+    best_score, best = -np.inf, (_one_cluster(descriptors), descriptors.mean(0, keepdims=True))
+    for k in range(2, min(len(descriptors) - 1, len(np.unique(descriptors, axis=0))) + 1):
+        labels, centres = k_means(descriptors, k, seed)
         if len(centres) < 2:
             continue
         score = silhouette_score(gaps, labels, metric="precomputed")
@@ -110,39 +101,33 @@ def k_means_silhouette(descriptors: Floats, seed: int = SEED) -> tuple[Ints, Flo
 
 def hdbscan(descriptors: Floats) -> Ints:
     """Cluster ids [K] by HDBSCAN with clusters of at least 2; each noise point is a cluster of its own."""
-    x = checked(descriptors)
-    if _all_equal(x):
-        return _one_cluster(x)
+    if _all_equal(descriptors):
+        return _one_cluster(descriptors)
     from sklearn.cluster import HDBSCAN
 
-    return numbered(HDBSCAN(min_cluster_size=2, copy=True).fit_predict(x))
+    return numbered(HDBSCAN(min_cluster_size=2, copy=True).fit_predict(descriptors))
 
 
 def agglomerative(descriptors: Floats, threshold: float = WARD_THRESHOLD) -> Ints:
     """Cluster ids [K] by Ward's linkage, merged up to this distance."""
-    x = checked(descriptors)
-    if _all_equal(x):
-        return _one_cluster(x)
+    if _all_equal(descriptors):
+        return _one_cluster(descriptors)
     from sklearn.cluster import AgglomerativeClustering
 
     ward = AgglomerativeClustering(n_clusters=None, linkage="ward", distance_threshold=threshold)
-    return numbered(ward.fit_predict(x))
+    return numbered(ward.fit_predict(descriptors))
 
 
 def centroids(descriptors: Floats, labels: Ints) -> Floats:
     """[M, L] mean descriptor of the members of each cluster, ids [K] from 0 to M - 1."""
-    x = checked(descriptors)
     members = np.eye(int(labels.max()) + 1)[labels]
-    means: Floats = members.T @ x / members.sum(0)[:, None]
+    means: Floats = members.T @ descriptors / members.sum(0)[:, None]
     return means
 
 
 def nearest(points: Floats, centres: Floats) -> Ints:
-    """[P] the cluster whose centre [M, L] is nearest to each point [P, L]; the smallest id of equals (Eq. 9).
-
-    Raises FedbenchError for NaN or infinite points.
-    """
-    return np.asarray(distances(checked(points), checked(centres)).argmin(1), np.int64)
+    """[P] the cluster whose centre [M, L] is nearest to each point [P, L]; the smallest id of equals (Eq. 9)."""
+    return np.asarray(distances(points, centres).argmin(1), np.int64)
 
 
 def _all_equal(x: Floats) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedbench.core.client import Batch, Client, Collect, Context
 from fedbench.core.federation import task_of
 from fedbench.core.server import Server
-from fedbench.errors import DivergedError, FedbenchError, unknown
+from fedbench.errors import DivergedError, FedbenchError
 
 # -- scaling ---------------------------------------------------------------------------------------------------
 # FLUX's scaling of descriptors, block by block, and which entries belong to which moment.
@@ -31,59 +31,41 @@ Floats = npt.NDArray[np.float64]
 MOMENTS = ("mu_x", "sigma_x", "mu_u", "sigma_u")
 
 
-@dataclass(frozen=True, eq=False)
-class Scaler:
-    """Maps each block of descriptors to [0, 1] by one minimum and one maximum a block, over clients and coordinates.
+@dataclass(frozen=True)
+class Scaling:
+    """The smallest and the largest value of each block of the descriptors that were grouped first, over clients and
+    coordinates: [B] float64 each. They map each block to [0, 1]: relative sizes within a block survive, and all blocks
+    weigh the same. The -1 of missing classes take part."""
 
-    Relative sizes within a block survive, and all blocks weigh the same. The -1 of missing classes take part.
-    """
-
-    low: Floats  #: [B], the smallest value of each block
-    high: Floats  #: [B], the largest
-    width: int  #: l, the entries of a block
+    low: Tensor
+    high: Tensor
 
     @classmethod
-    def fit(cls, descriptors: Floats, width: int) -> Scaler:
-        """From descriptors [K, B l]. Raises FedbenchError for none, NaN or infinite ones, or a length that is not
-        a multiple of l."""
-        blocks = _blocks(np.atleast_2d(descriptors), width)
-        if not len(blocks):
-            raise FedbenchError("there are no descriptors to fit a scaling to")
-        if not np.isfinite(blocks).all():
-            bad = np.flatnonzero(~np.isfinite(blocks).all((1, 2))).tolist()
-            raise FedbenchError(f"descriptors {bad} hold NaN or infinite values: a model or its noise is out of bounds")
-        return cls(blocks.min((0, 2)), blocks.max((0, 2)), width)
+    def fit(cls, descriptors: Floats, width: int) -> Scaling:
+        """From descriptors [K, B l] of blocks of `width` = l entries."""
+        blocks = _blocks(descriptors, width)
+        return cls(torch.from_numpy(blocks.min((0, 2))), torch.from_numpy(blocks.max((0, 2))))
 
-    def apply(self, descriptors: Floats) -> Floats:
+    def apply(self, descriptors: Floats, width: int) -> Floats:
         """Descriptors [..., B' l] scaled by their first B' blocks; what lies outside of [0, 1] is kept, and a block
         that was constant becomes 0."""
-        blocks = _blocks(descriptors, self.width)
-        count = blocks.shape[-2]
-        if count > len(self.low):
-            raise FedbenchError(f"a scaling of {len(self.low)} blocks cannot take descriptors of {count}")
-        low, span = self.low[:count, None], (self.high - self.low)[:count, None]
-        scaled = np.divide(blocks - low, span, out=np.zeros_like(blocks), where=span > 0)
+        blocks = _blocks(descriptors, width)
+        low, high = (side.cpu().numpy()[: blocks.shape[-2], None] for side in (self.low, self.high))
+        span = high - low
+        scaled: Floats = np.divide(blocks - low, span, out=np.zeros_like(blocks), where=span > 0)
         return scaled.reshape(descriptors.shape)
 
 
 def entries(moments: Collection[str], width: int, classes: int) -> npt.NDArray[np.int64]:
     """Positions of these moments' entries in a descriptor of l = `width` and so many classes, in its order (the
-    ablation of Table 66). Raises FedbenchError for an unknown moment or none."""
-    for moment in moments:
-        if moment not in MOMENTS:
-            raise unknown("moment", moment, MOMENTS)
-    if not moments:
-        raise FedbenchError("a descriptor needs at least one moment", f"known: {', '.join(MOMENTS)}")
+    ablation of Table 66)."""
     owner = np.repeat(np.arange(4), np.array([1, 1, classes, classes]) * width)
     return np.flatnonzero(np.isin(owner, [MOMENTS.index(moment) for moment in moments]))
 
 
 def _blocks(descriptors: Floats, width: int) -> Floats:
     """[..., B, l] of [..., B l]."""
-    length = descriptors.shape[-1]
-    if length % width:
-        raise FedbenchError(f"a descriptor of {length} values has no blocks of {width}")
-    return np.asarray(descriptors, np.float64).reshape(*descriptors.shape[:-1], length // width, width)
+    return np.asarray(descriptors, np.float64).reshape(*descriptors.shape[:-1], -1, width)
 
 
 # -- descriptor ------------------------------------------------------------------------------------------------
@@ -243,14 +225,6 @@ class Phase(IntEnum):
 
 
 @dataclass(frozen=True)
-class Scaling:
-    """The smallest and the largest value of each block of the descriptors that were grouped first: [B] each."""
-
-    low: Tensor
-    high: Tensor
-
-
-@dataclass(frozen=True)
 class Described:
     """The last grouping: its round, the clients [K] and their scaled descriptors [K, L]."""
 
@@ -363,19 +337,20 @@ def remember(
     """The cohort's scaled descriptors [K, L], which the server remembers; the first ones fit the scaling."""
     memory = server.memory
     descriptors = torch.stack([c.upload.descriptor for c in cohort]).cpu().numpy()
-    if memory.scaling is None:
-        scaler = Scaler.fit(descriptors, width)
-        memory.scaling = Scaling(torch.from_numpy(scaler.low), torch.from_numpy(scaler.high))
+    memory.scaling = memory.scaling or Scaling.fit(descriptors, width)
     rows = scaled(memory.scaling, descriptors, width, server.context.classes, moments)
     memory.described = Described(t, torch.tensor([c.index for c in cohort]), torch.from_numpy(rows))
     return rows
 
 
 def scaled(by: Scaling, descriptors: Floats, width: int, classes: int, moments: Collection[str] = MOMENTS) -> Floats:
-    """The entries of these moments of descriptors [P, L], or of their label-free first entries, under the scaling."""
-    scaler = Scaler(by.low.cpu().numpy(), by.high.cpu().numpy(), width)
+    """The entries of these moments of descriptors [P, L], or of their label-free first entries, under the scaling.
+    Raises DivergedError for NaN or infinite ones."""
+    if not np.isfinite(descriptors).all():
+        bad = np.flatnonzero(~np.isfinite(descriptors).all(1)).tolist()
+        raise DivergedError(f"descriptors {bad} hold NaN or infinite values: a model or its noise is out of bounds")
     positions = entries(moments, width, classes)
-    return scaler.apply(np.asarray(descriptors, np.float64))[:, positions[positions < descriptors.shape[1]]]
+    return by.apply(descriptors, width)[:, positions[positions < descriptors.shape[1]]]
 
 
 def last_grouping(server: Server) -> tuple[Tensor, Tensor] | None:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from fedbench.errors import DivergedError, FedbenchError
 from fedbench.measure import Measure
 
 # -- elbow -----------------------------------------------------------------------------------------------------
@@ -34,23 +33,11 @@ def distances(points: Floats, others: Floats) -> Floats:
     return np.asarray(cdist(points, others), np.float64)
 
 
-def checked(descriptors: Floats) -> Floats:
-    """As float64 [K, L]. Raises FedbenchError if there are none, or NaN or infinite values."""
-    x = np.asarray(descriptors, np.float64)
-    if x.ndim != 2 or not x.size:
-        raise FedbenchError(f"clustering needs descriptors [clients, entries], not an array of shape {x.shape}")
-    if not np.isfinite(x).all():
-        bad = np.flatnonzero(~np.isfinite(x).all(1)).tolist()
-        raise DivergedError(f"the descriptors of clients {bad} hold NaN or infinite values: a model has diverged")
-    return x
-
-
 def nearest_other(descriptors: Floats) -> Floats:
     """[K] each client's distance to its nearest other client; 0 for a client alone."""
-    x = checked(descriptors)
-    if len(x) == 1:
+    if len(descriptors) == 1:
         return np.zeros(1)
-    gaps = distances(x, x)
+    gaps = distances(descriptors, descriptors)
     np.fill_diagonal(gaps, np.inf)
     nearest: Floats = gaps.min(1)
     return nearest
@@ -62,10 +49,7 @@ def elbow(descriptors: Floats, scale: float = 1.0) -> float:
     The elbow is Kneedle's (Satopaa et al. 2011) of a convex increasing curve over 0 to K - 1, by kneed at its
     defaults. Where it finds none, as with up to 3 clients or a constant or linear curve, the curve's largest value
     is taken. Equal values, such as those of mutual neighbours, can move the elbow; so it does in the released code.
-    Raises FedbenchError for NaN or infinite descriptors.
     """
-    if not 0 < scale < np.inf:
-        raise FedbenchError(f"the scale of the elbow must be positive, not {scale}")
     curve = np.sort(nearest_other(descriptors))
     return float(curve[_elbow_of(curve)] * scale)
 
