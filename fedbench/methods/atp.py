@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Loss, Request
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient, Loss, Request, logits
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
@@ -114,12 +114,6 @@ def settled_cross_entropy(model: Any, batch: Batch) -> Loss:
     """Cross-entropy, under running statistics too."""
     model.eval()
     return cross_entropy(model, batch)
-
-
-def logits(model: Any, batch: Batch) -> Tensor:
-    """[B, K]."""
-    out: Tensor = model(batch.x)
-    return out
 
 
 def stepped(state: State, rates: Tensor, ways: State) -> State:

@@ -13,7 +13,7 @@ from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import PIECE, State, weighted_mean
 from fedbench.methods.base import BODY, HEAD, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import HeadFirst, head_steps_hyperparameter, remaining, trainable
+from fedbench.methods.parts.steps import HeadFirst, remaining, steps_hyperparameter, trainable
 from fedbench.rng import stream
 
 # -- conflicts -------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class ConFREE(HeadFirst):
     head_epochs: int = hyperparameter(
         1, "epochs of the head alone, before those of the body", source="authors' FedRep", least=0
     )
-    head_steps: int = head_steps_hyperparameter()
+    head_steps: int = steps_hyperparameter("the head; 0: head_epochs", 5)
 
     def local(self, client: Client) -> ClientUpdate:
         phases = yield from self.train_head(client)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Train
 from fedbench.methods.base import cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import PersonalModel, check_split, remaining
+from fedbench.methods.parts.steps import PersonalModel, check_split, remaining, steps_hyperparameter
 from fedbench.specs import Setting
 
 
@@ -38,9 +38,7 @@ class Ditto(PersonalModel):
     personal_epochs: int = hyperparameter(
         5, "local epochs of the personal model; 0: the setting's", source="pFedFDA, App. C.2", least=0
     )
-    personal_steps: int = hyperparameter(
-        0, "of the setting's local steps, those of the personal model", source="FedDRM, code: 5", least=0
-    )
+    personal_steps: int = steps_hyperparameter("the personal model", 5)
 
     def check_setting(self, setting: Setting) -> None:
         check_split(self.name, "personal-steps", self.personal_steps, setting)

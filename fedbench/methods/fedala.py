@@ -23,7 +23,7 @@ from fedbench.methods.base import (
     hyperparameter,
     score_hyperparameter,
 )
-from fedbench.methods.parts.steps import check_split, remaining
+from fedbench.methods.parts.steps import check_split, remaining, steps_hyperparameter
 from fedbench.specs import Setting
 
 # -- entrywise -------------------------------------------------------------------------------------------------
@@ -134,9 +134,7 @@ class FedALA(Method):
         1.0, "learning rate of W; 0: W stays at ones", "η", "code; FedDRM, in effect: 0", least=0
     )
     share: float = hyperparameter(0.8, "share of the training images that a pass over them learns W from", "s", "code")
-    weight_steps: int = hyperparameter(
-        0, "of the setting's local steps, those of W; 0: passes", source="FedDRM, code: 5", least=0
-    )
+    weight_steps: int = steps_hyperparameter("W; 0: passes", 5)
     score: str = score_hyperparameter("code; FedDRM: after_local", AFTER_AGGREGATE)
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from fedbench.methods.base import (
     score_hyperparameter,
 )
 from fedbench.methods.parts.prototypes import own_class_means
-from fedbench.methods.parts.steps import check_split, remaining
+from fedbench.methods.parts.steps import check_split, remaining, steps_hyperparameter
 from fedbench.specs import Setting
 
 # -- fisher ----------------------------------------------------------------------------------------------------
@@ -89,12 +89,7 @@ class FedAS(Method):
 
     align_epochs: int = hyperparameter(1, "epochs of the alignment to class means", source="code", least=0)
     align_lr: float = hyperparameter(0.01, "learning rate of the alignment to class means", source="code", above=0)
-    align_steps: int = hyperparameter(
-        0,
-        "of the setting's local steps, those of FedDRM's alignment; 0: to class means",
-        source="FedDRM, code: 2",
-        least=0,
-    )
+    align_steps: int = steps_hyperparameter("FedDRM's alignment; 0: to class means", 2)
     weigh_by: str = hyperparameter(
         "fisher", "what clients count by", source="FedDRM, code: size", choices=("fisher", "size")
     )

@@ -10,7 +10,6 @@ from torch import nn
 from fedbench.core.client import Client, ClientUpdate, Context
 from fedbench.core.state import State
 from fedbench.methods.parts import responsibilities as em
-from fedbench.methods.parts.clustered import true_groups
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class FedEM(em.Mixtures):
     made_for = ("py",)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return em.even(self.clusters or true_groups(context))
+        return em.even(self.count(context))
 
     def local(self, client: Client) -> ClientUpdate:
         q, _ = yield from em.expectation(client)

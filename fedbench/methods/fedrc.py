@@ -12,7 +12,6 @@ from fedbench.core.client import Client, ClientUpdate, Context
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.parts import responsibilities as em
-from fedbench.methods.parts.clustered import true_groups
 
 #: Shares [M, K] of each class among the images of each model; on their way to the server, a client's counts.
 CLASS_SHARES = "mixture.class_shares"
@@ -50,7 +49,7 @@ class FedRC(em.Mixtures):
     made_for = ("px", "py", "pyx")
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        count, classes = self.clusters or true_groups(context), context.classes
+        count, classes = self.count(context), context.classes
         return {**em.even(count), CLASS_SHARES: class_shares(torch.ones(count, classes, dtype=torch.float64))}
 
     def local(self, client: Client) -> ClientUpdate:

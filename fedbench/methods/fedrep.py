@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedbench.core.client import MEMBER, Client, ClientUpdate, Train
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import HeadFirst, head_steps_hyperparameter, remaining
+from fedbench.methods.parts.steps import HeadFirst, remaining, steps_hyperparameter
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class FedRep(HeadFirst, Scored):
     head_epochs: int = hyperparameter(
         5, "epochs of the head alone, before those of the body", "τ_h", "pFedFDA, App. C.2", least=0
     )
-    head_steps: int = head_steps_hyperparameter()
+    head_steps: int = steps_hyperparameter("the head; 0: head_epochs", 5)
     mu: float = hyperparameter(0.0, "weight of a proximal term on the body", "μ", "FedDRM, code: its FedPAC", least=0)
 
     def local(self, client: Client) -> ClientUpdate:

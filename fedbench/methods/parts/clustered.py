@@ -32,17 +32,6 @@ CLUSTERS = Measure(
 MANY_CLIENTS = MOST_MODELS = 10
 
 
-def clusters_hyperparameter() -> Any:
-    """The hyper-parameter `clusters` of methods with a given number of models."""
-    return hyperparameter(0, "models; 0: as many as there are true groups", "M", "FLUX, Sec. 5", least=0)
-
-
-def check_clusters(method: str, clusters: int, setting: Setting) -> None:
-    """Raise FedbenchError if there would be more models than clients that train: some could never be trained."""
-    trainees = setting.partition.trainees
-    check(clusters <= trainees, method, "clusters", clusters, f"at most the number of clients that train, {trainees}")
-
-
 def true_groups(context: Context) -> int:
     """M, the number of distinct distributions among the clients (FLUX, section 5): what methods with a given number of
     models are given. At most 10 with more than 10 clients, which the paper's run times show (protocol, section 8)."""
@@ -199,3 +188,20 @@ class Clustered(Method):
 
     def personalise(self, client: Client) -> ClientUpdate | None:
         return mixture(client, client.inbox.weights) if client.kind == UNLABELLED else None
+
+
+@dataclass(frozen=True)
+class GivenCount(Clustered):
+    """One with a given number of models."""
+
+    clusters: int = hyperparameter(0, "models; 0: as many as there are true groups", "M", "FLUX, Sec. 5", least=0)
+
+    def check_setting(self, setting: Setting) -> None:
+        # More models than clients that train: some could never be trained.
+        most = setting.partition.trainees
+        wanted = f"at most the number of clients that train, {most}"
+        check(self.clusters <= most, self.name, "clusters", self.clusters, wanted)
+
+    def count(self, context: Context) -> int:
+        """M."""
+        return self.clusters or true_groups(context)

@@ -12,18 +12,14 @@ from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdat
 from fedbench.core.server import Server
 from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import (
-    Clustered,
+    GivenCount,
     average_by_cluster,
-    check_clusters,
-    clusters_hyperparameter,
     count_of,
     each_model,
     fresh_models,
     losses,
     side_by_side,
-    true_groups,
 )
-from fedbench.specs import Setting
 
 
 def offer(server: Server, client: Client) -> None:
@@ -51,22 +47,18 @@ def choose(client: Client) -> Generator[Collect, Any, int]:
 
 
 @dataclass(frozen=True)
-class LowestLoss(Clustered):
+class LowestLoss(GivenCount):
     """A method with a given number of models, of which a client that has no cluster takes the one of lowest loss."""
 
     serves = (MEMBER, UNSEEN, UNLABELLED)
 
-    clusters: int = clusters_hyperparameter()
     unchosen: str = hyperparameter(
         "keep", "what becomes of a model that no client of a round has", source="IFCA, Alg. 1; FedRC's code: zero",
         choices=("keep", "zero"), later=True,
     )  # fmt: skip
 
-    def check_setting(self, setting: Setting) -> None:
-        check_clusters(self.name, self.clusters, setting)
-
     def start(self, server: Server) -> None:
-        server.models = fresh_models(server, self.clusters or true_groups(server.context))
+        server.models = fresh_models(server, self.count(server.context))
 
     def average(self, server: Server, cohort: Sequence[Client]) -> None:
         """Each model becomes the mean of its clients of the round."""

@@ -18,10 +18,8 @@ from fedbench.core.network import OfEach
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.parts.clustered import (
-    Clustered,
-    check_clusters,
+    GivenCount,
     choice_cost,
-    clusters_hyperparameter,
     each_model,
     expected_groups,
     fresh_models,
@@ -103,17 +101,12 @@ def answer_by_pi(client: Client, class_shares: Tensor | None = None) -> ClientUp
 
 
 @dataclass(frozen=True)
-class Mixtures(Clustered):
+class Mixtures(GivenCount):
     """A method whose clients all share M models, side by side in the place of one network, each by its own pi."""
 
     takes_votes = False
     personal = (PI,)
     serves = (MEMBER, UNSEEN, UNLABELLED)
-
-    clusters: int = clusters_hyperparameter()
-
-    def check_setting(self, setting: Setting) -> None:
-        check_clusters(self.name, self.clusters, setting)
 
     def start(self, server: Server) -> None:
         models = fresh_models(server, len(server.initial[PI]))

@@ -47,11 +47,9 @@ def remaining(setting: Setting, phase_steps: int) -> int | None:
     return setting.steps - phase_steps if phase_steps and setting.steps is not None else None
 
 
-def head_steps_hyperparameter() -> Any:
-    """The hyper-parameter `head_steps` of methods that train the head first."""
-    return hyperparameter(
-        0, "of the setting's local steps, those of the head; 0: head_epochs", source="FedDRM, code: 5", least=0
-    )
+def steps_hyperparameter(whose: str, code: int) -> Any:
+    """A hyper-parameter of methods whose rounds have two phases: the steps of one of them; FedDRM's code has `code`."""
+    return hyperparameter(0, f"of the setting's local steps, those of {whose}", source=f"FedDRM, code: {code}", least=0)
 
 
 class HeadFirst(Method):
