@@ -18,7 +18,6 @@ from fedbench.methods.base import (
     AFTER_AGGREGATE,
     AFTER_LOCAL,
     Method,
-    check,
     cross_entropy,
     hyperparameter,
     score_hyperparameter,
@@ -133,13 +132,11 @@ class FedALA(Method):
     rate: float = hyperparameter(
         1.0, "learning rate of W; 0: W stays at ones", "η", "code; FedDRM, in effect: 0", least=0
     )
-    share: float = hyperparameter(0.8, "share of the training images that a pass over them learns W from", "s", "code")
+    share: float = hyperparameter(
+        0.8, "share of the training images that a pass over them learns W from", "s", "code", above=0, most=1
+    )
     weight_steps: int = steps_hyperparameter("W; 0: passes", 5)
     score: str = score_hyperparameter("code; FedDRM: after_local", AFTER_AGGREGATE)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(0 < self.share <= 1, self.name, "share", self.share, "above 0 and at most 1")
 
     def check_setting(self, setting: Setting) -> None:
         check_split(self.name, "weight-steps", self.weight_steps, setting)

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedbench.core.client import Add, Ascend, Client, ClientUpdate, Context, Train
 from fedbench.core.state import State
-from fedbench.methods.base import check, cross_entropy, hyperparameter
+from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import FineTunes, check_sgd, finetune_hyperparameter, zeros
 from fedbench.specs import Setting
 
@@ -43,13 +43,9 @@ class FedSAM(FineTunes):
 
     rho: float = hyperparameter(0.05, "how far from the weights the gradient is taken", "ρ", "FedDRM, code", least=0)
     beta: float = hyperparameter(
-        1.0, "share of the client's own gradient; below 1: MoFedSAM", "β", "Qu et al.: 0.1 in MoFedSAM"
+        1.0, "share of the client's own gradient; below 1: MoFedSAM", "β", "Qu et al.: 0.1 in MoFedSAM", above=0, most=1
     )
     finetune_rounds: int = finetune_hyperparameter()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(0 < self.beta <= 1, self.name, "beta", self.beta, "above 0 and at most 1")
 
     def check_setting(self, setting: Setting) -> None:
         super().check_setting(setting)

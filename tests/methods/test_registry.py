@@ -215,8 +215,8 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "fedala": [
         ({"top": 0}, "--top of fedala must be at least 1"),
         ({"rate": -1.0}, "--rate of fedala must be at least 0"),
-        ({"share": 0.0}, "--share of fedala must be above 0 and at most 1"),
-        ({"share": 1.5}, "--share of fedala must be above 0 and at most 1"),
+        ({"share": 0.0}, "--share of fedala must be in (0, 1]"),
+        ({"share": 1.5}, "--share of fedala must be in (0, 1]"),
         ({"weight_steps": -1}, "--weight-steps of fedala must be at least 0"),
         ({"score": "before"}, "--score"),
     ],
@@ -266,8 +266,8 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "fedrod": [({"score": "before"}, "--score")],
     "fedsam": [
         ({"rho": -0.1}, "--rho of fedsam must be at least 0"),
-        ({"beta": 0.0}, "--beta of fedsam must be above 0 and at most 1"),
-        ({"beta": 1.1}, "--beta of fedsam must be above 0 and at most 1"),
+        ({"beta": 0.0}, "--beta of fedsam must be in (0, 1]"),
+        ({"beta": 1.1}, "--beta of fedsam must be in (0, 1]"),
         ({"finetune_rounds": -1}, "--finetune-rounds of fedsam must be at least 0"),
     ],
     "flux": [

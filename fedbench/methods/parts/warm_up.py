@@ -14,12 +14,11 @@ from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts import description
 from fedbench.methods.parts.description import (
     FIRST_BOUNDS,
     MARGIN,
-    POINTS,
     Bounds,
     Describe,
     Description,
@@ -109,14 +108,12 @@ class WarmsUp(Method):
     start_: int = hyperparameter(
         0, "round in which clients are described; 0: when warm-up ends by itself", source="App., Figure 8", least=0
     )
-    components: int = hyperparameter(10, "axes that latents are projected on", "l", "App. B; code: as many as classes")
+    components: int = hyperparameter(
+        10, "axes that latents are projected on", "l", "App. B; code: as many as classes", least=1, most=199
+    )  # fewer than the synthetic points
     scale: float = hyperparameter(
         1.0, "factor on the distance at the elbow", "ε", "App. B: 0.95 FMNIST, 0.98 CIFAR-100", above=0
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(1 <= self.components < POINTS, self.name, "components", self.components, f"in 1 to {POINTS - 1}")
 
     def build(self, model: nn.Module, context: Context) -> nn.Module:
         import kneed  # noqa: F401 - slow, and would else count as the work of the round that groups clients
