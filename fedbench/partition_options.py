@@ -9,29 +9,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
-from fedbench.options import check, check_bounds, parse
-from fedbench.specs import require
-from fedbench.specs.base import native
+from fedbench.options import check, check_bounds, option, parse
+from fedbench.specs import PartitionSpec, require
+from fedbench.specs.base import kind_of, native, typed
 from fedbench.words import path_of
 
 if TYPE_CHECKING:
     from fedbench.partitions import Scheme
     from fedbench.protocol import Protocol
-    from fedbench.specs import PartitionSpec
     from fedbench.store import Store
+
+#: The label shift where no partitioner is chosen and the protocol has none.
+ALPHA = 0.3
+
+
+_short = partial(option, None, panel="Short forms of a partitioner")
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """How a partitioner is chosen: by its name, as a protocol's preset, or by a short form, whose option it then has
+    (`Scheme.short`)."""
+
+    scheme: str | None = option(
+        None, "The partitioner, or FILE.py:Class; --scheme NAME --help has its options.", metavar="NAME"
+    )
+    preset: str | None = option(None, "One of the protocol's own partitions, such as ftw_erm's five.", metavar="NAME")
+    dir: float | None = _short(f"Dirichlet label shift (default: {ALPHA}); small is uneven.", metavar="ALPHA")
+    spc: int | None = _short("Shards per client: at most about S classes each.", metavar="S")
+    iid: bool | None = _short("No label shift: any sample to any client.")
+    by: str | None = _short("Natural groups, such as writer: one client a group.", metavar="COLUMN")
+    equal: bool | None = _short("Equal shards of the official training and of the test images.")
+    counts: str | None = _short(
+        "Class weights of each client's training and test set: client,split,class,value.", metavar="FILE.csv"
+    )
+    from_: str | None = _short(
+        "A CSV or Parquet file of client,sample,split; or a folder of PFLlib or LEAF, without DATASET.",
+        metavar="PATH",
+        typed="from",
+    )
+
 
 #: What any partition may be told beside its partitioner's options -> the type of its value.
 COMMON: Mapping[str, type] = {
-    "scheme": str, "preset": str, "clients": int, "split": float, "shift": str, "seed": int, "subsample": float,
-    "validation": float, "duplicates": int, "unseen": int, "unseen_as": str, "phases": int,
-}  # fmt: skip
-#: The label shift where no partitioner is chosen and the protocol has none.
-ALPHA = 0.3
+    name: str if (kind := kind_of(cls, field)) is tuple else kind
+    for cls in (Partitioner, PartitionSpec)
+    for name, field in typed(cls).items()
+    if field.name in ("scheme", "preset") or cls is PartitionSpec
+}
 
 
 @cache

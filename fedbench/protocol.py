@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -22,12 +21,12 @@ from fedbench.reader import Between, Filled, Some, shown
 from fedbench.remark import Remark
 from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
-from fedbench.specs.base import type_hints
+from fedbench.specs.base import kind_of
 
 #: Whose defaults hold for the papers' data sets, and whose for any other.
 DEFAULT, OWN = "feddrm", "plain"
 
-_SETTING_FIELDS = {f.name for f in dataclasses.fields(Setting)}
+_SETTING_FIELDS = {f.name: f for f in dataclasses.fields(Setting)}
 #: What holds where nothing is said.
 _UNSAID = {f.name: f.default for f in dataclasses.fields(Setting)} | {"optimizer": "sgd"}
 
@@ -261,14 +260,16 @@ class Protocol:
 def value_of(owner: str, name: str, given: Any) -> Any:
     """A value of a setting's field, perhaps from its text; bounds, and the entries of a list, are the setting's to
     check. Raises FedbenchError, which says whose option it is, for what is no such value."""
-    if (hint := type_hints(Setting).get(name)) is None:
+    field = _SETTING_FIELDS.get(name)
+    if field is None:
         return given
-    if kind := next((one for one in (*typing.get_args(hint), hint) if one in VALUES), None):
-        return parse(owner, name, kind, given, most=math.inf)
+    kind, hint = kind_of(Setting, field), field.metadata.get("hint", "")
+    if kind in VALUES:
+        return parse(owner, name, kind, given, most=math.inf, hint=hint)
     try:
-        return several(given)
+        return [int(one) for one in given.split(",")] if isinstance(given, str) else several(given)
     except ValueError:
-        raise FedbenchError(f"--{name} of {owner} takes a list, not {shown(given)}") from None
+        raise FedbenchError(f"--{name} of {owner} takes a list, not {shown(given)}", hint) from None
 
 
 def _of_dataset(values: Mapping[str, Any], dataset: DatasetSpec) -> dict[str, Any]:
@@ -291,7 +292,7 @@ def _lay(values: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _check(values: Mapping[str, Any], known: set[str], where: str) -> None:
+def _check(values: Mapping[str, Any], known: Collection[str], where: str) -> None:
     for name in values:
         if name not in known:
             raise unknown(f"key in {where}", name, known)

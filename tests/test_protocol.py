@@ -419,7 +419,7 @@ IID = LACKING.partition_spec(DIGITS, 10, scheme="iid", clients=2)
         (lambda: MISSPELT.setting(IID, "small", model="lenet5"),
          "protocol mine, budget small 'bath_size'; did you mean 'batch_size'"),
         (lambda: LACKING.partition_spec(DIGITS, 10, scheme="iid"), "mine says nothing of a partition's clients"),
-        (lambda: LACKING.setting(IID, "small"), "missing 4 required positional arguments: 'rounds'"),
+        (lambda: LACKING.setting(IID, "small"), "Setting lacks rounds, batch_size, lr, seed"),
     ],
 )  # fmt: skip
 def test_what_is_refused(attempt: Any, says: str) -> None:

@@ -272,9 +272,11 @@ COLORED = partition_spec(
 EQUAL = partition_spec(DIGITS, "equal", 10, 42, shift="px", level=5, validation=0.2)
 DIR = partition_spec(DIGITS, "dirichlet", 8, 2025, 0.7, "high", alpha=0.3, min_size=10)
 LIMITED = partition_spec(DIGITS, "limited", 8, 42, 0.8, alpha=0.5, size=63)
-SETTING = Setting(DIR, "small", "digits_cnn", 100, 128, 0.01, 2025, steps=10, schedule="cosine", momentum=0.9)
+SETTING = Setting(
+    DIR, "small", "digits_cnn", 100, batch_size=128, lr=0.01, seed=2025, steps=10, schedule="cosine", momentum=0.9
+)
 RUN = RunSpec(SETTING, "feddrm", {"lambda": 0.8, "routing": "probability"})
-DRIFTS = Setting(DRIFTING, "small", "lenet5", 8, 64, 0.1, 1, epochs=1, drifts=(2, 8))
+DRIFTS = Setting(DRIFTING, "small", "lenet5", 8, batch_size=64, lr=0.1, seed=1, epochs=1, drifts=(2, 8))
 
 
 @pytest.mark.parametrize(
@@ -449,8 +451,8 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (LIMITED, {"size": 1}, "--size of limited must be at least 2, not 1"),
     (DIR, {"cap": 5}, "a cap needs the column whose groups it limits"),
     (DIR, {"within": "domain", "cap": 1}, "--cap of dirichlet must be at least 2, not 1"),
-    (DIR, {"subsample": 0}, "share of training samples to keep must lie in (0, 1], not 0.0"),
-    (DIR, {"subsample": 1.5}, "share of training samples to keep must lie in (0, 1], not 1.5"),
+    (DIR, {"subsample": 0}, "share of training samples to keep must be in (0, 1], not 0.0"),
+    (DIR, {"subsample": 1.5}, "share of training samples to keep must be in (0, 1], not 1.5"),
     (DIR, {"unseen": 0}, "0 of 8 clients cannot be unseen in training"),
     (DIR, {"unseen": 8}, "8 of 8 clients cannot be unseen in training"),
     (DIR, {"unseen_as": ["fog-3"]}, "but there are none"),
@@ -475,13 +477,13 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (EQUAL, {"level": 4, "phases": 3}, "shift px has levels 1 to 3 in drift phases, not 4"),
     (EQUAL, {"shift": "none"}, "level 5 of which shift?"),
     (EQUAL, {"shift": "px+px"}, "unknown shift 'px+px'"),
-    (EQUAL, {"duplicates": 0}, "at least once, not 0 times"),
+    (EQUAL, {"duplicates": 0}, "copies of a training sample must be at least 1, not 0"),
     (EQUAL, {"copies": 0}, "--copies of equal must be in [1, 10000], not 0"),
-    (EQUAL, {"validation": 1.5}, "for validation must lie between 0 and 1, not 1.5"),
-    (EQUAL, {"validation": 0}, "for validation must lie between 0 and 1, not 0.0"),
+    (EQUAL, {"validation": 1.5}, "for validation must be in (0, 1), not 1.5"),
+    (EQUAL, {"validation": 0}, "for validation must be in (0, 1), not 0.0"),
     (EQUAL, {"data_share": 0.2}, "10 clients cannot hold 0.2 of all training samples each"),
     (EQUAL, {"data_share": -0.1}, "10 clients cannot hold -0.1 of all"),
-    (EQUAL, {"phases": 1, "level": 1}, "data that drift do so in 2 to 100 phases, not in 1"),
+    (EQUAL, {"phases": 1, "level": 1}, "the number of phases of drifting data must be in [2, 100], not 1"),
     (EQUAL, {"phases": 2, "level": 1, "shift": "px+py"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
     (EQUAL, {"phases": 2, "level": None, "shift": "none"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
     (EQUAL, {"phases": 2, "level": 1, "shift": "pxy", "strict": True}, "drift phases have a P(X|Y) of their own"),
@@ -521,7 +523,7 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (SETTING, {"every": -1}, "every"),
     (SETTING, {"lr": 0}, "learning rate"),
     (SETTING, {"momentum": -0.1}, "momentum"),
-    (SETTING, {"momentum": 1}, "momentum must lie in [0, 1), not 1.0"),
+    (SETTING, {"momentum": 1}, "momentum must be in [0, 1), not 1.0"),
     (SETTING, {"weight_decay": -0.1}, "weight decay"),
     (SETTING, {"weight_decay": float("inf")}, "weight_decay must be a finite number"),
     (SETTING, {"optimizer": "adam", "momentum": 0}, "unknown optimizer 'adam'; did you mean 'adamw'"),

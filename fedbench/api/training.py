@@ -15,8 +15,8 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.observers.observer import Observer
 from fedbench.options import checked, several
 from fedbench.reader import shown
-from fedbench.specs import PartitionSpec
-from fedbench.specs.base import native
+from fedbench.specs import PartitionSpec, Setting
+from fedbench.specs.base import native, typed
 from fedbench.store import Store
 
 if TYPE_CHECKING:
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 
 
 # -- training --------------------------------------------------------------------------------------------------
-
-
-#: What can be chosen of a run's setting; the rest is the protocol's.
-SETTING = (
-    "model", "rounds", "epochs", "steps", "batch_size", "lr", "optimizer", "momentum", "momentum_lives", "weight_decay",
-    "select", "every", "participation", "drifts", "seed", "precision",
-)  # fmt: skip
 
 
 @checked
@@ -104,8 +97,8 @@ def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: 
     kind, _ = methods.load(method)
     own = kind.hyperparameters()
     for name in options:
-        if name not in own and name not in SETTING:
-            raise unknown(f"option of {kind.name}", name, [*own, *SETTING])
+        if name not in own and name not in typed(Setting):
+            raise unknown(f"option of {kind.name}", name, [*own, *typed(Setting)])
     chosen = {name: value for name, value in options.items() if name not in own}
     if chosen.get("model") is not None:
         chosen["model"] = name_of(chosen["model"], "model")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import gc
+import inspect
 import json
+import keyword
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 from rich.cells import cell_len
@@ -24,6 +28,7 @@ from fedbench.methods import declarations
 from fedbench.plain import plain
 from fedbench.screen import Screen
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
+from fedbench.specs.base import kind_of, typed
 from fedbench.store import Store
 from fedbench.words import path_of
 
@@ -171,26 +176,115 @@ class App(typer.Typer):
         return super().command(name, **{"cls": Command, **options})
 
 
-# -- where -----------------------------------------------------------------------------------------------------
-# The options that say where runs are made, for every command that trains several.
+# -- shared ----------------------------------------------------------------------------------------------------
+# Options that several commands have: each is declared once.
 
 
-EngineName = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT.")
-]
-JobCount = Annotated[int | None, typer.Option("--jobs", metavar="N", help="So many runs at a time, each in a process.")]
-CpusPerRun = Annotated[
-    float | None,
-    typer.Option("--cpus-per-run", metavar="N", help="Cores of a run: with --jobs (an equal share), Ray (1)."),
-]
-GpusPerRun = Annotated[
-    float | None, typer.Option("--gpus-per-run", metavar="X", help="With Ray: GPUs of a run, such as 0.25.")
-]
+Options = Mapping[str, inspect.Parameter]
+C = TypeVar("C", bound=Callable[..., Any])
+
+Budget = Annotated[str, typer.Option(help="small, paper, smoke, or another that the protocol has.")]
+RunBudget = Annotated[str | None, typer.Option(help="Budget of the runs: small (default), paper, ...")]
+RunPrecision = Annotated[str | None, typer.Option(help="Precision of the runs: fp32, tf32, bf16 (the budget's).")]
+Mine = Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")]
+Format = Annotated[str | None, typer.Option("--format", "-f", help="console, latex, markdown, csv, html or json.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")]
+AsFormatJson = Annotated[bool, typer.Option("--json", help="As --format json.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
+OneJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, or GPUs of a machine: cuda:0,cuda:1.")]
 ExecutorName = Annotated[
     str,
     typer.Option("--executor", help="auto (a rule), sequential, cores, stacked or graphed."),
 ]
+
+
+def _where(
+    device: DeviceName = "auto",
+    executor: ExecutorName = "auto",
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", help="here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT.")
+    ] = "here",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", help="So many runs at a time, each in a process.")
+    ] = None,
+    cpus_per_run: Annotated[
+        float | None,
+        typer.Option("--cpus-per-run", metavar="N", help="Cores of a run: with --jobs (an equal share), Ray (1)."),
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None, typer.Option("--gpus-per-run", metavar="X", help="With Ray: GPUs of a run, such as 0.25.")
+    ] = None,
+) -> None:
+    """Where runs are made, for every command that trains several."""
+
+
+def of_function(function: Callable[..., Any]) -> Options:
+    """The options that the parameters of a function declare."""
+    return inspect.signature(function, eval_str=True).parameters
+
+
+def of_spec(cls: type) -> Options:
+    """The options that the fields of a spec declare. Their values are texts, and flags True: what makes a spec of them
+    also reads them."""
+    options = {}
+    for name, one in typed(cls).items():
+        about, kind = one.metadata, kind_of(cls, one)
+        option = typer.Option(
+            f"--{name.replace('_', '-')}",
+            metavar=about["metavar"] or (None if kind is bool else f"<{kind.__name__}>"),
+            help=about["help"],
+            rich_help_panel=about["panel"] or None,
+            autocompletion=_COMPLETIONS.get(name),
+        )
+        hint = Annotated[(bool if kind is bool else str) | None, option]
+        name += "_" * keyword.iskeyword(name)
+        options[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+    return options
+
+
+def info(option: inspect.Parameter) -> OptionInfo:
+    """What Typer is to know of an option."""
+    of: OptionInfo = option.annotation.__metadata__[0]
+    return of
+
+
+def in_panel(panel: str, options: Options) -> Options:
+    """The same options in another part of a command's help."""
+    moved = {}
+    for name, option in options.items():
+        of = copy.copy(info(option))
+        of.rich_help_panel = panel
+        moved[name] = option.replace(annotation=Annotated[option.annotation.__origin__, of])
+    return moved
+
+
+def grouped(**groups: Options) -> Callable[[C], C]:
+    """A command whose parameters of these names stand for whole groups of options: each is a dictionary of those that
+    were given, by their names."""
+
+    def decorate(command: C) -> C:
+        parameters: list[inspect.Parameter] = []
+        for parameter in of_function(command).values():
+            parameters += groups.get(parameter.name, {parameter.name: parameter}).values()
+
+        @functools.wraps(command)
+        def call(**given: Any) -> None:
+            for group, options in groups.items():
+                values = {name.rstrip("_"): given.pop(name) for name in options}
+                given[group] = {k: value for k, value in values.items() if value is not None and value is not False}
+            command(**given)
+
+        only = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        call.__signature__ = inspect.Signature(only)  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in only}
+        return cast(C, call)
+
+    return decorate
+
+
+#: Where runs are made.
+WHERE = of_function(_where)
 
 
 # -- hyperparameters -------------------------------------------------------------------------------------------
@@ -245,8 +339,8 @@ def check_spelling(words: Sequence[str], methods: Sequence[str], called: str, co
 def _options(command: Callable[..., Any]) -> list[str]:
     """The command's own options, as they are typed: not its arguments, and --json where the parameter is as_json."""
     out: list[str] = []
-    for name, hint in get_type_hints(command, include_extras=True).items():
-        for option in getattr(hint, "__metadata__", ()):
+    for name, parameter in of_function(command).items():
+        for option in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(option, OptionInfo):
                 # Typer keeps the first name of an annotated option where a default would stand.
                 declared = [str(o) for o in (option.default, *(option.param_decls or ())) if str(o).startswith("--")]
@@ -396,6 +490,8 @@ methods, datasets, tables = map(_offering, (_methods, _datasets, _tables))
 protocols, networks, partitioners = map(_offering, (_protocols, _networks, _partitioners))
 runs, partitions = _offering(_ids("run")), _offering(_ids("partition"))
 artifacts = _offering(_ids("run", "partition", "dataset", "metrics"))
+#: Of options that specs declare.
+_COMPLETIONS = {"model": networks, "scheme": partitioners}
 
 
 # -- describe --------------------------------------------------------------------------------------------------

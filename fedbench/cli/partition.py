@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import Field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +16,12 @@ from rich.text import Text
 from fedbench.cli import context
 from fedbench.cli.context import Command
 from fedbench.errors import FedbenchError
-from fedbench.partition_options import ALPHA, COMMON, partitioner, shorts, spec_of, values
+from fedbench.partition_options import Partitioner, partitioner, shorts, spec_of, values
+from fedbench.specs import PartitionSpec
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition, Scheme
     from fedbench.protocol import Protocol
-    from fedbench.specs import PartitionSpec
     from fedbench.store import Artifact
 
 
@@ -47,11 +46,6 @@ class PartitionCommand(Command):
         super().format_help(ctx, formatter)
         if kind is not None:
             _print_options(kind)
-
-
-def _short_forms(command: Any) -> list[str]:
-    """The options of `fedbench partition` that stand for a partitioner, those in their own part of its help."""
-    return [one.name.rstrip("_") for one in command.params if getattr(one, "rich_help_panel", "") == _SHORT]
 
 
 def _named(words: Sequence[str]) -> type[Scheme] | None:
@@ -96,10 +90,16 @@ def _current_if_complete() -> Iterator[None]:
         raise
 
 
-_SHORT = "Short forms of a partitioner"
-_MORE = "Beside any partitioner"
+#: The options that say how a data set is dealt out: those without a part of the help of their own first.
+OPTIONS = dict(
+    sorted(
+        {**context.of_spec(Partitioner), **context.of_spec(PartitionSpec)}.items(),
+        key=lambda one: context.info(one[1]).rich_help_panel is not None,
+    )
+)
 
 
+@context.grouped(options=OPTIONS)
 def partition(
     ctx: typer.Context,
     dataset: Annotated[
@@ -110,26 +110,8 @@ def partition(
             autocompletion=context.datasets,
         ),
     ] = None,
-    scheme: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The partitioner, or FILE.py:Class; --scheme NAME --help has its options.",
-            autocompletion=context.partitioners,
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One of the protocol's own partitions, such as ftw_erm's five.")
-    ] = None,
-    clients: Annotated[int | None, typer.Option(help="How many clients (default: the protocol's).")] = None,
-    split: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Each client's share of training images.")
-    ] = None,
-    shift: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Covariate shift: none, low, mid, high, pool, corrupted; more with --equal."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of all draws of the partition.")] = None,
+    *,
+    options: dict[str, Any],
     protocol: Annotated[
         str | None,
         typer.Option(
@@ -137,82 +119,7 @@ def partition(
             autocompletion=context.protocols,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    dir: Annotated[
-        float | None,
-        typer.Option(
-            metavar="ALPHA", help=f"Dirichlet label shift (default: {ALPHA}); small is uneven.", rich_help_panel=_SHORT
-        ),
-    ] = None,
-    spc: Annotated[
-        int | None,
-        typer.Option(metavar="S", help="Shards per client: at most about S classes each.", rich_help_panel=_SHORT),
-    ] = None,
-    iid: Annotated[
-        bool, typer.Option("--iid", help="No label shift: any sample to any client.", rich_help_panel=_SHORT)
-    ] = False,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Natural groups, such as writer: one client a group.", rich_help_panel=_SHORT
-        ),
-    ] = None,
-    equal: Annotated[
-        bool,
-        typer.Option(
-            "--equal", help="Equal shards of the official training and of the test images.", rich_help_panel=_SHORT
-        ),
-    ] = False,
-    counts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Class weights of each client's training and test set: client,split,class,value.",
-            rich_help_panel=_SHORT,
-        ),
-    ] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="PATH",
-            help="A CSV or Parquet file of client,sample,split; or a folder of PFLlib or LEAF, without DATASET.",
-            rich_help_panel=_SHORT,
-        ),
-    ] = None,
-    subsample: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Each client keeps this share of its training images.", rich_help_panel=_MORE
-        ),
-    ] = None,
-    validation: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Share of a client's training images held back from training.", rich_help_panel=_MORE
-        ),
-    ] = None,
-    duplicates: Annotated[
-        int | None, typer.Option(metavar="N", help="Every training image is there N times.", rich_help_panel=_MORE)
-    ] = None,
-    unseen: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="So many of the clients, the last ones, never train.", rich_help_panel=_MORE),
-    ] = None,
-    unseen_as: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Corruptions that unseen clients come again under: fog-3,contrast-3 or all-3.",
-            rich_help_panel=_MORE,
-        ),
-    ] = None,
-    phases: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Training data drift through N phases (with --equal; FLUX has 3).", rich_help_panel=_MORE
-        ),
-    ] = None,
+    as_json: context.OneJson = False,
 ) -> None:
     """Deal a dataset out to clients: who holds which image, in which split, seen through which covariate shift.
 
@@ -224,8 +131,6 @@ def partition(
     store, roots = context.store(), context.roots()
     with _current_if_complete():  # what is printed afterwards may find no reader
         rules = protocols.load(protocol or protocols.default_for(dataset))
-        typed = {name.rstrip("_"): value for name, value in ctx.params.items()}
-        options = {name: typed[name] for name in (*_short_forms(ctx.command), *COMMON)}
         kind = partitioner({**options, **dict.fromkeys(own_names(ctx.args), "")}, rules)
         options |= own_options(ctx.args, kind)
         spec = spec_of(dataset, options, rules, store, roots, context.err().print)
@@ -324,44 +229,17 @@ def _typed(path: Path) -> str:
 # A command that takes a data set and the options of `fedbench partition` too, such as `train digits --dir 0.3`.
 
 
-#: Options of `partition` that a command has itself, and its seed, which is the training's there.
-_OTHERS = ("dataset", "protocol", "as_json", "seed")
-_META = "fedbench.partition"
+#: They, for a command that has a seed of its own, in one part of its help.
+DEALT = context.in_panel(
+    "With DATASET: how it is dealt out", {name: one for name, one in OPTIONS.items() if name != "seed"}
+)
 
 
 class DealtCommand(Command):
-    """A command with the options of `partition` beside its own; `dealing` gives what was said by them."""
-
-    def __init__(self, *args: Any, params: list[Any] | None = None, **kwargs: Any) -> None:
-        own = params or []
-        there = {one.name for one in own}
-        super().__init__(*args, params=[*own, *(one for one in _parameters() if one.name not in there)], **kwargs)
+    """A command with an argument that takes any number of words, of which one is the data set."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
-
-
-@cache
-def _parameters() -> list[Any]:
-    """The options of `partition`, whose values go to the context instead of to the command's function."""
-    app = typer.Typer(add_completion=False)
-    app.command()(partition)
-    parameters = [one for one in typer.main.get_command(app).params if one.name not in (*_OTHERS, "help")]
-    for one in parameters:
-        one.expose_value = False
-        one.callback = _kept
-        one.rich_help_panel = "With DATASET: how it is dealt out"  # type: ignore[attr-defined]
-    return parameters
-
-
-def _kept(ctx: Any, parameter: Any, value: Any) -> None:
-    if value is not None and value is not False:
-        ctx.meta.setdefault(_META, {})[parameter.name.rstrip("_")] = value
-
-
-def dealing(ctx: typer.Context) -> dict[str, Any]:
-    """What was said of the partition by options that any partitioner knows, by their names in Python."""
-    return dict(ctx.meta.get(_META, {}))
 
 
 def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:

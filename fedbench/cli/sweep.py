@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedbench.cli import context
-from fedbench.cli.context import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
 from fedbench.errors import FedbenchError, unknown
 from fedbench.words import duration
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from fedbench.protocol import Protocol
 
 
+@context.grouped(place=context.WHERE)
 def sweep(
     ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help="The data set, or a recipe's path.")],
@@ -28,7 +28,7 @@ def sweep(
     ],
     seeds: Annotated[str | None, typer.Option(help="Seeds of the runs, such as 0-2 or 0,1,2.")] = None,
     protocol: Annotated[str | None, typer.Option(help="Whose defaults to take (default: as 'partition').")] = None,
-    budget: Annotated[str, typer.Option(help="small, paper, smoke, or another that the protocol has.")] = "small",
+    budget: context.Budget = "small",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and what they cost here.")] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Write the sweep as a table for 'report --table'.")
@@ -37,12 +37,8 @@ def sweep(
         str | None, typer.Option(metavar="optuna", help="Look for values in ranges such as --lr 0.001:0.1.")
     ] = None,
     trials: Annotated[int, typer.Option(help="With --search: how many for each method.", min=1)] = 30,
-    device: DeviceName = "auto",
-    executor: ExecutorName = "auto",
-    engine: EngineName = "here",
-    jobs: JobCount = None,
-    cpus_per_run: CpusPerRun = None,
-    gpus_per_run: GpusPerRun = None,
+    *,
+    place: dict[str, Any],
     again: Annotated[bool, typer.Option("--again", help="Make runs of other code anew.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
@@ -67,7 +63,7 @@ def sweep(
     ranges = _ranges(options, search)
     if save and save.suffix != ".toml":
         raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")
-    where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
+    where = Where(**place)
     at_work = where.engine_for(store, roots, options.get("precision", ["fp32"])[0])
     grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
     with at_work:

@@ -12,34 +12,27 @@ import typer
 
 from fedbench import protocol as protocols
 from fedbench.cli import context
-from fedbench.cli.context import CpusPerRun, DeviceName, EngineName, ExecutorName, GpusPerRun, JobCount
 from fedbench.cli.making import train_table
-from fedbench.cli.partition import dataset_among, dealing, own_fields, own_names, partition_of
-from fedbench.cli.partition import partition as partition_command
+from fedbench.cli.partition import DEALT, dataset_among, own_fields, own_names, partition_of
 from fedbench.cli.results import pack_path
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import partitioner
+from fedbench.specs import PartitionSpec, Setting
 
 if TYPE_CHECKING:
     from fedbench.observers import Observer
     from fedbench.protocol import Protocol
-    from fedbench.specs import PartitionSpec
     from fedbench.store import Store
 
 
-def _seed(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise FedbenchError(
-            f"--seed takes a whole number, not '{text}'", "for several seeds: fedbench sweep --seeds 1,2"
-        ) from None
+#: The options that a setting's fields declare.
+SETTING = context.of_spec(Setting)
 
 
+@context.grouped(chosen=SETTING, place=context.WHERE, deal=DEALT)
 def train(
-    ctx: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -78,49 +71,13 @@ def train(
             help="Whose defaults to take: plain, feddrm, flux, ftw_erm, pfedfda.", autocompletion=context.protocols
         ),
     ] = None,
-    budget: Annotated[str, typer.Option(help="small, paper, smoke, or another that the protocol has.")] = "small",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Network, NAME[:OPTION=VALUE], torchvision:NAME or FILE.py:Class (budget's).",
-            autocompletion=context.networks,
-        ),
-    ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Local steps a round.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images a batch.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="Of the local steps: sgd or adamw (torch's betas).")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Of SGD.")] = None,
-    momentum_lives: Annotated[
-        bool | None, typer.Option("--momentum-lives", help="Momentum goes on between a client's rounds.")
-    ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of the optimiser.")] = None,
-    select: Annotated[
-        str | None, typer.Option(help="best: the models of the round with the lowest validation loss answer.")
-    ] = None,
-    every: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Evaluate after every N rounds (0: not); the last ones that count always are."),
-    ] = None,
-    participation: Annotated[float | None, typer.Option(help="Probability that a client joins a round.")] = None,
-    drifts: Annotated[
-        str | None, typer.Option(metavar="T,T", help="Rounds that begin the second and later phases of drifting data.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(parser=_seed, metavar="<int>", help="Of initial weights, cohorts and batches.")
-    ] = None,
+    budget: context.Budget = "small",
+    *,
+    chosen: dict[str, Any],
     partition_seed: Annotated[
-        int | None, typer.Option(help="With DATASET: of all draws of the partition (the protocol's).")
+        int | None, typer.Option(help="With DATASET: seed of all draws of the partition (the protocol's).")
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="Of arithmetic: fp32, tf32, bf16 (the budget's).")] = None,
-    device: DeviceName = "auto",
-    executor: ExecutorName = "auto",
-    engine: EngineName = "here",
-    jobs: JobCount = None,
-    cpus_per_run: CpusPerRun = None,
-    gpus_per_run: GpusPerRun = None,
+    place: dict[str, Any],
     keep: Annotated[
         str | None,
         typer.Option(metavar="WHAT", help="Keep with the run model, logits, or both: model,logits."),
@@ -150,6 +107,7 @@ def train(
         typer.Option(metavar="NAME:WHERE", help="tensorboard:DIR, mlflow:ADDRESS or wandb:PROJECT (repeatable)."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the run's id and metrics as JSON.")] = False,
+    deal: dict[str, Any],
 ) -> None:
     """Train a method on a data set or in the current partition, or all missing cells of a table.
 
@@ -164,23 +122,17 @@ def train(
     is given again.
     """
     to_keep = keeping.parsed(keep)
-    where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
-    chosen = {
-        "model": model, "rounds": rounds, "epochs": epochs, "steps": steps, "batch_size": batch_size, "lr": lr,
-        "participation": participation, "seed": seed, "precision": precision,
-        "optimizer": optimizer, "momentum": momentum, "weight_decay": weight_decay, "every": every,
-        "select": select, "momentum_lives": momentum_lives,
-        "drifts": None if drifts is None else _rounds(drifts),
-    }  # fmt: skip
+    where = Where(**place)
+    chosen = {name: protocols.value_of("train", name, text) for name, text in chosen.items()}
     data, rest = dataset_among(words or ())
-    deal = dealing(ctx) | ({} if partition_seed is None else {"seed": partition_seed})
+    deal |= {} if partition_seed is None else {"seed": partition_seed}
     if table is not None:
         if data is not None:
             raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
         _refuse_beside_table({**chosen, "partition": partition, "protocol": protocol, **deal})
         scope: dict[str, Any] = {
             "methods": method or (), "params": _row(method or (), rest), "dataset": dataset,
-            "columns": column or (), "budget": budget, "precision": precision, "seed": seed,
+            "columns": column or (), "budget": budget, "precision": chosen.get("precision"), "seed": chosen.get("seed"),
         }  # fmt: skip
         watching = _observers(log, observe)
         scope |= {"again": again, "unshipped": unshipped, "dry": dry_run, "keep": to_keep}
@@ -189,8 +141,6 @@ def train(
         scope |= {"minutes": minutes, "export": None if export is None else pack_path(export, "--export")}
         train_table(table, **scope, where=where, as_json=json, observers=watching)
         return
-    if every is not None and every < 0:
-        raise FedbenchError(f"--every must be at least 0, not {every}", "0: only the last rounds that count")
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
     for option, given in {"column": column, "unshipped": unshipped, "minutes": minutes, "export": export}.items():
@@ -216,8 +166,8 @@ def train(
         if partition is not None:
             raise FedbenchError(f"give either {data or '--from'} or --partition {partition}, not both")
         rules = protocols.load(protocol or protocols.default_for(data))
-        if rules.redraws and seed is not None:
-            deal.setdefault("seed", seed)
+        if rules.redraws and "seed" in chosen:
+            deal.setdefault("seed", chosen["seed"])
         texts = _texts(rest, deal, fields, rules, caption)
         part = partition_of(data, deal | {k: v for k, v in texts.items() if k not in fields}, rules)
     wanted = own_runs.own_jobs(method, part, rules, budget, chosen, texts, to_keep)
@@ -272,25 +222,15 @@ def _texts(
     names = [name for name in own_names(words) if name not in fields]
     kind = partitioner({**deal, **dict.fromkeys(names, "")}, rules)
     known = {**own_fields(words, kind, fields), **fields}
-    return context.read(words, known, called, train, partition_command)
+    return context.read(words, known, called, train)
 
 
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _rounds(text: str) -> list[int]:
-    """Rounds such as '5,8'."""
-    try:
-        return [int(t) for t in text.split(",")]
-    except ValueError:
-        raise FedbenchError(f"--drifts takes rounds, such as 5,8, not '{text}'") from None
-
-
 def _partition(store: Store, id: str | None, protocol: str | None) -> tuple[PartitionSpec, Protocol]:
     """The partition to train on, and the protocol whose defaults hold."""
-    from fedbench.specs import PartitionSpec
-
     id = id or store.current.get("partition")
     if id is None:
         raise FedbenchError(

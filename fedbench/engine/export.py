@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import load
 from fedbench.partitions import schemes
-from fedbench.specs import MODIFIERS, PartitionSpec, RunSpec, Setting
+from fedbench.specs import PartitionSpec, RunSpec, Setting
+from fedbench.specs.base import typed
 from fedbench.store import Artifact, Store
 from fedbench.words import counted
 
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 # The commands that make a run: of its spec, whatever table or person made it first.
 
 
-#: Fields of a setting that `train` has an option for.
-_OPTIONS = (
-    "model", "rounds", "epochs", "steps", "batch_size", "lr", "optimizer", "momentum", "momentum_lives", "weight_decay",
-    "select", "every", "participation", "drifts", "seed", "precision",
-)  # fmt: skip
-#: Names of a partition's fields on the command line, where they are others.
-_SPOKEN = {"train_fraction": "split"}
-
-
 def commands(spec: RunSpec) -> list[str] | None:
     """The commands that make a run's partition and the run, or None where no options of `train` give its setting, such
     as a table's own."""
@@ -49,15 +40,13 @@ def commands(spec: RunSpec) -> list[str] | None:
 
 def _partition(spec: PartitionSpec) -> str:
     # The shift is said in any case, as protocols have one by default.
-    fields = {name: getattr(spec, name) for name in ("scheme", "clients", "seed", *MODIFIERS)}
-    usual = {f.name: f.default for f in dataclasses.fields(PartitionSpec)}
-    options = {n: v for n, v in fields.items() if v is not None and (n not in usual or v != usual[n])}
-    options["shift"] = spec.shift
+    values = {name: (getattr(spec, f.name), f.default) for name, f in typed(PartitionSpec).items()}
+    options = {name: value for name, (value, usual) in values.items() if value != usual or name == "shift"}
     own = dict(spec.options)
     if schemes.at_hand(spec):
         of = schemes.of(spec)
         own = {name: getattr(of, f.name) for name, f in of.options().items() if getattr(of, f.name) != f.default}
-    return _command(["partition", spec.dataset.name], {**{_SPOKEN.get(n, n): v for n, v in options.items()}, **own})
+    return _command(["partition", spec.dataset.name], {"scheme": spec.scheme, **options, **own})
 
 
 def _train(spec: RunSpec) -> str | None:
@@ -90,7 +79,7 @@ def _options(rules: protocol.Protocol, budget: str, setting: Setting) -> dict[st
     """The options that make a protocol's budget this setting, or None if none do."""
     try:
         usual = rules.setting(setting.partition, budget, model=setting.model)
-        values = {name: getattr(setting, name) for name in _OPTIONS}
+        values = {name: getattr(setting, name) for name in typed(Setting)}
         options = {name: value for name, value in values.items() if value is not None and value != getattr(usual, name)}
         if rules.setting(setting.partition, budget, **{**options, "model": setting.model}) != setting:
             return None

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import operator
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, unknown
 from fedbench.reader import shown
 
 #: Version of the layout of specs, manifests and Parquet columns. A store written by a newer one is refused.
@@ -53,10 +54,11 @@ class Spec:
         extra = sorted(set(raw) - set(names))
         if extra:
             raise FedbenchError(f"{cls.__name__} has no field '{extra[0]}'")
-        try:
-            return cls(**{names[key]: _decode(hints[names[key]], value) for key, value in raw.items()})
-        except TypeError as error:
-            raise FedbenchError(f"{cls.__name__}: {error}") from error
+        fields = zip(names, dataclasses.fields(cls), strict=True)
+        # The two are the same where there is neither.
+        if missing := [key for key, f in fields if f.default is f.default_factory and key not in raw]:
+            raise FedbenchError(f"{cls.__name__} lacks {', '.join(missing)}")
+        return cls(**{names[key]: _decode(hints[names[key]], value) for key, value in raw.items()})
 
     @classmethod
     def shared(cls, raw: Mapping[str, Any]) -> Self:
@@ -98,6 +100,98 @@ class Spec:
         cls, hints = type(self), type_hints(type(self))
         for name, _ in _keys(cls):
             object.__setattr__(self, name, coerce(f"{cls.__name__}.{name}", hints[name], getattr(self, name)))
+
+    def _check_values(self) -> None:
+        """Raise FedbenchError for a value that is out of its field's bounds or none of its choices."""
+        cls: Any = type(self)
+        for name, field in _described(cls).items():
+            if (value := getattr(self, name)) is None:
+                continue
+            if wanted := out_of_bounds(field, value):
+                called = field.metadata["called"] or name.replace("_", " ")
+                raise FedbenchError(f"{called} must be {wanted}, not {value}", field.metadata["hint"])
+            if (choices := field.metadata["choices"]) and value not in choices:
+                raise unknown(name, value, choices)
+
+
+# -- field -----------------------------------------------------------------------------------------------------
+# The one description of a field: from it come a command's option, its help, the checks of its values and their errors.
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    help: str = "",
+    symbol: str = "",
+    source: str = "",
+    choices: tuple[str, ...] = (),
+    most: float | None = None,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    stored: str = "",
+    later: bool = False,
+    *,
+    limit: float | None = None,
+    metavar: str = "",
+    typed: str = "",
+    called: str = "",
+    hint: str = "",
+    panel: str = "",
+    modifier: bool = False,
+) -> Any:
+    """A field that is at once a command-line option and part of an identity; without a default it must be given. It
+    must be one of the choices, at `least` and at `most`, `above` and `below` these bounds; `limit` is an upper bound
+    that only keeps work finite. `stored` is its key in stored specs, `typed` its name on the command line and `called`
+    the one in errors, where these are others than the field's name; `hint` ends the errors about its value. `metavar`
+    and `panel` are of its line in --help. `later` is said of a hyper-parameter that came when its method had runs: at
+    its default it is no part of a run's identity; `modifier` of a field that partitioners may refuse."""
+    return dataclasses.field(
+        default=default,
+        metadata={
+            "help": help, "symbol": symbol, "source": source, "choices": choices, "stored": stored, "later": later,
+            "bounds": {"least": least, "above": above, "most": most, "below": below}, "limit": limit,
+            "metavar": metavar, "typed": typed, "called": called, "hint": hint, "panel": panel, "modifier": modifier,
+        },
+    )  # fmt: skip
+
+
+def out_of_bounds(field: dataclasses.Field[Any], value: Any) -> str:
+    """What a number must be that is out of the bounds of its field, such as 'in [0, 1)'; empty if it is within them."""
+    bounds = {kind: bound for kind, bound in field.metadata.get("bounds", {}).items() if bound is not None}
+    if any(not _HOLDS[kind](value, bound) for kind, bound in bounds.items()):
+        if len(bounds) == 2:
+            (lower, low), (upper, high) = bounds.items()
+            return f"in {'[' if lower == 'least' else '('}{low:g}, {high:g}{']' if upper == 'most' else ')'}"
+        return " and ".join(f"{_WORDS[kind]} {bound:g}" for kind, bound in bounds.items())
+    limit = field.metadata.get("limit")
+    return f"at most {limit:,}" if limit is not None and value > limit else ""
+
+
+_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    "least": operator.ge, "above": operator.gt, "most": operator.le, "below": operator.lt,
+}  # fmt: skip
+_WORDS = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
+
+
+@cache
+def _described(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    return {f.name: f for f in dataclasses.fields(cls) if "bounds" in f.metadata}
+
+
+@cache
+def typed(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a spec that are options of a command, by their names there: those with a help text."""
+    return {f.metadata["typed"] or name: f for name, f in _described(cls).items() if f.metadata["help"]}
+
+
+def kind_of(cls: type, field: dataclasses.Field[Any]) -> type:
+    """The type of an option's value: that of the field without None; of a list, tuple."""
+    kinds = [one for one in _alternatives(type_hints(cls)[field.name]) if one is not types.NoneType]
+    kind: type = typing.get_origin(kinds[0]) or kinds[0]
+    return kind
+
+
+# -- values ----------------------------------------------------------------------------------------------------
 
 
 type_hints: Callable[[type], dict[str, Any]] = cache(typing.get_type_hints)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Self
 
-from fedbench.specs.base import Spec, check_seed, frozen, require, thawed
+from fedbench.specs.base import Spec, check_seed, frozen, option, require, thawed
 
 # -- dataset ---------------------------------------------------------------------------------------------------
 # Which images.
@@ -38,9 +39,9 @@ MOST_COPIES = 10_000
 MOST_PHASES = 100
 
 
-def _modifier(stored: str = "") -> Any:
-    """A field that any partitioner may take beside its own options, or refuse."""
-    return field(default=None, metadata={"stored": stored, "modifier": True})
+#: A field that any partitioner may take beside its own options, or refuse.
+_modifier = partial(option, None, modifier=True)
+_beside = partial(_modifier, panel="Beside any partitioner")
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,71 @@ class PartitionSpec(Spec):
     kind: ClassVar[str] = "partition"
     dataset: DatasetSpec
     scheme: str  #: name of the partitioner; that of a user's file has its source's digest, such as Mine@0123456789ab
-    clients: int
-    seed: int
+    clients: int = option(
+        help="How many clients (default: the protocol's).",
+        least=1,
+        limit=MOST_CLIENTS,
+        called="the number of clients",
+    )
+    _: KW_ONLY
     #: Of each client's samples; the rest is its test set. None where the partitioner draws both sides apart.
-    train_fraction: float | None = _modifier()
-    shift: str = "none"  #: the covariate shift each client sees its images through, or FLUX's kind of shift
-    subsample: float | None = _modifier()  #: share of its training samples that a client keeps
-    unseen: int | None = _modifier("newcomers")  #: so many of the last clients never train
-    #: ... and each of them comes again, as a client of its own behind all others, under each of these corruptions
-    #: ('fog-3'), on both sides of its split.
-    unseen_as: tuple[str, ...] | None = _modifier("newcomers_as")
-    validation: float | None = _modifier()  #: share of a client's training samples that is held back from training
-    duplicates: int | None = _modifier()  #: every training sample is there so many times
-    phases: int | None = _modifier("stages")  #: of the drift of the training data, each of a distribution of its own
+    train_fraction: float | None = _modifier(
+        "Each client's share of training images.",
+        above=0,
+        below=1,
+        typed="split",
+        called="the training share",
+        metavar="SHARE",
+        hint="0.7 gives 70 % training and 30 % test images",
+    )
+    #: What each client sees its images through, or FLUX's kind of shift.
+    shift: str = option(
+        "none",
+        "Covariate shift: none, low, mid, high, pool, corrupted; more with --equal.",
+        metavar="NAME",
+    )
+    seed: int = option(help="Seed of all draws of the partition.")
+    subsample: float | None = _beside(
+        "Each client keeps this share of its training images.",
+        above=0,
+        most=1,
+        called="the share of training samples to keep",
+        metavar="SHARE",
+    )
+    validation: float | None = _beside(
+        "Share of a client's training images held back from training.",
+        above=0,
+        below=1,
+        called="the share of training samples for validation",
+        metavar="SHARE",
+    )
+    duplicates: int | None = _beside(
+        "Every training image is there N times.",
+        least=1,
+        limit=MOST_COPIES,
+        called="the number of copies of a training sample",
+        metavar="N",
+    )
+    unseen: int | None = _beside(
+        "So many of the clients, the last ones, never train.",
+        stored="newcomers",
+        metavar="N",
+    )
+    #: Each is a client of its own, behind all others, under each of these corruptions, on both sides of its split.
+    unseen_as: tuple[str, ...] | None = _beside(
+        "Corruptions that unseen clients come again under: fog-3,contrast-3 or all-3.",
+        stored="newcomers_as",
+        metavar="LIST",
+    )
+    #: Each of a distribution of its own.
+    phases: int | None = _beside(
+        "Training data drift through N phases (with --equal; FLUX has 3).",
+        least=2,
+        most=MOST_PHASES,
+        called="the number of phases of drifting data",
+        stored="stages",
+        metavar="N",
+    )
     version: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)  #: the partitioner's own, by the keys that are stored
 
@@ -75,27 +128,7 @@ class PartitionSpec(Spec):
         own = {name: frozen(value) for name, value in sorted(self.options.items())}
         object.__setattr__(self, "options", own)
         check_seed(self.seed)
-        require(self.clients >= 1, f"the number of clients must be at least 1, not {self.clients}")
-        require(
-            self.clients <= MOST_CLIENTS, f"the number of clients must be at most {MOST_CLIENTS:,}, not {self.clients}"
-        )
-        self._check_modifiers()
-        # What changes nothing is left out, so that a partition has one id.
-        for name, nothing in (("subsample", 1), ("unseen_as", ()), ("duplicates", 1)):
-            if getattr(self, name) == nothing:
-                object.__setattr__(self, name, None)
-
-    def _check_modifiers(self) -> None:
-        """Their ranges; who takes which is the partitioner's to say."""
-        require(
-            self.train_fraction is None or 0 < self.train_fraction < 1,
-            f"the training share must lie between 0 and 1, not {self.train_fraction}",
-            "0.7 gives 70 % training and 30 % test images",
-        )
-        require(
-            self.subsample is None or 0 < self.subsample <= 1,
-            f"the share of training samples to keep must lie in (0, 1], not {self.subsample}",
-        )
+        self._check_values()
         require(
             self.unseen is None or 1 <= self.unseen < self.clients,
             f"{self.unseen} of {self.clients} clients cannot be unseen in training",
@@ -106,22 +139,10 @@ class PartitionSpec(Spec):
             "unseen_as says how unseen clients see their images, but there are none",
             "say how many of the clients are unseen in training",
         )
-        require(
-            self.validation is None or 0 < self.validation < 1,
-            f"the share of training samples for validation must lie between 0 and 1, not {self.validation}",
-        )
-        require(
-            self.duplicates is None or self.duplicates >= 1,
-            f"every training sample must be there at least once, not {self.duplicates} times",
-        )
-        require(
-            (self.duplicates or 1) <= MOST_COPIES,
-            f"every training sample can be there {MOST_COPIES:,} times at most, not {self.duplicates}",
-        )
-        require(
-            self.phases is None or 2 <= self.phases <= MOST_PHASES,
-            f"data that drift do so in 2 to {MOST_PHASES} phases, not in {self.phases}",
-        )
+        # What changes nothing is left out, so that a partition has one id.
+        for name, nothing in (("subsample", 1), ("unseen_as", ()), ("duplicates", 1)):
+            if getattr(self, name) == nothing:
+                object.__setattr__(self, name, None)
 
     def __hash__(self) -> int:
         return hash(self.id)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
-from fedbench.errors import unknown
-from fedbench.specs.base import Plain, Spec, check_seed, coerce, require, to_json
+from fedbench.specs.base import Plain, Spec, check_seed, coerce, option, require, to_json
 from fedbench.specs.partition import PartitionSpec
 
 # -- setting ---------------------------------------------------------------------------------------------------
@@ -39,59 +37,68 @@ class Setting(Spec):
     kind: ClassVar[str] = "setting"
     partition: PartitionSpec
     budget: str  #: name of the budget these values come from, or "custom"
-    model: str
-    rounds: int
-    batch_size: int
-    lr: float
-    seed: int
-    epochs: int | None = None  #: local epochs a round; exactly one of epochs and steps
-    steps: int | None = None  #: local steps a round
-    tail: str = "keep"  #: what becomes of a pass's last short batch: one of TAILS
-    schedule: str = "constant"  #: of the learning rate over rounds: one of SCHEDULES
-    momentum: float = 0.0  #: of SGD
-    weight_decay: float = 0.0  #: SGD's is part of the gradient, AdamW's beside it
-    participation: float = 1.0  #: probability that a client takes part in a round
-    cohort: int | None = None  #: clients that take part in a round, drawn uniformly without replacement
-    passes: str | None = None  #: "endless": one shuffled pass goes on over rounds; None: every request begins its own
-    full_last_round: bool = False  #: every client takes part in the last round
-    augment: str = "none"  #: one of AUGMENTS: crop is applied to training and test images, pad_flip to training ones
-    window: int = 1  #: evaluate after each of the last `window` rounds
-    every: int = 0  #: and after every so many rounds (0: not)
-    votes: bool = True  #: every client's model answers every test image (else only its own client's)
-    precision: str = "fp32"  #: of the arithmetic: one of PRECISIONS
-    #: One of EXECUTORS, where times are what is measured; None: any, as it changes nothing but the time.
-    executor: str | None = None
+    model: str = option(help="Network, NAME[:OPTION=VALUE], torchvision:NAME or FILE.py:Class (budget's).")
+    rounds: int = option(help="Communication rounds.", least=1, limit=MOST_ROUNDS)
+    _: KW_ONLY
+    # Exactly one of epochs and steps.
+    epochs: int | None = option(None, "Local epochs a round.", least=1, limit=MOST_PASSES)
+    steps: int | None = option(None, "Local steps a round.", least=1, limit=MOST_PASSES)
+    tail: str = option("keep", choices=TAILS)  #: what becomes of a pass's last short batch
+    batch_size: int = option(help="Images a batch.", least=1)
+    lr: float = option(help="Learning rate.", above=0, called="the learning rate")
+    schedule: str = option("constant", choices=SCHEDULES)  #: of the learning rate over rounds
+    #: AdamW has torch's betas and eps; None: sgd.
+    optimizer: str | None = option(
+        None, "Optimiser of the local steps: sgd or adamw (torch's betas).", choices=OPTIMIZERS
+    )
+    momentum: float = option(0.0, "Momentum of SGD.", least=0, below=1)
     #: The optimiser, and with it the momentum, begins anew with every pass over the data (else with every request).
     momentum_restarts: bool | None = None
     #: Each client's optimiser of a model is made once: what it remembers lives on from round to round.
-    momentum_lives: bool | None = None
+    momentum_lives: bool | None = option(None, "Momentum goes on between a client's rounds.")
+    #: SGD's is part of the gradient, AdamW's beside it.
+    weight_decay: float = option(0.0, "Weight decay of the optimiser.", least=0)
+    #: Which round's models answer; None: the last's.
+    select: str | None = option(
+        None, "best: the models of the round with the lowest validation loss answer.", choices=SELECTIONS
+    )
+    window: int = option(1, least=1)  #: evaluate after each of the last `window` rounds
+    every: int = option(
+        0,
+        "Evaluate after every N rounds (0: not); the last ones that count always are.",
+        least=0,
+        metavar="N",
+        hint="0: only the last rounds that count",
+    )
+    participation: float = option(1.0, "Probability that a client joins a round.", above=0, most=1)
+    cohort: int | None = None  #: clients that take part in a round, drawn uniformly without replacement
+    #: "endless": one shuffled pass goes on over rounds; None: every request begins its own.
+    passes: str | None = option(None, choices=PASSES)
+    full_last_round: bool = False  #: every client takes part in the last round
+    augment: str = option("none", choices=AUGMENTS)  #: crop is of training and test images, pad_flip of training ones
+    #: Rounds (1-based) at whose beginning the clients go on to the next drift phase of their training data.
+    drifts: tuple[int, ...] | None = option(
+        None, "Rounds that begin the second and later phases of drifting data.", metavar="T,T", hint="such as 5,8"
+    )
+    votes: bool = True  #: every client's model answers every test image (else only its own client's)
+    seed: int = option(
+        help="Seed of initial weights, cohorts and batches.", hint="for several seeds: fedbench sweep --seeds 1,2"
+    )
     init_seed: int | None = None  #: of the initial weights (None: the run's seed)
     #: "torch": the initial weights are those of torch.manual_seed; None: of a stream of their own.
-    init: str | None = None
+    init: str | None = option(None, choices=INITS)
     #: Every client is met once more after the last round, as one without labels: FLUX's test phase.
     test_phase: bool | None = None
-    #: Rounds (1-based) at whose beginning the clients go on to the next drift phase of their training data.
-    drifts: tuple[int, ...] | None = None
-    #: Of the clients' local steps: one of OPTIMIZERS, AdamW with torch's betas and eps (None: sgd).
-    optimizer: str | None = None
-    #: One of SELECTIONS: "best", the models of the round with the lowest validation loss answer; None: the last's.
-    select: str | None = None
+    precision: str = option("fp32", "Precision of arithmetic: fp32, tf32, bf16 (the budget's).", choices=PRECISIONS)
+    #: Where times are what is measured; None: any, as it changes nothing but the time.
+    executor: str | None = option(None, choices=EXECUTORS)
     version: int = 1  #: of the trainer core
     model_version: int | None = None  #: of the network (None: 1)
 
     def __post_init__(self) -> None:
         self._check_types()
         require((self.epochs is None) != (self.steps is None), "give either local epochs or local steps, not both")
-        for name in ("rounds", "batch_size", "epochs", "steps", "window"):
-            value, called = getattr(self, name), name.replace("_", " ")
-            require(value is None or value >= 1, f"{called} must be at least 1, not {value}")
-            most = {"rounds": MOST_ROUNDS, "epochs": MOST_PASSES, "steps": MOST_PASSES}.get(name, math.inf)
-            require(value is None or value <= most, f"{called} must be at most {most:,}, not {value}")
-        require(self.every >= 0, f"every must be at least 0, not {self.every}")
-        require(self.lr > 0, f"the learning rate must be above 0, not {self.lr}")
-        require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), not {self.momentum}")
-        require(self.weight_decay >= 0, f"weight decay must be at least 0, not {self.weight_decay}")
-        require(0 < self.participation <= 1, f"participation must lie in (0, 1], not {self.participation}")
+        self._check_values()
         check_seed(self.seed)
         trainees = self.partition.trainees
         require(
@@ -126,13 +133,6 @@ class Setting(Spec):
             f"2 to {self.rounds}, in rising order, not of {list(drifts)}",
             "for example --rounds 12 --drifts 5,8 with 3 phases",
         )
-        for name, known in (
-            ("tail", TAILS), ("schedule", SCHEDULES), ("augment", AUGMENTS), ("precision", PRECISIONS),
-            ("passes", (None, *PASSES)), ("executor", (None, *EXECUTORS)), ("init", (None, *INITS)),
-            ("optimizer", (None, *OPTIMIZERS)), ("select", (None, *SELECTIONS)),
-        ):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), [k for k in known if k])
         if self.optimizer == "sgd":  # the default: a setting has one id
             object.__setattr__(self, "optimizer", None)
         require(

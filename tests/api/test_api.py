@@ -21,7 +21,6 @@ import pytest
 
 import fedbench as fb
 from fedbench import api
-from fedbench.api.training import SETTING
 from fedbench.core.trainer import Progress
 from fedbench.engine.grid import settable
 from fedbench.errors import FedbenchError
@@ -31,6 +30,8 @@ from fedbench.partition_options import names
 from fedbench.partitions.schemes.dirichlet import Dirichlet
 from fedbench.results.making import row_of, take_in
 from fedbench.results.pack import write
+from fedbench.specs import Setting
+from fedbench.specs.base import typed
 from fedbench.store import Store
 from tests.support.cli_user import good, refused
 
@@ -396,7 +397,7 @@ def calls(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     tables = fb.report("5", dataset="digits", budget="smoke", **store)
     return {
         "partition": Call(fb.partition, {"dataset": "digits", **store}, tuple(names())),
-        "train": Call(fb.train, {"part": session.part, "method": "ditto", **quiet}, (*SETTING, "mu")),
+        "train": Call(fb.train, {"part": session.part, "method": "ditto", **quiet}, (*typed(Setting), "mu")),
         "sweep": Call(fb.sweep, {"dataset": "digits", "methods": "ditto", "dir": 0.3, **store, **quiet},
                       (*settable(), "mu", "clients", "min_size")),
         "run": Call(fb.run, {"id": "x", **store}),

@@ -46,21 +46,21 @@ train -m pfedfda SMOKE --feature-store all_epoch => did you mean 'all_epochs'?
 train -m fedavgft SMOKE --finetune-rounds 4 => of fedavgft must be below the number of rounds, 4, not 4
 train -m fedavgft SMOKE --rounds 1 => --finetune-rounds of fedavgft must be below the number of rounds, 1, not 1
 TRAIN --rounds 0 => rounds must be at least 1, not 0
-TRAIN --rounds many => '--rounds'
-TRAIN --seed 1,2 => --seed takes a whole number, not '1,2'; for several seeds: fedbench sweep --seeds
+TRAIN --rounds many => --rounds of train takes a whole number, not 'many'
+TRAIN --seed 1,2 => --seed of train takes a whole number, not '1,2'; for several seeds: fedbench sweep --seeds
 TRAIN --observe tensorboard: => --observe tensorboard: names no DIR; such as tensorboard:board
 TRAIN --batch-size 0 => batch size must be at least 1, not 0
 TRAIN --lr 0 => the learning rate must be above 0, not 0.0
 TRAIN --lr nan => lr must be a finite number, not nan
-TRAIN --momentum 1 => momentum must lie in [0, 1), not 1.0
+TRAIN --momentum 1 => momentum must be in [0, 1), not 1.0
 TRAIN --weight-decay -1 => weight decay must be at least 0, not -1.0
-TRAIN --every -1 => --every must be at least 0, not -1; 0: only the last rounds that count
+TRAIN --every -1 => every must be at least 0, not -1; 0: only the last rounds that count
 TRAIN --optimizer adamw --momentum 0.5 => momentum is SGD's: adamw has betas of its own
 train -m pfedme SMOKE --optimizer adamw => takes its steps by a rule of its own, not by adamw; leave --optimizer out
-TRAIN --participation 1.5 => participation must lie in (0, 1], not 1.5
+TRAIN --participation 1.5 => participation must be in (0, 1], not 1.5
 TRAIN --seed -1 => the seed must be in 0..2^32-1, not -1
 TRAIN --epochs 1 --steps 2 => give either local epochs or local steps, not both
-partition digits --split 1 => the training share must lie between 0 and 1, not 1.0
+partition digits --split 1 => the training share must be in (0, 1), not 1.0
 partition digits --clients 0 => the number of clients must be at least 1, not 0
 partition digits --dir 0.3 --protocol feddrm --clients 500 => 500 clients
 partition digits --iid --clients 700 --split 0.1 --shift none => client
@@ -140,7 +140,7 @@ theory --seed -1 => the seed must be in 0..2^32-1, not -1
 theory --seed 18446744073709551616 => the seed must be in 0..2^32-1
 theory --draws 1000000000000000000 => at least 1 draw and at most 5,000,000
 partition digits --protocol flux --shift px --level 1 --clients 1000000000000 => at most 10,000,000
-partition digits --equal --duplicates 2147483647 => 10,000 times at most
+partition digits --equal --duplicates 2147483647 => copies of a training sample must be at most 10,000
 partition digits --dir 1e400 => finite number
 train -m fedavg --rounds 1000000000000 => rounds must be at most 10,000,000
 train -m fedavg --steps 1000000000000 => steps must be at most 1,000,000
@@ -398,7 +398,7 @@ def test_a_failed_partition_is_not_followed_by_training_on_another(ready: Path) 
         ("flux --shift px --level 1 --clients 4 --phases 3", "-m fedavg --rounds 2",
          "drift at the beginning of 2 of the rounds 2 to 2"),
         ("flux --shift px --level 1 --clients 4 --phases 3", "-m fedavg --drifts five",
-         "--drifts takes rounds, such as 5,8, not 'five'"),
+         "--drifts of train takes a list, not 'five'; such as 5,8"),
         ("ftw_erm", "-m ftw_erm --ratios hdrm", "is to give 100 to the pool"),
     ],
 )  # fmt: skip

@@ -212,7 +212,10 @@ def predictions(**changes: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def run(store: Store, columns: dict[str, Any]) -> Artifact:
     dataset = DatasetSpec("rays", "made", "0")
     partition = partition_spec(dataset, "iid", CLIENTS, 1, 0.5)
-    spec = RunSpec(Setting(partition, "custom", "digits_cnn", 2, 4, 0.1, 1, epochs=1, window=2, votes=False), "fedavg")
+    spec = RunSpec(
+        Setting(partition, "custom", "digits_cnn", 2, batch_size=4, lr=0.1, seed=1, epochs=1, window=2, votes=False),
+        "fedavg",
+    )
     zero = [0.0, 0.0]
     with store.writing(spec) as writer:
         writer.table("predictions", pa.table(columns).replace_schema_metadata({"classes": str(LABELS)}))

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.main import get_command
 
 from fedbench import data, partition_options, partitions, protocol
-from fedbench.cli import app
-from fedbench.cli.partition import _short_forms
+from fedbench.partition_options import Partitioner
 from fedbench.partitions import Partition, schemes, view
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import CORRUPTIONS, of_clients
 from fedbench.specs import PartitionSpec, RunSpec
+from fedbench.specs.base import typed
 from fedbench.store import Store
 from tests.support import partitions_lab as lab
 from tests.support.cli_user import fedbench, good
@@ -217,8 +216,8 @@ def test_start_up_imports_nothing_heavy() -> None:
 
 
 def test_the_short_forms_are_those_of_the_partitioners() -> None:
-    command = get_command(app).commands["partition"]  # type: ignore[attr-defined]
-    assert set(_short_forms(command)) == {short for name in schemes.names() for short in schemes.load(name).short}
+    forms = {name for name, field in typed(Partitioner).items() if field.metadata["panel"]}
+    assert forms == {short for name in schemes.names() for short in schemes.load(name).short}
 
 
 def test_the_default_layout_on_real_images(

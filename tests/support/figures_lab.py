@@ -39,7 +39,7 @@ def corrupted_digits(store: Store, shift: str = "corrupted", clients: int = 24) 
 
 def run_of_clients(store: Store, part: PartitionSpec, notes: Mapping[str, Any], lr: float = 0.1) -> str:
     """The id of a run with these columns of its table of clients."""
-    spec = RunSpec(Setting(part, "smoke", "digits_cnn", 2, 8, lr, 0, epochs=1), "pfedfda")
+    spec = RunSpec(Setting(part, "smoke", "digits_cnn", 2, batch_size=8, lr=lr, seed=0, epochs=1), "pfedfda")
     with store.writing(spec) as writer:
         writer.table("clients", pa.table(dict(notes)))
     return spec.id
@@ -128,7 +128,7 @@ def described_run(
     """The id of a run of six clients that kept these descriptors."""
     if setting is None:
         part = partition_spec(DatasetSpec("made_up", "generated", "0"), "iid", 6, 0, 0.5)
-        setting = Setting(part, "custom", "lenet5", 1, 8, 0.1, 0, epochs=1)
+        setting = Setting(part, "custom", "lenet5", 1, batch_size=8, lr=0.1, seed=0, epochs=1)
     spec = declarations.of("flux").run(setting, {})
     with store.writing(spec) as writer:
         held = {"client": pa.array(range(6), pa.int32()), "group": GROUPS, "cluster": pa.array(FOUND, pa.int32())}

@@ -105,16 +105,15 @@ def spec(
     name = named(scheme)
     cls = load(name)
     values = {key: value for key, value in values.items() if value is not None}
-    common = {"version": cls.version, **{key: value for key, value in values.items() if key in _FIELDS}}
+    common: dict[str, Any] = {"seed": seed, "train_fraction": train_fraction, "shift": shift, "version": cls.version}
+    common |= {key: value for key, value in values.items() if key in _FIELDS}
     own = {key: value for key, value in values.items() if key not in _FIELDS}
     for option in own:
         if option not in cls.options():
             raise not_of(cls, option)
     with reported():
         partitioner = cls.create(own)
-        partition = PartitionSpec(
-            dataset, name, clients, seed, train_fraction, shift, **common, options=partitioner.values
-        )
+        partition = PartitionSpec(dataset, name, clients, **common, options=partitioner.values)
         check(partitioner, partition)
     return partition
 
