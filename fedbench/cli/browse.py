@@ -76,7 +76,7 @@ def methods(
     name: Annotated[
         str | None, typer.Argument(help="One method, or FILE.py:Class.", autocompletion=context.methods)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    json: context.Json = False,
 ) -> None:
     """List the methods, or one method's hyper-parameters and deviations."""
     from fedbench.methods.declarations import built_in, of
@@ -130,7 +130,7 @@ def _method(one: Declaration) -> dict[str, Any]:
 
 
 def metrics(
-    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    json: context.Json = False,
 ) -> None:
     """List the metrics that runs have and tables can name: those of every run, and those that methods declare."""
     from fedbench.methods.declarations import built_in
@@ -173,12 +173,12 @@ _VERDICTS = {
 
 
 def theory(
-    paper: Annotated[str, typer.Option(help="Whose theory: ftw_erm or feddrm.")] = "ftw_erm",
+    paper: Annotated[str, typer.Option(help="Paper whose theory is checked: ftw_erm or feddrm.")] = "ftw_erm",
     draws: Annotated[
         int | None, typer.Option(help="Simulated problems (default: 200,000 of three coordinates each; feddrm: 20).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the simulated problems.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated problems.")] = 0,
+    as_json: context.Json = False,
 ) -> None:
     """Check a paper's theory on simulated problems.
 
@@ -269,9 +269,9 @@ def tables(
             help="A paper (feddrm): its tables. A table (feddrm/1): its cells.", autocompletion=context.tables
         ),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Of the runs: small (default), paper, ...")] = None,
-    precision: Annotated[str | None, typer.Option(help="Of the runs: fp32, tf32, bf16 (the budget's).")] = None,
-    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+    budget: context.RunBudget = None,
+    precision: context.RunPrecision = None,
+    mine: context.Mine = False,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts; of several tables at all budgets.")] = False,
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import gc
+import importlib
 import inspect
 import json
 import keyword
@@ -183,19 +184,27 @@ class App(typer.Typer):
 Options = Mapping[str, inspect.Parameter]
 C = TypeVar("C", bound=Callable[..., Any])
 
-Budget = Annotated[str, typer.Option(help="small, paper, smoke, or another that the protocol has.")]
+Budget = Annotated[str, typer.Option(help="Budget: small, paper, smoke, or another that the protocol has.")]
 RunBudget = Annotated[str | None, typer.Option(help="Budget of the runs: small (default), paper, ...")]
 RunPrecision = Annotated[str | None, typer.Option(help="Precision of the runs: fp32, tf32, bf16 (the budget's).")]
 Mine = Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")]
-Format = Annotated[str | None, typer.Option("--format", "-f", help="console, latex, markdown, csv, html or json.")]
+Format = Annotated[
+    str | None, typer.Option("--format", "-f", help="Format: console, latex, markdown, csv, html or json.")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")]
-AsFormatJson = Annotated[bool, typer.Option("--json", help="As --format json.")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
-OneJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, or GPUs of a machine: cuda:0,cuda:1.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+DeviceName = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda, or GPUs by number: cuda:0,cuda:1.")]
 ExecutorName = Annotated[
-    str,
-    typer.Option("--executor", help="auto (a rule), sequential, cores, stacked or graphed."),
+    str, typer.Option("--executor", help="Executor: auto (a rule), sequential, cores, stacked or graphed.")
+]
+Filters = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILTER",
+        help="Filters of runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
+        "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1, paper= and protocol= (those that its tables "
+        "read) and shipped=yes name shipped runs, too; default: all of one's own.",
+    ),
 ]
 
 
@@ -203,10 +212,13 @@ def _where(
     device: DeviceName = "auto",
     executor: ExecutorName = "auto",
     engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT.")
+        str,
+        typer.Option(
+            "--engine", metavar="NAME", help="Engine: here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT."
+        ),
     ] = "here",
     jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", help="So many runs at a time, each in a process.")
+        int | None, typer.Option("--jobs", metavar="N", help="Number of runs at a time, each in a process.")
     ] = None,
     cpus_per_run: Annotated[
         float | None,
@@ -438,12 +450,6 @@ def _offering(names: Callable[[], Iterable[str]]) -> Completion:
     return complete
 
 
-def _methods() -> Iterable[str]:
-    from fedbench.methods import names
-
-    return names()
-
-
 def _datasets() -> Iterable[str]:
     from fedbench.resources import RECIPES
 
@@ -456,22 +462,9 @@ def _tables() -> Iterable[str]:
     return [*table.headline(), *table.names()]
 
 
-def _protocols() -> Iterable[str]:
-    from fedbench import protocol
-
-    return protocol.names()
-
-
-def _networks() -> Iterable[str]:
-    from fedbench import models
-
-    return models.names()
-
-
-def _partitioners() -> Iterable[str]:
-    from fedbench.partitions import schemes
-
-    return schemes.names()
+def _of(module: str) -> Callable[[], Iterable[str]]:
+    """What its function `names` returns; it is imported when the shell asks for it."""
+    return lambda: importlib.import_module(module).names()  # type: ignore[no-any-return]
 
 
 def _ids(*kinds: str) -> Callable[[], Iterable[str]]:
@@ -486,8 +479,10 @@ def _ids(*kinds: str) -> Callable[[], Iterable[str]]:
     return ids
 
 
-methods, datasets, tables = map(_offering, (_methods, _datasets, _tables))
-protocols, networks, partitioners = map(_offering, (_protocols, _networks, _partitioners))
+datasets, tables, methods = map(_offering, (_datasets, _tables, _of("fedbench.methods")))
+protocols, networks, partitioners = map(
+    _offering, map(_of, ("fedbench.protocol", "fedbench.models", "fedbench.partitions.schemes"))
+)
 runs, partitions = _offering(_ids("run")), _offering(_ids("partition"))
 artifacts = _offering(_ids("run", "partition", "dataset", "metrics"))
 #: Of options that specs declare.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 data_app = App(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Name = Annotated[
     str, typer.Argument(help="A data set, or the path of a recipe (./mine.toml).", autocompletion=context.datasets)
 ]
@@ -30,7 +29,7 @@ Names = Annotated[
 
 
 @data_app.command("list")
-def list_(json: Json = False) -> None:
+def list_(json: context.Json = False) -> None:
     """Every data set with a recipe, and which of its sources is at hand."""
     from fedbench.data import recipes
 
@@ -69,7 +68,7 @@ def list_(json: Json = False) -> None:
 
 
 @data_app.command()
-def show(name: Name, json: Json = False) -> None:
+def show(name: Name, json: context.Json = False) -> None:
     """Everything about a data set: sources, files, licence, citation, and class counts once it is built."""
     from fedbench.data import class_counts, info, locate, parts_of, places, recipe, resolve
 
@@ -108,8 +107,8 @@ def show(name: Name, json: Json = False) -> None:
 @data_app.command()
 def fetch(
     names: Names,
-    source: Annotated[str | None, typer.Option(help="Which source (default: the first that can be fetched).")] = None,
-    json: Json = False,
+    source: Annotated[str | None, typer.Option(help="Source (default: the first that can be fetched).")] = None,
+    json: context.Json = False,
 ) -> None:
     """Download data sets into the store: resumed, verified, from the next mirror if need be."""
     from fedbench.data import fetch as bring
@@ -133,7 +132,7 @@ def fetch(
 
 
 @data_app.command()
-def check(names: Names, json: Json = False) -> None:
+def check(names: Names, json: context.Json = False) -> None:
     """Verify the files at hand and the built artifacts of data sets; exit code 2 if something is damaged."""
     from dataclasses import asdict
 

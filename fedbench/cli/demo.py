@@ -21,7 +21,7 @@ _Y = "average accuracy (%)"
 _WHAT = "each client alone; one model of all; a model of its own for each, held near the common one"
 
 
-def demo(budget: Annotated[str, typer.Option(help="small or smoke.")] = "small") -> None:
+def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = "small") -> None:
     """Deal scikit-learn's handwritten digits out to ten clients, train three methods, and show how accurate they get.
 
     Real images, no download, less than a minute. It is what

@@ -53,10 +53,10 @@ def evaluate(
         str | None,
         typer.Option(metavar="FILE.py:Class", help="With --on: the run's network, if it is a file of yours."),
     ] = None,
-    device: Annotated[str, typer.Option(help="With --on: auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="With --on: device, auto, cpu or cuda.")] = "auto",
     all: Annotated[bool, typer.Option("--all", help="Every run of the store that lacks metrics.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Compute also what is there already.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    json: context.Json = False,
 ) -> None:
     """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed.
 
@@ -299,7 +299,7 @@ def export(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Of a partition: csv, parquet, pflib or leaf (default: by the ending of the output). Of a run: "
+            help="Format of a partition: csv, parquet, pflib or leaf (default: by the ending of the output); of a run: "
             "safetensors (default) or pt.",
         ),
     ] = None,

@@ -42,7 +42,7 @@ def list_artifacts(
             "method=fedavg,ditto lr=0.1 dataset=mnist, an id.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    json: context.Json = False,
 ) -> None:
     """List what the store holds, newest last; * marks the current partition and run.
 
@@ -403,7 +403,7 @@ def _about() -> None:
 
 
 @store_app.command()
-def clean(json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False) -> None:
+def clean(json: context.Json = False) -> None:
     """Delete what killed processes have left behind: half-written artifacts, temporary files, empty work folders.
 
     Artifacts, checkpoints and downloads stay, and so does what a living process is at.

@@ -45,8 +45,8 @@ NEXT = {
 
 def new(
     what: Annotated[str, typer.Argument(metavar="KIND", help=f"What to begin: {', '.join(NEXT)}.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write it.")] = Path(),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name, of small letters, digits and _.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write it to.")] = Path(),
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
@@ -92,7 +92,7 @@ def check(
     what: Annotated[
         str, typer.Argument(metavar="FILE.py:Class", help="A method, a model or a partitioner; or a built-in's name.")
     ],
-    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    json: context.Json = False,
 ) -> None:
     """Run the conformance checks on a method, a model or a partitioner: a line each, whether it holds, and why not.
 

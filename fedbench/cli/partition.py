@@ -115,11 +115,11 @@ def partition(
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="Whose setting gives the defaults (a paper's data: FedDRM's; digits and your own: plain).",
+            help="Protocol that gives the defaults (a paper's data: FedDRM's; digits and your own: plain).",
             autocompletion=context.protocols,
         ),
     ] = None,
-    as_json: context.OneJson = False,
+    as_json: context.Json = False,
 ) -> None:
     """Deal a dataset out to clients: who holds which image, in which split, seen through which covariate shift.
 

@@ -37,25 +37,21 @@ def report(
             autocompletion=context.tables,
         ),
     ] = None,
-    format: Annotated[
-        str | None, typer.Option("--format", "-f", help="console, latex, markdown, csv, html or json.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")
-    ] = None,
+    format: context.Format = None,
+    output: context.Output = None,
     compare: Annotated[bool, typer.Option("--compare", help="Set the paper's numbers below ours.")] = False,
     notes: Annotated[
-        str, typer.Option(help="Below the table: brief, or full (deviations, remarks, claims).")
+        str, typer.Option(help="Notes below the table: brief, or full (deviations, remarks, claims).")
     ] = "brief",
     only_done: Annotated[
         bool, typer.Option("--only-done", help="Leave out rows and columns that have no number.")
     ] = False,
-    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+    mine: context.Mine = False,
     extra: Annotated[
         bool, typer.Option("--extra", help="Add rows of your other runs in the table's settings (train --table -m).")
     ] = False,
-    budget: Annotated[str | None, typer.Option(help="Of the runs: small (default), paper, ...")] = None,
-    precision: Annotated[str | None, typer.Option(help="Of the runs: fp32, tf32, bf16 (the budget's).")] = None,
+    budget: context.RunBudget = None,
+    precision: context.RunPrecision = None,
     dataset: Annotated[
         str | None,
         typer.Option(help="Show the table's columns on this data set instead.", autocompletion=context.datasets),
@@ -66,16 +62,16 @@ def report(
     ] = None,
     view: Annotated[
         str | None,
-        typer.Option("--test-augmentation", help="crop (as in training) or plain (none); default: the table's."),
+        typer.Option("--test-augmentation", help="Test images: crop (as in training) or plain; default: the table's."),
     ] = None,
     client_mean: Annotated[
         str | None,
         typer.Option(
-            metavar="MEAN", help="Over clients: weighted (by test images) or unweighted; default: the table's."
+            metavar="MEAN", help="Mean over clients: weighted (by test images) or unweighted; default: the table's."
         ),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Of the runs (repeatable); default: the table's.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
+    seed: Annotated[list[int] | None, typer.Option(help="Seed of the runs (repeatable); default: the table's.")] = None,
+    as_json: context.Json = False,
     standalone: Annotated[
         bool, typer.Option("--standalone", help="LaTeX: a whole document, not a float to \\input; names its packages.")
     ] = False,
@@ -105,10 +101,10 @@ def claims(
         list[str] | None,
         typer.Argument(help="Papers (feddrm) or tables (feddrm/1, 1); default: all.", autocompletion=context.tables),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Of the runs (default: each that has a number).")] = None,
-    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+    budget: Annotated[str | None, typer.Option(help="Budget of the runs (default: each that has a number).")] = None,
+    mine: context.Mine = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write Markdown to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: context.Json = False,
 ) -> None:
     """Every claim of the papers' tables: holds, holds so far (numbers are missing), is undecided (within the noise of
     the seeds), fails, or not measured; at which budget, with the numbers that decide. Never trains."""
@@ -163,14 +159,7 @@ def _document(one: Claims) -> dict[str, Any]:
 
 
 def compare(
-    filter: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Which runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
-            "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1, paper= and protocol= (those that its tables "
-            "read) and shipped=yes name shipped runs, too; default: all of one's own.",
-        ),
-    ] = None,
+    filter: context.Filters = None,
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", help="Print this metric instead of the usual numbers (repeatable; fedbench metrics)."),
@@ -182,19 +171,16 @@ def compare(
         bool, typer.Option("--test", help="Test every two rows on the same data, over common seeds or clients.")
     ] = False,
     over: Annotated[
-        str | None, typer.Option(help="With --test: seeds or clients (default: seeds where three are common).")
+        str | None, typer.Option(help="With --test: sample, seeds or clients (default: seeds where three are common).")
     ] = None,
     view: Annotated[
-        str, typer.Option("--test-augmentation", help="crop (as in training, where a run has it) or plain (none).")
+        str,
+        typer.Option("--test-augmentation", help="Test images: crop (as in training, where a run has it) or plain."),
     ] = "plain",
-    format: Annotated[
-        str | None, typer.Option("--format", "-f", help="console, latex, markdown, csv, html or json.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,
-    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+    format: context.Format = None,
+    output: context.Output = None,
+    as_json: context.Json = False,
+    mine: context.Mine = False,
 ) -> None:
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
     from fedbench.planner.runs import select
@@ -223,8 +209,8 @@ def figure(
         list[str] | None,
         typer.Argument(
             metavar="FILTER",
-            help="Which runs (or whose partitions): ids or their beginnings, KEY=VALUE,VALUE or KEY!=VALUE, * is any "
-            "text (method=fedavg,ditto lr=0.1 dataset=mnist).",
+            help="Filters of runs (or of whose partitions): ids or their beginnings, KEY=VALUE,VALUE or KEY!=VALUE, * "
+            "is any text (method=fedavg,ditto lr=0.1 dataset=mnist).",
         ),
     ] = None,
     output: Annotated[
@@ -242,36 +228,39 @@ def figure(
         str | None, typer.Option(metavar="ID", help="Draw it of this run instead (pfedfda/2, flux/11).")
     ] = None,
     client: Annotated[
-        list[int] | None, typer.Option(help="Of partitions and of confusion: only these clients, from 0 (repeat it).")
+        list[int] | None, typer.Option(help="Clients of partitions and of confusion: only these, from 0 (repeatable).")
     ] = None,
     image: Annotated[
-        list[int] | None, typer.Option(help="Of images: these of the data set, from 0, through all clients' eyes.")
+        list[int] | None,
+        typer.Option(help="Images of the data set, for images: from 0, as all clients see them (repeatable)."),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Of runs: what is shown (fedbench metrics lists all); default: accuracy.")
+        str | None, typer.Option(help="Metric of runs that is shown (fedbench metrics lists all); default: accuracy.")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="Of curves: round (default), bytes (both ways) or seconds (without evaluation).")
+        str | None,
+        typer.Option(help="Axis of curves: round (default), bytes (both ways) or seconds (without evaluation)."),
     ] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Of runs: a line for each value of it (method, lr, ...; repeatable)."),
+        typer.Option(metavar="KEY", help="Key of runs: a line for each of its values (method, lr, ...; repeatable)."),
     ] = None,
     view: Annotated[
         str | None,
-        typer.Option("--test-augmentation", help="Of runs: plain or crop (as in training); default: as evaluated."),
+        typer.Option("--test-augmentation", help="Test images: plain or crop (as in training); default: as evaluated."),
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print it as text only, as a terminal shows it.")] = False,
     compare: Annotated[
         bool, typer.Option("--compare", help="Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12).")
     ] = False,
-    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
-    budget: Annotated[str | None, typer.Option(help="Which runs count: small (default), paper, ...")] = None,
+    mine: context.Mine = False,
+    budget: context.RunBudget = None,
     ridge: Annotated[
         float | None, typer.Option(metavar="λ", help="Penalty that the bound on the ratio is taken for (default: 1).")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of the draw of the clients' images, or of the runs (default: the figure's).")
+        int | None,
+        typer.Option(help="Seed of the clients' images that are drawn, or of the runs (default: the figure's)."),
     ] = None,
 ) -> None:
     """Draw a figure. Never trains; partitions that are not there are made.
@@ -338,15 +327,8 @@ def _show(wanted: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None
 
 def site(
     folder: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write to: index.html, run-ID.html.")],
-    filter: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Which runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
-            "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1 and shipped=yes name shipped runs, too; default: "
-            "all of one's own.",
-        ),
-    ] = None,
-    mine: Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")] = False,
+    filter: context.Filters = None,
+    mine: context.Mine = False,
 ) -> None:
     """Write a lab notebook: a sortable table of runs, a page a run; each file stands alone, without a network."""
     from rich.progress import track

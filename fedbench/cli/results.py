@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
 Filters = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILTER", help="Which runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text."),
+    typer.Argument(metavar="FILTER", help="Filters of runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text."),
 ]
 
 
@@ -40,7 +39,7 @@ def _about() -> None:
 
 
 @results_app.command("list")
-def list_(json: Json = False) -> None:
+def list_(json: context.Json = False) -> None:
     """List the packs at hand, those of fedbench first, with who made their runs, when, and on what."""
     from fedbench.cli.context import columns
     from fedbench.results.shelf import imported, summary
@@ -79,11 +78,11 @@ def export(
         list[str] | None,
         typer.Option("--table", "-t", help="Only runs that this table reads, or a paper's: feddrm (repeatable)."),
     ] = None,
-    by: Annotated[str, typer.Option(help="Who made them, as tables are to say it.")] = "",
+    by: Annotated[str, typer.Option(help="Name of who made them, as tables are to say it.")] = "",
     other_code: Annotated[
         bool, typer.Option("--other-code", help="Also runs that were made by other code than today's.")
     ] = False,
-    json: Json = False,
+    json: context.Json = False,
 ) -> None:
     """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their predictions.
 
@@ -155,10 +154,10 @@ def _of(total: int, new: int) -> str:
 @results_app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack that somebody else has exported.")],
-    by: Annotated[str, typer.Option(help="Whose runs they are (default: who the pack says).")] = "",
+    by: Annotated[str, typer.Option(help="Name of who made them (default: as the pack says).")] = "",
     prefer: Annotated[
         str | None,
-        typer.Option(help="Of runs that you or another pack have with other numbers: new (take these) or old."),
+        typer.Option(help="Numbers to keep of runs that you or another pack have with other ones: new (these) or old."),
     ] = None,
 ) -> None:
     """Take in somebody else's pack: tables fill from it where your store has no run, and say whose numbers they are.
@@ -178,7 +177,7 @@ def import_(
 
 @results_app.command("page")
 def page(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Whose tables, such as feddrm or arena.")],
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Paper, such as feddrm or arena: that of the tables.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file: tables/PAPER/measured.md.")
     ] = None,
@@ -197,16 +196,16 @@ def page(
 @results_app.command("verify")
 def verify(
     filters: Filters = None,
-    sample: Annotated[int, typer.Option(min=1, help="So many of them, drawn at random (default: 3).")] = 3,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    sample: Annotated[int, typer.Option(min=1, help="Number of runs, drawn at random (default: 3).")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Only runs that took at most so long where they were made.")
+        float | None, typer.Option(min=0, help="Longest time in minutes that a run took where it was made.")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="How far accuracies may lie apart (points) where bits may differ.")
+        float, typer.Option(min=0, help="Largest difference of accuracies (points) where bits may differ.")
     ] = 1.0,
     again: Annotated[bool, typer.Option("--again", help="Also train those that the store has.")] = False,
-    json: Json = False,
+    json: context.Json = False,
 ) -> None:
     """Train some shipped runs again, and compare predictions: the same bits on the same kind of machine, else
     accuracies within a tolerance.

@@ -33,7 +33,7 @@ _BAR = 12
 
 def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    json: context.Json = False,
 ) -> None:
     """Show the runs under way, by whichever process, and those that were interrupted or failed."""
     if watch and json:
@@ -123,7 +123,7 @@ def _ago(at: float) -> str:
 def resume(
     id: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of runs, or their beginnings.")] = None,
     all: Annotated[bool, typer.Option("--all", help="All interrupted runs.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     executor: ExecutorName = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the runs' ids and metrics as JSON.")] = False,
 ) -> None:

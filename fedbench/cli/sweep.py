@@ -27,7 +27,7 @@ def sweep(
         list[str], typer.Option("--method", "-m", metavar="NAME", help="Method, or FILE.py:Class (repeatable).")
     ],
     seeds: Annotated[str | None, typer.Option(help="Seeds of the runs, such as 0-2 or 0,1,2.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="Whose defaults to take (default: as 'partition').")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Protocol of the defaults (default: as 'partition').")] = None,
     budget: context.Budget = "small",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and what they cost here.")] = False,
     save: Annotated[
@@ -36,7 +36,7 @@ def sweep(
     search: Annotated[
         str | None, typer.Option(metavar="optuna", help="Look for values in ranges such as --lr 0.001:0.1.")
     ] = None,
-    trials: Annotated[int, typer.Option(help="With --search: how many for each method.", min=1)] = 30,
+    trials: Annotated[int, typer.Option(help="With --search: number of trials of each method.", min=1)] = 30,
     *,
     place: dict[str, Any],
     again: Annotated[bool, typer.Option("--again", help="Make runs of other code anew.")] = False,

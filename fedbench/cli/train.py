@@ -68,7 +68,8 @@ def train(
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="Whose defaults to take: plain, feddrm, flux, ftw_erm, pfedfda.", autocompletion=context.protocols
+            help="Protocol of the defaults: plain, feddrm, flux, ftw_erm, pfedfda.",
+            autocompletion=context.protocols,
         ),
     ] = None,
     budget: context.Budget = "small",
@@ -104,7 +105,9 @@ def train(
     ] = None,
     observe: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:WHERE", help="tensorboard:DIR, mlflow:ADDRESS or wandb:PROJECT (repeatable)."),
+        typer.Option(
+            metavar="NAME:WHERE", help="Observer: tensorboard:DIR, mlflow:ADDRESS, wandb:PROJECT (repeatable)."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the run's id and metrics as JSON.")] = False,
     deal: dict[str, Any],

@@ -56,7 +56,7 @@ class PartitionSpec(Spec):
     dataset: DatasetSpec
     scheme: str  #: name of the partitioner; that of a user's file has its source's digest, such as Mine@0123456789ab
     clients: int = option(
-        help="How many clients (default: the protocol's).",
+        help="Number of clients (default: the protocol's).",
         least=1,
         limit=MOST_CLIENTS,
         called="the number of clients",
@@ -80,7 +80,7 @@ class PartitionSpec(Spec):
     )
     seed: int = option(help="Seed of all draws of the partition.")
     subsample: float | None = _beside(
-        "Each client keeps this share of its training images.",
+        "Share of its training images that a client keeps.",
         above=0,
         most=1,
         called="the share of training samples to keep",
@@ -94,14 +94,14 @@ class PartitionSpec(Spec):
         metavar="SHARE",
     )
     duplicates: int | None = _beside(
-        "Every training image is there N times.",
+        "Number of times that every training image is there.",
         least=1,
         limit=MOST_COPIES,
         called="the number of copies of a training sample",
         metavar="N",
     )
     unseen: int | None = _beside(
-        "So many of the clients, the last ones, never train.",
+        "Number of clients, the last ones, that never train.",
         stored="newcomers",
         metavar="N",
     )
@@ -113,7 +113,7 @@ class PartitionSpec(Spec):
     )
     #: Each of a distribution of its own.
     phases: int | None = _beside(
-        "Training data drift through N phases (with --equal; FLUX has 3).",
+        "Number of phases that training data drift through (with --equal; FLUX has 3).",
         least=2,
         most=MOST_PHASES,
         called="the number of phases of drifting data",

@@ -60,7 +60,7 @@ class Setting(Spec):
     weight_decay: float = option(0.0, "Weight decay of the optimiser.", least=0)
     #: Which round's models answer; None: the last's.
     select: str | None = option(
-        None, "best: the models of the round with the lowest validation loss answer.", choices=SELECTIONS
+        None, "Round whose models answer; best: that of the lowest validation loss.", choices=SELECTIONS
     )
     window: int = option(1, least=1)  #: evaluate after each of the last `window` rounds
     every: int = option(
