@@ -6,6 +6,8 @@ import contextlib
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedbench import protocol
@@ -94,34 +96,41 @@ def _facts(one: Wanted) -> dict[str, str | int]:
 LISTED = 5
 
 
+@dataclass(frozen=True)
+class How:
+    """How runs are made, and how much is said of it."""
+
+    where: Where
+    again: bool = False
+    keep: frozenset[str] = frozenset()
+    quiet: bool = False  #: without the lines that count the runs, where all went well
+    as_json: bool = False
+    observers: Sequence[Observer] = ()
+    limit: Limit | None = None  #: nothing is under way when its minutes are over
+
+
 def train_table(
     name: str,
+    how: How,
     *,
-    methods: Sequence[str] = (),
-    params: Mapping[str, str] | None = None,
-    dataset: str | None = None,
-    columns: Sequence[str] = (),
-    budget: str = "small",
-    precision: str | None = None,
-    seed: int | None = None,
-    where: Where,
-    again: bool = False,
-    unshipped: bool = False,
-    dry: bool = False,
-    keep: frozenset[str] = frozenset(),
-    quiet: bool = False,
-    as_json: bool = False,
-    observers: Sequence[Observer] = (),
-    minutes: float | None = None,
-    export: Path | None = None,
+    methods: Sequence[str],
+    params: Mapping[str, str],
+    dataset: str | None,
+    columns: Sequence[str],
+    budget: str,
+    precision: str | None,
+    seed: int | None,
+    unshipped: bool,
+    dry: bool,
+    minutes: float | None,
+    export: Path | None,
 ) -> None:
     """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters), or only list
     it (`dry`); `unshipped`: what result packs hold is not lacking.
 
     Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
-    it is listed at the end, and the exit code is then 1. `quiet` leaves out the closing lines where all went well.
-    Nothing is under way when so many `minutes` are over. What the store then has of the table's runs goes into the pack
-    `export`.
+    it is listed at the end, and the exit code is then 1. Nothing is under way when so many `minutes` are over. What the
+    store then has of the table's runs goes into the pack `export`.
     """
     from fedbench.data import called
     from fedbench.engine.sweep import Plan, plan
@@ -140,11 +149,15 @@ def train_table(
     else:
         table = table if dataset is None else tables.on_dataset(table, called(dataset))
         table = table.only(columns) if columns else table
-        keep |= {METRICS[c.metric].needs for c in table.columns if c.metric in METRICS} - {""}
+        needed = {METRICS[c.metric].needs for c in table.columns if c.metric in METRICS} - {""}
+        how = replace(how, keep=how.keep | needed)
         roots = context.roots()
-        scoped: dict[str, Any] = {"budget": budget, "precision": precision, "seed": seed, "again": again, "keep": keep}
-        scoped["packs"] = context.shelf() if unshipped else None
-        lacking = plan(table, store, roots, only=methods, params=params, **scoped)
+        missing = partial(
+            plan, table, store, roots, only=methods, params=params, budget=budget, precision=precision, seed=seed,
+            again=how.again, keep=how.keep, packs=context.shelf() if unshipped else None,
+        )  # fmt: skip
+        lacking = missing()
+    where, limit = how.where, None if minutes is None else Limit(minutes)
     engine = where.engine_for(store, context.roots(), precision or Setting.precision)
     runs, remarks = lacking.runs, [*lacking.remarks]
     own = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {where.executor})
@@ -155,31 +168,25 @@ def train_table(
     for remark in remarks:
         console.print(remark, style="dim")
     nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
-    limit = None if minutes is None else Limit(minutes)
-    how: dict[str, Any] = {
-        "again": again, "keep": keep, "quiet": quiet, "as_json": as_json, "observers": observers, "limit": limit,
-    }  # fmt: skip
     planned = {one.spec.id for one in runs}
 
     def more() -> list[Wanted]:
         """What the values that have been chosen meanwhile ask for."""
-        rest = [
-            one
-            for one in plan(table, store, roots, only=methods, params=params, **scoped).runs
-            if one.spec.id not in planned
-        ]
+        rest = [one for one in missing().runs if one.spec.id not in planned]
         planned.update(one.spec.id for one in rest)
         return rest
 
-    if table.tune and not table.counted:
+    tuned = bool(table.tune) and not table.counted
+    if tuned:
         first = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in table.tune.items())
         console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best")
-        how["more"] = more
     if dry:
-        show(runs, scope(budget, precision or ""), nothing, where.kind, as_json)
+        show(runs, scope(budget, precision or ""), nothing, where.kind, how.as_json)
         return
     with engine, limit.over(engine) if limit else contextlib.nullcontext():
-        whole = make(runs, scope(budget, precision or ""), nothing, engine, where, **how)
+        whole = make(
+            runs, scope(budget, precision or ""), nothing, engine, replace(how, limit=limit), more if tuned else tuple
+        )
     if export is not None:
         whole = _exported(export, table, runs, budget, precision, seed) and whole
     if not whole:
@@ -213,15 +220,8 @@ def make(
     scope: str,
     nothing: str,
     engine: Engine,
-    where: Where,
-    *,
-    again: bool = False,
-    keep: frozenset[str] = frozenset(),
-    quiet: bool = False,
-    as_json: bool = False,
-    observers: Sequence[Observer] = (),
+    how: How,
     more: Callable[[], Sequence[Wanted]] = tuple,
-    limit: Limit | None = None,
 ) -> bool:
     """Make runs and say what became of each; `scope` says which these are, `nothing` why there may be none, `more`
     which ones these have led to.
@@ -232,22 +232,21 @@ def make(
 
     console = context.err()
     with stoppable(engine):
-        how: dict[str, Any] = {"again": again, "keep": keep, "quiet": quiet, "observers": observers, "limit": limit}
-        outcomes = _made(runs, scope, engine, where, **how)
+        outcomes = _made(runs, scope, engine, how)
         while batch := more():
             runs = [*runs, *batch]
-            for end, those in _made(batch, scope, engine, where, **how).items():
+            for end, those in _made(batch, scope, engine, how).items():
                 outcomes[end] += those
     ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
     failures = [_failure(one) for one in outcomes[End.FAILED]]
-    if as_json:
+    if how.as_json:
         left = [one.title for one in (*outcomes[End.HELD], *outcomes[End.LATE])]
         context.print_json({"made": ids, "failed": failures, "left": left})
-    if not quiet or failures:
+    if not how.quiet or failures:
         elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_ELSEWHERE]) else ""
         console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
-    if limit is not None and (late := outcomes[End.LATE]):
-        console.print(f"left for another time, as {counted(limit.minutes, 'minute')} are over or too few are left:")
+    if how.limit is not None and (late := outcomes[End.LATE]):
+        console.print(f"left for another time, as {counted(how.limit.minutes, 'minute')} are over or too few are left:")
         for one in late[:LISTED]:
             console.print(f"  {one.title}{_from_round(one)}", markup=False)
         more_late = f"  and {len(late) - LISTED:,} more\n" if len(late) > LISTED else ""
@@ -261,27 +260,16 @@ def make(
     return not failures
 
 
-def _made(
-    runs: Sequence[Wanted],
-    scope: str,
-    engine: Engine,
-    where: Where,
-    *,
-    again: bool,
-    keep: frozenset[str],
-    quiet: bool,
-    observers: Sequence[Observer],
-    limit: Limit | None,
-) -> dict[End, list[Outcome]]:
+def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[End, list[Outcome]]:
     """What became of the runs, which are made under bars."""
     from fedbench.engine.sweep import End, sweep
     from fedbench.observers.bars import Bars
 
-    console = context.err()
+    console, limit = context.err(), how.limit
     engine.get_ready([(one.method, one.spec) for one in runs])
-    costs = of(runs, where.kind)
+    costs = of(runs, how.where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
-    if runs and not quiet:
+    if runs and not how.quiet:
         about = f", about {duration(sum(shares.values()))} of training here when idle" if costs else ""
         console.print(f"{counted(len(runs), 'run')} to make, {scope}{about}")
     outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
@@ -289,12 +277,12 @@ def _made(
 
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
             if limit is None:
-                return run(jobs, engine, title, bars, observers)
+                return run(jobs, engine, title, bars, how.observers)
             with limit.timed(sum(shares[job.spec.id] * _undone(job) for job in jobs if costs)):
-                return run(jobs, engine, title, bars, observers, limit)
+                return run(jobs, engine, title, bars, how.observers, limit)
 
-        how: dict[str, Any] = {"executor": where.executor, "again": again, "keep": keep}
-        for outcome in sweep(runs, engine.store, execute, engine=engine, **how):
+        chosen: dict[str, Any] = {"executor": how.where.executor, "again": how.again, "keep": how.keep}
+        for outcome in sweep(runs, engine.store, execute, engine=engine, **chosen):
             if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):
                 raise outcome.error
             outcomes[outcome.end].append(outcome)

@@ -53,7 +53,7 @@ def sweep(
     one that diverges, is listed and stops no other; the exit code is then 1.
     """
     from fedbench import protocol as protocols
-    from fedbench.cli.making import make
+    from fedbench.cli.making import How, make
     from fedbench.engine import grid as grids
     from fedbench.engine.engines import Where
 
@@ -76,7 +76,7 @@ def sweep(
                 _print_cost(points, where.kind)
                 return
             runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
-            whole = make(runs, f"budget {budget}", "all runs are there", at_work, where, again=again)
+            whole = make(runs, f"budget {budget}", "all runs are there", at_work, How(where, again))
     if save:
         _save(save, grid, points, rules)
     _print(points, [*grid.varied, *ranges], as_json)
@@ -127,13 +127,14 @@ def _searched(
     grid: Grid, ranges: dict[str, Range], trials: int, rules: Protocol, budget: str, engine: Engine, where: Where
 ) -> list[Point]:
     """The points that the search has tried, a line each as they come."""
-    from fedbench.cli.making import make
+    from fedbench.cli.making import How, make
     from fedbench.engine.grid import score, search
 
     store, console = context.store(), context.err()
 
     def scored(point: Point, title: str) -> float | None:
-        make([run for run in point.runs if not store.has(run.spec)], title, "it is there", engine, where, quiet=True)
+        missing = [run for run in point.runs if not store.has(run.spec)]
+        make(missing, title, "it is there", engine, How(where, quiet=True))
         result = score(point, store)
         values = ", ".join(f"{k} {v}" for k, v in {**point.setting, **point.params}.items() if k in ranges)
         told = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"

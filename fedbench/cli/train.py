@@ -12,7 +12,7 @@ import typer
 
 from fedbench import protocol as protocols
 from fedbench.cli import context
-from fedbench.cli.making import train_table
+from fedbench.cli.making import How, train_table
 from fedbench.cli.partition import DEALT, dataset_among, own_fields, own_names, partition_of
 from fedbench.cli.results import pack_path
 from fedbench.engine import keep as keeping
@@ -133,16 +133,15 @@ def train(
         if data is not None:
             raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
         _refuse_beside_table({**chosen, "partition": partition, "protocol": protocol, **deal})
-        scope: dict[str, Any] = {
-            "methods": method or (), "params": _row(method or (), rest), "dataset": dataset,
-            "columns": column or (), "budget": budget, "precision": chosen.get("precision"), "seed": chosen.get("seed"),
-        }  # fmt: skip
-        watching = _observers(log, observe)
-        scope |= {"again": again, "unshipped": unshipped, "dry": dry_run, "keep": to_keep}
+        params, watching = _row(method or (), rest), _observers(log, observe)
         if minutes is not None and not 0 < minutes < math.inf:
             raise FedbenchError(f"--minutes must be above 0, not {minutes:g}")
-        scope |= {"minutes": minutes, "export": None if export is None else pack_path(export, "--export")}
-        train_table(table, **scope, where=where, as_json=json, observers=watching)
+        pack = None if export is None else pack_path(export, "--export")
+        train_table(
+            table, How(where, again, to_keep, as_json=json, observers=watching), methods=method or (),
+            params=params, dataset=dataset, columns=column or (), budget=budget, precision=chosen.get("precision"),
+            seed=chosen.get("seed"), unshipped=unshipped, dry=dry_run, minutes=minutes, export=pack,
+        )  # fmt: skip
         return
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")

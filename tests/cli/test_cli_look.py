@@ -17,19 +17,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from fedbench import methods
 from fedbench.__main__ import main
-from fedbench.cli import context
+from fedbench.cli import app, context
 from fedbench.cli import context as completion
 from fedbench.core.trainer import Progress
 from fedbench.machine import processor
 from fedbench.metrics.definitions import all_metrics
 from fedbench.observers import Training
 from fedbench.observers.bars import Bars
+from fedbench.partition_options import Partitioner
 from fedbench.results.pack import Pack, write
 from fedbench.screen import Screen
-from fedbench.specs import RunSpec
+from fedbench.specs import PartitionSpec, RunSpec, Setting
+from fedbench.specs.base import typed
 from fedbench.store import Store
 from tests.support.cli_user import DIGITS, SMOKE, artifact, bad, complete, fedbench, good, own_method
 
@@ -179,6 +182,26 @@ def test_help(home: Path, command: str) -> None:
         assert "Every hyper-parameter of a method is an option too, such as --lambda 0.8" in said
         for option in ("--optimizer", "--momentum", "--weight-decay", "--every"):
             assert option in said
+
+
+def _commands(group: Any, name: str = "") -> dict[str, Any]:
+    below: dict[str, Any] = {}
+    for one, command in getattr(group, "commands", {}).items():
+        below |= _commands(command, f"{name} {one}".strip())
+    return {name: group, **below}
+
+
+def test_options_are_the_fields_of_specs_and_every_help_text_names_its_value() -> None:
+    commands = _commands(get_command(app))
+    for command, cls in (("train", Setting), ("partition", PartitionSpec), ("partition", Partitioner)):
+        helps = {
+            one.opts[0][2:].replace("-", "_"): one.help for one in commands[command].params if hasattr(one, "help")
+        }
+        fields = {name: field.metadata["help"] for name, field in typed(cls).items()}
+        assert fields.items() <= helps.items()
+    helps = {one.help: one.name for command in commands.values() for one in command.params if getattr(one, "help", "")}
+    assert len(helps) > 150
+    assert not [one for one in helps if one.startswith(("Of ", "Whose ", "How ", "So "))]
 
 
 def test_lists_on_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

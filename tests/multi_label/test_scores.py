@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from fedbench.data.parse import read
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
@@ -24,7 +25,6 @@ from fedbench.core.client import Batch, Client, Collect
 from fedbench.core.federation import task_of, to_input
 from fedbench.core.network import OfEach
 from fedbench.data import catalogue
-from fedbench.data.parse import read
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts import responsibilities
