@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from beside import TWO
 from fedbench.measure import Measure
 from fedbench.methods.base import HEAD, Method, hyperparameter
-from fedbench.methods.parts.clustered import CLUSTERS, clusters_hyperparameter
+from fedbench.methods.parts.clustered import CLUSTERS
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Mine(Options, Method):
     measures = tuple(one for one in (*TWO, CLUSTERS))
 
     last: int = hyperparameter(max(2, 1), "of them", choices=(2, 3))
-    clusters: int = clusters_hyperparameter()
+    clusters: int = hyperparameter(0, "models", least=0)
 
 
 class Plain(Options, Method):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from fedbench.data.parse import read
+from fedbench.data.catalogue import read
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score

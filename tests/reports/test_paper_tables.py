@@ -402,7 +402,6 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     [
         ('clusters_by = "hand"', "unknown clusters_by of method mine 'hand'; known: descriptors, losses, parameters"),
         ('made_for = ("px", "py_x")', "unknown made_for of method mine 'py_x'; did you mean 'pyx'?"),
-        ("adapts = 1", "nobody can tell 'adapts' without running it"),
     ],
 )
 def test_a_property_that_says_nothing_to_a_table_is_an_error(tmp_path: Path, declares: str, says: str) -> None:

@@ -53,7 +53,7 @@ def facts() -> frozenset[str]:
 def check(table: Table) -> None:
     """A table whose columns have all that they inherit. Raises FedbenchError, which names the file and the place."""
     for row in () if table.counted else table.rows:
-        if is_file(row.method) or (row.params and row.method in methods.names()):
+        if is_file(row.method) or (row.params and row.method in declarations.built_in()):
             _try(lambda own: declarations.of(own.method).values(own.params), row, f"{table.path}, row {row.label}")
     definitions = _metrics(table)
     for wrong, where, says, hint in _rules(table, definitions):
@@ -171,7 +171,7 @@ def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, C
         yield from (("budget", name, budgets, f", row {r.label}") for name in r.budget)
         yield from (("metric", name, own or metrics, f", row {r.label}") for pair in r.metrics.items() for name in pair)
         if r.method and (table.counted or not (r.planned or is_file(r.method))):
-            yield "method", r.method, countable if table.counted else methods.names(), f", row {r.label}"
+            yield "method", r.method, countable if table.counted else declarations.built_in(), f", row {r.label}"
     for c in table.columns:
         where = f", column {c.key}"
         yield from (("budget", name, budgets, where) for name in c.budget)
