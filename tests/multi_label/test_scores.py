@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from fedbench.data.catalogue import read
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
@@ -25,6 +24,7 @@ from fedbench.core.client import Batch, Client, Collect
 from fedbench.core.federation import task_of, to_input
 from fedbench.core.network import OfEach
 from fedbench.data import catalogue
+from fedbench.data.catalogue import read
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts import responsibilities
