@@ -33,6 +33,7 @@ LOOKUPS = (
     "data/catalogue.py",
     "data/locate.py",
     "data/progress.py",
+    "methods/declarations.py",
     "models/registry.py",
 )
 
