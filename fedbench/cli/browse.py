@@ -15,8 +15,6 @@ from fedbench.measure import stored
 from fedbench.plugins.mistakes import reported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rich.console import RenderableType
     from rich.text import Text
 
@@ -295,7 +293,6 @@ def _several(
     folded: bool,
 ) -> None:
     from fedbench import protocol
-    from fedbench.errors import unknown
     from fedbench.planner import table as specs
     from fedbench.planner.cells import DEFAULT_BUDGET, find
 

@@ -440,8 +440,6 @@ def _offering(names: Callable[[], Iterable[str]]) -> Completion:
     """The names that begin as the word does; nothing where they cannot be told."""
 
     def complete(incomplete: str) -> list[str]:
-        from fedbench.errors import FedbenchError
-
         try:
             return [name for name in names() if name.startswith(incomplete)]
         except (FedbenchError, OSError):
@@ -471,8 +469,6 @@ def _ids(*kinds: str) -> Callable[[], Iterable[str]]:
     """Ids of artifacts of these kinds, in the store of FEDBENCH_HOME."""
 
     def ids() -> Iterable[str]:
-        from fedbench.store import Store
-
         home = Store().home
         return [path.name for kind in kinds for path in sorted((home / kind).glob("*"))]
 

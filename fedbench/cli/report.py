@@ -77,7 +77,6 @@ def report(
     ] = False,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
-    from fedbench.errors import unknown
     from fedbench.reports.layout.tables import laid_out
 
     chosen = context.form(format, output, as_json)
@@ -333,7 +332,6 @@ def site(
     """Write a lab notebook: a sortable table of runs, a page a run; each file stands alone, without a network."""
     from rich.progress import track
 
-    from fedbench.errors import FedbenchError
     from fedbench.files import write_whole
     from fedbench.planner.runs import select
     from fedbench.reports.site.pages import pages

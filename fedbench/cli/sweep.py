@@ -86,7 +86,6 @@ def sweep(
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
     """Option -> its values, of the words that the command does not know itself; an option may be repeated."""
-    from fedbench.cli import context
     from fedbench.engine.grid import values
 
     options: dict[str, list[str]] = {}
@@ -170,7 +169,6 @@ def _print_cost(points: Sequence[Point], device: str) -> None:
 
 def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:
     """The comparison of what is there, and what is best of it by validation images."""
-    from fedbench.cli import context
     from fedbench.engine import grid as best
     from fedbench.reports.compare.comparison import compare
     from fedbench.reports.compare.layout import grid as layout

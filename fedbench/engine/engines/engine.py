@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
     from fedbench.engine.job import Job
     from fedbench.engine.run import Observer
-    from fedbench.specs import RunSpec
     from fedbench.store import Artifact, Store
 
 

@@ -27,7 +27,7 @@ from fedbench.store import Store
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
     from fedbench.specs import RunSpec
-    from fedbench.store import Artifact, Store
+    from fedbench.store import Artifact
 
 
 # -- worker ----------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fedbench.engine.inputs import Data
     from fedbench.engine.job import Job
     from fedbench.specs import PartitionSpec, RunSpec
-    from fedbench.store import Artifact, Store
+    from fedbench.store import Artifact
 
 
 # -- node ------------------------------------------------------------------------------------------------------

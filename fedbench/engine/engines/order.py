@@ -22,7 +22,6 @@ from fedbench.specs import RunSpec
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
     from fedbench.engine.job import Job
-    from fedbench.specs import RunSpec
     from fedbench.store import Store
 
 
