@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -26,6 +26,7 @@ class Engine:
 
     store: Store
     slots: int = 1
+    processes: Collection[str] = ()  #: those that it has had work for it
     #: What the same command does after an interrupt.
     goes_on: str = "The same command goes on from the rounds that are saved."
 
@@ -46,7 +47,7 @@ class Engine:
 
     def ours(self, artifact: Artifact) -> bool:
         """Whether this engine has made an artifact, and not another process on the same store."""
-        return artifact.provenance.get("process") == process()
+        return artifact.provenance.get("process") in {process(), *self.processes}
 
     def stop(self) -> None:
         """End what is under way in other threads, each run saved as after an interrupt; `make` raises Interrupted

@@ -401,9 +401,6 @@ class Ray(Engine):
         self.processes.add(result.process)
         return [self.store.open("run", id) for id in result.ids]
 
-    def ours(self, artifact: Artifact) -> bool:
-        return super().ours(artifact) or artifact.provenance.get("process") in self.processes
-
     def stop(self) -> None:
         with self.lock:
             self.stopping = True
