@@ -54,6 +54,8 @@ class Declaration:
     clusters_by: str
     made_for: tuple[str, ...]
     adapts: bool
+    personalised: bool
+    one_step: bool
     text: str  #: the class's docstring
     summary: str  #: of the method, in a line: the first of its file's docstring, or of the class's
     source: str | None = None  #: digest of a user's file; None of a method of fedbench's own
@@ -102,7 +104,8 @@ class Declaration:
 #: What a class declares under the same names.
 PLAIN = (
     "serves", "personal", "personal_models", "unlabelled_has", "routes", "takes_votes", "takes_multi_label", "measures",
-    "clusters_by", "made_for", "adapts", "version",
+    "clusters_by", "made_for", "adapts", "personalised", "one_step",
+    "version",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -325,27 +326,41 @@ def _show(wanted: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None
 
 
 def site(
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write to: index.html, run-ID.html.")],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write to, as index.html and others.")],
     filter: context.Filters = None,
     mine: context.Mine = False,
 ) -> None:
-    """Write a lab notebook: a sortable table of runs, a page a run; each file stands alone, without a network."""
+    """Write the benchmark as web pages: papers beside their reported numbers, methods, the arena, your own runs.
+
+    With filters: a notebook of these runs alone. Pages need no network and no server.
+    """
     from rich.progress import track
 
     from fedbench.files import write_whole
+    from fedbench.planner.index import Index
     from fedbench.planner.runs import select
+    from fedbench.reports.site import benchmark
+    from fedbench.reports.site.page import shared
     from fedbench.reports.site.pages import pages
 
-    store = context.store()
-    runs = select(store, filter or [], None if mine else context.shelf(), context.roots())
+    store, shelf = context.store(), None if mine else context.shelf()
+    index = Index(store, shelf)
+    try:
+        runs = select(store, filter or [], shelf if filter else None, context.roots())
+    except FedbenchError:
+        if filter:
+            raise
+        runs = []  # none of one's own yet
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FedbenchError(f"cannot make the folder {folder} ({error.strerror})", "choose another OUT") from error
     size, console = 0, context.err()
-    files = pages(runs, _tell)
-    for name, page in track(files, "pages", total=1 + len(runs), console=console, transient=True):
-        content = page.encode()
+    files = {name: text.encode() for name, text in shared().items()}.items()
+    notebook = ((name, text.encode()) for name, text in pages(runs, _tell, *(() if filter else benchmark.NOTEBOOK)))
+    of_papers = () if filter else benchmark.pages(store, context.roots(), index, len(runs))
+    every = itertools.chain(files, of_papers, notebook if runs else ())
+    for name, content in track(every, "pages", total=None, console=console, transient=True):
         write_whole(folder / name, content)
         size += len(content)
     console.print(

@@ -75,6 +75,8 @@ class Method:
     clusters_by: ClassVar[str] = ""  #: one of declaration.CLUSTERS_BY, if it clusters clients
     made_for: ClassVar[tuple[str, ...]] = ()  #: the kinds of shift that its paper sets out to handle: px, py, pyx, pxy
     adapts: ClassVar[bool] = False  #: whether a client without labels is served by what its own images are like
+    personalised: ClassVar[bool] = False  #: whether a client's images are answered by a model that is its own
+    one_step: ClassVar[bool] = False  #: whether clients send a gradient of one batch, so that every step is a round
 
     def __post_init__(self) -> None:
         """Types and bounds of the hyper-parameters. Raises FedbenchError."""

@@ -33,6 +33,7 @@ class APFL(Scored):
 
     name = "apfl"
     title = "APFL"
+    personalised = True
     personal_models = ("own",)
     serves = (MEMBER,)
     takes_multi_label = False

@@ -119,6 +119,7 @@ class ConFREE(HeadFirst):
 
     name = "confree"
     title = "ConFREE"
+    personalised = True
     personal = HEAD
     serves = (MEMBER,)
 

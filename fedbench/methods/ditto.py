@@ -30,6 +30,7 @@ class Ditto(PersonalModel):
 
     name = "ditto"
     title = "Ditto"
+    personalised = True
     serves = (MEMBER, UNLABELLED)
 
     mu: float = hyperparameter(

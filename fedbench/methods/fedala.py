@@ -123,6 +123,7 @@ class FedALA(Method):
 
     name = "fedala"
     title = "FedALA"
+    personalised = True
     personal = (f"{OWN}/", f"{WEIGHTS}/")
     serves = (MEMBER, UNLABELLED)
 

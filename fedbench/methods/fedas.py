@@ -82,6 +82,7 @@ class FedAS(Method):
 
     name = "fedas"
     title = "FedAS"
+    personalised = True
     personal = HEAD
     personal_models = (PREVIOUS,)
     serves = (MEMBER,)

@@ -24,6 +24,7 @@ class FedAvgFT(FineTunes):
 
     name = "fedavgft"
     title = "FedAvgFT"
+    personalised = True
 
     finetune_rounds: int = finetune_hyperparameter()
     finetune_epochs: int = hyperparameter(

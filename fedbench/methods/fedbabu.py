@@ -29,6 +29,7 @@ class FedBABU(FineTunes):
 
     name = "fedbabu"
     title = "FedBABU"
+    personalised = True
     personal = HEAD
     unlabelled_has = HEAD  # all begin with the same one, which the body has been trained for
 

@@ -31,6 +31,7 @@ class FedDRM(Method):
 
     name = "feddrm"
     title = "FedDRM"
+    personalised = True
     routes = True
     serves = (MEMBER,)
     personal = ("head.",)

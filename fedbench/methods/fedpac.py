@@ -139,6 +139,7 @@ class FedPAC(Scored):
 
     name = "fedpac"
     title = "FedPAC"
+    personalised = True
     serves = (MEMBER, UNSEEN)
     takes_multi_label = False
 

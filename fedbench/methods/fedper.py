@@ -25,6 +25,7 @@ class FedPer(Scored):
 
     name = "fedper"
     title = "FedPer"
+    personalised = True
     personal = HEAD
     serves = (MEMBER,)
 

@@ -44,6 +44,7 @@ class FedProto(Method):
 
     name = "fedproto"
     title = "FedProto"
+    personalised = True
     serves = (MEMBER,)
     takes_multi_label = False
 

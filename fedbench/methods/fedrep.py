@@ -27,6 +27,7 @@ class FedRep(HeadFirst, Scored):
 
     name = "fedrep"
     title = "FedRep"
+    personalised = True
     personal = HEAD
     serves = (MEMBER,)
 

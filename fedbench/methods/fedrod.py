@@ -36,6 +36,7 @@ class FedRoD(Scored):
 
     name = "fedrod"
     title = "FedRoD"
+    personalised = True
     personal = ("personal_head.",)
     serves = (MEMBER,)
     takes_multi_label = False

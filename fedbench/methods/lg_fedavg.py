@@ -23,6 +23,7 @@ class LGFedAvg(Scored):
 
     name = "lg_fedavg"
     title = "LG-FedAvg"
+    personalised = True
     serves = (MEMBER,)
 
     def is_personal(self, name: str) -> bool:

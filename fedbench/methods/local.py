@@ -18,5 +18,6 @@ class Local(Method):
 
     name = "local"
     title = "Local"
+    personalised = True
     serves = (MEMBER,)
     personal = ("",)

@@ -30,6 +30,7 @@ class MRMTL(PersonalModel):
 
     name = "mr_mtl"
     title = "MR-MTL"
+    personalised = True
     made_for = ("py",)
     serves = (MEMBER,)
 

@@ -39,6 +39,7 @@ class PerFedAvg(Method):
 
     name = "perfedavg"
     title = "Per-FedAvg"
+    personalised = True
 
     variant: str = hyperparameter("fo", "without the Hessian, or with its product by differences", choices=("fo", "hf"))
     alpha: float = hyperparameter(0.01, "size of the steps that adapt the model", "α", "Alg. 1; paper, Sec. 5", least=0)

@@ -32,6 +32,7 @@ class PFedMe(PersonalModel):
 
     name = "pfedme"
     title = "pFedMe"
+    personalised = True
     serves = (MEMBER, UNLABELLED)
 
     lambda_: float = hyperparameter(

@@ -101,6 +101,8 @@ def scale_hyperparameter(help: str = "of the clients' gradients") -> Any:
 class OneStep(Method):
     """A method of this loop: each client of the cohort sends one gradient, of one batch."""
 
+    one_step = True
+
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
         if setting.steps != 1:

@@ -58,6 +58,7 @@ class PFedFDA(Method):
 
     name = "pfedfda"
     title = "pFedFDA"
+    personalised = True
     serves = (MEMBER, UNSEEN)
     takes_multi_label = False
     measures = (

@@ -5,7 +5,7 @@ Texts of a grid are escaped before anything is made of them (`text.harmless`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from fedbench.reports.layout.grid import Entry, Grid, Line
@@ -21,7 +21,7 @@ body { margin: 0 auto; padding: 2.5rem 1.5rem; max-width: 72rem; background: var
   font: 15px/1.5 system-ui, sans-serif; }
 """
 #: Of tables and what stands below them, wherever they stand.
-_TABLES = """
+TABLES = """
 section { margin-bottom: 3.5rem; }
 h2 { font-size: 1.15rem; font-weight: 600; margin: 0 0 .8rem; }
 h2 small { color: var(--soft); font-weight: 400; margin-left: .5rem; }
@@ -55,14 +55,14 @@ def document(grids: Sequence[Grid], full: bool) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>fedbench: {title}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{_STYLE}{_TABLES}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<style>{_STYLE}{TABLES}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
 def fragment(grids: Sequence[Grid]) -> str:
     """The grids for a page that is another's, such as a notebook: nothing else on it looks different."""
     body = "\n".join(_section(harmless(grid, escape), False) for grid in grids)
-    return f'<style>.fedbench {{ {_INKS}{_TABLES} }}</style>\n<div class="fedbench">\n{body}\n</div>'
+    return f'<style>.fedbench {{ {_INKS}{TABLES} }}</style>\n<div class="fedbench">\n{body}\n</div>'
 
 
 def _section(grid: Grid, full: bool) -> str:
@@ -73,7 +73,7 @@ def _section(grid: Grid, full: bool) -> str:
     more += [f"{text}: <em>{verdict}</em>" for text, verdict in claims(grid)]
     out = [
         f"<section>\n<h2>{grid.caption}<small>{grid.id}{scope}</small></h2>",
-        f'<div class="scroll"><table>\n{_head(grid)}\n{_body(grid)}\n</table></div>',
+        f'<div class="scroll">{table(grid)}</div>',
         _list([*brief(grid, escape), *command, *problems]),
     ]
     if more:
@@ -82,11 +82,18 @@ def _section(grid: Grid, full: bool) -> str:
     return "\n".join([*out, "</section>"])
 
 
+def table(grid: Grid, name: Callable[[Line], str] | None = None) -> str:
+    """The cells of a grid that is `harmless`. `name` makes HTML of a row's label where it is more than the label; the
+    cells then say which row and column of the table they are, for a script."""
+    plainly = name is None
+    return f"<table>\n{_head(grid, plainly)}\n{_body(grid, name)}\n</table>"
+
+
 def _list(items: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
 
 
-def _head(grid: Grid) -> str:
+def _head(grid: Grid, plainly: bool) -> str:
     groups = "".join(
         f'<th class="group" colspan="{span}" scope="colgroup">{group}</th>' if group else f'<td colspan="{span}"></td>'
         for group, span in grid.groups
@@ -94,19 +101,22 @@ def _head(grid: Grid) -> str:
     stubs = grid.keys or (grid.stub,)
     first = f"<tr>{'<td></td>' * len(stubs)}{groups}</tr>\n" if groups else ""
     labels = "".join(f'<th scope="col" class="key">{key}</th>' for key in stubs)
-    labels += "".join(f'<th scope="col">{grid.heading(head)}</th>' for head in grid.heads)
+    keys = ["" if plainly else f' data-column="{"/".join(filter(None, (h.group, h.label)))}"' for h in grid.heads]
+    labels += "".join(f'<th scope="col"{k}>{grid.heading(h)}</th>' for h, k in zip(grid.heads, keys, strict=True))
     return f"<thead>\n{first}<tr>{labels}</tr>\n</thead>"
 
 
-def _body(grid: Grid) -> str:
+def _body(grid: Grid, name: Callable[[Line], str] | None) -> str:
     rows, before = [], False
     for line in grid.lines:
         kind = "first-extra" if line.ours and not before else line.kind
         before = line.ours
         marks = f"<sup>{line.mark}</sup>" if line.mark else ""
         cells = "".join(f"<td>{_cell(line, entry)}</td>" for entry in line.entries)
-        stubs = "".join(f'<th scope="row">{key}</th>' for key in line.keys or (f"{line.label}{marks}",))
-        rows.append(f'<tr class="{kind}">{stubs}{cells}</tr>')
+        label = name(line) if name else line.label
+        stubs = "".join(f'<th scope="row">{key}</th>' for key in line.keys or (f"{label}{marks}",))
+        method = f' data-method="{line.method}"' if name and line.method else ""
+        rows.append(f'<tr class="{kind}"{method}>{stubs}{cells}</tr>')
     return "<tbody>\n" + "\n".join(rows) + "\n</tbody>"
 
 

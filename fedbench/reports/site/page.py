@@ -1,10 +1,8 @@
-"""The frame of a page: head, style, script and theme; and texts as HTML."""
+"""The frame of a page: head, style, script and theme, which all pages of a site share; and texts as HTML."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -18,16 +16,15 @@ def e(text: object) -> str:
     return escape(plain(str(text)))
 
 
-@cache
-def _file(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+#: What the browser may load and run: files of the site itself, opened from a disk or a server, and nothing else.
+_POLICY = "default-src 'none'; img-src 'self' file: data:; style-src 'self' file:; script-src 'self' file:"
 
 
 @cache
-def _policy() -> str:
-    """What the browser may load and run: the page's own style and script, and nothing else."""
-    digest = base64.b64encode(hashlib.sha256(_file("site.js").encode()).digest()).decode()
-    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+def shared() -> dict[str, str]:
+    """The files that all pages load: name -> content."""
+    here = Path(__file__).parent
+    return {name: (here / name).read_text(encoding="utf-8") for name in ("site.css", "site.js")}
 
 
 def document(title: str, way: str, body: Iterable[str]) -> str:
@@ -41,9 +38,9 @@ def document(title: str, way: str, body: Iterable[str]) -> str:
     content = "\n".join(body)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{e(title)}</title>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(_policy())}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-        f"<style>{_file('site.css')}</style>\n<script>{_file('site.js')}</script>\n</head>\n<body>\n"
+        '<link rel="stylesheet" href="site.css">\n<script src="site.js"></script>\n</head>\n<body>\n'
         f'<header><nav>{way}</nav><button type="button" id="theme">Theme</button></header>\n'
         f"<main>\n{content}\n</main>\n<footer>fedbench {e(__version__)}</footer>\n</body>\n</html>\n"
     )
@@ -52,6 +49,25 @@ def document(title: str, way: str, body: Iterable[str]) -> str:
 def card(title: str, content: str, *, wide: bool = False) -> str:
     """A part of a page under a heading."""
     return f"<section{' class=wide' if wide else ''}>\n<h2>{e(title)}</h2>\n{content}\n</section>"
+
+
+def listing(heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, look: str = "") -> str:
+    """A table of HTML cells below texts; its first so many columns hold texts, the others numbers."""
+    key = [' class="key"' if k < texts else "" for k in range(len(heads))]
+    head = "".join(f'<th scope="col"{kind}>{e(text)}</th>' for kind, text in zip(key, heads, strict=True))
+    lines = [
+        f'<tr><th scope="row" class="key">{first}</th>'
+        + "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(key[1:], rest, strict=True))
+        + "</tr>"
+        for first, *rest in rows
+    ]
+    table = f"<thead><tr>{head}</tr></thead>\n<tbody>{''.join(lines)}</tbody>"
+    return f'<div class="scroll"><table class="{look}">{table}</table></div>'
+
+
+def command(line: str) -> str:
+    """A command and a button that copies it."""
+    return f'<div class="command"><code>{e(line)}</code><button type="button">Copy</button></div>'
 
 
 def values(rows: Iterable[tuple[str, str]]) -> str:

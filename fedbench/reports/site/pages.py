@@ -1,4 +1,4 @@
-"""All pages of a lab notebook, one after the other."""
+"""The notebook of any runs: an index of them and a page of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedbench.reports.compare.layout import grid
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
-from fedbench.reports.site.page import card, document, e, folded, values
+from fedbench.reports.site.page import card, command, document, e, folded, values
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
 
@@ -39,9 +39,9 @@ def name(run: Run) -> str:
     return f"run-{run.id}.html"
 
 
-def run_page(side: Comparison, group: Group, run: Run, told: Told, partition: str) -> str:
+def run_page(side: Comparison, group: Group, run: Run, told: Told, partition: str, index: str) -> str:
     """The page of one run of a group, with the picture of its partition (HTML)."""
-    way = f'<a href="index.html">All runs</a>{_seeds(group, run)}'
+    way = f'<a href="{index}">All runs</a>{_seeds(group, run)}'
     title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
     about = [f"{run.values['dataset']} {run.values['split']}", f"seed {run.spec.setting.seed}", f"run {run.id}"]
     stale = [*(["shipped"] if run.shipped else []), *["stale: of another version of the code"] * run.stale]
@@ -122,41 +122,46 @@ def _known(rows: Iterable[tuple[str, object]]) -> Rows:
 def _repeat(commands: Sequence[str] | None) -> str:
     if commands is None:
         return "<p>No options of 'fedbench train' give this setting: it is a table's or a program's own.</p>"
-    lines = (
-        f'<div class="command"><code>{e(line)}</code><button type="button">Copy</button></div>' for line in commands
-    )
-    return "".join(lines)
+    return "".join(map(command, commands))
 
 
 # -- index -----------------------------------------------------------------------------------------------------
-# The first page: a row for each group of runs that differ in nothing but seeds, as `compare` shows them.
+# A row for each group of runs that differ in nothing but seeds, as `compare` shows them.
 
 
-def index_page(side: Comparison) -> str:
+#: Of more settings than this those in `TELLING` and what follows them are shown first, the others where a reader wants
+#: them: the numbers are to be seen without scrolling.
+SETTINGS = 6
+TELLING = ("method", "dataset", "split", "clients", "lr", "rounds")
+
+
+def index_page(side: Comparison, way: str = "") -> str:
     """The index of all runs, which links to the page of each."""
     table = grid(side)
     rows = "\n".join(_row(side, table, group, line) for group, line in zip(side.groups, table.lines, strict=True))
     tools = (
         '<div class="tools"><input type="search" id="filter" placeholder="Filter: words of a row, an id" '
-        'aria-label="Filter the rows"><output></output></div>'
+        'aria-label="Filter the rows"><output></output></div><details class="columns"><summary>Columns</summary>'
+        "<div></div></details>"
     )
     body = [
         "<h1>Runs</h1>",
         f'<p class="about">{e(". ".join([table.title, *by_other_code(run.artifact for run in side.runs)]))}</p>',
         tools,
-        f'<div class="scroll"><table>\n<thead><tr>{"".join(_heads(side, table))}</tr></thead>\n'
+        f'<div class="scroll tall"><table>\n<thead><tr>{"".join(_heads(side, table))}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>",
         folded("Notes", [*signs(table), *table.about]),
         folded("Problems", table.problems),
     ]
-    return document("Runs", "", body)
+    return document("Runs", way, body)
 
 
 def _heads(side: Comparison, table: Grid) -> Iterable[str]:
     """Columns by whose heads the rows are sorted, at first from the better end where a number has one."""
     best = {number.name: number.best for number in side.numbers}
+    shown = [key for key in TELLING if key in table.keys] if len(table.keys) > SETTINGS else table.keys
     for key in table.keys:
-        yield _head(key.replace("_", " "), "key")
+        yield _head(key.replace("_", " "), "key", off=key not in shown and key != table.keys[0])
     for head in table.heads:
         way = "descending" if best.get(head.metric) == "max" else "ascending"
         group = f"<small>{e(head.group)}</small>" if head.group else ""
@@ -168,8 +173,8 @@ def _pages(side: Comparison) -> str:
     return "Page" if len(side.groups) == len(side.runs) else "Page of seed"
 
 
-def _head(label: str, kind: str, before: str = "", first: str = "ascending") -> str:
-    look = f' class="{kind}"' if kind else ""
+def _head(label: str, kind: str, before: str = "", first: str = "ascending", off: bool = False) -> str:
+    look = (f' class="{kind}"' if kind else "") + " data-off" * off
     button = f'<button type="button">{before}{e(label)}</button>'
     return f'<th scope="col" aria-sort="none" data-first="{first}"{look}>{button}</th>'
 
@@ -206,17 +211,20 @@ def _cell(head: str, entry: Entry) -> str:
 # -- pages -----------------------------------------------------------------------------------------------------
 
 
-def pages(runs: Sequence[Run], tell: Callable[[Run], Told]) -> Iterator[tuple[str, str]]:
-    """(name of the file, HTML) of the index and of each run's page: 1 + len(runs) of them.
+def pages(
+    runs: Sequence[Run], tell: Callable[[Run], Told], index: str = "index.html", way: str = ""
+) -> Iterator[tuple[str, str]]:
+    """(name of the file, HTML) of the index, which has this name and stands below `way` (HTML), and of each run's page:
+    1 + len(runs) of them.
 
     `tell` gives what rooms above know of a run. Runs whose metrics cannot be had have pages that say why.
     """
     side = compare(runs)
-    yield "index.html", index_page(side)
+    yield index, index_page(side, way)
     partitions: dict[str, str] = {}
     for group in side.groups:
         for one in group:
             spec = one.spec.setting.partition
             if spec.id not in partitions:
                 partitions[spec.id] = pictures.partition(spec, one.store)
-            yield name(one), run_page(side, group, one, tell(one), partitions[spec.id])
+            yield name(one), run_page(side, group, one, tell(one), partitions[spec.id], index)

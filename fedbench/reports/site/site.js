@@ -7,35 +7,77 @@
   };
   if (stored()) root.dataset.theme = stored();
 
-  const value = (row, column) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
+  const value = (row, column) => row.cells[column]?.dataset.value ?? row.cells[column]?.textContent.trim() ?? "";
   const compare = (a, b) => {
     const [x, y] = [Number(a), Number(b)];
     return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y;
   };
 
+  // Rows of one class stay together: a row of the class "class" begins another.
   function sort(head) {
     const table = head.closest("table"), body = table.tBodies[0];
     const first = head.dataset.first === "descending" ? ["descending", "ascending"] : ["ascending", "descending"];
     const way = head.ariaSort === first[0] ? first[1] : first[0];
     for (const other of table.tHead.rows[0].cells) other.ariaSort = "none";
     head.ariaSort = way;
-    const sign = way === "ascending" ? 1 : -1;
-    const rows = [...body.rows].map((row) => [value(row, head.cellIndex), row]);
-    rows.sort(([a], [b]) => (a === "" || b === "" ? (a === "") - (b === "") : sign * compare(a, b)));
-    body.append(...rows.map(([, row]) => row));
+    const sign = way === "ascending" ? 1 : -1, classes = [[]];
+    for (const row of body.rows) {
+      if (row.className === "class") classes.push([row], []);
+      else classes.at(-1).push(row);
+    }
+    for (const rows of classes) {
+      const keyed = rows.map((row) => [value(row, head.cellIndex), row]);
+      keyed.sort(([a], [b]) => (a === "" || b === "" ? (a === "") - (b === "") : sign * compare(a, b)));
+      body.append(...keyed.map(([, row]) => row));
+    }
   }
 
-  function filter(words) {
-    const rows = [...document.querySelectorAll("tbody tr")];
-    const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-    const text = (row) => `${row.textContent} ${row.dataset.words}`.toLowerCase();
-    for (const row of rows) row.hidden = !wanted.every((word) => text(row).includes(word));
+  // What the tools of a table, which stand before it, leave of its rows.
+  function filter(tools) {
+    const words = tools.querySelector("input")?.value.toLowerCase().split(/\s+/).filter(Boolean) ?? [];
+    const chosen = [...tools.querySelectorAll("select")].filter((one) => one.value);
+    const table = [...document.querySelectorAll("table")].find(
+      (one) => tools.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING);
+    const rows = [...table.tBodies[0].rows].filter((row) => row.className !== "class");
+    const fits = (row, one) => (one.dataset.filter === "cost"
+      ? Number(row.dataset.cost ?? Infinity) <= Number(one.value) : row.dataset[one.dataset.filter] === one.value);
+    for (const row of rows) {
+      const text = `${row.textContent} ${row.dataset.words}`.toLowerCase();
+      row.hidden = !(words.every((word) => text.includes(word)) && chosen.every((one) => fits(row, one)));
+    }
     const left = rows.filter((row) => !row.hidden).length;
-    document.querySelector("output").textContent = left < rows.length ? `${left} of ${rows.length} rows` : "";
+    tools.querySelector("output").textContent = left < rows.length ? `${left} of ${rows.length} rows` : "";
+  }
+
+  // Boxes by which a reader chooses the columns of the table behind them.
+  function choose(box) {
+    const table = box.nextElementSibling.querySelector("table");
+    const show = (index, shown) => {
+      for (const row of table.rows) if (row.cells[index]) row.cells[index].hidden = !shown;
+    };
+    [...table.tHead.rows[0].cells].forEach((head, index) => {
+      if (index === 0) return;
+      const label = document.createElement("label"), tick = document.createElement("input");
+      Object.assign(tick, { type: "checkbox", checked: !("off" in head.dataset), onchange: () => show(index, tick.checked) });
+      label.append(tick, " ", head.innerText.replace(/\s+/g, " "));
+      box.lastElementChild.append(label);
+      if (!tick.checked) show(index, false);
+    });
+  }
+
+  // The command that makes a cell of a paper's table, below the table.
+  function command(cell) {
+    const row = cell.closest("tr[data-method]"), section = cell.closest("section[data-table]");
+    if (!row || !section) return;
+    const heads = section.querySelector("thead tr:last-child").cells, column = heads[cell.cellIndex].dataset.column;
+    const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+    const { table, budget } = section.dataset;
+    section.querySelector(":scope > .command code").textContent = `fedbench train --table ${quoted(table)}`
+      + (budget ? ` --budget ${quoted(budget)}` : "") + ` --column ${quoted(column)} -m ${quoted(row.dataset.method)}`;
   }
 
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button");
+    const button = event.target.closest("button"), cell = event.target.closest("td");
     if (button?.id === "theme") {
       const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
       stored(root.dataset.theme = dark ? "light" : "dark");
@@ -43,11 +85,24 @@
     else if (button?.matches(".command button")) {
       navigator.clipboard?.writeText(button.previousElementSibling.textContent);
       button.textContent = "Copied";
-    } else if (!event.target.closest("a") && !String(getSelection())) {
-      event.target.closest("tbody tr")?.querySelector("a")?.click();
+    } else if (cell && !event.target.closest("a") && !String(getSelection())) {
+      const run = cell.closest("tr[data-words]"); // the row of a run leads to its page
+      if (run) run.querySelector("a").click(); else command(cell);
     }
   });
-  document.addEventListener("input", (event) => { if (event.target.id === "filter") filter(event.target.value); });
-  // What a browser has kept of the box when one comes back.
-  addEventListener("pageshow", () => { const box = document.getElementById("filter"); if (box?.value) filter(box.value); });
+  for (const event of ["input", "change"]) {
+    document.addEventListener(event, ({ target }) => { if (target.closest?.(".tools")) filter(target.closest(".tools")); });
+  }
+  // A link to a table opens it.
+  const open = () => {
+    const there = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (there && there.matches("details")) { there.open = true; there.scrollIntoView(); }
+  };
+  addEventListener("hashchange", open);
+  document.addEventListener("DOMContentLoaded", () => {
+    document.querySelectorAll("details.columns").forEach(choose);
+    open();
+  });
+  // What a browser has kept of the boxes when one comes back.
+  addEventListener("pageshow", () => document.querySelectorAll(".tools").forEach(filter));
 })();

@@ -1,0 +1,463 @@
+"""The benchmark's pages: all papers at a glance, a page a paper with its tables beside the paper's numbers, a page a
+method, and the arena as a leaderboard. What they say comes from `reports.claims`, laid out once for all pages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from fedbench import resources
+from fedbench.declaration import Declaration
+from fedbench.errors import FedbenchError
+from fedbench.methods import declarations
+from fedbench.planner.index import Index
+from fedbench.planner.table.spec import Table
+from fedbench.reports import claims as of_claims
+from fedbench.reports.claims import LOOKS, Claims, Stand, Tally
+from fedbench.reports.compare.ranks import LEVEL, friedman, holm, least_p, wilcoxon
+from fedbench.reports.layout.grid import SHIPPED, Grid, Line
+from fedbench.reports.render import html
+from fedbench.reports.render.text import brief, harmless
+from fedbench.reports.site.page import card, command, document, e, folded, listing, values
+from fedbench.store import Store
+from fedbench.words import counted
+
+#: Budget of the papers' own training.
+PAPER = "paper"
+#: Name of the index of one's own runs beside these pages, and what stands above it.
+NOTEBOOK = ("runs.html", '<a href="index.html">All papers</a>')
+#: The family of methods whose every step is a round.
+GRADIENT = "one gradient a round"
+#: Kinds of figures that show numbers of tables; the others show images and partitions, which need data.
+OF_TABLES = ("series", "sweep", "epochs", "rounds")
+#: Kinds of shift in words.
+SHIFTS = {"px": "P(X)", "py": "P(Y)", "pyx": "P(Y|X)", "pxy": "P(X|Y)"}
+#: Shades of a heat map, from the best rank to the worst.
+SHADES = 8
+
+
+def address(method: str) -> str:
+    """The file of a method's page."""
+    return f"method-{method}.html"
+
+
+def family(one: Declaration) -> str:
+    """Which models a method trains, in a word."""
+    if one.one_step:
+        return GRADIENT
+    if one.clusters_by:
+        return "clustered"
+    return "personalised" if one.personalised or one.adapts else "one model for all"
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A folder of tables, and how it stands with each of them at each budget that has a number."""
+
+    name: str
+    tables: Sequence[Claims]
+
+    @cached_property
+    def page(self) -> tuple[str, str]:
+        """Its title, and the sentence with which its README begins, as a text."""
+        path = resources.TABLES / self.name / "README.md"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        blocks = [*text.split("\n\n"), "", ""]
+        sentence = re.split(r"\.(?= |$)(?! [a-z])", re.sub(r"[*`]|\]\([^)]*\)", "", " ".join(blocks[1].split())))[0]
+        return blocks[0].removeprefix("# ") or self.name, sentence
+
+    @property
+    def measured(self) -> list[Claims]:
+        return [one for one in self.tables if one.grid is not None]
+
+    @cached_property
+    def best(self) -> dict[str, Claims]:
+        """Table's id -> it at the budget with most numbers; of equally many, at the first that its protocol names."""
+        found: dict[str, Claims] = {}
+        for one in self.tables:
+            if one.table.id not in found or _numbers(one) > _numbers(found[one.table.id]):
+                found[one.table.id] = one
+        return found
+
+    @property
+    def stands(self) -> dict[str, Stand]:
+        """Each claim once: at the paper's budget if it is decided there, else where most is measured."""
+        found: dict[str, Stand] = {}
+        for one in sorted(self.tables, key=lambda one: (one.budget == PAPER, _numbers(one))):
+            for identity, stand in one.by_identity.items():
+                if identity not in found or LOOKS[stand.verdict.state][0] != "·":
+                    found[identity] = stand
+        return found
+
+    def tally(self, budget: str | None = None) -> Tally:
+        """Of the paper's numbers: at this budget, or of each table where most is measured."""
+        own = self.best.values() if budget is None else [one for one in self.tables if one.budget == budget]
+        return sum((one.tally for one in own), Tally())
+
+
+def _numbers(one: Claims) -> int:
+    return sum(entry.value is not None for line in one.grid.lines for entry in line.entries) if one.grid else 0
+
+
+def pages(
+    store: Store, roots: Sequence[Path], index: Index, own: int = 0, names: Sequence[str] = ()
+) -> Iterator[tuple[str, bytes]]:
+    """(name of the file, content) of all pages and pictures of these tables and papers (none: of all); `own` is how
+    many runs of one's own have pages beside them. Figures without a number are left out."""
+    every = list(of_claims.claims(names, store, roots, index))
+    names = dict.fromkeys(one.paper for one in every)
+    papers = [Paper(name, [one for one in every if one.paper == name]) for name in names]
+    papers.sort(key=lambda paper: not paper.tally().reported)  # those that report nothing come last
+    yield "index.html", front(papers, own).encode()
+    for paper in papers:
+        pictures = dict(_pictures(paper, store, roots))
+        yield from ((name, content) for name, (_, content) in pictures.items())
+        titles = {name: title for name, (title, _) in pictures.items()}
+        yield f"{paper.name}.html", paper_page(paper, titles).encode()
+    for one in declarations.built_in().values():
+        yield address(one.name), method_page(one, papers).encode()
+
+
+def _pictures(paper: Paper, store: Store, roots: Sequence[Path]) -> Iterator[tuple[str, tuple[str, bytes]]]:
+    """(name of the file, (title, SVG)) of the figures of a paper that have a number."""
+    from fedbench.reports import figures
+    from fedbench.reports.figures import kinds
+
+    budgets = {one.table.id: one.budget for one in paper.best.values()}
+    for name in (name for name in figures.names() if name.startswith(f"{paper.name}/")):
+        figure = figures.load(name)
+        first = next(iter(figure.series.tables.values()), "") if figure.series else ""
+        if figure.kind in OF_TABLES and first in budgets:
+            ask = figures.Ask(store, roots, budget=budgets[first] or None)
+            try:
+                picture = kinds.render(figure, figures.kind_of(figure).gather(figure, ask), "svg")
+            except FedbenchError:
+                continue
+            yield f"{name.replace('/', '-')}.svg", (f"Figure {name.partition('/')[2]}: {figure.title}", picture)
+
+
+# -- front -----------------------------------------------------------------------------------------------------
+
+
+#: What the sign of a claim says.
+MEANINGS = {"✓": "holds", "✗": "fails", "?": "undecided", "·": "not measured"}
+
+
+def front(papers: Sequence[Paper], own: int) -> str:
+    """The first page: each paper, how many of its numbers are measured, and how it stands with what it claims."""
+    chips: dict[str, list[str]] = {}
+    for one in declarations.built_in().values():
+        chips.setdefault(family(one), []).append(f'<a href="{address(one.name)}">{e(one.title)}</a>')
+    methods = "".join(f'<h3>{e(kind)}</h3><p class="chips">{" ".join(links)}</p>' for kind, links in chips.items())
+    legend = ", ".join(f"{sign} {meaning}" for sign, meaning in MEANINGS.items())
+    heads = ("paper", "its numbers that are measured", "at its own budget", "claims")
+    body = [
+        "<h1>Federated learning, measured beside reported</h1>",
+        '<p class="about">The tables of these papers, made again by one trainer. Each number leads to the command that '
+        "makes it; what has not been run is a dot.</p>",
+        *([f'<p><a href="{NOTEBOOK[0]}">Your {counted(own, "run")}</a></p>'] if own else []),
+        listing(heads, map(_paper_row, papers), look="papers"),
+        f'<p class="about">Claims of the papers: {legend}.</p>',
+        f"<h2>{counted(sum(map(len, chips.values())), 'method')}</h2>{methods}",
+    ]
+    return document("fedbench", "", body)
+
+
+def _paper_row(paper: Paper) -> Sequence[str]:
+    title, about = paper.page
+    link = f'<a href="{e(paper.name)}.html">{e(title)}</a><small>{e(about)}</small>'
+    return link, _share(paper.tally()), _share(paper.tally(PAPER)), _signs(paper.stands.values())
+
+
+def _share(tally: Tally) -> str:
+    """How many of the paper's numbers are there, as a bar and in words."""
+    if not tally.reported:
+        return ""
+    bar = f'<meter max="{tally.reported}" value="{tally.measured}"></meter>'
+    return f"{bar}<small>{tally.measured:,} of {tally.reported:,}</small>"
+
+
+def _signs(stands: Iterable[Stand]) -> str:
+    """How it stands with claims: how many of each sign."""
+    states = Counter(LOOKS[stand.verdict.state][0] for stand in stands)
+    return " ".join(_sign(sign, f" {states[sign]}") for sign in MEANINGS if states[sign])
+
+
+def _sign(sign: str, more: str = "") -> str:
+    return f'<span class="sign {MEANINGS[sign].split()[0]}" title="{MEANINGS[sign]}">{sign}{more}</span>'
+
+
+# -- paper -----------------------------------------------------------------------------------------------------
+
+
+def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
+    """A paper's page; `pictures` are files of figures and their titles."""
+    title, about = paper.page
+    budgets: dict[str, list[Claims]] = {}  # of each table that has a number, the fullest first
+    for one in sorted(paper.measured, key=lambda one: one is not paper.best[one.table.id]):
+        budgets.setdefault(one.table.id, []).append(one)
+    order = [id for id in paper.best if id in budgets]
+    body = [
+        f"<h1>{e(title)}</h1>", f'<p class="about">{e(about)}</p>',
+        *_leaderboards(paper),
+        _contents(paper),
+        *(f'<figure><img src="{e(file)}" alt="{e(what)}" loading="lazy"></figure>' for file, what in pictures.items()),
+        *(_table(budgets[id], opened=id == order[0]) for id in order),
+    ]  # fmt: skip
+    return document(title, NOTEBOOK[1], body)
+
+
+def _contents(paper: Paper) -> str:
+    """All tables of a paper, each with how much of it is there and how its claims stand."""
+    at_own = {one.table.id: one.tally for one in paper.tables if one.budget == PAPER}
+    rows = []
+    for id, one in paper.best.items():
+        anchor = e(id.partition("/")[2])
+        link = f'<a href="#{anchor}">{anchor}</a>' if one.grid else anchor
+        budget = one.budget or ("counted" if one.table.counted else "not measured")
+        shares = _share(one.tally), _share(at_own.get(id, Tally()))
+        rows.append((link, e(one.table.title), e(budget), *shares, _signs(one.stands)))
+    heads = ("table", "what", "budget", "the paper's numbers", "at its own budget", "claims")
+    return listing(heads, rows, texts=3)
+
+
+def _table(budgets: Sequence[Claims], opened: bool) -> str:
+    """A table at each budget that has a number, behind a line that opens it."""
+    table = budgets[0].table
+    return (
+        f'<details class="table" id="{e(table.id.partition("/")[2])}"{" open" * opened}>'
+        f"<summary><b>{e(table.id)}</b> {e(table.title)}</summary>{''.join(map(_at_budget, budgets))}</details>"
+    )
+
+
+def _at_budget(one: Claims) -> str:
+    assert one.grid is not None
+    grid = harmless(one.grid, escape)
+    told = [one.grid.about[0], *(text for text in one.grid.about if text.startswith(SHIPPED))]
+    lines = [e(text.partition(": 'fedbench results")[0]) for text in told]  # the budget; who made it, when, on what
+    notes = [*brief(grid, escape), *grid.notes, *(f"{letters}: {text}" for letters, text in grid.footnotes)]
+    return (
+        f'<section class="wide" data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">'
+        f'<p>{"<br>".join(lines)}</p><div class="scroll">{html.table(grid, _linked)}</div>{_claims(one.stands)}'
+        f"<details><summary>Notes, and what departs from the paper</summary>"
+        f"<ul>{''.join(f'<li>{text}</li>' for text in notes)}</ul></details>"
+        + command(f"fedbench report --table {one.table.id}{one.budget and f' --budget {one.budget}'} --compare")
+        + "</section>"
+    )
+
+
+def _linked(line: Line) -> str:
+    """The label of a row, which leads to its method's page; of a row that is `harmless`."""
+    known = line.method in declarations.built_in()
+    return f'<a href="{address(line.method)}">{line.label}</a>' if known else line.label
+
+
+def _claims(stands: Iterable[Stand]) -> str:
+    items = [
+        f"<li>{_sign(LOOKS[stand.verdict.state][0])} {e(stand.verdict.claim.text)}"
+        f"<small>{e(of_claims.words(stand).removeprefix(stand.verdict.claim.text + ': '))}</small></li>"
+        for stand in stands
+    ]
+    return f'<ul class="claims">{"".join(items)}</ul>' if items else ""
+
+
+# -- arena -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A row of a leaderboard."""
+
+    line: Line
+    family: str
+    ranks: Sequence[float]  #: in each ranked column, among the rows of its class
+    of: int  #: rows of its class
+    cost: float | None  #: MB sent and received; None where unknown
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.ranks))
+
+
+def _leaderboards(paper: Paper) -> Iterator[str]:
+    """A heat map of each table whose rows a figure of the paper ranks by their average ranks."""
+    from fedbench.reports import figures
+
+    for name in (name for name in figures.names() if name.startswith(f"{paper.name}/")):
+        figure = figures.load(name)
+        if (
+            figure.kind == "ranks"
+            and len(figure.ranked) == 1
+            and (one := paper.best.get(figure.ranked[0]))
+            and one.grid
+        ):
+            yield leaderboard(one.table, one.grid)
+
+
+def leaderboard(table: Table, grid: Grid) -> str:
+    """Rows by their average rank over the table's columns of its own metric; methods that send a gradient at every step
+    stand in a class of their own, since they send ten times what others do."""
+    ranked = [k for k, c in enumerate(table.printed) if c.metric == table.metric and not c.of]
+    rest = [k for k, c in enumerate(table.printed) if k not in ranked]
+    asked = [line for line in grid.lines if line.asked]
+    whole = [line for line in asked if all(line.entries[k].value for k in ranked)]
+    apart = [line for line in whole if _family(line) == GRADIENT]
+    first = _standings(table, [line for line in whole if line not in apart], ranked)
+    last = _standings(table, apart, ranked)
+    median = float(np.median([one.cost for one in first if one.cost] or [1.0]))
+    heads = [_sorted_head("method", "key"), _sorted_head("family", "key"), _sorted_head("mean rank")]
+    heads += [_sorted_head(grid.heads[k].label, group=grid.heads[k].group) for k in [*ranked, *rest]]
+    rows = [_standing_row(one, ranked, rest, median) for one in first]
+    if last:
+        rows.append(f'<tr class="class"><th colspan="{len(heads)}" class="key">one communication a step</th></tr>')
+        rows += [_standing_row(one, ranked, rest, median) for one in last]
+    families = "".join(f"<option>{e(name)}</option>" for name in sorted({one.family for one in (*first, *last)}))
+    tools = (
+        f'<label>Family <select data-filter="family"><option value="">all</option>{families}</select></label> '
+        '<label>Traffic <select data-filter="cost"><option value="">any</option><option value="1.01">at most the '
+        'median</option><option value="2">at most twice the median</option></select></label> <output></output>'
+    )
+    lacking = ", ".join(line.label for line in asked if line not in whole)
+    heat = f'<table class="heat"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    said = f'<p>{e(_told(first, ranked))}</p><div class="tools">{tools}</div><div class="scroll tall">{heat}</div>'
+    left = folded("Rows without a number in every column", [lacking] if lacking else [])
+    return card(grid.title, said + left, wide=True)
+
+
+def _family(line: Line) -> str:
+    known = declarations.built_in().get(line.method)
+    return family(known) if known else "own"
+
+
+def _standings(table: Table, lines: Sequence[Line], ranked: Sequence[int]) -> list[Standing]:
+    """Rows of one class, the best first."""
+    if not lines:
+        return []
+    values_of = np.array([[_value(line, k) for line in lines] for k in ranked])
+    ranks = friedman(values_of, table.best).ranks if len(lines) > 1 else np.ones_like(values_of)
+    sizes = [k for k, c in enumerate(table.printed) if c.unit == "megabytes"]
+    standings = []
+    for line, own in zip(lines, ranks.T.tolist(), strict=True):
+        sent = [value.mean for k in sizes if (value := line.entries[k].value)]
+        standings.append(Standing(line, _family(line), own, len(lines), sum(sent) if len(sent) == len(sizes) else None))
+    return sorted(standings, key=lambda one: one.mean)
+
+
+def _sorted_head(label: str, kind: str = "", group: str = "") -> str:
+    before = f"<small>{e(group)}</small>" if group else ""
+    look = f' class="{kind}"' if kind else ""
+    return f'<th scope="col" aria-sort="none"{look}><button type="button">{before}{e(label)}</button></th>'
+
+
+def _value(line: Line, k: int) -> float:
+    value = line.entries[k].value
+    assert value is not None
+    return value.mean
+
+
+def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], median: float) -> str:
+    line = one.line
+    relative = f' data-cost="{one.cost / median:.3g}"' if one.cost else ""
+    cells = [
+        f'<th scope="row" class="key"><a href="{address(line.method)}">{e(line.label)}</a></th>',
+        f'<td class="key">{e(one.family)}</td><td data-value="{one.mean:.4g}"><b>{one.mean:.1f}</b></td>',
+    ]
+    for k, rank in zip(ranked, one.ranks, strict=True):
+        shade = min(SHADES - 1, int((rank - 1) / max(one.of - 1, 1) * SHADES))
+        cells.append(
+            f'<td class="s{shade}" data-value="{_value(line, k):.6g}" title="rank {rank:g} of {one.of}">'
+            f"{e(line.entries[k].text)}<small>{rank:g}</small></td>"
+        )
+    cells += [f"<td>{e(line.entries[k].text or line.entries[k].symbol)}</td>" for k in rest]
+    return f'<tr data-family="{e(one.family)}"{relative}>{"".join(cells)}</tr>'
+
+
+def _told(standings: Sequence[Standing], ranked: Sequence[int]) -> str:
+    """What the ranks can tell: a test of each method against the next."""
+    n = len(ranked)
+    ps = [wilcoxon(np.array([_value(a.line, c) - _value(b.line, c) for c in ranked])).p for a, b in pairwise(standings)]
+    apart = sum(p < LEVEL for p in holm(ps))
+    said = (
+        f"{counted(len(standings), 'method')} by their average rank over {counted(n, 'column')}; dark is best. "
+        f"Of {counted(len(ps), 'pair')} of neighbours {apart or 'none'} differ{'s' * (apart == 1)} by Wilcoxon's test "
+        f"with Holm's correction at {LEVEL:g}"
+    )
+    short = least_p(n) * len(ps) >= LEVEL
+    return f"{said}: so few columns cannot tell so many pairs apart." if short else f"{said}."
+
+
+# -- method ----------------------------------------------------------------------------------------------------
+
+
+def method_page(one: Declaration, papers: Sequence[Paper]) -> str:
+    """A method's page: what it is, its hyper-parameters, and where it stands in which table."""
+    parts = (" ".join(part.split()) for part in one.text.split("\n\n"))
+    facts = {
+        "family": family(one),
+        "clusters by": one.clusters_by,
+        "made for": ", ".join(SHIFTS[shift] for shift in one.made_for),
+        "answers for": ", ".join(f"{who} clients" for who in one.serves),
+        "routes images": "yes" if one.routes else "",
+        "version": str(one.version),
+    }
+    options = [
+        (f"<code>--{e(name.replace('_', '-'))}</code>", *map(e, (it.symbol, it.help, it.source, it.default)))
+        for name, it in one.hyper_parameters.items()
+    ]
+    rows = list(_places(one, papers))
+    tables = ("table", "what", "row", "budget", "mean rank", "in the paper", "of rows")
+    body = [
+        f"<h1>{e(one.title)}</h1>", f'<p class="about">{e(one.summary)}</p>',
+        *(f"<p>{_prose(part)}</p>" for part in parts if not part.startswith("deviates:")),
+        values((name, value) for name, value in facts.items() if value),
+        command(f"fedbench train --method {one.name}"),
+        *(["<h2>Where it stands</h2>", listing(tables, rows, texts=4)] if rows else []),
+        *(["<h2>Hyper-parameters</h2>", listing(("option", "", "what", "source", "default"), options, texts=4)]
+          if options else []),
+        folded("How it deviates from its paper", one.deviations),
+    ]  # fmt: skip
+    return document(one.title, NOTEBOOK[1], body)
+
+
+def _prose(text: str) -> str:
+    """A paragraph of a docstring as HTML, with its names in code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", e(text))
+
+
+def _places(one: Declaration, papers: Sequence[Paper]) -> Iterator[Sequence[str]]:
+    """Where the method stands among others: a row a table, at its fullest budget, and row of it."""
+    for paper in papers:
+        for id, at in paper.best.items():
+            if at.grid is None or at.table.counted:
+                continue
+            lines = [line for line in at.grid.lines if line.asked]
+            own = [line for line in lines if line.method == one.name]
+            for line in own if len(own) < len(lines) else ():
+                ours, theirs = (_mean_rank(at.table, lines, line, measured) for measured in (True, False))
+                if ours:
+                    link = f'<a href="{e(paper.name)}.html#{e(id.partition("/")[2])}">{e(id)}</a>'
+                    yield link, e(at.table.title), e(line.label), e(at.budget), ours, theirs, str(len(lines))
+
+
+def _mean_rank(table: Table, lines: Sequence[Line], line: Line, measured: bool) -> str:
+    """Of a row, over the columns that have a number of it: 1 where none is better; "" without one."""
+
+    def number(of: Line, k: int) -> float | None:
+        value, reported = of.entries[k].value, of.entries[k].reported
+        return (value.mean if value else None) if measured else (reported[0] if reported else None)
+
+    ranks = []
+    for k, column in enumerate(table.printed):
+        if column.best != "none" and (own := number(line, k)) is not None:
+            sign = -1 if column.best == "min" else 1
+            others = (number(of, k) for of in lines)
+            ranks.append(1 + sum(sign * other > sign * own for other in others if other is not None))
+    return f"{np.mean(ranks):.1f}" if ranks else ""

@@ -1,0 +1,176 @@
+"""The benchmark's pages: what a visitor sees of papers, methods and the arena is what the reports say."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import rankdata
+
+from fedbench.methods import declarations
+from fedbench.planner.index import Index
+from fedbench.reports.layout.tables import laid_out
+from fedbench.reports.render.text import records
+from fedbench.reports.site import benchmark
+from fedbench.reports.site.page import shared
+from fedbench.results.shelf import Shelf, with_fedbench
+from fedbench.store import Store
+from tests.reports.test_render import PAGE_TAGS, Page, acts
+from tests.support.browser import PROGRAM, Browser
+
+pytestmark = pytest.mark.shipped
+
+#: What pages have beside those of a notebook.
+TAGS = {"meter", "select", "option", "label", "figure", "img", "br", "sup", "em"}
+#: A table at two budgets, one with a figure, one of many rows without a reported number.
+TABLES = ["feddrm/1", "feddrm/figure4", "arena/mnist"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("site") / "store")
+
+
+@pytest.fixture(scope="module")
+def site(store: Store) -> dict[str, str]:
+    made = benchmark.pages(store, [], Index(store, Shelf(with_fedbench())), names=TABLES)
+    return {name: content.decode() for name, content in made}
+
+
+def rows_of(page: str, table: str) -> dict[str, list[str]]:
+    """First cell of each row of the table with this class or before this text -> the texts of its others."""
+    (body,) = re.findall(table + r".*?<tbody>(.*?)</tbody>", page, re.DOTALL)
+    rows = [
+        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", body, re.DOTALL)
+    ]
+    texts = [[html.unescape(re.sub(r"<[^>]*>", "", cell)) for cell in row] for row in rows]
+    return {first: rest for first, *rest in texts if first != "reported"}
+
+
+def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: dict[str, str]) -> None:
+    assert {
+        "index.html",
+        "feddrm.html",
+        "arena.html",
+        "feddrm-4.svg",
+        *map(benchmark.address, declarations.built_in()),
+    } == {*site}
+    for name, text in site.items():
+        if name.endswith(".svg"):
+            continue
+        page = Page(text)
+        assert {tag for tag, _ in page.tags} <= PAGE_TAGS | TAGS
+        assert not page.open
+        assert not acts(text)
+        places = [a.get("href") or a.get("src") or "" for _, a in page.tags if a.keys() & {"href", "src"}]
+        for place in places:
+            file, _, anchor = place.partition("#")
+            assert file in {*site, *shared(), "data:,", ""}, place
+            if anchor:
+                assert f'id="{anchor}"' in site[file or name], place
+
+
+def test_a_paper_at_a_glance(site: dict[str, str]) -> None:
+    (row,) = [
+        cells for first, cells in rows_of(site["index.html"], 'class="papers"').items() if first.startswith("FedDRM")
+    ]
+    assert row == ["66 of 66", "1 of 66", "✗ 5"]  # both tables, the fullest budget; the paper's; claims of both
+    assert (
+        "Beyond Aggregation: Guiding Clients in Heterogeneous Federated Learning, ICLR 2026"
+        in Page(site["index.html"]).text
+    )
+
+
+def test_a_table_stands_beside_what_is_reported_at_each_budget_that_has_a_number(
+    site: dict[str, str], store: Store
+) -> None:
+    page = site["feddrm.html"]
+    assert re.findall(r'data-table="feddrm/1" data-budget="(\w+)"', page) == ["small", "paper"]  # the fullest first
+    (grid,) = laid_out(["feddrm/1"], store, [], budget="paper", compare=True)
+    (cell,) = [one for one in records(grid) if one["value"] is not None]
+    (_, paper) = re.findall(r"<section.*?</section>", page[: page.index('id="figure4"')], re.DOTALL)
+    row = re.findall(
+        r'<tr class="paper" data-method="feddrm">(.*?)</tr>\s*<tr class="reported">(.*?)</tr>', paper, re.DOTALL
+    )
+    texts = [re.sub(r"<[^>]*>", "", part) for part in row[0]]
+    assert f"{cell['value']:.2f}" in texts[0]
+    assert f"{cell['reported']:.2f}" in texts[1]
+    assert f"+{cell['difference']:.2f}" in texts[1]
+    assert "on NVIDIA H200" in paper
+    assert 'data-column="CIFAR-10/Dir-0.3"' in paper
+    assert "FedDRM is best in every column" in paper
+    assert "Colours are shifted once on the whole image" in paper  # what departs from the paper
+
+
+def test_the_arena_ranks_by_the_mean_over_partitions_and_sets_methods_of_one_gradient_apart(
+    site: dict[str, str], store: Store
+) -> None:
+    (grid,) = laid_out(["arena/mnist"], store, [])
+    cells: dict[str, dict[str, Any]] = {}
+    for one in records(grid):
+        if one["group"] == "Average accuracy":
+            cells.setdefault(one["row"], {})[one["column"]] = one["value"]
+    methods = {line.label: line.method for line in grid.lines}
+    known = declarations.built_in()
+    whole = {row: list(of.values()) for row, of in cells.items() if None not in of.values()}
+    usual = [row for row in whole if not known[methods[row]].one_step]
+    ranks = sum(rankdata([-whole[row][k] for row in usual]) for k in range(6)) / 6
+    shown = rows_of(site["arena.html"], 'class="heat"')
+    names = list(shown)
+    at = names.index("one communication a step")
+    assert {*names[at + 1 :]} == {row for row in whole if row not in usual} != set()
+    means = {row: f"{mean:.1f}" for row, mean in zip(usual, ranks, strict=True)}
+    assert {row: shown[row][1] for row in names[:at]} == means
+    assert [shown[row][1] for row in names[:at]] == sorted(means.values(), key=float)
+    assert shown["FedAvg"][0] == "one model for all"
+    assert shown["Ditto"][0] == "personalised"
+
+
+def test_a_method_says_what_it_is_and_where_it_stands(site: dict[str, str], store: Store) -> None:
+    page = site["method-feddrm.html"]
+    (grid,) = laid_out(["feddrm/1"], store, [], compare=True)
+    asked = [line for line in grid.lines if line.asked]
+    (own,) = [line for line in asked if line.method == "feddrm"]
+    ranks = [
+        1 + sum(line.entries[k].value.mean > own.entries[k].value.mean for line in asked)  # type: ignore[union-attr]
+        for k in range(6)
+    ]
+    stands = rows_of(page, "Where it stands")
+    assert stands["feddrm/1"] == [grid.title, "FedDRM", "small", f"{sum(ranks) / 6:.1f}", "1.0", "13"]
+    assert "feddrm/figure4" not in stands  # all of whose rows are its own
+    assert rows_of(page, "Hyper-parameters")["--lambda"][-2:] == ["Eq. 9, Sec. 3.2", "0.8"]
+    assert "lambda is 0.8 as the paper reports" in page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+def test_in_a_browser(site: dict[str, str], tmp_path: Path) -> None:
+    for name, text in {**shared(), **site}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with Browser() as browser:
+        for width, theme in ((1400, "light"), (400, "dark")):
+            browser.look(width, theme)
+            for name in ("index", "feddrm", "arena", "method-feddrm"):
+                browser.open(tmp_path / f"{name}.html")
+                assert browser.do("document.documentElement.scrollWidth <= innerWidth"), (name, width)
+        browser.open(tmp_path / "feddrm.html")
+        cell = "document.querySelector('section[data-budget=small] tr[data-method=fedrep] td:nth-child(3)')"
+        code = "document.querySelector('section[data-budget=small] > .command code').textContent"
+        line = browser.do(f"{cell}.click(), {code}")
+        assert line == "fedbench train --table feddrm/1 --budget small --column CIFAR-10/5-SPC -m fedrep"
+        browser.do("document.querySelector('a[href=\"#figure4\"]').click()")
+        until = (browser.do("document.getElementById('figure4').open") for _ in range(1000))
+        assert any(until), "a link to a table opens it"
+        browser.open(tmp_path / "arena.html")
+        rows = "[...document.querySelectorAll('.heat tbody tr:not(.class)')].filter(r => r.checkVisibility()).length"
+        every = browser.do(rows)
+        pick = "(s => { s.value = '%s'; s.dispatchEvent(new Event('change', {bubbles: true})) })"
+        clustered = browser.do(f"{pick % 'clustered'}(document.querySelector('[data-filter=family]')), {rows}")
+        assert 0 < clustered < every
+        browser.do(f"{pick % ''}(document.querySelector('[data-filter=family]'))")
+        cheap = browser.do(f"{pick % '1.01'}(document.querySelector('[data-filter=cost]')), {rows}")
+        assert clustered < cheap < every
+        assert browser.errors == []
