@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -292,46 +293,46 @@ def _several(
     as_json: bool,
     folded: bool,
 ) -> None:
-    from fedbench import protocol
     from fedbench.planner import table as specs
-    from fedbench.planner.cells import DEFAULT_BUDGET, find
+    from fedbench.planner.counts import count, fullest
 
     numbers = {table: number for number, (_, table) in specs.headline().items()}
-    loaded = [[specs.load(name) for name in family] for family in families]
-    budgets = {t.id: list(protocol.load(t.protocol).budgets) if t.protocol else [] for own in loaded for t in own}
-    if budget is not None and not any(budget in own for own in budgets.values()):
-        raise unknown("budget", budget, {b for own in budgets.values() for b in own})
-
-    def cells(table: Table, at: str) -> Cells:
-        return find(table, at, index.store, context.roots(), precision=precision, index=index)
-
+    names = chain(*families)
+    known = {one.table: one for one in count(names, index, context.roots(), precision=precision, exact=as_json)}
+    budgets = {b: None for one in known.values() for b in one.budgets if b}
+    if budget is not None and budget not in budgets:
+        raise unknown("budget", budget, budgets)
     if as_json:
         listed = []
-        for table in (t for own in loaded for t in own):
-            known = [""] if table.counted else [b for b in budgets[table.id] if budget in (None, b)]
-            said = {"table": table.id, "number": numbers.get(table.id), "title": table.title}
-            filled = {b: cells(table, b) for b in known}
+        for one in known.values():
+            at = {b: of for b, of in one.budgets.items() if budget in (None, b) or not b}
+            said = {"table": one.table, "number": numbers.get(one.table), "title": one.title}
             of = {
-                "precision": {b: one.precision or None for b, one in filled.items()},
-                "states": {b: _counts(one) for b, one in filled.items()},
-                "shipped": {b: one.shipped for b, one in filled.items()},
+                "precision": {b: of.precision or None for b, of in at.items()},
+                "states": {b: dict(of.states) for b, of in at.items()},
+                "shipped": {b: of.shipped for b, of in at.items()},
             }
             listed.append({**said, **of})
         context.print_json(listed)
         return
-    at = budget or DEFAULT_BUDGET
     entries: list[_Entry] = []
-    for own in loaded:
-        filled = [cells(t, at) for t in own if t.counted or at in budgets[t.id]]
-        those = [_Entry(one.table.id, Counter(_counts(one)), one.shipped, one.table.title) for one in filled]
-        entries += [_together(those)] if folded and len(those) > 1 else those
+    for family in families:
+        own = [known[name] for name in family]
+        groups = [own] if folded else [[one] for one in own]
+        for group in groups:
+            at = "" if "" in group[0].budgets else budget or fullest(group)
+            filled = [(one, one.budgets[at]) for one in group if at in one.budgets]
+            those = [_Entry(one.table, of.states, of.shipped, one.title, at) for one, of in filled]
+            entries += [_together(those)] if len(those) > 1 else those
     out = context.out()
     for line in _lines(entries):
         line.truncate(out.width, overflow="ellipsis")
         out.print(line, soft_wrap=True)
-    of = f"budget {at}" + (f" in {precision}" if precision else "")
+    of = f"budget {budget}" if budget else "each table at its fullest budget"
+    of += f" in {precision}" if precision else ""
     marked = f" ({MARKED})" if any(entry.shipped for entry in entries) else ""
-    out.print(f"Done of all cells{marked}, {of}.{_elsewhere(index, at)}", style="dim", soft_wrap=True)
+    elsewhere = _elsewhere(index, budget) if budget else ""
+    out.print(f"Done of all cells{marked}, {of}.{elsewhere}", style="dim", soft_wrap=True)
     if folded:
         headline = ", ".join(f"{number} is {name}" for name, number in numbers.items())
         out.print(f"Headline tables: {headline}.", style="dim", soft_wrap=True)
@@ -353,6 +354,7 @@ class _Entry:
     counts: Counter[str]
     shipped: int  #: of the done and stale cells
     rest: str  #: what else is to know
+    budget: str = ""
 
     @property
     def every(self) -> int:
@@ -374,7 +376,7 @@ def _together(entries: Sequence[_Entry]) -> _Entry:
     """One line for tables of a family."""
     counts = sum((entry.counts for entry in entries), Counter[str]())
     title = f"{len(entries)} tables, such as {entries[0].rest}"
-    return _Entry(entries[0].name, counts, sum(entry.shipped for entry in entries), title)
+    return _Entry(entries[0].name, counts, sum(entry.shipped for entry in entries), title, entries[0].budget)
 
 
 def _lines(entries: Sequence[_Entry]) -> Iterator[Text]:
@@ -383,11 +385,13 @@ def _lines(entries: Sequence[_Entry]) -> Iterator[Text]:
 
     stub = max((len(entry.name) for entry in entries), default=0)
     width = max((len(entry.filled) for entry in entries), default=0)
+    wide = max((len(entry.budget) for entry in entries), default=0)
     for entry in entries:
         notable = [(f"  {entry.counts[s]} {s}", COLOURS[s]) for s in COLOURS if s != "done" and entry.counts[s]]
         rest = f"  {entry.rest}" if entry.rest else ""
         name = (entry.name.ljust(stub), "bold cyan")
-        yield Text.assemble(name, "  ", _bar(entry), f"  {entry.filled:>{width}}", *notable, rest)
+        budget = f"  {entry.budget:<{wide}}" if wide else ""
+        yield Text.assemble(name, "  ", _bar(entry), f"  {entry.filled:>{width}}", (budget, "dim"), *notable, rest)
 
 
 def _bar(entry: _Entry) -> Text:
