@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -140,7 +139,7 @@ def claims(
 def _document(one: Claims) -> dict[str, Any]:
     return {
         "table": one.table.id, "title": one.table.title, "budget": one.budget or None, "shipped": one.shipped,
-        "numbers": dataclasses.asdict(one.tally),
+        "numbers": one.tally.document,
         "claims": [
             {
                 "text": stand.verdict.claim.text, "kind": stand.verdict.claim.kind, "state": stand.verdict.state,

@@ -1,9 +1,8 @@
 """Every claim that papers draw from their tables, as it stands on the numbers that there are, budget by budget; and how
-many of the reported numbers come out."""
+our numbers stand beside those reported."""
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from fedbench.planner.table.claims import OPEN, Verdict
 from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.build import lay_out, verdicts
 from fedbench.reports.layout.grid import Grid
+from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render.text import escape, how
 from fedbench.results.shelf import Shelf, with_fedbench
 from fedbench.results.shelf import summary as of_pack
@@ -43,32 +43,6 @@ class Stand:
     verdict: Verdict  #: on our numbers
     reported: Verdict  #: on the paper's own
     numbers: Mapping[str, str]  #: at the place that decides: row (and column) -> number in print
-
-
-@dataclass(frozen=True)
-class Tally:
-    """Of a table's reported numbers: how many there are, are measured, and lie within the tolerance."""
-
-    reported: int = 0
-    measured: int = 0
-    within: int = 0
-
-    def __add__(self, other: Tally) -> Tally:
-        mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
-        return Tally(*(a + b for a, b in zip(mine, theirs, strict=True)))
-
-    @classmethod
-    def of(cls, grid: Grid) -> Tally:
-        """Of those that can be measured: doubtful ones are no targets."""
-        entries = [e for line in grid.lines if line.kind == "paper" for e in line.entries if e.reported]
-        judged = [e for e in entries if e.within is not None]
-        return cls(len(entries), len(judged), sum(bool(e.within) for e in judged))
-
-    def __str__(self) -> str:
-        share = f" ({self.within / self.measured:.0%})" if self.measured else ""
-        return (
-            f"{self.measured} of {self.reported} reported numbers measured, {self.within}{share} within the tolerance"
-        )
 
 
 @dataclass(frozen=True)
@@ -105,8 +79,8 @@ class Claims:
 
     @property
     def tally(self) -> Tally:
-        """How many of the table's reported numbers come out."""
-        return Tally.of(self.grid) if self.grid else Tally(len(self.table.trusted))
+        """How the table's numbers stand beside those reported."""
+        return (self.grid and self.grid.tally) or Tally(len(self.table.trusted))
 
 
 def claims(
@@ -316,13 +290,13 @@ def _pack(pack: dict[str, object]) -> str:
 
 def _counts(tables: Sequence[Claims]) -> Iterator[str]:
     """A line a table and budget: its cells, the paper's numbers, and how its claims stand."""
-    yield "| table | budget | cells | reported | measured | within | claims |"
-    yield "|:--|:--|--:|--:|--:|--:|:--|"
+    yield f"| table | budget | cells | reported | measured | mean difference | {POINTS:g} points | 2 errors | claims |"
+    yield "|:--|:--|--:|--:|--:|--:|--:|--:|:--|"
     for one in tables:
         assert one.grid is not None
         counts, tally = one.grid.counts, one.tally
         cells = f"{counts.get(State.DONE.value, 0)} of {sum(counts.values())}"
-        numbers = (tally.reported, tally.measured, tally.within) if tally.reported else ("", "", "")
+        numbers = (tally.reported, tally.measured, *tally.three) if tally.reported else ("",) * 5
         claimed = Counter(stand.verdict.state for stand in one.stands)
         cell = (one.table.id, one.budget, cells, *numbers, _in_words(claimed))
         yield f"| {' | '.join(map(str, cell))} |"

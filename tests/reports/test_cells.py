@@ -501,7 +501,7 @@ def test_times_are_ranked_and_judged_where_no_two_are_known_to_be_of_other_proce
     assert (its.text, ours.text) == ("2.00", "2.20")
     assert (its.rank, ours.rank) == ((1, 2) if alike else (0, 0))
     assert (its.times, ours.times) == (("1.00×", "1.10×") if alike else ("", ""))
-    assert (ours.within is not None) == alike
+    assert (ours.near is not None) == alike
     first, second = [verdict.state for verdict, _ in grid.verdicts][:2]
     assert (first, second) == ((HOLDS, HOLDS) if alike else (OPEN, OPEN))
 
@@ -514,17 +514,16 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
     grid = lab.grid("pfedfda/3", compare=True)
     at = [x.label for x in grid.lines].index("pFedFDA")
     ours = grid.lines[at].entries
-    assert [e.within for e in ours] == [False, None, None, None], (
-        "in order: Dir(0.1), then Dir(0.5), which is no target"
-    )
-    assert ours[1].difference is None
+    assert [e.near for e in ours] == [False, None, None, None], "in order: Dir(0.1), then Dir(0.5), which is no target"
+    assert ours[1].offset is None
     below = grid.lines[at + 1].entries
     assert [e.text for e in below] == ["0.725", "0.309?", "0.725?", "0.309?"]
     sign = ("5.0?", "doubtful in the paper, no target")
     assert sign in legend(grid)
     assert sign not in legend(lab.grid("pfedfda/3"))
     assert [theirs.state for _, theirs in grid.verdicts] == [HOLDS, "not measured"]
-    assert "Tolerance: ±0.03, meant for the paper's own budget." in grid.notes
+    said = "1 of 8 reported numbers measured: mean difference −37.5 points; 0 of 1 (0%) within 2 points"
+    assert f"{said}; 1 without a ± over seeds." in grid.about
 
 
 def test_what_is_reported_claimed_and_said_of_some_columns_goes_with_them() -> None:

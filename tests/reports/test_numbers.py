@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,8 @@ from fedbench.planner.table.spec import Table
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.layout.tables import with_client_mean
+from fedbench.reports.numbers.agreement import Offset, Tally, offset
+from fedbench.reports.numbers.measured import Value
 from fedbench.reports.render import render
 from fedbench.specs import MetricsSpec, RunSpec
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
@@ -167,8 +170,8 @@ def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
     assert (fast.text, fast.times, fast.rank) == ("2.00", "1.00×", 1)
     assert (slow.text, slow.times, slow.rank) == ("3.00", "1.50×", 2)
     assert entry(printed, "pFedFDA", "One after another/Total runtime").text == "3.00"  # minutes
-    assert slow.difference == pytest.approx(1.5 - 22.58 / 18.42)
-    assert slow.within is False
+    assert slow.offset.difference == pytest.approx(1.5 - 22.58 / 18.42)
+    assert slow.near is False
     assert slow.delta == "+0.27×*"
     assert [ours.state for ours, _ in printed.verdicts] == ["holds", "fails", "not measured"]
     ours, theirs = next(verdict for verdict in printed.verdicts if verdict[0].claim.kind == "ratio")
@@ -194,8 +197,8 @@ def test_compare_says_how_far_off_and_what_is_claimed(lab: Lab) -> None:
     lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.4)
     printed = lab.grid("feddrm/1", compare=True)
     near, far = entry(printed, "FedDRM", DIR), entry(printed, "FedDRM", SPC)
-    assert near.difference == pytest.approx(63 - 63.85)
-    assert (near.within, near.delta, far.within, far.delta) == (True, "−0.85", False, "−18.50*")
+    assert near.offset.difference == pytest.approx(63 - 63.85)
+    assert (near.near, near.delta, far.near, far.delta) == (True, "−0.85", False, "−18.50*")
     position = [line.label for line in printed.lines].index("FedDRM") + 1
     below = printed.lines[position]
     assert (below.kind, below.entries[0].text, below.entries[0].delta) == ("reported", "63.85", "−0.85")
@@ -361,11 +364,11 @@ def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> No
     table = written(tmp_path, text)
     train(lab, table, {3: FINAL[3]})  # 0.625, 0.75 and 0.5
     grid = lab.grid(table, compare=True)
-    assert [e.within for e in grid.lines[0].entries] == [False, True, False]
+    assert [e.near for e in grid.lines[0].entries] == [False, True, False]
     assert "Tolerance: ±0.01 (Average); ±0.1 (Client 2, Worst)." in grid.notes
     banded = written(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.5, 0.7]'))
     grid = lab.grid(banded, compare=True)
-    assert [e.within for e in grid.lines[0].entries] == [True, False, True]  # its ends count
+    assert [e.near for e in grid.lines[0].entries] == [True, False, True]  # its ends count
     assert "Tolerance: FedAvg in 0.5 to 0.7." in grid.notes
     with pytest.raises(FedbenchError, match=r"row 1, band: a band is \[low, high\], not \[0.7, 0.5\]"):
         written(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.7, 0.5]'))
@@ -478,3 +481,53 @@ def test_metrics_are_those_of_some_method_or_of_a_file_that_a_row_names(tmp_path
     ):
         with pytest.raises(FedbenchError, match=message):
             own_table(tmp_path, metric, statistic, more, client)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "ours", "paper", "expected"),
+    [  # expected: within 2 points, within two standard errors (None: unknown), near, one seed
+        ("flux/17", "Known association/Level 8", (53.4,), (70.0, 7.7), (False, True, False, True)),
+        ("flux/17", "Known association/Level 8", (66.0,), (70.0, 7.7), (False, True, True, True)),
+        ("flux/17", "Known association/Level 8", (66.0,), (70.0, 1.0), (False, False, False, True)),
+        ("flux/17", "Known association/Level 8", (68.0,), (70.0, 0.1), (True, False, True, True)),
+        ("flux/17", "Known association/Level 8", (67.99,), (70.0, 0.1), (False, False, False, True)),
+        # Five seeds each, the paper's with ddof 0: 2 sqrt(4 / 4 + 4 / 5) = 2.68; with one of ours 2 sqrt(1 + 5) = 4.9.
+        ("flux/17", "Known association/Level 8", (67.4, 2.0, 5), (70.0, 2.0), (False, True, True, False)),
+        ("flux/17", "Known association/Level 8", (67.2, 2.0, 5), (70.0, 2.0), (False, False, False, False)),
+        ("flux/17", "Known association/Level 8", (65.2,), (70.0, 2.0), (False, True, True, True)),
+        ("flux/17", "Known association/Level 8", (67.2,), (70.0, None), (False, None, False, False)),
+        # A mean over 32 cells, whose ± is the usual one of these: 2 sqrt((1 + 5) 4 / 32) = 1.73.
+        ("flux/1", "MNIST/Known association", (92.3,), (94.0, 4.0), (True, True, True, True)),
+        ("flux/1", "MNIST/Known association", (92.2,), (94.0, 4.0), (True, False, True, True)),
+        ("flux/1", "CheXpert/Known association", (71.0,), (75.0, 2.0), (False, True, True, True)),  # its ± is that
+        ("flux/65", "MNIST/P(X)", (71.0,), (75.0, 2.0), (False, None, False, False)),  # its ± is over levels
+        ("feddrm/1", "CIFAR-10/Dir-0.3", (61.0,), (63.85, 2.0), (False, None, False, False)),  # ... over rounds
+        ("pfedfda/2", "CIFAR10/Dir(0.5)", (0.743,), (0.763, 0.07), (True, None, True, False)),  # ... over clients
+        ("ftw_erm/1", "Average", (0.80, 0.01, 5), (0.8245, 0.02), (False, False, False, False)),  # 0.02
+    ],
+)
+def test_what_two_means_of_so_many_seeds_may_differ_by_and_what_is_near(
+    table: str, column: str, ours: tuple[Any, ...], paper: tuple[float, float | None], expected: tuple[bool | None, ...]
+) -> None:
+    of = tables.load(table)
+    mean, std, seeds = (*ours, None, 1)[:3]
+    at, value = next(c for c in of.columns if c.key == column), Value(mean, seeds=seeds, seed_std=std)
+    found = offset(of, of.rows[0], at, value, None, paper)
+    assert found is not None
+    assert (found.close, found.alike, found.near, found.one_seed) == expected
+
+
+def test_three_things_are_said_of_numbers_beside_the_papers() -> None:
+    accuracies = [Offset(-3.0, True, -3.0, False, True, True), Offset(1.0, True, 1.0, True, None)]
+    far = Offset(-16.6, False, -16.6, False, True, False)
+    assert str(Tally.of(9, accuracies)) == (
+        "2 of 9 reported numbers measured: mean difference −1.0 points; 1 of 2 (50%) within 2 points; 1 of 1 (100%) "
+        "within two standard errors (one seed here: the paper's ± for both sides); 1 without a ± over seeds"
+    )
+    assert "2 of 2 (100%) within two standard errors (1 of them more than 5 points off; 1 of one seed here" in str(
+        Tally.of(9, [*accuracies, far])
+    )
+    rest = [Offset(0.0, True, counted=True), Offset(0.3, False), Offset(2.0, None)]
+    said = "3 of 3 reported numbers measured: 1 of 1 (100%) equal; 0 of 1 (0%) within their tolerance; 1 not judged"
+    assert str(Tally.of(3, rest)) == said
+    assert str(Tally(4)) == "0 of 4 reported numbers measured"

@@ -170,7 +170,7 @@ def test_csv_and_json_read_back_exactly(grids: list[Grid]) -> None:
     found = next(x for x in lines if (x["table"], x["row"], x["group"], x["column"]) == at)
     assert float(found["value"]) == pytest.approx(63.85, abs=1e-9)  # not rounded to what is printed
     assert (float(found["reported"]), found["state"]) == (63.85, "done")
-    assert (found["budget"], found["unit"], found["n"], found["within"]) == ("small", "%", "5", "True")
+    assert (found["budget"], found["unit"], found["n"], found["near"]) == ("small", "%", "5", "True")
     assert len(found["runs"]) == 12
     assert any(x["row"] == NASTY and x["kind"] == "extra" for x in lines)
     missing = next(x for x in lines if x["row"] == "Ditto")

@@ -28,9 +28,10 @@ from fedbench.planner.table.check import facts
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Noise, Verdict, judge, ranks
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as measured
-from fedbench.reports.claims import PAGE, SENTENCES, Claims, Tally, claims, page, summary
+from fedbench.reports.claims import PAGE, SENTENCES, Claims, claims, page, summary
 from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import laid_out
+from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.making import row_of
 from fedbench.results.pack import write
@@ -219,7 +220,6 @@ metric = "system_accuracy"
 statistic = "final"
 view = "crop"
 unit = "percent"
-tolerance = 2
 rows = [
 { label = "Short", method = "fedavgft", params = { finetune_rounds = 1 } },
 { label = "Usual", method = "fedavgft" },
@@ -298,7 +298,6 @@ def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: La
     coloured = OWN.replace('shift = "none"', 'shift = "low"')
     grid = lab.grid(written(tmp_path, coloured), compare=True)
     assert any(line.startswith("Colours are shifted once") for line in grid.notes)
-    assert "Tolerance: ±2 points." in grid.notes  # for whatever budget the user means it
     plain = lab.grid(written(tmp_path, OWN), compare=True)
     assert not any("olours" in line for line in plain.notes)
     assert any("Budget paper: 800 rounds" in line for line in plain.notes)
@@ -307,7 +306,9 @@ def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: La
     )
     text = OWN.replace('label = "Short", ', 'label = "Short", band = [30, 50], ')
     grid = lab.grid(written(tmp_path, text), compare=True)
-    assert "Tolerance: Short in 30 to 50; ±2 points." in grid.notes
+    assert "Tolerance: Short in 30 to 50." in grid.notes
+    with pytest.raises(FedbenchError, match="numbers in percent are judged in points, so they have no tolerance"):
+        written(tmp_path, OWN.replace('"percent"', '"percent"\ntolerance = 2'))
 
 
 # -- what holds for some cells ----------------------------------------------------------------------------------
@@ -548,7 +549,7 @@ def claimed(store: Store, *names: str, budget: str | None = None) -> list[Claims
     return list(claims(names, store, [], Index(store), budget))
 
 
-def test_the_numbers_that_decide_are_told_and_how_many_are_within_the_tolerance(lab: Lab) -> None:
+def test_the_numbers_that_decide_are_told_and_how_ours_stand_beside_the_papers(lab: Lab) -> None:
     for column, values in {DIR: (0.6385, 0.25), SPC: (0.25, 0.5)}.items():
         setting = lab.setting("feddrm/1", column)
         lab.run(setting, "feddrm", value=values[0])
@@ -563,10 +564,14 @@ def test_the_numbers_that_decide_are_told_and_how_many_are_within_the_tolerance(
     assert (easier.verdict.state, easier.numbers) == ("fails", by_column)
     assert {stand.verdict.state for stand in rest} == {"not measured"}
     assert best.reported.state == "holds"
-    assert one.tally == Tally(reported=66, measured=4, within=1)
+    assert (one.tally.reported, one.tally.measured, one.tally.close, one.tally.compared) == (66, 4, 1, 0)
     budget = "feddrm, budget small: 2 fail, 2 not measured; "
-    share = "4 of 66 reported numbers measured, 1 (25%) within the tolerance."
+    share = (
+        "4 of 66 reported numbers measured: mean difference −17.4 points; 1 of 4 (25%) within 2 points; "
+        "4 without a ± over seeds."
+    )
     assert list(summary([one])) == ["feddrm: 4 claims.", budget + share]
+    assert share in lab.grid("feddrm/1", compare=True).about  # in the same words
     (none,) = claimed(lab.store, "feddrm/2", budget="smoke")
     assert none.tally == Tally(66)
 
@@ -661,10 +666,10 @@ def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monk
     text = page("feddrm")
     assert all(
         words in text
-        for words in ("- 2 runs by Ada, 2026-01-02", ", 0 (0%) within the tolerance.", "report --table NAME --compare")
+        for words in ("- 2 runs by Ada, 2026-01-02", " (0%) within 2 points; ", "report --table NAME --compare")
     )
     (line,) = (line for line in text.splitlines() if line.startswith("| feddrm/1 |"))
-    assert line == "| feddrm/1 | small | 2 of 78 | 66 | 2 | 0 | 1 holds so far, 3 not measured |"
+    assert line == "| feddrm/1 | small | 2 of 78 | 66 | 2 | −21.9 | 0% |  | 1 holds so far, 3 not measured |"
     assert "- ✓ feddrm/1, small: FedDRM is best in every column: holds so far" in text
     assert text.index("Of all.") < text.index(line) < text.index("**feddrm/1**: Of one.")
     assert page("feddrm") == text

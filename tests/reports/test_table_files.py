@@ -180,23 +180,19 @@ def test_a_row_with_a_metric_of_its_own(lab: Lab, family: Path) -> None:
     assert [line.entries[0].text for line in lab.grid(table, "smoke").lines] == ["75.00", "25.00"]
 
 
-def test_tolerance_in_the_papers_own_deviations_and_cells_that_are_no_target(lab: Lab, family: Path) -> None:
-    text = FAMILY.replace('unit = "percent"', 'unit = "percent"\ntolerance = 2.0\ntolerance_stds = 3.0')
-    family.write_text(text)
+def test_cells_that_are_no_target(lab: Lab, family: Path) -> None:
     table = tables.load(f"{family}:mean_ten")
     _train(lab, table, {("fedavg", "more/α = 0.3"): (0.5, 0.5), ("feddrm", "more/α = 0.3"): (0.5, 0.5)})
-    for std, within in (("1.0", [True, False]), ("0.5", [False, False]), ("", [False, False]), ("2", [True, True])):
-        rows = f"mean_ten,FedAvg,,Mean,53,{std}\nmean_ten,FedDRM,,Mean,54.5,{std}\n"
-        family.with_name("reported.csv").write_text("table,row,group,column,value,std\n" + rows)
-        grid = lab.grid(f"{family}:mean_ten", "smoke", compare=True)
-        assert [line.entries[0].within for line in grid.lines if line.kind == "paper"] == within
-        assert "Tolerance: ±2 points, or 3 of the paper's ± where that is more." in grid.notes
-    family.write_text(text + '[[doubtful]]\nrows = ["FedAvg"]\ncolumns = ["Mean"]\n')
+    rows = "mean_ten,FedAvg,,Mean,53,2\nmean_ten,FedDRM,,Mean,51.5,2\n"
+    family.with_name("reported.csv").write_text("table,row,group,column,value,std\n" + rows)
+    grid = lab.grid(f"{family}:mean_ten", "smoke", compare=True)
+    assert [line.entries[0].near for line in grid.lines if line.kind == "paper"] == [False, True]
+    family.write_text(FAMILY + '[[doubtful]]\nrows = ["FedAvg"]\ncolumns = ["Mean"]\n')
     table = tables.load(f"{family}:mean_ten")
     assert set(table.trusted) == {("FedDRM", "Mean")}
     grid = lab.grid(table, "smoke", compare=True)
-    assert [e.text for line in grid.lines if line.kind == "reported" for e in line.entries] == ["53.00?", "54.50"]
-    assert [line.entries[0].within for line in grid.lines if line.kind == "paper"] == [None, True]
+    assert [e.text for line in grid.lines if line.kind == "reported" for e in line.entries] == ["53.00?", "51.50"]
+    assert [line.entries[0].near for line in grid.lines if line.kind == "paper"] == [None, True]
 
 
 HEAD = 'title = "Mine"\nprotocol = "feddrm"\nmetric = "system_accuracy"\nstatistic = "last_rounds"\nunit = "percent"\n'

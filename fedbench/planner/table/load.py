@@ -474,7 +474,7 @@ def _parts(column: Column, before: Sequence[Column], table: Table) -> list[Colum
 
 def _inherit(column: Column, source: Table | Column) -> Column:
     """The column with what it leaves out."""
-    names = ("metric", "statistic", "unit", "decimals", "best", "tolerance", "tolerance_stds")
+    names = ("metric", "statistic", "unit", "decimals", "best", "tolerance")
     given = (column.std_decimals, column.decimals, source.std_decimals, source.decimals)
     return dataclasses.replace(
         column,

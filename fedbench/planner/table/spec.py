@@ -174,6 +174,8 @@ UNITS = {
     "gigamacs": (1e-9, "GMAC"),
     "marks": (1.0, ""),
 }
+#: Units in which accuracies are printed -> how many percentage points their one is.
+POINTS_IN = {"percent": 1.0, "fraction": 100.0}
 #: How a value in unit "marks" is printed.
 MARKS = {1.0: "✓", 0.5: "○", 0.0: "–"}
 #: Statistics over the clients of a run.
@@ -254,7 +256,7 @@ class Row:
     added: bool = False  #: a row that the paper's table does not have, so that nothing is reported of it
     train: Training = field(default_factory=dict)  #: setting overrides of this row's runs, at all budgets
     budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget
-    #: What counts as reproduced, for a tolerance.
+    #: Of numbers that are no accuracies: what is near the paper's, in the place of a tolerance.
     band: Annotated[list[float], Range("a band is [low, high]", -math.inf)] = field(default_factory=list)
     model: str = ""
     shape: list[Count] = field(default_factory=list)  #: of an image: height, width, channels
@@ -301,7 +303,6 @@ class Column:
     std_decimals: Decimals | None = None
     best: Best | None = None
     tolerance: Tolerance | None = None
-    tolerance_stds: Tolerance | None = None
     #: Data sets that `--dataset` puts into this column rather than the template's -> what then holds of `partition`.
     stands_in: Mapping[str, Chosen] = field(default_factory=dict)
     doubtful: bool = False  #: what is reported is printed with a "?" and is no target
@@ -341,10 +342,9 @@ class Table:
     std_decimals: Decimals | None = None  #: of the ±; `decimals` unless given
     best: Best = "max"
     seeds: list[Seed] = field(default_factory=list)  #: of the runs; the protocol's seed if empty
-    #: Of columns without one: |measured - reported| that still counts as reproduced, in the printed unit.
-    tolerance: Tolerance = 0.0
-    #: ... or in the paper's own ±, where it prints one: the larger of the two counts.
-    tolerance_stds: Tolerance = 0.0
+    #: Of numbers that are no accuracies (those are judged in points): |measured - reported| that still counts as near,
+    #: in the printed unit, or of the ratio (`ratio_to`). For columns without one.
+    tolerance: Tolerance | None = None
     stub: str = ""  #: heading of the rows
     preset: str = ""  #: of the protocol (statistic "preset")
     smallest: Mapping[str, Count] = field(default_factory=dict)  #: images of the data set's rarest class: train, test

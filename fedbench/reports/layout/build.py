@@ -21,6 +21,7 @@ from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted
+from fedbench.reports.numbers.agreement import Tally, offset
 from fedbench.reports.numbers.counted import counted, derived, over_pairs, xi
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
 from fedbench.specs import Setting
@@ -134,6 +135,11 @@ class _Layout:
         for (label, hits), entries in zip(extra.items(), more, strict=True):
             spec = hits[0][1].spec
             lines.append(Line(label, "extra", tuple(entries), marks.get(label, ""), spec.method, spec.source or ""))
+        tally = None
+        if self.compare and table.trusted:
+            tally = Tally.of(len(table.trusted), (e.offset for line in paper for e in line if e.offset))
+        said = [f"{tally}."] if tally and tally.measured else []
+        said += contradicted({id: found for id, found in self._others.items() if found[1]})
         return Grid(
             id=table.id,
             title=table.title,
@@ -143,13 +149,14 @@ class _Layout:
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
             lines=tuple(_printed(line, columns) for line in lines),
-            about=(*notes.brief(), *contradicted({id: found for id, found in self._others.items() if found[1]}), *left),
+            about=(*notes.brief(), *said, *left),
             command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
             notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
             verdicts=tuple(self._verdicts(apart, paper)) if self.compare else (),
             problems=tuple(dict.fromkeys([*map(str, self.cells.index.shelf.problems), *self.problems])),
             counts=counts,
+            tally=tally,
             of_paper=table.of_paper,
         )
 
@@ -307,20 +314,8 @@ class _Layout:
         reported = self.table.reported.get((row.label, column.key))
         if reported is None or entry.value is None or self.table.doubts(row.label, column.key):
             return dataclasses.replace(entry, reported=reported)
-        ours, theirs = entry.value.mean, reported[0]
-        if self.table.ratio_to:
-            base = self.table.reported.get((self.table.ratio_to, column.key))
-            if base is None or entry.ratio is None:
-                return dataclasses.replace(entry, reported=reported)
-            ours, theirs = entry.ratio, theirs / base[0]
-        # What is printed is rounded, so half a unit of the last place is no difference.
-        slack = 0.5 * 10.0 ** -(column.decimals or 0)
-        difference = ours - theirs
-        allowed = max(column.tolerance or 0.0, (column.tolerance_stds or 0.0) * (reported[1] or 0.0))
-        within = abs(difference) <= allowed + slack
-        if row.band:
-            within = row.band[0] <= ours <= row.band[1]
-        return dataclasses.replace(entry, reported=reported, difference=difference, within=within)
+        off = offset(self.table, row, column, entry.value, entry.ratio, reported)
+        return dataclasses.replace(entry, reported=reported, offset=off)
 
     def _reported(self, label: str, column: Column, entry: Entry) -> Entry:
         """The entry of the line below: the paper's number, and how far ours lies off."""
@@ -334,8 +329,7 @@ class _Layout:
             text=printed.text + "?" * doubtful,
             doubtful=doubtful,
             ratio=value / base[0] if base else None,
-            difference=entry.difference,
-            within=entry.within,
+            offset=entry.offset,
         )
 
     def _verdicts(self, apart: Collection[Column], paper: list[list[Entry]]) -> Iterator[tuple[Verdict, Verdict]]:

@@ -9,6 +9,7 @@ from itertools import compress, groupby
 from fedbench.planner.index import State
 from fedbench.planner.table.claims import Verdict
 from fedbench.planner.table.spec import MARKS, Column
+from fedbench.reports.numbers.agreement import OFF, OFF_ELSE, Offset, Tally, signed
 from fedbench.reports.numbers.measured import Value
 
 #: How an empty cell is marked, by state.
@@ -45,12 +46,16 @@ class Entry:
     rank: int = 0  #: 1 best of its column, 2 second; 0 else
     value: Value | None = None
     reported: tuple[float, float | None] | None = None
-    difference: float | None = None  #: measured - reported, in the printed unit (of the ratio, where there is one)
-    within: bool | None = None  #: whether that lies within the table's tolerance
+    offset: Offset | None = None  #: how far it lies off what is reported
     runs: tuple[str, ...] = ()
     shipped: bool = False  #: whether a run of a result pack has gone into it
     contradicted: bool = False  #: whether a result pack has other numbers of a run that has gone into it
     doubtful: bool = False  #: of what is reported: no target
+
+    @property
+    def near(self) -> bool | None:
+        """Whether it lies near what is reported; None where nobody can say."""
+        return self.offset.near if self.offset else None
 
     @property
     def mark(self) -> str:
@@ -72,16 +77,14 @@ class Entry:
 
     @property
     def delta(self) -> str:
-        """The difference to the paper in print, with its sign; a star says that it is outside the tolerance."""
-        if self.decimals is None:
-            return "" if self.within is None else "=" if self.within else "*"
-        if self.difference is None:
+        """The difference to the paper in print, with its sign; a star says that it is not near."""
+        if self.offset is None:
             return ""
-        if abs(self.difference) < 1e-9:
-            return "="
+        star = "*" * (self.near is False)
+        if self.decimals is None or abs(self.offset.difference) < 1e-9:
+            return star or "="
         decimals, sign = (self.decimals, "") if self.ratio is None else (2, "×")
-        rounded = round(self.difference, decimals) + 0.0  # no negative zero
-        return f"{rounded:+.{decimals}f}".replace("-", "−") + sign + ("" if self.within else "*")
+        return signed(self.offset.difference, decimals) + sign + star
 
 
 def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = ()) -> Entry:
@@ -155,6 +158,7 @@ class Grid:
     verdicts: tuple[tuple[Verdict, Verdict], ...] = ()  #: each claim on our numbers and on the paper's
     problems: tuple[str, ...] = ()  #: why cells failed or could not be read
     counts: dict[str, int] = field(default_factory=dict)  #: cells by state
+    tally: Tally | None = None  #: how its numbers stand beside those reported, where that was asked for
     of_paper: bool = True  #: whether the table stands for a paper's
     keys: tuple[str, ...] = ()  #: what the rows differ in: a column each, in the place of that of the labels
 
@@ -218,6 +222,7 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
     compared = any(line.kind == "reported" for line in grid.lines)
     if any(e.doubtful for line in grid.lines for e in line.entries):
         found.append(("5.0?", "doubtful in the paper, no target"))
-    if compared and any(e.within is False for e in asked):
-        found.append(("*", "outside the tolerance"))
+    off = [e.offset for e in asked if compared and e.offset and e.near is False]
+    found += [("*", OFF)] if any(o.points is not None for o in off) else []
+    found += [("*", OFF_ELSE)] if any(o.points is None for o in off) else []
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -415,30 +414,19 @@ class Notes:
 
 
 def _tolerance(table: Table) -> list[str]:
-    """How far off still counts as reproduced."""
+    """How far off numbers that are no accuracies may lie."""
     reported = {column for _, column in table.trusted}
     judged = [r for r in table.rows if any(row == r.label for row, _ in table.trusted)]
     bands = [f"{r.label} in {r.band[0]:g} to {r.band[1]:g}" for r in judged if r.band]
-    by_size: dict[tuple[float, float, str], list[str]] = {}
+    by_size: dict[float, list[str]] = {}
     for column in (c for c in table.columns if c.key in reported and any(not r.band for r in judged)):
-        what = (
-            "of the ratio to " + table.ratio_to if table.ratio_to else {"percent": "points"}.get(str(column.unit), "")
-        )
-        by_size.setdefault((column.tolerance or 0.0, column.tolerance_stds or 0.0, what), []).append(column.key)
-    sizes = [_size(*size) for size in by_size]
-    if len(sizes) > 1:
-        sizes = [f"{size} ({', '.join(keys)})" for size, keys in zip(sizes, by_size.values(), strict=True)]
-    words = "; ".join([*bands, *(sizes if any(size or stds for size, stds, _ in by_size) else [])])
+        if column.tolerance:
+            by_size.setdefault(column.tolerance, []).append(column.key)
+    what = f" of the ratio to {table.ratio_to}" if table.ratio_to else ""
+    several = len(by_size) > 1
+    sizes = [f"±{size:g}{what}" + f" ({', '.join(keys)})" * several for size, keys in by_size.items()]
     meant = ", meant for the paper's own budget" if table.shipped else ""
-    return [f"Tolerance: {words}{meant}."] if words else []
-
-
-def _size(size: float, stds: float, what: str) -> str:
-    """A tolerance in words."""
-    if math.isinf(size):
-        return "any difference"
-    plain = f"±{size:g} {what}".rstrip()
-    return f"{plain}, or {stds:g} of the paper's ± where that is more" if stds else plain
+    return [f"Tolerance: {'; '.join([*bands, *sizes])}{meant}."] if bands or sizes else []
 
 
 def _spreads(table: Table) -> list[str]:

@@ -192,7 +192,7 @@ class _Layout:
             out.append(" " * (values - cell_len(value)))
             out.append(value, style)
             tail = self.tail(entry, line.kind)
-            colour = {True: "green", False: "yellow"}.get(entry.within, "dim") if dim and entry.delta else "dim"  # type: ignore[arg-type]
+            colour = {True: "green", False: "yellow"}.get(entry.near, "dim") if dim and entry.delta else "dim"  # type: ignore[arg-type]
             out.append(tail, colour)
             out.append(" " * (width - values - left - cell_len(tail)))
         return out

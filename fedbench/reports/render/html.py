@@ -39,7 +39,7 @@ tr.reported > * { color: var(--soft); font-size: .87em; padding-top: 0; }
 tr.reported th { padding-left: 1.8rem; font-style: italic; }
 .spread, .ratio { color: var(--soft); font-size: .82em; } .state { color: var(--soft); }
 .best { font-weight: 700; color: var(--best); } .second { text-decoration: underline; text-underline-offset: 3px; }
-.within { color: var(--best); } .outside { color: var(--off); }
+.near { color: var(--best); } .off { color: var(--off); }
 ul { color: var(--soft); font-size: .87rem; margin: .8rem 0 0; padding-left: 1.1rem; } sup { font-size: .7em; }
 code { overflow-wrap: anywhere; }
 """
@@ -130,6 +130,6 @@ def _cell(line: Line, entry: Entry) -> str:
     text += f' <span class="ratio">{entry.times}</span>' if entry.times else ""
     spread = f' <span class="spread">± {entry.spread}</span>' if entry.spread else ""
     if line.kind == "reported":
-        judged = "within" if entry.within else "outside"
-        return text + spread + (f' <span class="{judged}">{escape(entry.delta)}</span>' if entry.delta else "")
+        judged = {True: ' class="near"', False: ' class="off"', None: ""}[entry.near]
+        return text + spread + (f" <span{judged}>{escape(entry.delta)}</span>" if entry.delta else "")
     return text + spread + entry.mark

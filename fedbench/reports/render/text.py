@@ -171,7 +171,7 @@ def escape(text: str) -> str:
 COLUMNS = (
     "table", "budget", "precision", "row", "kind", "group", "column", "metric", "unit", "state", "value", "std", "n",
     "weighted", "unweighted", "seeds", "seed_std", "per_seed", "ratio", "reported", "reported_std", "difference",
-    "within", "runs", "method", "source", "shipped", "contradicted",
+    "points", "within_points", "within_errors", "near", "runs", "method", "source", "shipped", "contradicted",
 )  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
         for head, entry in zip(grid.heads, line.entries, strict=True):
             if line.kind == "extra" and entry.value is None:
                 continue
-            value, reported = entry.value, entry.reported
+            value, reported, off = entry.value, entry.reported, entry.offset
             yield {
                 "table": grid.id, "budget": grid.budget or None, "precision": grid.precision or None,
                 "row": line.label, "kind": line.kind,
@@ -196,7 +196,9 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "per_seed": dict(value.per_seed) if value and value.per_seed else None,
                 "ratio": entry.ratio,
                 "reported": reported[0] if reported else None, "reported_std": reported[1] if reported else None,
-                "difference": entry.difference, "within": entry.within, "runs": " ".join(entry.runs) or None,
+                "difference": off.difference if off else None, "points": off.points if off else None,
+                "within_points": off.close if off and off.points is not None else None,
+                "within_errors": off.alike if off else None, "near": entry.near, "runs": " ".join(entry.runs) or None,
                 "method": line.method or None, "source": line.source or None, "shipped": entry.shipped,
                 "contradicted": entry.contradicted,
                 **({"keys": dict(zip(grid.keys, line.keys, strict=True))} if grid.keys else {}),
@@ -232,6 +234,7 @@ def as_json(grids: Sequence[Grid]) -> str:
         {
             "table": g.id, "title": g.title, "budget": g.budget or None,
             "precision": g.precision or None, "counts": g.counts,
+            "numbers": g.tally.document if g.tally else None,
             "cells": list(records(g)), "about": g.about, "command": g.command or None, "notes": g.notes,
             "footnotes": [{"methods": letters.split(","), "text": text} for letters, text in g.footnotes],
             "problems": g.problems,
