@@ -139,8 +139,9 @@ def _numbers(grid: Grid, table: Table, verdict: Verdict) -> dict[str, str]:
     lines, columns = [line for line in grid.lines if line.kind == "paper"], verdict.where.columns
     rows = [line for line in lines if line.label in verdict.where.rows]
     if verdict.claim.kind in ("best", "top"):
-        column = table.printed[printed[columns[0]]]
-        values = [(line.entries[printed[column.key]].value, line) for line in lines if line not in rows]
+        column, than = table.printed[printed[columns[0]]], verdict.claim.than
+        rivals = [line for line in lines if line not in rows and line.label in (than or [line.label])]
+        values = [(line.entries[printed[column.key]].value, line) for line in rivals]
         there = [(value.mean, k, line) for k, (value, line) in enumerate(values) if value]
         rows += [line for *_, line in sorted(there, reverse=column.best != "min")[:RIVALS]]
     return {

@@ -431,6 +431,14 @@ def check(claim: Claim, numbers: dict[tuple[str, str], float], best: str = "max"
     [
         (Claim("", "best", ["a"]), FAILS, 1, 2),
         (Claim("", "best", ["a"], columns=["x"]), HOLDS, 1, 1),
+        (Claim("", "best", ["a"], columns=["x"], low=1, high=2), HOLDS, 1, 1),  # its lead is 1
+        (Claim("", "best", ["a"], columns=["x"], low=1.1, high=2), FAILS, 0, 1),
+        (Claim("", "best", ["a"], columns=["x"], low=0.1, high=0.9), FAILS, 0, 1),
+        (Claim("", "best", ["a"], low=-2, high=9), HOLDS, 2, 2),  # at most so much behind the best
+        (Claim("", "best", ["a"], ["b"]), HOLDS, 2, 2),  # of these alone
+        (Claim("", "best", ["a", "b"], ["a", "b"], low=-1, high=9), HOLDS, 4, 4),  # at most so far apart
+        (Claim("", "best", ["a"], ["b"], ["x"], low=1.5, high=9), FAILS, 0, 1),
+        (Claim("", "top", ["c"], ["a", "c"], k=1), FAILS, 1, 2),
         (Claim("", "top", ["a"], k=2), HOLDS, 2, 2),
         (Claim("", "top", ["b"], k=2), HOLDS, 2, 2),  # b and a share the second rank in y
         (Claim("", "top", ["c"], k=2), FAILS, 1, 2),
@@ -618,7 +626,7 @@ def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(la
         "feddrm, budget small: 1 holds so far, 3 not measured",
     ]
     (line,) = summary(claimed(lab.store, "flux/10", "flux/11", "flux/levels_mnist"))
-    assert line == "flux: 2 claims; none is measured."
+    assert line == "flux: 3 claims; none is measured."
 
 
 def test_the_command(tmp_path: Path) -> None:

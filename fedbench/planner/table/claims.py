@@ -87,8 +87,9 @@ MOST = 1000
 class Claim:
     """An ordering of a table's cells. Rows or columns that are not given are all of the table's.
 
-    best     each row is the best of its column (ties allowed)
+    best     each row is the best of its column (ties allowed), and leads the best other by `low` to `high`, if given
     top      each row is among the `k` best of its column (equal values share a rank)
+             (both: of `than` and itself, if given)
     above    each row is above each row of `than`, in every column;   below: the reverse
     falls    along `columns` in their order, for each row;            rises: the reverse
     between  each cell lies in [low, high]
@@ -238,19 +239,22 @@ def _doubt(noises: Noises, weights: Mapping[tuple[str, str], float]) -> tuple[fl
 def _ranked(claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]) -> Iterator[Comparison]:
     """Margin over the k-th best of the other rows (nothing to compare with while fewer than k others are there)."""
     k, numbers = claim.k if claim.kind == "top" else 1, given.numbers
+    rivals, bounded = claim.than or every, claim.kind == "best" and (claim.low or claim.high)
     for column in columns:
         sign = -1.0 if given.best.get(column) == "min" else 1.0
         for row in rows:
             own, where = numbers.get((row, column)), Where((row,), (column,))
             others = sorted(
-                ((sign * numbers[r, column], r) for r in every if r != row and (r, column) in numbers), reverse=True
+                ((sign * numbers[r, column], r) for r in rivals if r != row and (r, column) in numbers), reverse=True
             )
             if own is None or len(others) < k:
                 yield Comparison(where, None, False)
                 continue
             value, rival = others[k - 1]
             doubt = _doubt(given.noises, {(row, column): 1, (rival, column): 1})
-            yield Comparison(where, round(sign * own - value, 9), len(others) == len(every) - 1, *doubt)
+            lead = sign * own - value
+            whole = len(others) == sum(r != row for r in rivals)
+            yield Comparison(where, round(_within(claim, lead) if bounded else lead, 9), whole, *doubt)
 
 
 def _between_rows(claim: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
