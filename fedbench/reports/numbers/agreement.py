@@ -132,7 +132,9 @@ class Tally:
     @property
     def document(self) -> dict[str, int | float | None]:
         """For programs."""
-        return {**dataclasses.asdict(self), "points": self.mean_difference}
+        counts = dataclasses.asdict(self)
+        del counts["points"]
+        return {**counts, "mean_difference": self.mean_difference}
 
     @property
     def three(self) -> tuple[str, str, str]:
