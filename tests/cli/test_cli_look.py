@@ -244,7 +244,7 @@ def test_tables_count_cells_of_one_precision(ready: Path) -> None:
     assert usual["feddrm/1"]["precision"] == {"paper": "tf32", "small": "fp32", "smoke": "fp32"}
     assert set(bf16["feddrm/1"]["precision"].values()) == {"bf16"}  # type: ignore[attr-defined]
     assert counts("pfedfda", "--precision", "bf16")["pfedfda/8"]["precision"] == {"": None}
-    assert "budget small in bf16." in good("tables", "feddrm", "--precision", "bf16").out
+    assert "fullest budget in bf16." in good("tables", "feddrm", "--precision", "bf16").out
     one = json.loads(good("tables", "1", "--precision", "bf16", "--json").out)
     assert (one["budget"], one["precision"]) == ("small", "bf16")
     assert "budget small in bf16" in good("tables", "1", "--precision", "bf16").out.splitlines()[0]

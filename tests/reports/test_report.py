@@ -145,12 +145,12 @@ def test_tables_lists_states_by_budget(lab: Lab, call: Call) -> None:
     assert "done" not in listed["feddrm/1"]["states"]["paper"]
     assert listed["pfedfda/8"]["states"] == {"": {"done": 16}}
     text = call("tables").output
-    assert re.search(r"^feddrm/1 +▏░{9} +1/78  System accuracy", text, re.MULTILINE)
-    assert re.search(r"^pfedfda/8 +█{10} +16/16  ", text, re.MULTILINE)
+    assert re.search(r"^feddrm/1 +▏░{9} +1/78  small  System accuracy", text, re.MULTILINE)
+    assert re.search(r"^pfedfda/8 +█{10} +16/16 .*Communication", text, re.MULTILINE)
     assert "5 is pfedfda/6." in text
     lines = text.splitlines()
     (line,) = (line for line in lines if line.startswith("flux/56 "))
-    assert "0/264  3 tables, such as Mixed shifts on MNIST" in line
+    assert "0/264  small  3 tables, such as Mixed shifts on MNIST" in line
     assert not any(line.startswith("flux/57 ") for line in lines)
     alone = [line.split()[0] for line in call("tables flux --budget smoke").output.splitlines()]
     at = alone.index("flux/56")
@@ -200,9 +200,9 @@ def test_shipped_cells_count_and_are_marked(lab: Lab, call: Call, monkeypatch: p
     lab.store.remove("run", shipped.id)
     lab.run(lab.setting("feddrm/1", DIR), "fedavg")
     text = call("tables feddrm").output
-    assert re.search(r"^feddrm/1 +▏░{9} +1 \+ 1°/78  System accuracy", text, re.MULTILINE)
-    assert "Done of all cells (° shipped; --mine leaves them out), budget small." in text
-    assert re.search(r"^feddrm/1 +▏░{9} +1/78  System", call("tables feddrm --mine").output, re.MULTILINE)
+    assert re.search(r"^feddrm/1 +▏░{9} +1 \+ 1°/78  small  System accuracy", text, re.MULTILINE)
+    assert "Done of all cells (° shipped; --mine leaves them out), each table at its fullest budget." in text
+    assert re.search(r"^feddrm/1 +▏░{9} +1/78  small  System", call("tables feddrm --mine").output, re.MULTILINE)
     told = json.loads(call("tables feddrm --json").stdout)[0]
     assert (told["states"]["small"]["done"], told["shipped"]["small"], told["shipped"]["paper"]) == (2, 1, 0)
     text = call("tables 1").output

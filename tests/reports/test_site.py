@@ -1,4 +1,5 @@
-"""The benchmark's pages: what a visitor sees of papers, methods and the arena is what the reports say."""
+"""The benchmark at a glance: what its pages show of papers, methods and the arena is what the reports say; and how full
+each table is."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 from scipy.stats import rankdata
 
 from fedbench.methods import declarations
+from fedbench.planner import counts
 from fedbench.planner.index import Index
 from fedbench.reports.layout.tables import laid_out
 from fedbench.reports.render.text import records
@@ -18,6 +20,7 @@ from fedbench.reports.site import benchmark
 from fedbench.reports.site.page import shared
 from fedbench.results.shelf import Shelf, with_fedbench
 from fedbench.store import Store
+from tests.reports.conftest import DIR, Lab
 from tests.reports.test_render import PAGE_TAGS, Page, acts
 from tests.support.browser import PROGRAM, Browser
 
@@ -74,14 +77,11 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: d
 
 
 def test_a_paper_at_a_glance(site: dict[str, str]) -> None:
-    (row,) = [
-        cells for first, cells in rows_of(site["index.html"], 'class="papers"').items() if first.startswith("FedDRM")
-    ]
-    assert row == ["66 of 66", "1 of 66", "✗ 5"]  # both tables, the fullest budget; the paper's; claims of both
-    assert (
-        "Beyond Aggregation: Guiding Clients in Heterogeneous Federated Learning, ICLR 2026"
-        in Page(site["index.html"]).text
-    )
+    rows = rows_of(site["index.html"], 'class="papers"')
+    (title,) = (first for first in rows if first.startswith("FedDRM"))
+    assert "Beyond Aggregation: Guiding Clients in Heterogeneous Federated Learning, ICLR 2026" in title
+    # At the fullest budget, at the paper's, and the claims of both tables.
+    assert rows[title] == ["66 of 66, 38% within 2 points", "1 of 66, 100% within 2 points", "✗ 5"]
 
 
 def test_a_table_stands_beside_what_is_reported_at_each_budget_that_has_a_number(
@@ -143,6 +143,27 @@ def test_a_method_says_what_it_is_and_where_it_stands(site: dict[str, str], stor
     assert "feddrm/figure4" not in stands  # all of whose rows are its own
     assert rows_of(page, "Hyper-parameters")["--lambda"][-2:] == ["Eq. 9, Sec. 3.2", "0.8"]
     assert "lambda is 0.8 as the paper reports" in page
+
+
+def test_counts_that_are_kept_are_those_of_the_packs_and_own_runs_are_counted_beside_them(tmp_path: Path) -> None:
+    again = "'python -m fedbench.planner.counts' writes it anew"
+    assert counts.FILE.read_text(encoding="utf-8") == counts.written(), again
+    names = ["feddrm/1", "feddrm/4", "pfedfda/8", "flux/50"]
+    lab = Lab(Store(tmp_path / "store"))
+    lab.dataset("cifar10")
+
+    def done(exact: bool) -> dict[str, dict[str, tuple[int, int]]]:
+        index = Index(lab.store, Shelf.of(lab.store))
+        every = counts.count(names, index, [], exact=exact)
+        return {one.table: {b: (of.done, of.shipped) for b, of in one.budgets.items()} for one in every}
+
+    before = done(exact=False)
+    assert before == done(exact=True)
+    lab.run(lab.setting("feddrm/1", DIR, "smoke"), "feddrm")
+    after = done(exact=False)
+    assert after == done(exact=True)
+    assert {t for t in names if after[t] != before[t]} == {"feddrm/1", "feddrm/4"}
+    assert after["feddrm/1"]["smoke"] == (1, 0)
 
 
 @pytest.mark.slow

@@ -21,9 +21,10 @@ from fedbench.methods import declarations
 from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
-from fedbench.reports.claims import LOOKS, Claims, Stand, Tally
+from fedbench.reports.claims import LOOKS, Claims, Stand
 from fedbench.reports.compare.ranks import LEVEL, friedman, holm, least_p, wilcoxon
 from fedbench.reports.layout.grid import SHIPPED, Grid, Line
+from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
 from fedbench.reports.site.page import card, command, document, e, folded, listing, values
@@ -178,11 +179,12 @@ def _paper_row(paper: Paper) -> Sequence[str]:
 
 
 def _share(tally: Tally) -> str:
-    """How many of the paper's numbers are there, as a bar and in words."""
+    """How many of the paper's numbers are there, as a bar and in words, and how many of them are near."""
     if not tally.reported:
         return ""
     bar = f'<meter max="{tally.reported}" value="{tally.measured}"></meter>'
-    return f"{bar}<small>{tally.measured:,} of {tally.reported:,}</small>"
+    near = f", {tally.three[1]} within {POINTS:g} points" if tally.three[1] else ""
+    return f'{bar}<small title="{e(tally)}">{tally.measured:,} of {tally.reported:,}{near}</small>'
 
 
 def _signs(stands: Iterable[Stand]) -> str:
