@@ -12,14 +12,14 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fedbench import models, reader
+from fedbench import models, reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.options import VALUES, parse, several
 from fedbench.reader import Between, Filled, Some, shown
 from fedbench.remark import Remark
-from fedbench.resources import TABLES
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
 from fedbench.specs.base import kind_of
 
@@ -254,7 +254,7 @@ class Protocol:
         values = _lay(values, values.pop("phases", {}).get(str(partition.phases), {}))
         own = values.pop("models", {})
         values["model"] = own.get(partition.scheme) or own.get(dataset.name, values.get("model"))
-        return {**values, "budget": budget}
+        return {"seed": 0, **values, "budget": budget}
 
 
 def value_of(owner: str, name: str, given: Any) -> Any:
@@ -313,14 +313,19 @@ def default_for(dataset: str | None) -> str:
 
 def names() -> list[str]:
     """The protocols that there are."""
-    return sorted(p.parent.name for p in TABLES.glob("*/protocol.toml"))
+    return sorted(name for name, folder in resources.papers().items() if (folder / "protocol.toml").exists())
+
+
+def load(name: str) -> Protocol:
+    """The protocol of that name, such as 'feddrm', or of the paper in that folder."""
+    name = resources.named(name)
+    path = resources.papers().get(name, resources.TABLES) / "protocol.toml"
+    if not path.exists():
+        raise unknown("protocol", name, names())
+    return _read(name, path)
 
 
 @cache
-def load(name: str) -> Protocol:
-    """The protocol of that name, such as 'feddrm'."""
-    if name not in names():
-        raise unknown("protocol", name, names())
-    path = TABLES / name / "protocol.toml"
+def _read(name: str, path: Path) -> Protocol:
     f = reader.read(File, reader.toml(path, "protocol"), str(path))
     return Protocol(name, f.title, f.partition, f.train, f.budget, f.deviates, f.preset, f.rows)

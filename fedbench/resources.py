@@ -1,8 +1,13 @@
-"""Where the declarative files are: beside the package in a checkout, inside it in an installed wheel."""
+"""Where the declarative files are: beside the package in a checkout, inside it in an installed wheel; and papers of
+one's own, which are folders as those of `tables/`."""
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from pathlib import Path
+
+from fedbench.errors import FedbenchError
 
 _PACKAGE = Path(__file__).parent
 
@@ -14,3 +19,63 @@ def _folder(name: str) -> Path:
 
 TABLES = _folder("tables")
 RECIPES = _folder("data_recipes")
+#: Names folders of papers that are always there, separated as those of PATH are.
+PAPERS = "FEDBENCH_PAPERS"
+
+#: The papers that this process was given by their paths: name -> the path as it was given.
+_given: dict[str, Path] = {}
+
+
+def papers() -> dict[str, Path]:
+    """The folder of every paper by its name: fedbench's own, and those of the user's.
+
+    Raises FedbenchError where FEDBENCH_PAPERS names no folder of tables, or one that is called as another.
+    """
+    return {**_shipped(TABLES), **of_user()}
+
+
+def of_user() -> dict[str, Path]:
+    """The papers that are not fedbench's own."""
+    named = [Path(text).expanduser() for text in os.environ.get(PAPERS, "").split(os.pathsep) if text]
+    for folder in named:
+        if not _holds_tables(folder):
+            raise FedbenchError(f"{PAPERS} names {folder}, which is no folder of tables", "mend the variable")
+    return {**{_name(folder): folder for folder in named}, **_given}
+
+
+def named(text: str) -> str:
+    """What fedbench calls a paper, or a table or figure of one, of which `text` is the path ('./mine', './mine/1'), as
+    if FEDBENCH_PAPERS named the folder; any other text as it is. Raises FedbenchError as `papers`."""
+    path = Path(text).expanduser()
+    if text.partition("/")[0] in papers() or ".toml" in text:
+        return text
+    places = [(path, ""), (path.parent, f"/{path.name}")] if "/" in text else [(path, "")]
+    for folder, rest in places:
+        if _holds_tables(folder):
+            _given[_name(folder)] = folder
+            return _name(folder) + rest
+    return text
+
+
+def place(name: str) -> str:
+    """The name of a paper, table or figure as a later command understands it: of one that was given by its path, the
+    path."""
+    paper, slash, rest = name.partition("/")
+    return f"{_given[paper].as_posix()}{slash}{rest}" if paper in _given else name
+
+
+@cache
+def _shipped(tables: Path) -> dict[str, Path]:
+    return {path.name: path for path in sorted(tables.iterdir()) if path.is_dir()}
+
+
+def _holds_tables(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.glob("*.toml"))
+
+
+def _name(folder: Path) -> str:
+    """The name of a user's paper. Raises FedbenchError for one that another paper has."""
+    name, other = folder.resolve().name, _shipped(TABLES).get(folder.resolve().name)
+    if other and other.resolve() != folder.resolve():
+        raise FedbenchError(f"the paper {folder} is called as fedbench's own {name}", "give the folder another name")
+    return name

@@ -419,7 +419,7 @@ IID = LACKING.partition_spec(DIGITS, 10, scheme="iid", clients=2)
         (lambda: MISSPELT.setting(IID, "small", model="lenet5"),
          "protocol mine, budget small 'bath_size'; did you mean 'batch_size'"),
         (lambda: LACKING.partition_spec(DIGITS, 10, scheme="iid"), "mine says nothing of a partition's clients"),
-        (lambda: LACKING.setting(IID, "small"), "Setting lacks rounds, batch_size, lr, seed"),
+        (lambda: LACKING.setting(IID, "small"), "Setting lacks rounds, batch_size, lr"),
     ],
 )  # fmt: skip
 def test_what_is_refused(attempt: Any, says: str) -> None:
@@ -435,11 +435,11 @@ def test_unknown_offers_the_nearest_whatever_the_case() -> None:
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of protocols in place of fedbench's own."""
-    monkeypatch.setattr(module, "TABLES", tmp_path)
-    load.cache_clear()
+    monkeypatch.setattr(resources, "TABLES", tmp_path)
+    module._read.cache_clear()
     (tmp_path / "mine").mkdir()
     yield tmp_path
-    load.cache_clear()
+    module._read.cache_clear()
 
 
 #: A protocol's file as far as it goes; tables may follow.

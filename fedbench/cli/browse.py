@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedbench import resources
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
 from fedbench.measure import stored
@@ -278,6 +279,7 @@ def tables(
     from fedbench.planner.index import Index
 
     index = Index(context.store(), None if mine else context.shelf())
+    name = name and resources.named(name)
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
     if families:
         _several(families, index, budget, precision, as_json, folded=name is None)

@@ -1,4 +1,5 @@
-"""`fedbench new`: a commented file to begin a method, a model, a partitioner, a data set or a table with."""
+"""`fedbench new`: a commented file to begin a method, a model, a partitioner, a data set or a table with, or a paper's
+folder."""
 
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ NEXT = {
     "partitioner": ("check {file}:{cls}", "partition digits --scheme {file}:{cls} --clients 4"),
     "dataset": ("partition {file} --dir 0.5",),
     "table": ("train --table {file}", "report --table {file}"),
+    "paper": ("train --table {file}/1", "report --table {file}/1 --compare", "claims {file}"),
 }
 
 
@@ -50,21 +52,27 @@ def new(
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
-    It works as it is (a data set wants its images). A file that is there is left alone.
+    For a paper a folder: its protocol, a table and reported numbers.
+
+    It works as it is (a data set wants its images). What is there is left alone.
     """
     if what not in NEXT:
         raise unknown("kind of file", what, NEXT)
     if not (name.isidentifier() and name.isascii() and name == name.lower()) or keyword.iskeyword(name):
         raise FedbenchError(f"'{name}' is no name for a {what}", "small letters, digits and _, such as my_idea")
-    (template,) = TEMPLATES.glob(f"{what}.*")
     cls = "".join(part.capitalize() for part in name.split("_")) or name
-    text = Template(template.read_text()).substitute(NAME=name, CLASS=cls)
+    (template,) = TEMPLATES.glob(f"{what}*")
     path = output / f"{name}{Path(template.stem).suffix}"
     if os.path.lexists(path):
         raise FedbenchError(f"{path} is there already", "choose another name, or another folder with -o")
     if path.suffix == ".py" and _is_installed(name):
         raise FedbenchError(f"{path} would hide the module {name} from files beside it", "choose another name")
-    write_whole(path, text.encode(), "choose a folder with -o FOLDER")
+    files = {path / one.stem: one for one in template.iterdir()} if template.is_dir() else {path: template}
+    if template.is_dir():
+        path.mkdir(parents=True)
+    for file, source in files.items():
+        text = Template(source.read_text()).substitute(NAME=name, CLASS=cls)
+        write_whole(file, text.encode(), "choose a folder with -o FOLDER")
     console = context.out()
     console.print(f"wrote {path}")
     place = str(path) if path.is_absolute() or path.parts[0] == ".." else f"./{path}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedbench import resources
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
 from fedbench.words import counted
@@ -331,7 +332,8 @@ def site(
 ) -> None:
     """Write the benchmark as web pages: papers beside their reported numbers, methods, the arena, your own runs.
 
-    With filters: a notebook of these runs alone. Pages need no network and no server.
+    With papers (flux, ./mine): of these. With filters: a notebook of these runs alone. Pages need no network and no
+    server.
     """
     from rich.progress import track
 
@@ -342,10 +344,12 @@ def site(
     from fedbench.reports.site.page import shared
     from fedbench.reports.site.pages import pages
 
+    papers = [name for word in filter or () if (name := resources.named(word)) in resources.papers()]
+    filter = [word for word in filter or () if resources.named(word) not in papers]
     store, shelf = context.store(), None if mine else context.shelf()
     index = Index(store, shelf)
     try:
-        runs = select(store, filter or [], shelf if filter else None, context.roots())
+        runs = [] if papers else select(store, filter, shelf if filter else None, context.roots())
     except FedbenchError:
         if filter:
             raise
@@ -357,7 +361,7 @@ def site(
     size, console = 0, context.err()
     files = {name: text.encode() for name, text in shared().items()}.items()
     notebook = ((name, text.encode()) for name, text in pages(runs, _tell, *(() if filter else benchmark.NOTEBOOK)))
-    of_papers = () if filter else benchmark.pages(store, context.roots(), index, len(runs))
+    of_papers = () if filter else benchmark.pages(store, context.roots(), index, len(runs), papers)
     every = itertools.chain(files, of_papers, notebook if runs else ())
     for name, content in track(every, "pages", total=None, console=console, transient=True):
         write_whole(folder / name, content)

@@ -317,7 +317,7 @@ def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: 
     index = Index(store, packs)
     settings = [records[0].spec.setting for records in index.records.values()]
     rows: dict[str, dict[str, None]] = {}  # id -> an ordered set
-    for table in (tables.load(name) for name in _all(names)):
+    for table in map(tables.load, tables.of_names(names)):
         if table.counted:
             continue
         for budget in protocol.load(table.protocol).budgets:
@@ -332,14 +332,3 @@ def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: 
                             if r is not None and (r.artifact or r.state is State.FAILED):
                                 rows.setdefault(r.id, {})[cell.row.label] = None
     return {id: " or ".join(labels) for id, labels in rows.items()}
-
-
-def _all(names: Sequence[str]) -> list[str]:
-    """The tables of these names, a paper's name standing for all of its own."""
-    every: list[str] = []
-    for name in names:
-        own = [table for table in tables.names() if table.startswith(f"{name}/")]
-        if not own and "/" not in name and not name.endswith(".toml") and name not in tables.headline():
-            raise unknown("table or paper", name, {*tables.names(), *(t.partition("/")[0] for t in tables.names())})
-        every += own or [name]
-    return list(dict.fromkeys(every))

@@ -22,7 +22,7 @@ from fedbench.reports.layout.build import lay_out, verdicts
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render.text import escape, how
-from fedbench.results.shelf import Shelf, with_fedbench
+from fedbench.results.shelf import Shelf, of_papers, with_fedbench
 from fedbench.results.shelf import summary as of_pack
 from fedbench.store import Store
 from fedbench.words import counted, duration
@@ -91,7 +91,7 @@ def claims(
 
     Raises FedbenchError for an unknown table, paper or budget.
     """
-    every = list(map(tables.load, _named(names)))
+    every = list(map(tables.load, tables.of_names(names) or tables.names()))
     budgets = {b for table in every if table.protocol for b in protocol.load(table.protocol).budgets}
     if budget is not None and budget not in budgets:
         raise unknown("budget", budget, budgets)
@@ -105,17 +105,6 @@ def claims(
             grid = lay_out(cells, compare=True)
             stands = [Stand(ours, theirs, _numbers(grid, table, ours)) for ours, theirs in grid.verdicts]
             yield Claims(table, at, grid.scope, stands, grid)
-
-
-def _named(names: Sequence[str]) -> list[str]:
-    """The tables of these names, a paper's name standing for all of its own; all without names."""
-    every = tables.names()
-    papers = {name.partition("/")[0] for name in every}
-    chosen = [own for name in names for own in ([t for t in every if t.startswith(f"{name}/")] or [name])]
-    for name in chosen:
-        if "/" not in name and name not in tables.headline() and not name.endswith(".toml"):
-            raise unknown("table or paper", name, {*every, *papers})
-    return list(dict.fromkeys(chosen)) or every
 
 
 def _with_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path], index: Index) -> Cells | None:
@@ -185,14 +174,15 @@ def summary(tables: Sequence[Claims]) -> Iterator[str]:
     for paper in dict.fromkeys(one.paper for one in tables):
         own = [one for one in tables if one.paper == paper]
         every = {identity for one in own for identity in one.by_identity}
-        counted = {identity for one in own if one.table.counted for identity in one.by_identity}
+        fixed = {identity for one in own if one.table.counted for identity in one.by_identity}
         if every:
-            yield f"{paper}: {len(every)} claims{'' if any(one.grid for one in own) else '; none is measured'}."
+            unmeasured = "" if any(one.grid for one in own) else "; none is measured"
+            yield f"{paper}: {counted(len(every), 'claim')}{unmeasured}."
         for budget in dict.fromkeys(one.budget for one in own if one.grid):
             at = [one for one in own if one.grid and one.budget == budget]
             stands = {identity: stand for one in at for identity, stand in one.by_identity.items()}
             counts = Counter(stand.verdict.state for stand in stands.values())
-            counts[OPEN] += len((every - counted if budget else counted) - stands.keys())
+            counts[OPEN] += len((every - fixed if budget else fixed) - stands.keys())
             tally = sum((one.tally for one in at), Tally())
             parts = [_in_words(counts), str(tally) if tally.measured else ""]
             if any(parts):
@@ -251,10 +241,10 @@ class _File:
 def page(paper: str) -> str:
     """The page in Markdown. Raises FedbenchError for an unknown paper, a faulty file of sentences, and one that names a
     table without numbers."""
-    papers = {name.partition("/")[0] for name in tables.names()}
+    paper, papers = resources.named(paper), resources.papers()
     if paper not in papers:
         raise unknown("paper", paper, papers)
-    shelf = Shelf(with_fedbench())
+    shelf = Shelf([*of_papers(), *with_fedbench()])
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         every = list(claims([paper], store, [], Index(store, shelf)))
@@ -274,7 +264,7 @@ def page(paper: str) -> str:
 
 
 def _sentences(paper: str, there: set[str]) -> Sequence[Note]:
-    path = resources.TABLES / paper / SENTENCES
+    path = resources.papers()[paper] / SENTENCES
     notes = reader.read(_File, reader.toml(path, "file of sentences"), str(path)).note if path.exists() else []
     for note in notes:
         if note.table and note.table not in there:

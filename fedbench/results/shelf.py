@@ -31,6 +31,11 @@ def with_fedbench() -> list[Path]:
     return sorted(resources.TABLES.glob(f"*/{FOLDER}/*.parquet"))
 
 
+def of_papers() -> list[Path]:
+    """The packs beside the tables of the user's own papers."""
+    return sorted(path for folder in resources.of_user().values() for path in folder.glob(f"{FOLDER}/*.parquet"))
+
+
 def imported(store: Store) -> list[Path]:
     """The packs that a store has imported."""
     return sorted(path for path in (store.home / FOLDER).glob("*.parquet") if not path.name.startswith("."))
@@ -50,7 +55,7 @@ class Shelf:
     @classmethod
     def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Shelf:
         """All that are at hand where this store is."""
-        return cls([*imported(store), *with_fedbench()], warn)
+        return cls([*imported(store), *of_papers(), *with_fedbench()], warn)
 
     @cached_property
     def packs(self) -> list[Pack]:

@@ -189,17 +189,17 @@ def lay_out(table: Table, store: Store) -> None:
 @pytest.fixture
 def protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of protocols in place of fedbench's own."""
-    monkeypatch.setattr(protocol, "TABLES", tmp_path)
-    protocol.load.cache_clear()
+    monkeypatch.setattr(resources, "TABLES", tmp_path)
+    protocol._read.cache_clear()
     (tmp_path / "mine").mkdir()
     yield tmp_path / "mine" / "protocol.toml"
-    protocol.load.cache_clear()
+    protocol._read.cache_clear()
 
 
 @given(case=_trees(PROTOCOLS))
 def test_protocols(case: tuple[Path, str], protocols: Path) -> None:
     protocols.write_text(case[1], encoding="utf-8")
-    protocol.load.cache_clear()
+    protocol._read.cache_clear()
     rules = one_line(lambda: protocol.load("mine"))
     if rules is None:
         return

@@ -319,26 +319,42 @@ _NO_TABLES = ("protocol", "figures", "measured")
 
 def names() -> list[str]:
     """The tables that there are, such as 'feddrm/1', in order."""
-    return list(_places(resources.TABLES))
+    return list(_every())
+
+
+def of_names(names_of: Iterable[str]) -> list[str]:
+    """The tables of these names; a paper's name or folder stands for all of its own. Raises FedbenchError for one that
+    is neither a table nor a paper."""
+    chosen: list[str] = []
+    for name in map(resources.named, names_of):
+        own = [table for table in names() if table.startswith(f"{name}/")]
+        if not own and "/" not in name and not name.endswith(".toml") and name not in headline():
+            raise unknown("table or paper", name, {*names(), *(table.partition("/")[0] for table in names())})
+        chosen += own or [name]
+    return list(dict.fromkeys(chosen))
 
 
 def families() -> list[list[str]]:
     """The same, those of one file together, where the first of them stands."""
     members: dict[Path, list[str]] = {}
-    for name, (path, _) in _places(resources.TABLES).items():
+    for name, (path, _) in _every().items():
         members.setdefault(path, []).append(name)
     return list(members.values())
 
 
+def _every() -> dict[str, tuple[Path, str]]:
+    return _places(tuple(resources.papers().items()))
+
+
 @cache
-def _places(folder: Path) -> dict[str, tuple[Path, str]]:
+def _places(papers: tuple[tuple[str, Path], ...]) -> dict[str, tuple[Path, str]]:
     """Table -> its file, and its number among those of a family's file (else "")."""
     places: dict[str, tuple[Path, str]] = {}
-    for path in folder.glob("*/*.toml"):
+    for paper, path in ((paper, path) for paper, folder in papers for path in folder.glob("*.toml")):
         if path.name.endswith(SUFFIX):
-            places |= {f"{path.parent.name}/{n}": (path, n) for n in numbers(_text(path), path)}
+            places |= {f"{paper}/{n}": (path, n) for n in numbers(_text(path), path)}
         elif path.stem not in _NO_TABLES:
-            places[f"{path.parent.name}/{path.stem}"] = (path, "")
+            places[f"{paper}/{path.stem}"] = (path, "")
     return dict(sorted(places.items(), key=lambda item: _order(item[0])))
 
 
@@ -384,7 +400,7 @@ class _Headlines:
 
 
 def load(name: str) -> Table:
-    """The table of that name ('feddrm/1'), headline number ('1') or TOML file ('./mine.toml').
+    """The table of that name ('feddrm/1'), headline number ('1'), paper's folder ('./mine/1') or file ('./mine.toml').
 
     A file that is a family of tables needs the number of one: './mine.family.toml:2'. Raises FedbenchError for an
     unknown name (the nearest offered) and a faulty file.
@@ -397,7 +413,8 @@ def load(name: str) -> Table:
         file, number = name, ""
     if file.endswith(".toml"):
         return _of_file(Path(file), number)
-    places = _places(resources.TABLES)
+    name = resources.named(name)
+    places = _every()
     if name not in places:
         raise unknown("table", name, [*places, *shortcuts], "fedbench tables")
     path, number = places[name]

@@ -225,7 +225,7 @@ class _File:
 
 def names() -> list[str]:
     """The figures that there are, such as 'ftw_erm/2', in order."""
-    return list(of_papers(resources.TABLES))
+    return list(of_papers())
 
 
 def of_user(name: str) -> FigureSpec:
@@ -252,12 +252,13 @@ def of_user(name: str) -> FigureSpec:
     return replace(figure.beside(path.absolute().parent), id=f"{path.stem}/{number}")
 
 
-@cache
-def of_papers(folder: Path) -> dict[str, FigureSpec]:
+def of_papers() -> dict[str, FigureSpec]:
     """The figures of each paper's folder by their names. Raises FedbenchError for a faulty file."""
-    return {figure.id: figure for path in sorted(folder.glob("*/figures.toml")) for figure in of_file(path)}
+    paths = [folder / "figures.toml" for folder in resources.papers().values()]
+    return {figure.id: figure for path in paths if path.exists() for figure in of_file(path)}
 
 
+@cache
 def of_file(path: Path) -> list[FigureSpec]:
     """The figures that a file declares. Raises FedbenchError for a faulty one."""
     figures = []

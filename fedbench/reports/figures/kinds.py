@@ -77,7 +77,7 @@ def load(name: str) -> FigureSpec:
         return FREE[name]
     if ".toml" in name:
         return of_user(name)
-    figures = of_papers(resources.TABLES)
+    name, figures = resources.named(name), of_papers()
     if name not in figures:
         raise unknown("figure", name, (*figures, *FREE))
     return figures[name]

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench import protocol
+from fedbench import protocol, resources
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import all_metrics
 from fedbench.partitions import schemes
@@ -458,7 +458,7 @@ def _sources(cells: Cells) -> list[str]:
 def _name(table: Table) -> str:
     """What the command line calls the table."""
     if "/" in table.id:
-        return table.id
+        return resources.place(table.id)
     return f"{table.path.as_posix()}:{table.number}" if table.number else table.path.as_posix()
 
 

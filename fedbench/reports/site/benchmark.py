@@ -69,7 +69,7 @@ class Paper:
     @cached_property
     def page(self) -> tuple[str, str]:
         """Its title, and the sentence with which its README begins, as a text."""
-        path = resources.TABLES / self.name / "README.md"
+        path = resources.papers()[self.name] / "README.md"
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         blocks = [*text.split("\n\n"), "", ""]
         sentence = re.split(r"\.(?= |$)(?! [a-z])", re.sub(r"[*`]|\]\([^)]*\)", "", " ".join(blocks[1].split())))[0]
