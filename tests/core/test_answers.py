@@ -212,8 +212,6 @@ def test_the_router_sees_trunk_features_and_log_shares(executor: Executor) -> No
     assert got.votes is not None
 
 
-# -- clients with the server's model: each image goes through the network once ----------------------------------------
-
 SIZES = (40, 30, 50, 20)
 
 

@@ -49,17 +49,21 @@ def test_blocks_and_states_in_files_end_with_the_same_bits(
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
-@pytest.mark.parametrize("name", ["feddrm", "pfedfda", "local"])
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [*((name, {}) for name in ("feddrm", "pfedfda", "local")), *(
+        (name, {"score": "after_local"}) for name in ("fedrep", "lg_fedavg", "apfl"))],
+)  # fmt: skip
 def test_personal_states_that_do_not_fit_wait_elsewhere(
-    name: str, executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, chosen: dict[str, str], executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only where they lie differs, and nothing that is shared is sent away."""
-    data, s = federation(), setting(rounds=3, window=2)
-    here = train(name, data, tmp_path / "here", s, executor=executor)
+    data, s, how = federation(), setting(rounds=3, window=2, participation=0.8), method(name, **chosen)
+    here = train(how, data, tmp_path / "here", s, executor=executor)
     sent: list[torch.Tensor] = []
     monkeypatch.setattr(worker, "_to_host", lambda tensor: (sent.append(tensor), tensor.clone())[1])
     monkeypatch.setattr(simulation, "fits", lambda *_: False)
-    elsewhere = train(name, data, tmp_path / "elsewhere", s, executor=executor)
+    elsewhere = train(how, data, tmp_path / "elsewhere", s, executor=executor)
     assert same(elsewhere.tensors, here.tensors)
     assert parquet_bytes(elsewhere.predictions) == parquet_bytes(here.predictions)
     assert sent
@@ -99,9 +103,6 @@ def test_uploads_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         gc.unfreeze()
     assert len(alive) == DATA.clients
     assert max(alive) == 3  # the others of its block
-
-
-# -- the files ------------------------------------------------------------------------------------------------
 
 
 def state(i: int, t: int = 0) -> dict[str, torch.Tensor]:

@@ -14,13 +14,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from fedbench.core import checkpoint as module
 from fedbench.core import state as state_module
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.server import Server, Shelf
-from fedbench.core.state import matches, size_in_bytes, state_of, weighted_mean
+from fedbench.core.state import matches, weighted_mean
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
 from fedbench.methods.fedopt import Moments
@@ -231,9 +230,6 @@ def test_a_checkpoint_of_other_code_is_not_continued(saved: Checkpoint) -> None:
     assert files(saved.folder) == set()
 
 
-# -- states, their weighted mean, and what the server keeps of them -------------------------------------------
-
-
 @given(
     seed=st.integers(0, 1000),
     weights=st.lists(st.integers(1, 5000), min_size=1, max_size=12),
@@ -254,32 +250,6 @@ def test_weighted_mean_is_numpys_in_float64(seed: int, weights: list[int], piece
     np.testing.assert_array_equal(mean["b"].numpy(), -mean["a"].numpy())
     scaled = weighted_mean(states, [w * 0.25 for w in weights], ["a"])
     np.testing.assert_array_equal(scaled["a"].numpy(), mean["a"].numpy())
-
-
-def test_weighted_mean_keeps_counters_and_only_the_named() -> None:
-    states = [{"n": torch.tensor(v), "x": torch.tensor([float(v)]), "y": torch.zeros(1)} for v in (3, 9)]
-    mean = weighted_mean(states, [1, 2], ["n", "x"])
-    assert mean.keys() == {"n", "x"}
-    assert mean["n"].dtype == torch.int64
-    assert int(mean["n"]) == 3
-    assert mean["n"] is not states[0]["n"]
-    assert float(mean["x"]) == 7
-    assert weighted_mean(states, [1, 2], []) == {}
-
-
-def test_state_of_is_a_copy_with_buffers() -> None:
-    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    state = state_of(net)
-    assert set(state) == {
-        "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked",
-    }  # fmt: skip
-    before = state["0.weight"].clone()
-    with torch.no_grad():
-        net[0].weight.add_(1)
-    assert torch.equal(state["0.weight"], before)
-    assert not state["0.weight"].requires_grad
-    # 2*3 + 3 + 4*3 floats of four bytes and one counter of eight.
-    assert size_in_bytes(state) == 4 * 21 + 8
 
 
 def test_matches_prefixes() -> None:

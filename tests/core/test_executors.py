@@ -151,8 +151,6 @@ def test_on_a_gpu_each_worker_has_a_stream_of_its_own(monkeypatch: pytest.Monkey
     assert len(events) == len(streams) + 4 * 7
 
 
-# -- what a hook gives in the place of a client update is told by the names of method and hook ------------------------
-
 TWO = federation((40, 30))
 SHORT = setting(rounds=1, window=1, steps=2)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedbench.conformance.subject import small
@@ -25,7 +24,7 @@ from fedbench.core.executors import Graphed
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.simulation import initialise
-from fedbench.core.stacked import Stack, StackedWorker, Step, Tick
+from fedbench.core.stacked import Stack, StackedWorker, Step
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer
 from fedbench.methods.base import cross_entropy
@@ -76,92 +75,6 @@ def times(model: Any, batch: Batch) -> Loss:
 
 def requests(factors: Sequence[float], **more: Any) -> list[Train]:
     return [Train(times, extras={"k": torch.tensor(k)}, **more) for k in factors]
-
-
-def a_tick(who: list[Client], members: list[int], size: int = 8) -> Tick:
-    rows = torch.stack([who[i].work.rows[:size] for i in members])
-    return Tick(torch.tensor(members), rows, torch.arange(size).expand(len(members), -1), None)
-
-
-def contents(stack: Stack) -> dict[str, Tensor]:
-    """Copies of all that a step may move."""
-    groups = {"trained": stack.trained, "buffers": stack.buffers, "memory": stack.memory}
-    return {f"{g}/{n}": t.clone() for g, s in groups.items() for n, t in s.items()}
-
-
-#: Settings under which steps remember something.
-RULES: dict[str, dict[str, Any]] = {
-    "momentum": {},
-    "adamw": {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.1, "lr": 0.01},
-}
-rules = pytest.mark.parametrize("rule", RULES)
-
-
-@rules
-@pytest.mark.parametrize("spoilt", [1.0, float("nan")], ids=["finite", "nan"])
-def test_who_is_not_active_stays_where_it_is(spoilt: float, rule: str) -> None:
-    """Weights, the optimiser's memory and running statistics of clients 1 and 3, whatever their loss would be."""
-    changes = {"batch_size": 8, **RULES[rule]}
-    it, who = worker(norm=True, **changes), clients(4, norm=True, **changes)
-    stack = it.stack(who, requests([1.0, spoilt, 1.0, spoilt]))
-    step = it.current
-    assert step is not None
-    step(a_tick(who, [0, 1, 2, 3]) if spoilt == 1.0 else a_tick(who, [0, 2]))  # something is remembered
-    before = contents(stack)
-    assert {name.split("/")[0] for name in before} == {"trained", "buffers", "memory"}
-    shown, kept, labels = step(a_tick(who, [0, 2]))
-    assert shown.shape == (2,)
-    assert shown.isfinite().all()
-    assert kept is not None
-    assert kept.squeeze(2).tolist() == labels.tolist() == DATA.labels[a_tick(who, [0, 2]).rows].tolist()
-    for name, after in contents(stack).items():
-        assert torch.equal(after[[1, 3]], before[name][[1, 3]]), name
-        assert after.isfinite().all(), name
-        for i in (0, 2):
-            assert not torch.equal(after[i], before[name][i]) or name == "trained/backbone.conv.bias", name
-
-
-@rules
-def test_a_masked_step_is_the_plain_step(rule: str) -> None:
-    """Of the same clients from the same values, with what earlier steps have left and a proximal term."""
-    # Each client begins at once, but goes on alone too: AdamW counts its steps.
-    changes: dict[str, Any] = {"batch_size": 8, "momentum_restarts": True, **RULES[rule]}
-    # Before a norm the gradient of a bias is nothing but rounding, of which AdamW would make a step.
-    norm = rule == "momentum"
-    ours, its = (
-        worker(norm=norm, **changes),
-        StackedWorker(small(norm=norm), DATA, setting(**changes), threading.Event()),
-    )
-    who = clients(3, norm=norm, **changes)
-    asked = requests([1.0, 2.0, 0.5], prox=0.3)
-    a, b = ours.stack(who, asked), its.stack(who, asked)
-    for members in ([0, 1, 2], [0, 2], [1], [0, 1, 2]):
-        assert ours.current is not None
-        x, y = ours.current(a_tick(who, members)), its.step(b, a_tick(who, members))
-        torch.testing.assert_close(x.logged, y.logged, rtol=1e-5, atol=1e-6)
-        assert torch.equal(x.labels, y.labels)
-    assert ours.masked == 4
-    theirs = contents(b)
-    for name, t in contents(a).items():
-        torch.testing.assert_close(t[:3], theirs[name], rtol=1e-5, atol=1e-6, msg=name)
-
-
-def test_another_rate_is_another_rate_in_every_step() -> None:
-    """A captured step that is used again goes by the new stack's rate, also where it runs plainly."""
-    assert DATA.n_train[0] % 8, "no short batch"
-    changes: dict[str, Any] = {"batch_size": 8}
-    it = worker(**changes)
-    reference = StackedWorker(small(), DATA, setting(**changes), threading.Event())
-    for lr in (0.05, 0.01):
-        ours, its = clients(2, **changes), clients(2, **changes)
-        for c in (*ours, *its):
-            c.lr = lr
-        it.train_stack(ours, requests([1.0, 1.0]))
-        reference.train_stack(its, requests([1.0, 1.0]))
-        for a, b in zip(ours, its, strict=True):
-            for name, t in b.state.items():
-                torch.testing.assert_close(a.state[name], t, rtol=1e-4, atol=1e-6, msg=name)
-    assert len(it.captures) == 1
 
 
 def test_places_beyond_the_clients_do_no_harm() -> None:
@@ -311,8 +224,6 @@ def test_on_a_gpu_a_step_is_captured_and_replayed(monkeypatch: pytest.MonkeyPatc
     assert replays
     assert it.masked == captured.WARM_UP + 1
 
-
-# -- during a capture nothing may wait for the device -----------------------------------------------------------------
 
 #: Operators that look at a tensor's values on the host, or bring new ones from there; CUDA forbids both in a capture.
 WAITING = {

@@ -192,8 +192,6 @@ def test_a_memory_that_would_come_back_otherwise_is_told(memory: Counts, path: s
     message.check_lasting(Counts(), Counts, "server.memory")
 
 
-# -- what a method can spoil by accident is refused at its own line, or before it is stored -------------------
-
 DATA = federation((40, 40))
 SHORT = setting(rounds=2, window=2, steps=2)
 

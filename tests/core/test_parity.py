@@ -172,9 +172,6 @@ def test_a_run_is_the_references(
     assert max(moved) > 0.01, "nothing was trained"
 
 
-# -- requests that methods may make ---------------------------------------------------------------------------
-
-
 def scaled(model: Any, batch: Batch) -> Loss:
     """Weighted by image and by client; shows and keeps something else."""
     z = model.features(batch.x)
@@ -411,9 +408,6 @@ def test_what_a_client_holds_is_its_own(way: str) -> None:
     check_states(everyone[0].received, received, exact=True)
 
 
-# -- networks --------------------------------------------------------------------------------------------------
-
-
 def enlarged() -> Federation:
     """Three clients of a few digits, 16x16 pixels: the smallest that ResNet-9 takes. With noise, for among equal
     pixels rounding chooses the largest."""
@@ -454,9 +448,6 @@ def test_fluxs_networks_train_and_show_their_latents_alike(name: str, size: int)
             # Behind batch norms of so few images, one ReLU or maximum that rounding decides moves this by 1 to 3 %.
             assert (change(a) - change(b)).norm() < 0.1 * change(b).norm(), way
             assert change(b).norm() > 1e-3
-
-
-# -- on a GPU -------------------------------------------------------------------------------------------------
 
 
 def moved(data: Federation, device: str) -> Federation:

@@ -224,9 +224,6 @@ def test_windows_are_drawn_where_they_are_asked_for_and_padding_and_flips_for_tr
     assert abs(np.corrcoef(places[:, :3].T) - np.eye(3)).max() < 0.03
 
 
-# -- crops, padding and flips, pixels to network input, and pieces of images for a network --------------------
-
-
 def noise(n: int, height: int, width: int, channels: int) -> np.ndarray:
     return np.random.default_rng(3).integers(0, 256, (n, height, width, channels), np.uint8)
 

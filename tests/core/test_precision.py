@@ -7,9 +7,7 @@ import os
 import platform
 import subprocess
 import sys
-import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,9 +63,6 @@ def test_what_a_gpu_and_a_cpu_can_do(capability: tuple[int, int], monkeypatch: p
     assert {one: refused(one, GPU) for one in PRECISIONS} == lines
     assert refused("fp32", CPU) is refused("bf16", CPU) is None
     assert refused("tf32", CPU) == "tf32 needs a GPU, and this is a CPU; use --precision fp32"
-
-
-# -- TF32 -----------------------------------------------------------------------------------------------------
 
 
 class New:
@@ -166,9 +161,6 @@ def test_nothing_is_claimed_where_the_device_cannot(store: Store) -> None:
     assert not list(store.home.glob("failed/*"))
 
 
-# -- the order in memory --------------------------------------------------------------------------------------
-
-
 def test_only_float32_on_a_gpu_lies_channels_first() -> None:
     found = {(one, device): layout(one, device) for one in PRECISIONS for device in (GPU, CPU)}
     assert [place for place, order in found.items() if order is torch.contiguous_format] == [("fp32", GPU)]
@@ -193,9 +185,6 @@ def test_the_order_in_memory_changes_nothing_but_rounding(
     assert max(gaps.values()) < runs.TOLERANCE
     if executor == "sequential":  # stacks lay their convolutions as their own way asks for
         assert any(gaps.values()), "nothing lay otherwise"
-
-
-# -- bfloat16 -------------------------------------------------------------------------------------------------
 
 
 class Net(nn.Module):
@@ -240,20 +229,6 @@ def test_products_are_rounded_and_weights_are_not(precision: str) -> None:
     assert {t.dtype for p in net.parameters() for t in (p, p.grad) if t is not None} == {torch.float32}
 
 
-def test_small_steps_are_not_lost_and_it_learns_as_float32_does() -> None:
-    """The point of float32 master weights: one of 1 takes steps that bfloat16, with 1/256 its next, could not."""
-    net = Net()
-    before = net.norm.weight.detach().clone()
-    steps(net, "bf16", 1, lr=0.01, momentum=0.0)
-    after = net.norm.weight.detach()
-    assert not bool((after == before).any())
-    assert torch.equal(after.bfloat16(), before.bfloat16())
-    exact, rounded = steps(Net(), "fp32"), steps(Net(), "bf16")
-    assert exact[-1] < 0.5 * exact[0]
-    assert rounded != exact
-    assert rounded == pytest.approx(exact, rel=0.05)
-
-
 def test_the_context_ends() -> None:
     inside = False
     with contextlib.suppress(KeyError), autocast("bf16", CPU):
@@ -280,22 +255,6 @@ def test_weights_count_as_they_are() -> None:
     assert out.requires_grad, "a pass without gradients leaves nothing to one with them"
 
 
-def test_threads_do_not_disturb_each_other() -> None:
-    """Bit for bit what each would do alone, with a run in float32 among them."""
-    mix = ["bf16", "fp32", "bf16", "bf16"]
-    alone = {p: steps(Net(), p) for p in set(mix)}
-    nets = [Net() for _ in mix]  # not in the threads: the generator that draws their weights is common to all
-    start = threading.Barrier(len(mix))
-
-    def work(net: Net, precision: str) -> list[float]:
-        torch.set_num_threads(1)
-        start.wait()
-        return steps(net, precision)
-
-    with ThreadPoolExecutor(len(mix)) as pool:
-        assert list(pool.map(work, nets, mix)) == [alone[p] for p in mix]
-
-
 def test_a_federation_in_bf16(tmp_path: Path) -> None:
     """State stays float32, the executors agree bit for bit, and it learns what it learns in float32."""
     data, s = lab.federation((100, 75, 90), skew=float("inf")), {"rounds": 5, "steps": 12, "lr": 0.1, "window": 1}
@@ -309,9 +268,6 @@ def test_a_federation_in_bf16(tmp_path: Path) -> None:
     assert not lab.same(one.shared, exact.shared)
     assert exact.accuracy > 0.7
     assert one.accuracy == pytest.approx(exact.accuracy, abs=0.1)
-
-
-# -- what a step takes, and pages that are kept ---------------------------------------------------------------
 
 
 def test_bytes_of_a_step_counted_by_hand() -> None:

@@ -213,8 +213,6 @@ def test_newcomers_are_met_without_labels_too(tmp_path: Path) -> None:
     assert run.predictions["test_phase"].null_count == 0
 
 
-# -- what a method may know: neither a label of a test image nor anybody's group ------------------------------
-
 PLAIN = federation((24, 18, 18))
 GROUPED = replace(held(PLAIN, 4), groups=[0, 1, 1], test_groups=[1, 0, 1])
 SETTING = setting(rounds=2, window=1, steps=2, test_phase=True, votes=False)

@@ -4,14 +4,13 @@ tests/cli/test_cli_processes.py and tests/robust kill.)"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from fedbench.conformance.lab import stop_after
 from fedbench.core import executors, server
@@ -19,7 +18,6 @@ from fedbench.core import trainer as module
 from fedbench.core import trainer as trainer_module
 from fedbench.core.client import Client
 from fedbench.core.federation import Federation
-from fedbench.core.stacked import StackedWorker
 from fedbench.core.trainer import Interrupted, Progress, Trainer, train_together
 from fedbench.methods.base import Method
 from fedbench.methods.fedavg import FedAvg
@@ -151,8 +149,6 @@ def test_a_resume_finds_the_files_that_its_checkpoint_lists(
     equal(train(method(name), data, where, s), whole)
 
 
-# -- several seeds of one run at the same time: each ends as it would have ended alone ------------------------
-
 #: One partition a seed: other sizes, other images.
 SEEDS = {1: federation((90, 60, 75, 50)), 2: federation((40, 110, 64, 33)), 3: federation((70, 70, 71, 72))}
 
@@ -188,22 +184,6 @@ def alone(name: str, where: Path, executor: str = "sequential", **changes: Any) 
     return [train(how(name), SEEDS[s], where / f"{s}", setting(seed=s, **changes), executor=executor) for s in SEEDS]
 
 
-def test_joined_federations_show_each_client_the_same_images() -> None:
-    parts = list(SEEDS.values())
-    joined = Federation.joined(parts)
-    assert len({(j.images.data_ptr(), j.labels.data_ptr()) for j in joined}) == 1
-    for part, whole in zip(parts, joined, strict=True):
-        assert (whole.clients, whole.n_train, whole.n_test) == (part.clients, part.n_train, part.n_test)
-        assert torch.equal(whole.class_counts, part.class_counts)
-        for mine, there in ((part.train, whole.train), (part.test, whole.test)):
-            for a, b in zip(mine, there, strict=True):
-                assert torch.equal(part.images[a], whole.images[b])
-                assert torch.equal(part.labels[a], whole.labels[b])
-                for column in ("client", "sample", "is_test"):
-                    np.testing.assert_array_equal(getattr(part, column)[a], getattr(whole, column)[b])
-    assert Federation.joined(parts[:1]) == parts[:1]
-
-
 @pytest.mark.parametrize(
     ("name", "executor"),
     [
@@ -216,19 +196,6 @@ def test_each_has_the_bits_that_it_has_alone(name: str, executor: str, tmp_path:
     both = (together(name, tmp_path / "a", executor, **changes), alone(name, tmp_path / "b", executor, **changes))
     for a, b in zip(*both, strict=True):
         equal(a, b)
-
-
-def test_on_a_cpu_each_seed_has_stacks_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stacks: list[set[int]] = []
-    original = StackedWorker.train_stack
-
-    def spy(self: StackedWorker, clients: Sequence[Client], requests: Any) -> Any:
-        stacks.append({client.setting.seed for client in clients})
-        return original(self, clients, requests)
-
-    monkeypatch.setattr(StackedWorker, "train_stack", spy)
-    together("feddrm", tmp_path, "stacked")
-    assert {len(seeds) for seeds in stacks} == {1}
 
 
 @pytest.fixture(scope="module")

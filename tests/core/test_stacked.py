@@ -8,11 +8,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,7 +19,7 @@ from fedbench.conformance.subject import small
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context, Loss, Train, Work
 from fedbench.core.executors import Stacked
 from fedbench.core.plan import Plan
-from fedbench.core.stacked import Record, StackedWorker, Step, kind, padded, stacked, ticks
+from fedbench.core.stacked import StackedWorker, Step, kind, ticks
 from fedbench.core.state import state_of
 from fedbench.core.worker import Cancelled, Piece, Worker
 from fedbench.errors import FedbenchError
@@ -33,54 +31,11 @@ SETTING = setting()
 PLAN = Plan(SETTING, DATA.n_train, (8, 8))
 
 
-# -- the order of steps ---------------------------------------------------------------------------------------
-
-
 def bare(plan: Plan, index: int, first_row: int) -> Client:
     """A client that only has rows."""
     rows = torch.arange(first_row, first_row + plan.n_train[index])
     work = Work(DATA, plan, rows, rows[:0], phase=1)
     return Client(index, 1, 0.1, Context.of(DATA, plan.setting), torch.zeros(1), work, {}, {})
-
-
-@hypothesis_settings(max_examples=60)
-@given(
-    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
-    batch=st.integers(1, 16),
-    tail=st.sampled_from(["keep", "drop"]),
-    length=st.sampled_from([(1, None), (2, None), (None, 1), (None, 7)]),
-    augment=st.sampled_from(["none", "crop"]),
-)
-def test_every_client_makes_its_own_steps_in_order(
-    sizes: list[int], batch: int, tail: str, length: tuple[Any, Any], augment: str
-) -> None:
-    plan = Plan(setting(batch_size=batch, tail=tail, augment=augment), sizes, (8, 8))
-    schedules = [list(plan.batches(i, 1, 1, *length)) for i in range(len(sizes))]
-    order = sorted(range(len(sizes)), key=lambda i: -len(schedules[i]))
-    everyone = [bare(plan, i, 100 * i) for i in order]
-    schedules = [schedules[i] for i in order]
-    made: list[list[tuple[list[int], list[int], Any]]] = [[] for _ in everyone]
-    record = Record(len(everyone))
-    for tick in ticks(everyone, schedules):
-        who = range(tick.members.stop) if isinstance(tick.members, slice) else tick.members.tolist()
-        assert tick.rows.shape == tick.positions.shape
-        assert tick.rows.shape[0] == len(who) > 0
-        for k, i in enumerate(who):
-            windows = None if tick.windows is None else tick.windows[k].tolist()
-            made[i].append((tick.rows[k].tolist(), tick.positions[k].tolist(), windows))
-        record.add(tick.members, Step(torch.zeros(len(who)), tick.positions[..., None] * 1.0, tick.rows))
-    kept, labels = record.by_client()
-    for i, one in enumerate(everyone):
-        crops = plan.crops("train", 1, one.index, 1)
-        expected = []
-        for positions in schedules[i]:
-            windows = None if crops is None else crops.draw(len(positions)).tolist()
-            expected.append((one.work.rows[torch.from_numpy(positions)].tolist(), positions.tolist(), windows))
-        assert made[i] == expected
-        together = np.concatenate(schedules[i])
-        assert kept[i] is not None
-        assert kept[i].tolist() == [[p] for p in together]
-        assert labels[i].tolist() == one.work.rows[torch.from_numpy(together)].tolist()
 
 
 def test_clients_with_batches_of_one_size_step_together() -> None:
@@ -91,27 +46,6 @@ def test_clients_with_batches_of_one_size_step_together() -> None:
     members = [tick.members for tick in ticks(everyone, schedules)]
     assert members[:3] == [slice(0, 3), slice(0, 3), slice(0, 2)]
     assert [m.tolist() for m in members[3:]] == [[2]]  # type: ignore[union-attr]
-
-
-def test_parts_of_a_stack() -> None:
-    """Nothing kept is None; stacks are new memory without gradients; padding repeats a client's own first row."""
-    record = Record(2)
-    for _ in range(2):
-        record.add(slice(0, 2), Step(torch.zeros(2), None, torch.tensor([[1, 2], [3, 4]])))
-    kept, labels = record.by_client()
-    assert kept == [None, None]
-    assert [y.tolist() for y in labels] == [[1, 2, 1, 2], [3, 4, 3, 4]]
-    one, other = torch.ones(2, 3, requires_grad=True), torch.zeros(2, 3)
-    for parts in ([one, one], [one, other]):
-        whole = stacked(parts)
-        assert torch.equal(whole, torch.stack(parts))
-        assert (whole.requires_grad, whole.is_contiguous()) == (False, True)
-        whole.add_(1)
-        assert torch.equal(one, torch.ones(2, 3))
-    assert padded([torch.tensor([5, 6, 7]), torch.tensor([8])]).tolist() == [[5, 6, 7], [8, 8, 8]]
-
-
-# -- lockstep -------------------------------------------------------------------------------------------------
 
 
 class Watched(StackedWorker):
@@ -145,10 +79,6 @@ def features(model: Any, batch: Batch) -> Tensor:
     return torch.cat([model.features(batch.x), batch.position[:, None].float()], 1)
 
 
-def with_index(model: Any, batch: Batch) -> Tensor:
-    return torch.cat([batch.extras["index"].expand(len(batch.y))[:, None], features(model, batch)], 1)
-
-
 def test_boxes_that_ask_for_different_things_each_get_their_own_answer() -> None:
     """Client 0 trains twice, client 1 collects and trains, client 2 has no update, client 3 trains and leaves."""
     got: dict[int, list[Any]] = {0: [], 1: [], 3: []}
@@ -180,31 +110,6 @@ def test_boxes_that_ask_for_different_things_each_get_their_own_answer() -> None
             assert torch.equal(a.labels, b.labels)
             torch.testing.assert_close(a[0], b[0], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(who[i].state, alone[i].state, rtol=1e-4, atol=1e-5)
-
-
-def test_answers_come_in_the_order_of_the_requests() -> None:
-    """Though the clients with most steps, and with most images, stand first in the stack."""
-    it, who = worker(), everyone()
-    who = [who[i] for i in (3, 0, 1, 2)]
-    for c in who:
-        c.work.phase = 1
-    trained = it.train_stack(who, [Train(cross_entropy)] * 4)
-    assert [t.images for t in trained] == [c.n_train for c in who]
-    for t, c in zip(trained, who, strict=True):
-        expected = np.concatenate(list(PLAN.batches(c.index, 1, 1, 1, None)))
-        assert torch.equal(t.labels, DATA.labels[c.work.rows[torch.from_numpy(expected)]])
-    collected = it.collect_stack(who, [Collect(with_index, {"index": torch.tensor(float(c.index))}) for c in who])
-    for rows, c in zip(collected, who, strict=True):
-        assert torch.equal(rows.labels, DATA.labels[c.work.rows])
-        assert rows.rows[:, 0].tolist() == [c.index] * c.n_train
-        assert rows.rows[:, -1].tolist() == list(range(c.n_train))
-    answers = it.answers(who, [[Piece(c.work.test_rows, None)] for c in who])
-    for labels, c in zip(answers, who, strict=True):
-        own = small()
-        own.load_state_dict(c.state)
-        expected = own(it.batch(c.work.test_rows)).argmax(1)
-        assert labels.tolist() == expected.tolist()
-        assert labels.dtype == np.uint16
 
 
 def weighted(model: Any, batch: Batch) -> Loss:
@@ -282,9 +187,6 @@ def test_the_client_that_diverged_is_named_and_spoils_no_other(bad: float, index
     with pytest.raises(FedbenchError, match=rf"diverged: client {index} in round 1 .*smaller --lr"):
         it.serve(who, update)
     assert [c.index for c in who if not all(t.isfinite().all() for t in c.state.values())] == [index]
-
-
-# -- blocks ---------------------------------------------------------------------------------------------------
 
 
 @cache

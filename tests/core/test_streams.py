@@ -157,9 +157,6 @@ def test_an_error_of_the_loss_is_no_fault_of_the_compiler(captures: list[Any]) -
     runner.close()
 
 
-# -- the rule -------------------------------------------------------------------------------------------------
-
-
 def test_a_long_run_is_compiled_and_a_short_one_is_not() -> None:
     """FedDRM's runs: 427 GFLOP a step, eight clients, ten steps."""
     network = models.build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=0)

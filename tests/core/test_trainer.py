@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbench import models
 from fedbench.conformance.subject import small
 from fedbench.core import tables
 from fedbench.core.client import Client, ClientUpdate, Train
@@ -28,7 +27,6 @@ from fedbench.core.state import size_in_bytes
 from fedbench.engine.cost import images_per_second, images_to_process
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import FORWARD, Method, cross_entropy
-from fedbench.methods.pfedfda import PFedFDA
 from fedbench.models import build
 from fedbench.models.base import FLModel
 from tests.support.groups_lab import grouped_federation, grouped_setting
@@ -118,48 +116,8 @@ def test_notes_of_the_last_evaluation_stand_in_the_clients_table(tmp_path: Path)
     assert again.clients_table().to_pydict() == table
 
 
-def test_initialise_comes_from_the_seed_and_leaves_the_generators_alone() -> None:
-    def start(seed: int) -> dict[str, torch.Tensor]:
-        make = partial(models.build, "digits_cnn", shape=(8, 8, 1), classes=10, seed=seed)
-        return initialise(PFedFDA(), make, DATA, setting(seed=seed))[1]
-
-    torch.manual_seed(99)
-    before = torch.get_rng_state()
-    a = start(1)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(7)
-    b, c = start(1), start(2)
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert not torch.equal(a["gaussian.mean"], c["gaussian.mean"])
-    assert not torch.equal(a["head.weight"], c["head.weight"])
-
-
 def in_odd_rounds(self: Method, t: int, rounds: int) -> bool:
     return t % 2 == 1
-
-
-def test_rounds_without_communication_start_from_the_clients_own_copy(tmp_path: Path) -> None:
-    starts: dict[tuple[int, int], torch.Tensor] = {}
-    ends: dict[tuple[int, int], torch.Tensor] = {}
-    means: dict[int, torch.Tensor] = {}
-
-    def local(self: Method, client: Client) -> ClientUpdate:
-        starts[client.round, client.index] = client.state["head.weight"]
-        yield Train(cross_entropy)
-        ends[client.round, client.index] = client.state["head.weight"]
-
-    def aggregate(self: Method, server: Server, cohort: Sequence[Client], t: int) -> None:
-        Method.aggregate(self, server, cohort, t)
-        means[t] = server.shared["head.weight"]
-
-    how = own(communicates=in_odd_rounds, local=local, aggregate=aggregate)
-    run = train(how, DATA, tmp_path, setting(rounds=3))
-    assert means.keys() == {1, 3}
-    for i in range(DATA.clients):
-        assert starts[2, i] is means[1]
-        assert starts[3, i] is ends[2, i]
-    assert [line["bytes_up"] > 0 for line in run.trainer.checkpoint.rounds] == [True, False, True]
-    assert run.trainer.server.personal == {}, "after a round that communicates nobody holds a copy of its own"
 
 
 def test_who_misses_the_next_communication_holds_no_stale_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +132,6 @@ def test_descriptors_are_a_line_each() -> None:
     table = tables.descriptors(torch.tensor([4, 1]), torch.tensor(rows))
     assert table.to_pydict() == {"client": [4, 1], "descriptor": rows}
 
-
-# -- the share of held back images that are answered rightly, which hyper-parameters may be chosen by ---------------
 
 GROUPED = grouped_federation((0, 1, 0, 1), 120)
 TWO = grouped_setting(rounds=2, lr=0.1, window=2, test_phase=None)
@@ -204,9 +160,6 @@ def test_only_evaluated_rounds_have_it_and_answers_without_scores_have_none(tmp_
     assert ["validation_accuracy" in line for line in lines] == [False, True]
     lines = train("fedem", GROUPED, tmp_path / "fedem", TWO).trainer.checkpoint.rounds
     assert not any("validation_accuracy" in line for line in lines)
-
-
-# -- seconds by phase, and how long a setting would take -------------------------------------------------------------
 
 
 def test_seconds_add_up_by_phase_and_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,9 +212,6 @@ def test_the_probe_does_not_count_waiting_and_keeps_the_threads() -> None:
     assert torch.get_num_threads() == before
 
 
-# -- a batch of a single image has no variance ----------------------------------------------------------------
-
-
 class Flat(FLModel):
     """A network whose last batch norm sees one value a channel of each image."""
 
@@ -292,8 +242,6 @@ def test_a_batch_of_a_single_image_is_refused_before_training(
     network = partial(small, norm=True) if who else Flat
     assert finish(trainer(method("fedavg"), federation((30, 47)), tmp_path, s, network=network)).tensors
 
-
-# -- bytes of a round, counted by hand from what the hooks send -----------------------------------------------
 
 THREE = federation((40, 30, 30))
 CLIENTS = 3

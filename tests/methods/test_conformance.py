@@ -34,7 +34,6 @@ from fedbench.conformance.runs import (
 from fedbench.conformance.runs import test_labels_change_nothing as labels_change_nothing
 from fedbench.conformance.subject import DATA, FEW, Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
-from fedbench.core import simulation, worker
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdate, Collect, Train
 from fedbench.core.federation import Federation, to_input
 from fedbench.core.plan import Plan
@@ -50,7 +49,7 @@ from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
 from tests.support.formula_lab import column
 from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
-from tests.support.lab import Run, federation, method, parquet_bytes, same, setting, train, trainer
+from tests.support.lab import Run, federation, method, same, setting, train, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
 
@@ -427,8 +426,8 @@ FIVE = federation((70, 40, 55, 30, 45))
 def test_the_answers_are_those_of_the_models_before_the_servers_step(
     name: str, votes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches states that are taken after the server's step, of another client or of another round, an answer that
-    leaves `personalise` out, and what waits elsewhere taken for what was trained."""
+    """Catches states that are taken after the server's step, of another client or of another round, and an answer that
+    leaves `personalise` out."""
     how, trained, s = method(name, score="after_local"), {}, setting(rounds=3, participation=0.6, seed=5, votes=votes)
     assert how.answers_after_local
     assert method(name).answers_after_local is (name != "apfl"), "the default"
@@ -460,26 +459,6 @@ def test_the_answers_are_those_of_the_models_before_the_servers_step(
         each = column(run, "votes")
         assert each[np.arange(len(each)), client].tolist() == own.tolist()
         assert (each != each[:, :1]).any(), "all models answer alike"
-
-    sent, stacks = [], train(how, FIVE, tmp_path / "stacks", s, executor="stacked")
-
-    def away(tensor: torch.Tensor) -> torch.Tensor:
-        """A copy, as on a GPU: what waits is never the tensor that was at work."""
-        sent.append(tensor)
-        return tensor.clone()
-
-    monkeypatch.setattr(worker, "_to_host", away)
-    monkeypatch.setattr(simulation, "fits", lambda *_: False)
-    for here, executor in ((run, "sequential"), (other, "sequential"), (stacks, "stacked")):
-        sent.clear()
-        elsewhere = train(here.trainer.method, FIVE, tmp_path / str(id(here)), s, executor=executor)
-        assert elsewhere.trainer.puts_by is not None
-        assert same(elsewhere.tensors, here.tensors)
-        assert parquet_bytes(elsewhere.predictions) == parquet_bytes(here.predictions)
-        assert bool(sent) is (name != "fedpac"), "FedPAC's heads are the server's, all others' parts wait"
-        # Nothing that is shared waits: not what clients were sent, nor what they made of it.
-        personal = {t.shape for n, t in here.trainer.server.initial.items() if how.is_personal(n)}
-        assert {t.shape for t in sent} <= personal
 
 
 def answers_of(run: Run, state: State, index: int, t: int) -> np.ndarray:

@@ -296,8 +296,6 @@ def test_damaged_files(store: Store, file: str, damage: str, message: str) -> No
         load(damaged) if file == "metrics" else evaluate(damaged, store, again=True)
 
 
-# -- `fedbench evaluate` --------------------------------------------------------------------------------------
-
 app = typer.Typer()
 app.command("evaluate")(command)
 

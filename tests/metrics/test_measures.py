@@ -134,9 +134,6 @@ def test_a_measure_says_what_is_wrong_with_it(wrong: dict[str, Any], message: st
         Measure(**{"name": "trust", "meaning": "t", "unit": "x", **wrong})
 
 
-# -- clusters
-
-
 def clustered(store: Store, group: list[int], cluster: list[int | None], own: bool = False) -> dict[str, Any]:
     """`own`: every client has a model of its own, so that no clusters are counted."""
     n = len(group)
@@ -172,8 +169,6 @@ def test_only_clients_with_a_cluster_count(store: Store) -> None:
     assert "adjusted_rand_index" not in clustered(store, [0, 1, 1], [0, 1, 2], own=True)
     assert "adjusted_rand_index" not in clustered(store, [0, 1], [None, None])
 
-
-# -- loss, calibration, Brier score and top-5 accuracy: by hand, against scikit-learn, and of runs with kept logits --
 
 NAMES = {name for name, one in METRICS.items() if one.needs == "logits"}
 

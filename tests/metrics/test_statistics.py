@@ -96,9 +96,6 @@ def test_metrics_need_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-# -- the numbers that stand for a run in a list
-
-
 def test_it_is_kept_and_is_what_the_table_says(store: Store) -> None:
     artifact = evaluate(small_run(store), store)
     values = load(artifact)

@@ -226,9 +226,6 @@ def test_listing_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-# -- FLUX's LeNet-5 and ResNet-9 ------------------------------------------------------------------------------
-
-
 def test_lenet5_flux_computes_what_the_released_code_does() -> None:
     """ReLU before average pooling: the other order gives other values."""
     model = build("lenet5_flux", shape=(28, 28, 3), classes=10, seed=1).double()
@@ -299,8 +296,6 @@ def test_latents_are_what_the_first_linear_layer_reads(name: str) -> None:
     assert torch.equal(model.latent(x), seen[0])
     assert torch.equal(model.from_latent(seen[0]), logits)
 
-
-# -- names that carry options, and LeNet with a client branch at four depths ----------------------------------
 
 CIFAR10 = DatasetSpec("cifar10", "png", "0123456789ab")
 
@@ -400,9 +395,6 @@ def test_branches_share_what_the_name_says() -> None:
         assert torch.equal(second(model.backbone(x)), answers)
         parameters = [*model.backbone.parameters(), *second.parameters()]
         torch.testing.assert_close(answers, by_hand(x, parameters))
-
-
-# -- what is counted: what the file keeps, what the papers print, and what the networks themselves hold -------
 
 
 @pytest.mark.parametrize("name", _kept())

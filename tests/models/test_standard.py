@@ -136,8 +136,6 @@ def test_weights_that_cannot_be_had_are_told(tmp_path: Path, monkeypatch: pytest
         models.build(f"{SMALL}:{WEIGHTS}", shape=SHAPE, classes=7, seed=1)
 
 
-# -- a network of a user's own file: its name in a setting, its form, and its mistakes in one line ------------
-
 NET = """
 from torch import nn
 from fedbench.models.base import FLModel
