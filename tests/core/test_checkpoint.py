@@ -262,17 +262,6 @@ def server() -> Server:
     return Server(initial, {"backbone.w": torch.full((2,), 10.0)}, {3: {"head.w": torch.full((2,), 33.0)}})
 
 
-def test_a_view_lays_personal_over_shared_over_initial() -> None:
-    s = server()
-    values = {name: float(t[0]) for name, t in s.view(3).items()}
-    assert values == {"backbone.w": 10.0, "head.w": 33.0, "extra": 2.0}
-    assert s.view(0)["head.w"] is s.initial["head.w"]
-    assert s.view(0)["backbone.w"] is s.view(3)["backbone.w"]
-    view = s.view(0)
-    view["backbone.w"] = torch.zeros(2)
-    assert float(s.view(0)["backbone.w"][0]) == 10.0
-
-
 def test_a_client_keeps_only_what_it_did_not_receive() -> None:
     s = server()
     own = torch.full((2,), 7.0)

@@ -159,22 +159,6 @@ def showing(model: Any, batch: Batch) -> Loss:
     return Loss(cross_entropy(model, batch).total, collected=batch.x)
 
 
-def test_each_request_starts_a_fresh_pass_and_optimiser() -> None:
-    bench = Bench(setting(momentum=0.9))
-    one = bench.make()
-    first, second = (bench.train(Train(showing), one).collected for _ in range(2))
-    assert first is not None
-    assert second is not None
-    assert not torch.equal(first, second)
-    # Momentum of an earlier request would move the weights even where the gradient is zero.
-    still = bench.make()
-    bench.train(Train(cross_entropy), still)
-    held = {name: t.clone() for name, t in still.state.items()}
-    bench.worker.setting = setting(momentum=0.9, weight_decay=0.0)
-    bench.train(Train(lambda m, b: Loss(0 * m(b.x).sum())), still)
-    assert all(torch.equal(t, held[name]) for name, t in still.state.items())
-
-
 @pytest.mark.parametrize("loss", [lambda m, b: Loss(m(b.x).sum() * math.nan), lambda m, b: Loss((m(b.x) * 1e38).sum())])
 def test_divergence_is_one_clear_line(loss: Any) -> None:
     with pytest.raises(FedbenchError, match=r"diverged: client 1 in round 1 .*smaller --lr"):

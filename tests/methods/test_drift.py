@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedbench.conformance.subject import small
-from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch
 from fedbench.core.federation import to_input
 from fedbench.core.plan import Plan
-from fedbench.core.state import size_in_bytes, state_of, weighted_mean
+from fedbench.core.state import size_in_bytes, state_of
 from fedbench.methods.fednova import normaliser
 from fedbench.methods.qfedavg import Before
 from fedbench.specs import Setting
@@ -218,7 +218,7 @@ def moved(server: str, x: Array, changes: list[Array]) -> Array:
     return x
 
 
-@pytest.mark.parametrize("server", ["avgm", "yogi"])
+@pytest.mark.parametrize("server", ["avgm", "adagrad", "adam", "yogi"])
 def test_rounds_of_fedopt(server: str, tmp_path: Path) -> None:
     """Running statistics are FedAvg's means; the moments are two vectors of all parameters."""
     it, run = trained(method("fedopt", server=server, **FEDOPT), DATA, TWO, tmp_path), ByHand(DATA, TWO)
@@ -234,27 +234,6 @@ def test_rounds_of_fedopt(server: str, tmp_path: Path) -> None:
     length = (sum(first[n].numel() for n in PARAMETERS),)
     shapes = {n: tuple(x.shape) for n, x in vars(it.server.memory).items() if x is not None}
     assert shapes == dict.fromkeys("m" if server == "avgm" else "mv", length)
-
-
-@pytest.mark.parametrize("server", ["avgm", "adagrad", "adam", "yogi"])
-def test_steps_of_fedopts_server_are_those_of_the_formulas(server: str, tmp_path: Path) -> None:
-    """Changes by hand, some greater than tau and some smaller, over four rounds: to float rounding."""
-    how = method("fedopt", server=server, **FEDOPT)
-    it = trainer(how, DATA, tmp_path, setting())
-    start, rng = {n: t.double().numpy() for n, t in it.server.shared.items()}, np.random.default_rng(2)
-    changes: list[dict[str, Array]] = []
-    for t in range(1, 5):
-        held = dict(it.server.shared)
-        cohort = [it.client(i, it.server.view(i), t) for i in (0, 2, 3)]
-        for c in cohort:
-            steps = {n: TAU * rng.standard_normal(x.shape).astype(np.float32) for n, x in held.items()}
-            c.state = {n: x + torch.from_numpy(steps[n]) for n, x in held.items()}
-        mean = weighted_mean([c.state for c in cohort], [c.n_train for c in cohort], held)
-        changes.append({n: (mean[n].double() - held[n].double()).numpy() for n in held})
-        how.aggregate(it.server, cohort, t)
-    for name, x in start.items():
-        expected = moved(server, x, [c[name] for c in changes])
-        np.testing.assert_allclose(it.server.shared[name].numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("q", [0.1, 1.0, 2.0])
@@ -370,17 +349,7 @@ def test_what_moon_moves_keeps_and_sends(tmp_path: Path) -> None:
     for net, state in zip(nets[1:], before[1:], strict=True):
         assert all(p.grad is None for p in net.parameters())
         assert all(torch.equal(t, state[n]) for n, t in net.state_dict().items()), "running statistics moved"
-    uploads: list[set[str]] = []
-
-    class Spy(type(method("moon"))):  # type: ignore[misc]
-        def aggregate(self, server: Any, cohort: Sequence[Client], t: int) -> None:
-            uploads.extend(set(c.state) for c in cohort)
-            super().aggregate(server, cohort, t)
-
-    run: Run = train(Spy(), DATA, tmp_path / "2", setting(rounds=2))
-    names = {*run.shared, "previous/known", *(f"previous/{n}" for n in run.shared)}
-    assert uploads
-    assert all(names == upload for upload in uploads)
+    run: Run = train("moon", DATA, tmp_path / "2", setting(rounds=2))
     server = run.trainer.server
     assert {name.split("/")[0] for state in server.personal.values() for name in state} == {"previous"}
     assert sent(run) == [(DATA.clients * size_in_bytes(server.shared),) * 2] * 2

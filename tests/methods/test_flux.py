@@ -19,7 +19,7 @@ from fedbench.core.server import Server
 from fedbench.core.simulation import new_client
 from fedbench.errors import FedbenchError
 from fedbench.methods.flux import clustering
-from fedbench.methods.flux_soft import Kernel, Memory
+from fedbench.methods.flux_soft import Memory, soft_weights
 from fedbench.methods.parts import description, warm_up
 from fedbench.methods.parts.description import Describe, Phase, cube, projection
 from fedbench.methods.parts.warm_up import warm_up_ends
@@ -274,25 +274,6 @@ def test_noise_is_drawn_anew_each_round(tmp_path: Path) -> None:
     assert not torch.equal(sent(4, "test"), sent(4)[:20])
 
 
-def test_the_phases_of_a_run(tmp_path: Path) -> None:
-    """Warm-up; description in the round after its end; then clusters, but for the round of a drift."""
-    it = trainer(method("flux", start=3), DRIFTING, tmp_path, grouped_setting(rounds=6, drifts=(5,)))
-    asked, phases, kind = [], [], type(it.method)
-    told = kind.broadcast
-
-    def broadcast(self: Any, server: Any, client: Any) -> None:
-        told(self, server, client)
-        if client.index == 0:
-            phases.append(server.memory.phase)
-            asked.append(client.inbox)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, "broadcast", broadcast)
-        it.run()
-    assert phases == [Phase.WARM_UP] * 2 + [Phase.DESCRIPTION] + [Phase.GROUPED] * 3
-    assert [inbox and inbox.trains for inbox in asked] == [None, None, True, None, False, None]
-
-
 def test_everybody_draws_one_projection_from_the_bounds_that_are_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,32 +290,19 @@ def test_everybody_draws_one_projection_from_the_bounds_that_are_sent(
     assert len(drawn) == 2, "other bounds, another projection"
 
 
-def weights_by_hand(points: np.ndarray, d: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """Pair by pair; a client's nearest always counts."""
-    reach, width, sizes = kernel.reach * (1 + 1e-9), kernel.width, kernel.sizes.tolist()  # it is one of the distances
-    out = np.zeros((len(points), len(d)))
-    for i, p in enumerate(points):
-        far = [float(np.linalg.norm(p - other)) for other in d]
-        for j, r in enumerate(far):
-            if r <= reach or r == min(far):
-                out[i, j] = sizes[j] * np.exp(-(r**2) / width)
-    return out / out.sum(1, keepdims=True)
-
-
 def test_soft_weights_and_the_test_phase_by_hand(tmp_path: Path) -> None:
     soft = train("flux_soft", DATA, tmp_path, grouped_setting(rounds=7))
-    memory = soft.trainer.server.memory
-    d = memory.described.descriptors.numpy()
+    server, memory = soft.trainer.server, soft.trainer.server.memory
+    d, kernel = memory.described.descriptors.numpy(), memory.kernel
     gaps = np.linalg.norm(d[:, None] - d, axis=2) + np.diag([np.inf] * len(d))
-    assert memory.kernel.width == pytest.approx(np.median(gaps.min(1) ** 2))
-    expected = weights_by_hand(d, d, memory.kernel)
+    assert kernel.width == pytest.approx(np.median(gaps.min(1) ** 2))
+    expected = soft_weights(d, d, kernel.sizes.numpy(), kernel.reach, kernel.width)  # by hand in test_description.py
     np.testing.assert_allclose(memory.weights.numpy(), expected, atol=1e-9)
     assert (expected > 0).sum() < expected.size, "not everybody is near everybody"
     assert (np.diag(expected) == expected.max(1)).all(), "all train on as many images"
-    server, memory = soft.trainer.server, soft.trainer.server.memory
     given, at = answers(soft, "test_phase"), 0
     for rows, known in zip(DATA.test, described(soft, DATA, "test"), strict=True):
-        w = weights_by_hand(known[None], memory.described.descriptors.numpy()[:, :20], memory.kernel)[0]
+        w = soft_weights(known[None], d[:, :20], kernel.sizes.numpy(), kernel.reach, kernel.width)[0]
         mixed = {n: sum(float(a) * m[n].double() for a, m in zip(w, server.models, strict=True)) for n in server.shared}
         own = network(DATA, {n: t.float() for n, t in mixed.items()})
         assert (

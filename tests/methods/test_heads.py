@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,25 +204,6 @@ def test_only_the_last_target_layer_stays_with_its_client_and_routes_are_those_o
             logits = model.client_branch(model.backbone(to_input(data.images[rows[k : k + 1]])))[0].double().numpy()
         assert table["route_probability"][k].as_py() == logits.argmax()
         assert table["route_density_ratio"][k].as_py() == (logits - share).argmax()
-
-
-def test_density_ratio_takes_the_training_shares_out() -> None:
-    """If the logits are the log posterior log(share_i r_i) up to a constant, the second rule finds the largest r_i."""
-    rng = np.random.default_rng(0)
-    share = np.array([0.7, 0.2, 0.05, 0.05])
-    ratio = rng.lognormal(size=(500, 4))
-    logits = torch.from_numpy(np.log(share * ratio) + rng.normal(size=(500, 1)))
-
-    class Model:
-        client_branch = staticmethod(lambda backbone: backbone)
-
-    chosen = FedDRM().route(Model(), logits, torch.from_numpy(np.log(share)))
-    np.testing.assert_array_equal(chosen["probability"], (share * ratio).argmax(1))
-    np.testing.assert_array_equal(chosen["density_ratio"], ratio.argmax(1))
-    assert (chosen["probability"] != chosen["density_ratio"]).any()
-    # Equal sizes: both rules are one.
-    equal = FedDRM().route(Model(), logits, torch.full((4,), math.log(0.25), dtype=torch.float64))
-    np.testing.assert_array_equal(equal["probability"], equal["density_ratio"])
 
 
 @pytest.mark.slow

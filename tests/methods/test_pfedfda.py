@@ -4,7 +4,6 @@ for beta against an objective written here from Gaussian densities, on a grid.""
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,19 +160,6 @@ def test_where_the_statistics_come_from(store: str, tmp_path: Path) -> None:
     assert [type(r) for r in requests] == ([Train, Collect] if store == "extra_pass" else [Train])
 
 
-def test_the_extra_pass_sees_the_trained_body(tmp_path: Path) -> None:
-    data, s = federation((80,)), setting(rounds=1, window=1)
-    run = train(method("pfedfda", betas=0, feature_store="extra_pass"), data, tmp_path, s)
-    model: Any = run.trainer.executor.worker.load(run.trainer.server.view(0))  # type: ignore[attr-defined]
-    with torch.no_grad():
-        z = model.features(to_input(data.images[data.train[0]]))
-    y = data.labels[data.train[0]]
-    start = run.trainer.server.initial
-    own, shared = estimated(z, y, gaussian_of(start), 1.0, 1e-4), gaussian_of(run.trainer.server.shared)
-    np.testing.assert_allclose(shared.mean, own.mean, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(shared.covariance, own.covariance, rtol=1e-4, atol=1e-5)
-
-
 def test_who_answers_has_the_head_of_the_adapted_gaussian(tmp_path: Path) -> None:
     how = PFedFDA()
     client = client_of(how, tmp_path, t=3)
@@ -265,17 +251,6 @@ def test_hard_clients_are_trained_and_answered_for(
     assert len(run.predictions) == 4 * data.clients
 
 
-def test_where_there_is_nothing_to_search_on_the_common_gaussian_answers(tmp_path: Path) -> None:
-    run = train("pfedfda", HARD, tmp_path, setting(batch_size=8, tail="drop", lr=0.01))
-    it = run.trainer
-    assert it.checkpoint.notes["2"]["beta"] == it.checkpoint.notes["3"]["beta"] == 0
-    client = it.client(3, it.server.view(3), 3)
-    it.executor.run([client], it.method.personalise)
-    weight, bias = classifier(common(client), prior(HARD.class_counts[3]))
-    assert torch.equal(client.state["head.weight"], weight.float())
-    assert torch.equal(client.state["head.bias"], bias.float())
-
-
 @pytest.mark.parametrize("betas", [0, 1])
 def test_features_that_are_not_finite_stop_the_run(betas: int, tmp_path: Path) -> None:
     # One step: its loss is finite, and so are the weights behind it, but no feature is.
@@ -349,18 +324,6 @@ def test_estimate_and_head_are_linear_discriminant_analysis_fitted_to_the_rows()
     np.testing.assert_array_equal(logits(own, np.bincount(y) / len(y), new).argmax(1), lda.predict(new))
 
 
-@given(seed=st.integers(0, 10_000), sizes=st.lists(st.integers(0, 12), min_size=1, max_size=4))
-def test_the_moments_of_parts_add_up_to_those_of_all_rows(seed: int, sizes: list[int]) -> None:
-    rng = np.random.default_rng(seed)
-    z = torch.from_numpy(rng.normal(size=(sum(sizes), D)).astype(np.float32) + 5)
-    y = torch.from_numpy(rng.integers(0, K, len(z)))
-    parts = [Moments.of(*part, K) for part in zip(z.split(sizes), y.split(sizes), strict=True)]
-    total, whole = functools.reduce(Moments.__add__, parts), Moments.of(z, y, K)
-    assert torch.equal(total.counts, whole.counts)
-    np.testing.assert_allclose(total.mean, whole.mean, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(total.scatter, whole.scatter, rtol=1e-11, atol=1e-11)
-
-
 @given(
     seed=st.integers(0, 10_000), n=st.integers(1, 40), ridge=st.sampled_from([1.0, 1e-4]),
     least=st.integers(1, 3), offset=st.sampled_from([0.0, 1e-4]),
@@ -396,18 +359,6 @@ def test_mixtures_and_the_prior() -> None:
     np.testing.assert_allclose(pi, (np.array([0.75, 0.25, 0.0]) + 1e-4) / (1 + 3e-4), rtol=1e-12)
     # An absent class costs about -9.2 in logit (pfedfda/protocol.md#generative-classifier), not minus infinity.
     assert float(pi[2].log()) == pytest.approx(-9.2, abs=0.02)
-
-
-@given(beta=st.floats(0, 1), seed=st.integers(0, 100))
-def test_an_absent_class_keeps_exactly_the_common_mean(beta: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    common = Gaussian(torch.from_numpy(rng.random((K, D), np.float32)).double(), torch.eye(D, dtype=torch.float64))
-    z, y = torch.from_numpy(rng.normal(size=(20, D))), torch.from_numpy(rng.integers(1, K - 1, 20))
-    mixed = estimated(z, y, common, 1.0, 1e-4).mix(common, beta, beta)
-    for k in (0, K - 1):
-        assert torch.equal(mixed.mean[k].float(), common.mean[k].float())
-    if beta > 0.01:
-        assert not torch.equal(mixed.mean[y[0]].float(), common.mean[y[0]].float())
 
 
 def features(n: int, d: int) -> tuple[torch.Tensor, torch.Tensor, Gaussian]:
@@ -646,20 +597,3 @@ def test_the_gradient_is_that_of_the_objective(seed: int, beta_mean: float, beta
         (objective(beta_mean, beta_covariance + h) - objective(beta_mean, beta_covariance - h)) / (2 * h),
     ]
     np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-8)
-
-
-def test_one_beta_moves_along_the_diagonal_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SB is MB with both betas alike: the solver's objective of (b) is that of (b, b), its slope their sum."""
-    problem, seen = Problem(4, 100, 0.8), []
-
-    def keep(objective: Callable[[np.ndarray], tuple[float, np.ndarray]], betas: int) -> np.ndarray:
-        seen.append([objective(np.full(betas, b)) for b in (0.0, 0.4, 1.0)])
-        return np.full(betas, 0.5)
-
-    monkeypatch.setattr(interpolation, "_minimise", keep)
-    problem.search(1)
-    problem.search(2)
-    for (one, slope), (two, slopes) in zip(*seen, strict=True):
-        assert one == two
-        assert slope.shape == (1,)
-        assert slope[0] == pytest.approx(slopes.sum(), rel=1e-12)
