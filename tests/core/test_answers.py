@@ -1,32 +1,44 @@
-"""What every model answers: batched paths against one image and one model at a time."""
+"""What every model answers: batched paths against one image and one model at a time; what is kept of the models answers
+again; clients that never train and join for the answers."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedbench import models
+from fedbench.conformance.lab import stop_after
 from fedbench.core import answers, executors, worker
 from fedbench.core.answers import Alike, Answers, Heads, Router, own_answers, together, vote
-from fedbench.core.client import Client, Collect
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Train, logits
+from fedbench.core.evaluation import BY_CLIENT, BY_SERVER, who_answers
+from fedbench.core.evaluation import answers as answers_of
 from fedbench.core.executors import Executor
 from fedbench.core.federation import Federation, resized_crop, to_input
 from fedbench.core.plan import Plan
+from fedbench.core.server import Server
 from fedbench.core.state import State, state_of
-from fedbench.core.trainer import Trainer
+from fedbench.core.tables import Models, rounds
+from fedbench.core.trainer import Interrupted, Trainer
 from fedbench.core.worker import CHUNK, Piece
+from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
-from fedbench.methods.base import Method
+from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
-from tests.support.lab import client, federation, own, setting, train, trainer
+from fedbench.specs import Setting
+from tests.support.keep_lab import BOTH, BRIEF, kept, network
+from tests.support.keep_lab import DATA as KEPT
+from tests.support.keep_lab import models as models_of
+from tests.support.lab import Run, client, federation, finish, method, own, parquet_bytes, setting, train, trainer
 
 DATA = federation((40, 30, 50), color=True)
 SETTING = setting(augment="crop")
@@ -45,7 +57,6 @@ MODEL = build(1)
 
 
 def answer(who: list[Client], executor: Executor, view: str, router: Router | None) -> Answers:
-    """All of them at once."""
     return vote(who, [who], executor, [view], router)[view]
 
 
@@ -181,7 +192,6 @@ def test_clients_in_blocks_and_large_tables_vote_the_same(
 
 
 def test_a_later_block_with_a_body_of_its_own_answers_by_itself(executor: Executor) -> None:
-    """And nobody can be routed then."""
     first, second = shared_body(), all_different()
     who = [*first[:2], second[2]]
     _, own, all_votes = brute_force(who, "plain")
@@ -301,3 +311,248 @@ def test_small_clients_are_a_job_together(tmp_path: Path) -> None:
     assert together([clients[:2], [clients[3]], [clients[4]]]) == [clients[:2], clients[3:]]
     assert sum(len(rows) for rows in data.train[:2]) <= CHUNK
     assert np.array_equal(answers.rows_of(clients[:1]), data.test[0].numpy())
+
+
+@dataclass(frozen=True)
+class Doubled(Method):
+    name, title = "doubled", "Doubled"
+
+    def twice(self, model: Any, batch: Any) -> torch.Tensor:
+        return 2 * logits(model, batch)
+
+    def personalise(self, client: Any) -> None:
+        client.answers_by = Collect(self.twice)
+
+
+def last(table: pa.Table, name: str) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    there = table.filter((pc.field("round") == 2) & (pc.field("view") == "plain"))
+    column = there.column(name).combine_chunks()
+    return np.array(column.flatten()).reshape(len(there), -1) if name == "logits" else np.array(column)
+
+
+def answered_by(logits: pa.Table, predictions: pa.Table) -> None:
+    """What was answered has the highest logit, or one that float16 does not tell from it."""
+    values = last(logits, "logits").astype(np.float64)
+    own = values[np.arange(len(values)), last(predictions, "own")]
+    np.testing.assert_allclose(own, values.max(1), atol=5e-3)
+
+
+def places(it: Models) -> set[str]:
+    return {key.split("/")[0] for key in it.tensors}
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        (method("fedavg"), {"server"}),
+        (method("ditto", personal_epochs=1), {"server", "client"}),
+        (method("ifca", clusters=2), {"server", "cluster"}),
+        (method("flux", start=1), {"server", "cluster"}),
+        (method("feddrm"), {"server", "client"}),
+        (method("pfedfda"), {"server", "client"}),
+        (method("apfl"), {"server", "client"}),
+        (method("fedproto"), {"server", "client"}),
+        (method("fedavgft", finetune_rounds=1), {"server", "client"}),
+        (Doubled(), {"server"}),
+    ],
+    ids=lambda value: value.name if isinstance(value, Method) else "",
+)
+def test_kept_models_answer_again_as_they_did(tmp_path: Path, how: Method, expected: set[str]) -> None:
+    executor = "stacked" if how.name in ("ditto", "flux") else "sequential"
+    run = kept(how, tmp_path / "kept", executor, votes=False)
+    without = kept(how, tmp_path / "plain", executor, keep=frozenset(), votes=False)
+    assert parquet_bytes(run.predictions) == parquet_bytes(without.predictions), "keeping changes nothing"
+    assert without.trainer.checkpoint.models() is without.trainer.checkpoint.read_logits() is None
+    it = models_of(run)
+    assert places(it) == expected
+    again = answers_of(it, network(run), lambda: how, KEPT, run.trainer.setting)
+    own, before = last(run.predictions, "own"), run.trainer.checkpoint.read_logits()
+    assert len(np.unique(own)) > 2, "answers too alike to show anything"
+    assert before is not None
+    np.testing.assert_allclose(again.logits, last(before, "logits"), atol=0.02)
+    assert (again.own == own).mean() > 0.98  # executors agree but for rounding, which decides between equals
+    answered_by(before, run.predictions)
+    total = np.exp(np.array(last(before, "logits"), np.float64)).sum(1)
+    np.testing.assert_allclose(total, 1, atol=0.02)
+
+
+@pytest.mark.parametrize(("how", "votes"), [(method("feddrm"), True), (method("fedem", clusters=2), False)])
+def test_logits_are_those_of_the_answers(tmp_path: Path, how: Method, votes: bool) -> None:
+    """Also where clients vote, and of a mixture, which answers nobody else."""
+    run = kept(how, tmp_path, votes=votes)
+    before, it = run.trainer.checkpoint.read_logits(), models_of(run)
+    assert before is not None
+    assert before.num_rows == run.predictions.num_rows
+    answered_by(before, run.predictions)
+    if not votes:
+        assert {"0/head.weight", "1/head.weight"} <= it.layer("server").keys()
+        with pytest.raises(FedbenchError, match="client 0 of the run cannot answer other images: several models"):
+            who_answers(it, KEPT.clients)
+
+
+def test_what_cannot_be_kept_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
+    """Of clients who answer with classes alone, or by a function that stands nowhere."""
+
+    def with_classes(self: Method, client: Any) -> None:
+        client.answer = torch.zeros(client.count("test"), dtype=torch.long)
+
+    def by_lambda(self: Method, client: Any) -> None:
+        client.answers_by = Collect(lambda model, batch: model(batch.x))
+
+    run = kept(own(personalise=with_classes, takes_votes=False), tmp_path / "classes")
+    assert run.trainer.checkpoint.read_logits() is None
+    assert models_of(run).clients[0].alone
+    nowhere = models_of(kept(own(personalise=by_lambda), tmp_path / "lambdas"))
+    with pytest.raises(FedbenchError, match="stands in no module by that name"):
+        who_answers(nowhere, KEPT.clients)
+
+
+def test_a_model_of_every_clients_own_after_local_training(tmp_path: Path) -> None:
+    """The body that answers is not the server's: it was there before the average."""
+    run = kept(method("fedrep", score="after_local"), tmp_path, votes=False)
+    it = models_of(run)
+    assert "client/0/backbone.0.weight" in it.tensors
+    again = answers_of(it, network(run), lambda: None, KEPT, run.trainer.setting)
+    np.testing.assert_array_equal(again.own, last(run.predictions, "own"))
+
+
+def test_other_clients_are_answered_by_the_server_if_it_has_a_whole_model(tmp_path: Path) -> None:
+    it = models_of(kept(method("fedavg"), tmp_path / "fedavg"))
+    assert (who_answers(it, 3), who_answers(it, 5)) == (BY_CLIENT, BY_SERVER)
+    with pytest.raises(FedbenchError, match=r"3 clients and the partition 5.*lacks head.weight"):
+        who_answers(models_of(kept(method("feddrm"), tmp_path / "feddrm")), 5)
+    with pytest.raises(FedbenchError, match="which of the 2 clusters' models"):
+        who_answers(models_of(kept(method("ifca", clusters=2), tmp_path / "ifca")), 5)
+
+
+def test_an_interrupted_run_goes_on_keeping(tmp_path: Path) -> None:
+    """It keeps what it was begun with, whoever goes on; after the last round too."""
+    s = setting(**BRIEF)
+    for t in (1, 2):
+        how, folder = method("ditto", personal_epochs=1), tmp_path / str(t)
+        it = trainer(how, KEPT, folder, s)
+        it.checkpoint.keep = BOTH
+        with pytest.raises(Interrupted):
+            finish(it, stop_after(t))
+        resumed = finish(trainer(how, KEPT, folder, s))
+        whole = kept(how, tmp_path / f"whole {t}")
+        ours, theirs = models_of(resumed), models_of(whole)
+        assert ours.tensors.keys() == theirs.tensors.keys()
+        assert all(torch.equal(t, theirs.tensors[name]) for name, t in ours.tensors.items())
+        logits_of = [run.trainer.checkpoint.read_logits() for run in (resumed, whole)]
+        assert logits_of[0] is not None
+        assert logits_of[0].equals(logits_of[1])
+
+
+def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "models.safetensors").write_bytes(b"nothing")
+    with pytest.raises(FedbenchError, match="cannot read the models"):
+        Models.read(tmp_path / "models.safetensors")
+
+
+SIX = federation((60, 50, 40, 45, 35, 40))
+PARTITION = replace(setting().partition, clients=6, unseen=2)
+
+
+def with_newcomers(**changes: Any) -> Setting:
+    return setting(partition=PARTITION, **changes)
+
+
+def without(data: Federation, clients: int) -> Federation:
+    rows = np.flatnonzero(data.client < clients)
+    arrays = (data.images.numpy(), data.labels.numpy(), data.client, data.sample, data.is_test)
+    return Federation.of(*(a[rows] for a in arrays), 10)
+
+
+def column(run: Run, name: str) -> np.ndarray:
+    return np.array(run.predictions[name].to_pylist())
+
+
+def test_newcomers_are_in_no_cohort() -> None:
+    for changes in ({}, {"participation": 0.6}, {"cohort": 3}, {"cohort": 3, "full_last_round": True}):
+        plan = Plan(with_newcomers(**changes, rounds=8), SIX.n_train, (8, 8))
+        assert {i for t in range(1, 9) for i in plan.cohort(t)} == {0, 1, 2, 3}
+    copies = replace(PARTITION, unseen_as=("fog-3",))
+    assert Plan(setting(partition=copies, cohort=2), [10] * 8, (8, 8)).trainees == 4
+    with pytest.raises(FedbenchError, match="a cohort must be 1 to 4 clients"):
+        with_newcomers(cohort=5)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedavgft", "pfedfda"])
+def test_training_is_that_of_a_federation_without_them(name: str, tmp_path: Path) -> None:
+    how = method(name, **({"finetune_epochs": 1} if name == "fedavgft" else {}))
+    both = train(how, SIX, tmp_path / "both", with_newcomers(rounds=2))
+    alone = train(how, without(SIX, 4), tmp_path / "alone", setting(rounds=2))
+    assert both.tensors.keys() == alone.tensors.keys()
+    assert all(np.array_equal(both.tensors[n], t) for n, t in alone.tensors.items())
+    table, other = both.predictions.drop_columns(["votes"]), alone.predictions.drop_columns(["votes"])
+    assert table.filter(np.array(table["client"].to_numpy() < 4)).equals(other)
+    assert set(table["client"].to_pylist()) == set(range(6))
+    lines, others = both.trainer.checkpoint.rounds, alone.trainer.checkpoint.rounds
+    for key in ("participants", "images", "loss", "bytes_up", "bytes_down"):
+        assert [line[key] for line in lines] == [line[key] for line in others]
+    # What is shown while it trains is about the clients that train.
+    assert both.accuracy == pytest.approx(alone.accuracy)
+
+
+def test_an_unseen_client_fine_tunes_the_last_global_model(tmp_path: Path) -> None:
+    it = trainer(method("fedavgft", finetune_epochs=2), SIX, tmp_path, with_newcomers(rounds=1, window=1))
+    it.run()
+    client = it.client(5, it.server.view(5), 1)
+    client.work.phase = 1000
+    it.executor.run([client], it.method.personalise)
+    assert client.work.processed == 2 * SIX.n_train[5]
+    before = column(Run(it, []), "own")[column(Run(it, []), "client") == 5]
+    (again,) = it.executor.map(lambda w, c: w.answers([c], [[Piece(c.work.test_rows, None)]])[0], [client])
+    assert before.tolist() == again.tolist()
+
+
+def own_number(self: Method, server: Server, client: Client) -> None:
+    """Gives newcomers a head that answers one class to everything: their own number."""
+    if client.kind != MEMBER:
+        weight, bias = (torch.zeros_like(client.state[name]) for name in ("head.weight", "head.bias"))
+        bias[client.index] = 1.0
+        client.state = {**client.state, "head.weight": weight, "head.bias": bias}
+
+
+def members_train(self: Method, client: Client) -> ClientUpdate | None:
+    if client.kind == MEMBER:
+        yield Train(cross_entropy)
+
+
+@pytest.mark.parametrize("votes", [True, False])
+def test_an_unseen_client_answers_from_what_it_is_served(votes: bool, tmp_path: Path) -> None:
+    """All clients are asked; that newcomers have no vote is the metrics' business."""
+    run = train(own(serve=own_number, personalise=members_train), SIX, tmp_path, with_newcomers(votes=votes))
+    client, answers = column(run, "client"), column(run, "own")
+    for newcomer in (4, 5):
+        assert set(answers[client == newcomer]) == {newcomer}
+    assert len(set(answers[client < 4])) > 2
+    if votes:
+        assert (column(run, "votes")[:, 4:] == (4, 5)).all()
+
+
+def test_a_method_without_a_procedure_refuses_newcomers() -> None:
+    for name in ("local", "feddrm", "fedbn"):
+        s = with_newcomers(**({"steps": 1, "momentum": 0.0} if name == "fedbn" else {}))
+        with pytest.raises(FedbenchError, match=f"{name} has no procedure for clients that did not train"):
+            Job.of(s, name, {})
+    assert Job.of(with_newcomers(), "fedavgft", {})
+
+
+@pytest.mark.parametrize("executor", ["sequential", "cores", "stacked"])
+def test_parts_of_the_work_are_timed(executor: str, tmp_path: Path) -> None:
+    def local(self: Method, client: Client) -> ClientUpdate:
+        yield Train(cross_entropy)
+        if client.round == 2:
+            with client.timed("estimation"):
+                torch.linalg.eigh(torch.rand(60, 60))
+
+    table = rounds(train(own(local=local), SIX, tmp_path, executor=executor).trainer.checkpoint.rounds)
+    network, estimation = (np.array(table[f"part_{p}_seconds"].to_pylist()) for p in ("network", "estimation"))
+    assert (network > 0).all()
+    assert estimation[0] == estimation[2] == 0 < estimation[1]
+    if executor == "sequential":
+        assert (network + estimation <= np.array(table["client_seconds"].to_pylist())).all()

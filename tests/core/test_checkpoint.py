@@ -1,10 +1,16 @@
-"""Checkpoints: what a restart finds, and damage that it must not read over."""
+"""Checkpoints: what a restart finds, and damage that it must not read over; a round's memory, which ends with the same
+bits as with room for everybody; and runs that were interrupted or failed at any moment, alone or several at the same
+time, which end with the bits that they would have had. (Of every method the conformance suite says so; here stands what
+a method does not choose. tests/cli/test_cli_processes.py and tests/robust kill.)"""
 
 from __future__ import annotations
 
 import errno
+import gc
 import json
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +21,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedbench.conformance.lab import stop_after
 from fedbench.core import checkpoint as module
+from fedbench.core import executors, simulation, worker
+from fedbench.core import server as server_module
 from fedbench.core import state as state_module
+from fedbench.core import trainer as trainer_module
 from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.client import Client, ClientUpdate, Train
+from fedbench.core.federation import Federation
 from fedbench.core.server import Server, Shelf
-from fedbench.core.state import matches, weighted_mean
+from fedbench.core.state import as_model, matches, model_in, name_in, plain, weighted_mean
+from fedbench.core.trainer import Interrupted, Progress, Trainer, train_together
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
+from fedbench.methods.base import Method, cross_entropy
+from fedbench.methods.fedavg import FedAvg
 from fedbench.methods.fedopt import Moments
 from fedbench.rng import stream
+from tests.support.lab import Run, equal, federation, method, own, parquet_bytes, same, setting, train, trainer
+from tests.support.rays_lab import many_labelled
 
 
 def table(t: int) -> pa.Table:
@@ -236,7 +253,6 @@ def test_a_checkpoint_of_other_code_is_not_continued(saved: Checkpoint) -> None:
     piece=st.none() | st.integers(1, 200),
 )
 def test_weighted_mean_is_numpys_in_float64(seed: int, weights: list[int], piece: int | None) -> None:
-    """In pieces of any size."""
     rng = np.random.default_rng(seed)
     values = rng.normal(1000, 1, (len(weights), 3, 4)).astype(np.float32)
     states = [{"a": torch.from_numpy(v), "b": torch.from_numpy(-v)} for v in values]
@@ -250,6 +266,13 @@ def test_weighted_mean_is_numpys_in_float64(seed: int, weights: list[int], piece
     np.testing.assert_array_equal(mean["b"].numpy(), -mean["a"].numpy())
     scaled = weighted_mean(states, [w * 0.25 for w in weights], ["a"])
     np.testing.assert_array_equal(scaled["a"].numpy(), mean["a"].numpy())
+
+
+def test_names_of_a_model_in_a_state() -> None:
+    state: Any = {"w": 1, "own/w": 2, "owner/w": 3}
+    assert model_in(state, "own") == {"w": 2}
+    assert as_model(state, "copy") == {"copy/w": 1}, "of the unnamed model alone"
+    assert (name_in("", "w"), name_in("own", "w"), plain("own/w")) == ("w", "own/w", "w")
 
 
 def test_matches_prefixes() -> None:
@@ -302,3 +325,417 @@ def test_clusters_are_viewed_and_memory_is_not_and_a_copy_is_to_be_worked_on() -
     server.memory = Moments()
     copied.restore(server.tensors())
     assert copied.memory == Moments(), "what has come to nothing is nothing after a resume"
+
+
+ELEVEN = federation((30, 40, 20, 25, 30, 35, 20, 45, 30, 20, 25))
+SHORT = setting(rounds=3, participation=0.8)
+#: Whole second models, control variates, a server that steps from the mean or holds uploads, one of several models,
+#: silent rounds, variables of a method's own; and one that shares a part.
+METHODS = ["ditto", "scaffold", "fedopt", "fednova", "ifca", "fedavgft", "pfedfda", "fedper"]
+IN_FILES = ("ditto", "fedper", "scaffold", "pfedfda")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_blocks_and_states_in_files_end_with_the_same_bits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(name, ELEVEN, tmp_path / "whole", SHORT)
+    monkeypatch.setattr(simulation, "BLOCK_BYTES", 0)
+    sizes = [len(block) for block in trainer(method(name), ELEVEN, tmp_path / "one", SHORT).blocks(range(9))]
+    assert sizes[0] == 4
+    assert len(sizes) > 1
+    equal(train(name, ELEVEN, tmp_path / "blocks", SHORT), whole)
+    if name in IN_FILES:
+        monkeypatch.setattr(server_module, "FILE_BYTES", 64)
+        monkeypatch.setattr(server_module, "SHARE", 0)
+        far = train(name, ELEVEN, tmp_path / "far", SHORT)
+        assert far.trainer.server.personal.near == {}
+        assert personal_files(tmp_path / "far")
+        equal(far, whole)
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [*((name, {}) for name in ("feddrm", "pfedfda", "local")), *(
+        (name, {"score": "after_local"}) for name in ("fedrep", "lg_fedavg", "apfl"))],
+)  # fmt: skip
+def test_personal_states_that_do_not_fit_wait_elsewhere(
+    name: str, chosen: dict[str, str], executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where they lie differs, and nothing that is shared is sent away."""
+    data, s, how = federation(), setting(rounds=3, window=2, participation=0.8), method(name, **chosen)
+    here = train(how, data, tmp_path / "here", s, executor=executor)
+    sent: list[torch.Tensor] = []
+    monkeypatch.setattr(worker, "_to_host", lambda tensor: (sent.append(tensor), tensor.clone())[1])
+    monkeypatch.setattr(simulation, "fits", lambda *_: False)
+    elsewhere = train(how, data, tmp_path / "elsewhere", s, executor=executor)
+    assert same(elsewhere.tensors, here.tensors)
+    assert parquet_bytes(elsewhere.predictions) == parquet_bytes(here.predictions)
+    assert sent
+    shared = {t.data_ptr() for t in elsewhere.trainer.server.shared.values()}
+    assert not shared & {t.data_ptr() for t in sent}
+
+
+@pytest.mark.parametrize(("piece", "columns"), [(1, 4096), (5000, 64), (64 << 20, 4096), (64 << 20, 1 << 20)])
+def test_the_mean_added_up_is_that_of_all_at_once(
+    piece: int, columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "PIECE", piece)
+    monkeypatch.setattr(state_module, "COLUMNS", columns)
+    at_once = own(FedAvg, aggregate=lambda self, server, cohort, t: FedAvg.aggregate(self, server, cohort, t))
+    assert (FedAvg().streams, at_once.streams) == (True, False)
+    streams, holds = (
+        train(how, ELEVEN, tmp_path / how.name, setting(rounds=1, window=1)) for how in (FedAvg(), at_once)
+    )
+    assert same(streams.tensors, holds.tensors)
+    assert all(method(name).streams for name in ("feddrm", "scaffold", "feddyn", "feddc", "fedopt", "pfedme"))
+    assert not any(method(name).streams for name in ("cfl", "ifca", "fednova"))
+
+
+def test_uploads_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "BLOCK_BYTES", 0)
+    states: list[weakref.ref[object]] = []
+    alive: list[int] = []  # whose states are when a client begins
+
+    def local(self: Method, client: Client) -> ClientUpdate:
+        gc.collect()
+        alive.append(sum(ref() is not None for ref in states))
+        yield Train(cross_entropy)
+        states.append(weakref.ref(client.state["head.weight"]))
+
+    gc.freeze()  # what other tests hold need not be looked through again and again
+    try:
+        train(own(local=local), ELEVEN, tmp_path, setting(rounds=1))
+    finally:
+        gc.unfreeze()
+    assert len(alive) == ELEVEN.clients
+    assert max(alive) == 3  # the others of its block
+
+
+def state_of_client(i: int, t: int = 0) -> dict[str, torch.Tensor]:
+    return {"own/w": torch.full((3, 2), float(i)) + 0.5 * t, "count": torch.tensor(i + t)}
+
+
+def personal_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("personal-*"))
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    monkeypatch.setattr(server_module, "FILE_BYTES", 64)
+    it = Shelf(tmp_path)
+    it.update({i: state_of_client(i) for i in range(6)})
+    it.put_by(1)
+    return it
+
+
+def test_what_is_put_by_comes_back_and_a_copy_goes_its_own_way(shelf: Shelf, tmp_path: Path) -> None:
+    assert (shelf.near, shelf.bytes, len(shelf)) == ({}, 0, 6)
+    assert len(personal_files(tmp_path)) == 3
+    for i in range(6):
+        assert {n: x.tolist() for n, x in shelf[i].items()} == {n: x.tolist() for n, x in state_of_client(i).items()}
+    assert list(shelf) == list(range(6))
+    with pytest.raises(KeyError):
+        shelf[6]
+    other = shelf.copy()
+    other[0] = state_of_client(0, 9)
+    del other[1]
+    assert (shelf[0]["count"], other[0]["count"]) == (0, 9)
+    assert (1 in shelf, 1 in other, len(other)) == (True, False, 5)
+
+
+def test_only_what_changed_is_written_and_files_of_few_are_given_up(shelf: Shelf, tmp_path: Path) -> None:
+    before = shelf.used()
+    shelf[0] = state_of_client(0, 1)
+    shelf.put_by(2)
+    assert personal_files(tmp_path) == sorted([*before, "personal-000002-0.safetensors"])
+    assert before.items() < shelf.used().items(), "half of its first file is still somebody's"
+    shelf[1] = state_of_client(1, 2)
+    shelf.put_by(3)
+    assert len(shelf.used().keys() & before.keys()) == 2
+    assert [int(shelf[i]["count"]) for i in range(6)] == [1, 3, 2, 3, 4, 5]
+
+
+def test_a_state_that_was_fetched_ahead_is_not_taken_for_a_newer_one(shelf: Shelf) -> None:
+    shelf.ahead([0, 1, 7])
+    shelf[0] = state_of_client(0, 4)
+    assert shelf[0]["count"] == 4
+    shelf.put_by(2)
+    assert (shelf[0]["count"], shelf[1]["count"]) == (4, 1)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path, shelf: Shelf) -> None:
+    it = Checkpoint(tmp_path)
+    it.save(1, {"shared/w": torch.zeros(1)}, shelf.used())
+    (tmp_path / personal_files(tmp_path)[0]).write_bytes(b"nothing")
+    with pytest.raises(FedbenchError, match="missing or damaged"):
+        Checkpoint(tmp_path).load()
+    with pytest.raises(FedbenchError, match="cannot read the personal states"):
+        shelf[0]
+
+
+DATA = federation()
+FIVE = setting(rounds=5, window=3)
+#: Four rounds in which clients come and go, of whom two never train.
+UNSEEN_DATA = federation((90, 80, 70, 80, 60, 60), skew=float("inf"))
+PARTITION = replace(setting().partition, clients=6, unseen=2)
+NEWCOMERS = (4, 5)
+FOUR: dict[str, Any] = {
+    "partition": PARTITION, "rounds": 4, "window": 3, "participation": 0.7, "seed": 11, "epochs": 3,
+}  # fmt: skip
+
+
+def answers(run: Run, client: int, t: int = 4) -> list[int]:
+    table = run.predictions
+    rows = (np.array(table["client"]) == client) & (np.array(table["round"]) == t)
+    found: list[int] = np.array(table["own"])[rows].tolist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train("feddrm", DATA, tmp_path_factory.mktemp("whole"), FIVE)
+
+
+ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.1, "lr": 0.01}
+LIVES: dict[str, Any] = {"rounds": 4, "participation": 0.7, "momentum_lives": True, "votes": False}
+LABELS: dict[str, Any] = {"rounds": 5, "votes": False, "window": 1, "test_phase": True, "momentum_restarts": True}
+STOPPED: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
+    ("ditto", {}, {"rounds": 4, "participation": 0.7, **ADAMW}, 2),
+    *((name, {}, LIVES, 2) for name in ("fedavg", "ifca", "apfl_flux")),
+    ("flux", {}, LABELS, 2),
+    # Before the newcomers joined: two rounds, or the last answers alone, to go.
+    ("fedpac", {"newcomer_epochs": 1}, FOUR, 2),
+    ("fedpac", {"newcomers": "all", "newcomer_epochs": 2, "score": "after_aggregate"}, {**FOUR, "window": 1}, 3),
+    ("fedbabu", {"finetune_epochs": 1}, {**FOUR, "window": 1}, 3),
+    ("fedbabu", {"finetune_epochs": 2, "newcomers": "all"}, FOUR, 2),
+    ("fedbabu", {"finetune_rounds": 2, "finetune_epochs": 1}, FOUR, 2),
+]
+
+
+@pytest.mark.parametrize(("name", "chosen", "changes", "stop"), STOPPED, ids=lambda v: v if isinstance(v, str) else "")
+def test_stop_and_resume_equals_uninterrupted(
+    name: str, chosen: dict[str, Any], changes: dict[str, Any], stop: int, tmp_path: Path
+) -> None:
+    """Catches what a checkpoint leaves out (moments, living momentum, heads of clients, the server's memory), newcomers
+    that come back as members of the cohorts, and streams that depend on how many rounds this process has seen."""
+    data = many_labelled(3, 30) if changes is LABELS else UNSEEN_DATA if "partition" in changes else DATA
+    how, s = method(name, **chosen), setting(**changes)
+    whole = train(how, data, tmp_path / "whole", s)
+    with pytest.raises(Interrupted) as caught:
+        train(how, data, tmp_path / "resumed", s, executor="cores", observe=stop_after(stop))
+    assert caught.value.round == stop
+    resumed = train(how, data, tmp_path / "resumed", s, executor="cores")
+    assert [p.round for p in resumed.reports] == list(range(stop + 1, s.rounds + 1))
+    equal(resumed, whole)
+    if "partition" in changes:
+        assert sorted(set(whole.predictions["round"].to_pylist())) == list(range(5 - s.window, 5))
+        for newcomer in NEWCOMERS:  # they answer, and keep nothing
+            assert len(set(answers(resumed, newcomer))) > 1
+            assert not any(n.startswith(f"personal/{newcomer}/") for n in resumed.tensors)
+
+
+def test_an_interrupt_while_predictions_are_written(
+    tmp_path: Path, whole: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = trainer(method("feddrm"), DATA, tmp_path, FIVE)
+    save = it.checkpoint.save_predictions
+
+    def interrupted(t: int, table: Any) -> None:
+        save(t, table)
+        if t == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(it.checkpoint, "save_predictions", interrupted)
+    with pytest.raises(Interrupted, match="after round 3"):
+        it.run()
+    assert not (tmp_path / "predictions-000004.parquet").exists()
+    equal(train("feddrm", DATA, tmp_path, FIVE), whole)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "local"])
+def test_an_interrupt_before_the_first_round_ends(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "local", stop)
+        with pytest.raises(Interrupted, match="after round 0"):
+            train(name, DATA, tmp_path)
+    assert [p.round for p in train(name, DATA, tmp_path).reports] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("seconds", "share", "expected"), [(0.0, 1e9, [1, 2, 3, 4]), (1e9, 1e9, []), (0.0, 1e-9, [1])])
+def test_checkpoints_are_as_frequent_as_asked_and_less_on_a_slow_disk(
+    seconds: float, share: float, expected: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", seconds)
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", share)
+    saves: list[int] = []
+    it = trainer(method("fedavg"), DATA, tmp_path, FIVE)
+    save: Callable[..., None] = it.checkpoint.save
+    monkeypatch.setattr(it.checkpoint, "save", lambda t, *given: (saves.append(t), save(t, *given))[1])
+    it.run()
+    assert saves == expected
+
+
+@pytest.mark.parametrize("name", ["ditto", "scaffold"])
+def test_a_resume_finds_the_files_that_its_checkpoint_lists(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, s = federation((30, 40, 20, 25, 30, 35, 20, 45, 30, 20, 25)), setting(rounds=4, participation=0.6)
+    whole = train(method(name), data, tmp_path / "whole", s)
+    monkeypatch.setattr(server_module, "FILE_BYTES", 64)
+    monkeypatch.setattr(server_module, "SHARE", 0)
+    where = tmp_path / "half"
+    with pytest.raises(Interrupted):
+        train(method(name), data, where, s, observe=stop_after(2))
+    it = trainer(method(name), data, where, s)
+    it.checkpoint.load()
+    assert {path.name for path in where.glob("personal-*")} == set(it.checkpoint.personal) != set()
+    (where / "personal-000003-0.safetensors").write_bytes(b"of a round that was lost")
+    equal(train(method(name), data, where, s), whole)
+
+
+#: One partition a seed: other sizes, other images.
+SEEDS = {1: federation((90, 60, 75, 50)), 2: federation((40, 110, 64, 33)), 3: federation((70, 70, 71, 72))}
+
+
+def how(name: str) -> Method:
+    """pFedFDA without a search for beta: it stops at a tolerance of its own, so that rounding shows far beyond it."""
+    return method(name, **({"betas": 0} if name == "pfedfda" else {}))
+
+
+def trainers(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[Trainer]:
+    """One trainer a seed, all on one executor."""
+    joined = Federation.joined(list(SEEDS.values()))
+    settings = [setting(seed=seed, **changes) for seed in SEEDS]
+    found = [trainer(how(name), d, where / f"{s.seed}", s) for d, s in zip(joined, settings, strict=True)]
+    shared = executors.make(executor, found[0].executor.model, joined[0], settings[0])
+    for it in found:
+        it.executor = shared
+    return found
+
+
+def together(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[Run]:
+    found, reports = trainers(name, where, executor, **changes), list[Progress]()
+    try:
+        train_together(found, reports.append)
+    finally:
+        found[0].executor.close()
+    return [Run(it, reports) for it in found]
+
+
+def alone(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[Run]:
+    return [train(how(name), SEEDS[s], where / f"{s}", setting(seed=s, **changes), executor=executor) for s in SEEDS]
+
+
+@pytest.mark.parametrize(
+    ("name", "executor"),
+    [
+        ("feddrm", "sequential"), ("pfedfda", "sequential"), ("fedavg", "stacked"), ("feddrm", "stacked"),
+        ("local", "stacked"), ("pfedfda", "graphed"),
+    ],
+)  # fmt: skip
+def test_each_has_the_bits_that_it_has_alone(name: str, executor: str, tmp_path: Path) -> None:
+    changes = {"participation": 0.6, "augment": "crop", "rounds": 2}
+    both = (together(name, tmp_path / "a", executor, **changes), alone(name, tmp_path / "b", executor, **changes))
+    for a, b in zip(*both, strict=True):
+        equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    return alone("feddrm", tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize(
+    ("moment", "executor"),
+    [
+        *((moment, "sequential") for moment in ("broadcast", "local", "step", "personalise")),
+        ("local", "cores"),
+        ("personalise", "cores"),
+        ("local", "stacked"),
+    ],
+)
+def test_an_interrupt_loses_only_the_round_of_all(
+    moment: str, executor: str, tmp_path: Path, wholes: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, calls = type(method("feddrm")), 0
+    original = getattr(kind, moment)
+
+    def interrupted(self: Method, *given: Any) -> Any:
+        nonlocal calls
+        calls += given[0].round == 3
+        if calls == 2:  # in the middle: for step, one run of three is through
+            raise KeyboardInterrupt
+        return original(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, moment, interrupted)
+        with pytest.raises(Interrupted, match="after round 2"):
+            together("feddrm", tmp_path, executor)
+    resumed = together("feddrm", tmp_path, executor)
+    assert [p.round for p in resumed[0].reports] == [3]
+    expected = wholes if executor != "stacked" else alone("feddrm", tmp_path / "alone", executor)
+    for a, b in zip(resumed, expected, strict=True):
+        equal(a, b)
+
+
+def test_who_stands_behind_catches_up(tmp_path: Path, wholes: list[Run]) -> None:
+    with pytest.raises(Interrupted):
+        train("feddrm", SEEDS[2], tmp_path / "2", setting(seed=2), observe=stop_after(1))
+    train("feddrm", SEEDS[3], tmp_path / "3", setting(seed=3)).trainer.save()  # all of it
+    runs = together("feddrm", tmp_path)
+    assert [p.round for p in runs[0].reports] == [1, 2, 3]
+    for a, b in zip(runs, wholes, strict=True):
+        equal(a, b)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_runs_that_ended_together_go_on_alone(
+    error: type[BaseException], tmp_path: Path, wholes: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an interrupt, and after an error from the checkpoints that are written under way."""
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(trainer_module, "CHECKPOINT_SHARE", 1e9)  # however slow the disk
+
+    def stop(progress: Progress) -> None:
+        if progress.round == (2 if error is KeyboardInterrupt else 3):
+            raise error
+
+    with pytest.raises(Interrupted if error is KeyboardInterrupt else error):
+        train_together(trainers("feddrm", tmp_path), stop)
+    resumed = alone("feddrm", tmp_path)
+    assert [p.round for run in resumed for p in run.reports] == [3, 3, 3]
+    for a, b in zip(resumed, wholes, strict=True):
+        equal(a, b)
+
+
+def test_what_is_heard_is_the_mean_and_times_are_shares(
+    tmp_path: Path, wholes: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    class Slow(FedAvg):
+        """A client's work takes one second of a clock that only it moves."""
+
+        def local(self, client: Client) -> None:
+            clock[0] += 1.0
+
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    found = trainers("feddrm", tmp_path)
+    for it in found:
+        it.method = Slow()
+    reports: list[Progress] = []
+    train_together(found, reports.append)
+    for it in found:
+        for line in it.checkpoint.rounds:
+            assert line["local_seconds"] == line["total_seconds"] == 4.0, "12 clients' seconds over three runs"
+            assert line["client_seconds"] == 4.0
+    monkeypatch.undo()
+    runs = together("feddrm", tmp_path / "real")
+    losses = np.array([[line["loss"] for line in run.trainer.checkpoint.rounds] for run in runs])
+    np.testing.assert_allclose([p.loss for p in runs[0].reports], losses.mean(0))
+    assert runs[0].accuracy == pytest.approx(np.mean([run.accuracy for run in wholes]))

@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedbench.core.network import (
-    Several,
-    twin,
-    with_clients_among_channels,
-    with_norms_for_vmap,
-)
+from fedbench.core.network import Several, twin, with_clients_among_channels, with_norms_for_vmap
 from fedbench.core.precision import CPU_BLOCK, autocast
 from fedbench.core.state import state_of
 from fedbench.models import registry
@@ -51,7 +46,6 @@ def gradients(out: Tensor, of: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def agree(ours: Tensor, its: Tensor, of: list[Tensor], close: float = 1e-10) -> None:
-    """The same values, and the same gradients of these tensors."""
     torch.testing.assert_close(ours, its, rtol=close, atol=close)
     for a, b in zip(gradients(ours, of), gradients(its, of), strict=True):
         torch.testing.assert_close(a, b, rtol=close, atol=close)
@@ -184,7 +178,6 @@ SHAPES = {"lenet5_flux": (28, 28, 1), "lenet5": (32, 32, 3), "lenet_tanh": (28, 
 
 
 def networks(name: str, count: int) -> list[nn.Module]:
-    """Networks that begin differently."""
     made = [seeded(k, lambda: registry.class_of(name)(SHAPES.get(name, (32, 32, 3)), 10)) for k in range(count)]
     return [network.to(memory_format=torch.channels_last) for network in made]
 

@@ -63,7 +63,6 @@ ENLARGED = 1e-3
 
 
 def check_states(ours: Mapping[str, Tensor], reference: Mapping[str, Tensor], exact: bool = False) -> None:
-    """The same names, and tensors that agree."""
     assert ours.keys() == reference.keys()
     far = {name: gap for name, t in reference.items() if (gap := differs(ours[name], t)) > (0 if exact else TOLERANCE)}
     assert far == {}
@@ -206,7 +205,6 @@ def once(*requests: Any) -> Update:
 
 
 def listened(update: Update) -> Update:
-    """A client update, of which the answers are kept too."""
 
     def recording(client: Client) -> ClientUpdate:
         generator, answer = update(client), None
@@ -222,7 +220,6 @@ def listened(update: Update) -> Update:
 
 
 def _there(client: Client, number: float) -> Tensor:
-    """A number where the client's images lie."""
     return torch.tensor(number, device=client.work.rows.device)
 
 
@@ -451,7 +448,6 @@ def test_fluxs_networks_train_and_show_their_latents_alike(name: str, size: int)
 
 
 def moved(data: Federation, device: str) -> Federation:
-    """The same federation on another device."""
 
     def there(tensors: Sequence[Tensor]) -> list[Tensor]:
         return [t.to(device) for t in tensors]
@@ -502,7 +498,6 @@ def test_a_request_on_a_gpu_is_answered_as_the_reference_does(update: str, norm:
 def test_states_that_do_not_fit_on_a_gpu_wait_in_pinned_memory(
     name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And come back as they were."""
     place = RAGGED._replace(data=moved(RAGGED.data, "cuda"))
     sent: list[Tensor] = []
     original = worker._to_host

@@ -1,30 +1,62 @@
-"""Stacks of clients: the order of their steps, updates in lockstep, and who shares a block."""
+"""Stacks of clients, the same as captured steps, and captured steps of single clients, side by side: who shares a
+block, whose steps change nothing of others, places that are reused and never leak, and nothing that waits.
+
+On a CPU nothing is captured; the very same steps are called, so that their arithmetic is tested without a GPU. What
+methods and requests make of them is proved in test_parity.py.
+"""
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedbench import models
 from fedbench.conformance.subject import small
-from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context, Loss, Train, Work
-from fedbench.core.executors import Stacked
+from fedbench.core import captured, executors, precision
+from fedbench.core import captured as module
+from fedbench.core.captured import KEPT, CapturedStep, GraphedWorker, StreamedWorker, capacity
+from fedbench.core.checkpoint import Checkpoint
+from fedbench.core.client import (
+    Add,
+    Batch,
+    Client,
+    ClientUpdate,
+    Collect,
+    Context,
+    Loss,
+    Train,
+    Trained,
+    Work,
+    logits,
+)
+from fedbench.core.executors import Graphed, Stacked, training_flop
+from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
-from fedbench.core.stacked import StackedWorker, Step, kind, ticks
-from fedbench.core.state import state_of
+from fedbench.core.simulation import initialise
+from fedbench.core.stacked import Stack, StackedWorker, Step, kind, ticks
+from fedbench.core.state import Mean, State, _Sum, as_model, state_of
+from fedbench.core.trainer import Trainer
 from fedbench.core.worker import Cancelled, Piece, Worker
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
-from tests.support.lab import client, federation, setting
+from tests.support.cases import ALL, label
+from tests.support.gpu import needs_gpu
+from tests.support.lab import client, federation, finish, method, setting, trainer
 
 DATA = federation((60, 24, 40, 16))
 SETTING = setting()
@@ -32,7 +64,6 @@ PLAN = Plan(SETTING, DATA.n_train, (8, 8))
 
 
 def bare(plan: Plan, index: int, first_row: int) -> Client:
-    """A client that only has rows."""
     rows = torch.arange(first_row, first_row + plan.n_train[index])
     work = Work(DATA, plan, rows, rows[:0], phase=1)
     return Client(index, 1, 0.1, Context.of(DATA, plan.setting), torch.zeros(1), work, {}, {})
@@ -49,8 +80,6 @@ def test_clients_with_batches_of_one_size_step_together() -> None:
 
 
 class Watched(StackedWorker):
-    """Remembers which clients were answered together."""
-
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self.groups: list[tuple[str, list[int]]] = []
@@ -144,8 +173,6 @@ def test_what_makes_requests_of_one_kind() -> None:
 
 
 class Impatient(StackedWorker):
-    """Is interrupted in its first step."""
-
     steps = 0
 
     def step(self, *given: Any) -> Step:
@@ -194,11 +221,7 @@ def executor() -> Stacked:
     return Stacked(small(), DATA, SETTING, cores=1)
 
 
-@given(
-    sizes=st.lists(st.integers(1, 9), min_size=0, max_size=40),
-    block=st.integers(1, 12),
-    workers=st.integers(1, 6),
-)
+@given(sizes=st.lists(st.integers(1, 9), min_size=0, max_size=40), block=st.integers(1, 12), workers=st.integers(1, 6))
 def test_blocks_hold_every_client_once_and_leave_no_worker_without(sizes: list[int], block: int, workers: int) -> None:
     it, plan = executor(), Plan(SETTING, sizes, (8, 8))
     it.block, it.stacks = block, workers
@@ -249,3 +272,405 @@ def test_how_convolutions_are_computed_is_an_option() -> None:
         made.append(it.networks.of("").scope.model.backbone[0].forward)
     assert made[0].__func__ is torch.nn.Conv2d.forward
     assert len({m.__func__ for m in made}) == 2
+
+
+FIVE = federation((60, 50, 40, 30, 45))
+
+
+class Counting(GraphedWorker):
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.captures: list[tuple[int, int]] = []
+        self.steps = self.masked = 0
+
+    def capture(self, like: Stack, room: int, size: int) -> CapturedStep:
+        self.captures.append((room, size))
+        return super().capture(like, room, size)
+
+    def masked_step(self, *given: Any) -> Step:
+        self.masked += 1
+        return super().masked_step(*given)
+
+    def backward(self, *given: Any) -> Any:
+        self.steps += 1
+        return super().backward(*given)
+
+
+def counting(norm: bool = False, data: Federation = FIVE, **changes: Any) -> Counting:
+    return Counting(small(norm=norm), data, setting(**changes), threading.Event())
+
+
+def clients(count: int, norm: bool = False, data: Federation = FIVE, **changes: Any) -> list[Client]:
+    plan = Plan(setting(**changes), data.n_train, (8, 8))
+    who = [client(data, plan, i, state_of(small(norm=norm, seed=i))) for i in range(count)]
+    for one in who:
+        one.work.phase = 1
+    return who
+
+
+def times(model: Any, batch: Batch) -> Loss:
+    """A loss that a client's own tensor can spoil."""
+    return Loss(cross_entropy(model, batch).total * batch.extras["k"], collected=batch.y[:, None] * 1.0)
+
+
+def requests(factors: Sequence[float], **more: Any) -> list[Train]:
+    return [Train(times, extras={"k": torch.tensor(k)}, **more) for k in factors]
+
+
+def test_places_beyond_the_clients_do_no_harm() -> None:
+    """A block of two after one of three that diverged: what is left at the third place stays there."""
+    assert capacity(3) == 3
+    it = counting()
+    three = clients(3)
+    with pytest.raises(Exception, match="client 2"):
+        it.train_stack(three, requests([1.0, 1.0, float("nan")]))
+    again = clients(3)
+    it.train_stack(again, requests([1.0, 1.0, 1.0]))
+    fresh = clients(3)
+    counting().train_stack(fresh, requests([1.0, 1.0, 1.0]))
+    for a, b in zip(again, fresh, strict=True):
+        assert all(torch.equal(t, b.state[name]) for name, t in a.state.items())
+    assert len(it.captures) == 1
+    # Five clients have six places: the sixth holds what was there.
+    it, five = counting(), clients(5)
+    it.train_stack(five, requests([1.0] * 5))
+    assert it.captures == [(6, 16)]
+    assert it.current is not None
+    for t in it.current.stack.trained.values():
+        t[5] = float("nan")
+    more = clients(5)
+    it.train_stack(more, requests([1.0] * 5))
+    for a, b in zip(more, five, strict=True):
+        assert all(torch.equal(t, b.state[name]) for name, t in a.state.items())
+
+
+def test_capacity_has_room_for_all_and_little_more() -> None:
+    """Cohorts of like size share a captured."""
+    sizes = range(1, 5001)
+    assert all(n <= capacity(n) <= max(n, 1.5 * n) and capacity(n) <= capacity(n + 1) for n in sizes)
+    assert all(capacity(capacity(n)) == capacity(n) for n in sizes)
+    assert len({capacity(n) for n in range(1, 1025)}) == 20
+
+
+def test_a_run_captures_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two blocks a round, three rounds, two rates: one captured step."""
+    monkeypatch.setattr(Graphed, "kind", Counting)
+    data, s = federation((40, 40, 40, 40)), setting(schedule="cosine", window=1)
+    how, plan = method("fedavg"), Plan(s, data.n_train, (8, 8))
+    model, initial = initialise(how, small, data, s)
+    tmp_path.mkdir(exist_ok=True)
+    executor = Graphed(model, data, s, cores=1, block=2)
+    Trainer(s, how, data, model, initial, executor, plan, Checkpoint(tmp_path)).run()
+    (it,) = executor.map(lambda worker, _: worker, [0])
+    executor.close()
+    assert isinstance(it, Counting)
+    assert it.captures == [(2, 16)]
+    full, short = divmod(28, 16)
+    assert short
+    assert it.masked == 3 * 2 * full
+    assert it.steps == 3 * 2 * (full + 1)
+
+
+def test_few_of_many_step_plainly() -> None:
+    """A replay costs as much with few as with all."""
+    it, data = counting(data=federation((120, 20, 20, 20, 20))), federation((120, 20, 20, 20, 20))
+    who = clients(5, data=data)
+    assert data.n_train == [84, 14, 14, 14, 14]
+    it.train_stack(who, requests([1.0] * 5))
+    assert it.captures == [(6, 16)]
+    assert it.masked == 0  # one client alone has whole batches
+    assert it.steps == 6 + 1  # its six steps, and one of the four others together
+
+
+def test_the_oldest_captures_are_dropped() -> None:
+    it = counting()
+    for k in range(KEPT + 2):
+        it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.01 * (k + 1)))
+    assert len(it.captures) == KEPT + 2
+    assert len(it.captured) == KEPT
+    it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.03))  # the oldest that is left: now the youngest
+    assert len(it.captures) == KEPT + 2
+    it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.01))  # was dropped
+    assert len(it.captures) == KEPT + 3
+    it.train_stack(clients(2), requests([1.0, 1.0], steps=1, lr=0.03))
+    assert len(it.captures) == KEPT + 3
+    assert len(it.captured) == KEPT
+
+
+def test_another_make_of_stack_is_another_capture() -> None:
+    it, who = counting(), clients(3)
+    common = state_of(small())
+    for one in who:
+        one.state = {**one.state, **{n: t for n, t in common.items() if n.startswith("backbone.")}}
+    asked = [Train(cross_entropy, steps=1, trains=("head.",))] * 3
+    it.train_stack(who, asked)
+    it.train_stack(clients(3), asked)  # bodies of their own, not a common one
+    it.train_stack(who[:2], asked[:2])
+    assert len(it.captures) == 3
+    it.train_stack(who, asked)
+    assert len(it.captures) == 3
+
+
+def test_what_came_out_of_one_block_is_not_written_over_by_the_next() -> None:
+    it, first = counting(norm=True), clients(2, norm=True)
+    answers = it.train_stack(first, requests([1.0, 1.0]))
+    held = [{name: t.clone() for name, t in c.state.items()} for c in first]
+    kept = [a.collected.clone() for a in answers if a.collected is not None]
+    labels = [a.labels.clone() for a in answers]
+    second = clients(4, norm=True)[2:]
+    it.train_stack(second, requests([1.0, 1.0]))
+    assert len(it.captures) == 1
+    for c, then in zip(first, held, strict=True):
+        assert all(torch.equal(t, then[name]) for name, t in c.state.items())
+    for a, k, y in zip(answers, kept, labels, strict=True):
+        assert a.collected is not None
+        assert torch.equal(a.collected, k)
+        assert torch.equal(a.labels, y)
+
+
+@needs_gpu
+def test_on_a_gpu_a_step_is_captured_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays: list[int] = []
+    original = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda self: (replays.append(1), original(self))[1])
+    data = Federation.of(
+        FIVE.images.numpy(), FIVE.labels.numpy(), FIVE.client, FIVE.sample, FIVE.is_test, 10, device="cuda"
+    )
+    model = small(norm=True).cuda()
+    it = Counting(model, data, setting(), threading.Event())
+    reference = StackedWorker(model, data, setting(), threading.Event())
+    plan = Plan(setting(), data.n_train, (8, 8))
+    for _ in range(2):
+        ours, its = ([client(data, plan, i, state_of(model)) for i in range(4)] for _ in range(2))
+        for c in (*ours, *its):
+            c.work.phase = 1
+        it.train_stack(ours, [Train(cross_entropy)] * 4)
+        reference.train_stack(its, [Train(cross_entropy)] * 4)
+        for a, b in zip(ours, its, strict=True):
+            for name, t in b.state.items():
+                torch.testing.assert_close(a.state[name], t, rtol=1e-3, atol=1e-4, msg=name)
+    assert len(it.captures) == 1
+    assert replays
+    assert it.masked == captured.WARM_UP + 1
+
+
+#: Operators that look at a tensor's values on the host, or bring new ones from there; CUDA forbids both in a capture.
+WAITING = {
+    "_local_scalar_dense", "nonzero", "nonzero_numpy", "masked_select", "unique_consecutive", "_unique2", "lift_fresh",
+    "equal", "is_nonzero", "pin_memory", "bincount", "repeat_interleave",
+}  # fmt: skip
+BY_INDICES = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+
+
+class NothingWaits(TorchDispatchMode):
+    """Fails where an operator would make the host wait for a GPU."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        masks = [i for i in args[1] if i is not None and i.dtype == torch.bool] if name in BY_INDICES else []
+        assert name not in WAITING, f"{name} waits for the device"
+        assert not masks, f"{name} by a mask waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+class Unwaiting(GraphedWorker):
+    requests = steps = 0
+
+    def train_stack(self, *values: Any) -> list[Trained]:
+        Unwaiting.requests += 1
+        return super().train_stack(*values)
+
+    def masked_step(self, *values: Any) -> Step:
+        Unwaiting.steps += 1
+        with NothingWaits():
+            return super().masked_step(*values)
+
+
+def test_what_waits_is_noticed() -> None:
+    x = torch.arange(4.0)
+    for waiting in (lambda: x.sum().item(), lambda: x[x > 1], lambda: torch.tensor(1.0), x.nonzero):
+        with pytest.raises(AssertionError, match="waits for the device"), NothingWaits():
+            waiting()
+    with NothingWaits():
+        x[torch.arange(2)].sum().mul_(2.0).where(x > 1, x)
+
+
+@pytest.mark.parametrize(("name", "chosen"), ALL, ids=label)
+def test_nothing_waits_in_a_captured_step(
+    name: str, chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any method: its losses and rules, the optimiser, crops, running statistics."""
+    monkeypatch.setattr(Graphed, "kind", Unwaiting)
+    monkeypatch.setattr(Unwaiting, "requests", 0)
+    monkeypatch.setattr(Unwaiting, "steps", 0)
+    how, data = method(name, **chosen), federation((50, 50, 50, 50), groups=(0, 1, 0, 1), validation=0.2, color=True)
+    s = setting(rounds=2, epochs=None, steps=2, batch_size=8, augment="crop", test_phase=True)
+    finish(trainer(how, data, tmp_path, s, executor="graphed", network=partial(small, 3, True)))
+    assert bool(Unwaiting.steps) == bool(Unwaiting.requests)  # who asks for single gradients has no captured steps
+
+
+#: Clients with whole batches of 16, with short ones, and with nothing but a short one.
+COLOUR = federation((40, 25, 36, 12, 66), color=True)
+COLOUR_SETTING = setting(batch_size=16, augment="crop", epochs=2, momentum=0.9, weight_decay=5e-4, lr=0.02)
+
+
+def weighted_by_k(model: Any, batch: Batch) -> Loss:
+    """A loss with a tensor of the client's own, which keeps its features."""
+    loss = cross_entropy(model, batch).total
+    return Loss(loss * batch.extras["k"], logged=loss, collected=model.features(batch.x))
+
+
+def box(one: Client) -> ClientUpdate:
+    """Everything that has a place: momentum, a centre that moves, what a rule reads, extra tensors; and answers."""
+    k = torch.tensor(1.0 + one.index)
+    answers = vars(one).setdefault("answers", [])
+    answers.append((yield Train(weighted_by_k, prox=0.1, follow=0.5, rules=(Add("control"),), extras={"k": k})))
+    answers.append((yield Train(cross_entropy, trains=("head.",), momentum=0.0, steps=3)))
+    answers.append((yield Collect(logits)))
+    answers.append((yield Collect(logits, split="test")))
+
+
+def run(executor: str, norm: bool = True, **options: Any) -> list[Client]:
+    network = small(3, norm)
+    plan = Plan(COLOUR_SETTING, COLOUR.n_train, COLOUR.shape[:2])
+    runner = executors.make(executor, network, COLOUR, COLOUR_SETTING, **options)
+    who = []
+    for i in range(COLOUR.clients):
+        state = state_of(network)
+        control = {n: torch.full_like(t, 0.01 * i) for n, t in state.items() if t.is_floating_point()}
+        who.append(client(COLOUR, plan, i, {**state, **as_model(control, "control")}))
+    try:
+        runner.run(who, box)
+    finally:
+        runner.close()
+    return who
+
+
+def compare(ours: Sequence[Client], its: Sequence[Client], far: float = 0.0) -> None:
+    for a, b in zip(ours, its, strict=True):
+        torch.testing.assert_close(dict(a.state), dict(b.state), rtol=0, atol=far)
+        given = ([list(answer) for answer in vars(one)["answers"]] for one in (a, b))
+        torch.testing.assert_close(*given, rtol=0, atol=far)
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was captured: as on a GPU steps are taken before, and one is while it is."""
+    seen: list[Any] = []
+
+    def captured(run: Callable[[], Any], stream: Any, pool: Any, warm: Callable[[], None]) -> Callable[[], Any]:
+        seen.append(run)
+        warm()
+        place = run()  # what a replay writes over
+
+        def replay() -> Any:
+            if place is not None:
+                place.copy_(run())
+            else:
+                run()
+            return place
+
+        return replay
+
+    monkeypatch.setattr(module, "captured", captured)
+    monkeypatch.setattr(module, "USES", 2)
+    return seen
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5])
+def test_a_capture_leaves_nothing_behind_and_no_client_anything_to_the_next(captures: list[Any], lanes: int) -> None:
+    compare(run("streams", cores=1, lanes=lanes), run("sequential"), far=1e-6)
+    # Two kinds of training a lane that has a client with a whole batch; answers of training and of test images.
+    assert len(captures) == 2 * min(lanes, 4) + 2
+
+
+def test_the_oldest_captures_go(monkeypatch: pytest.MonkeyPatch, captures: list[Any]) -> None:
+    monkeypatch.setattr(module, "KEPT", 1)
+    compare(run("streams", cores=1, lanes=1), run("sequential"), far=1e-6)
+    assert len(captures) > 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
+def test_compiled(captures: list[Any]) -> None:
+    compare(run("streams", cores=1, lanes=2, compiled=True), run("sequential"), far=1e-4)
+
+
+def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, captures: list[Any]) -> None:
+    def refuse(*_: Any, **__: Any) -> Callable[..., Any]:
+        def broken(*_: Any) -> Any:
+            raise RuntimeError("no compiler")
+
+        return broken
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    with pytest.warns(UserWarning, match="not compiled: RuntimeError: no compiler"):
+        ours = run("streams", cores=1, lanes=2, compiled=True)
+    compare(ours, run("sequential"), far=1e-6)
+
+
+def test_an_error_of_the_loss_is_no_fault_of_the_compiler(captures: list[Any]) -> None:
+    def wrong(model: Any, batch: Batch) -> Loss:
+        raise ZeroDivisionError
+
+    def update(one: Client) -> ClientUpdate:
+        yield Train(wrong)
+
+    runner = executors.make("streams", small(3, True), COLOUR, COLOUR_SETTING, cores=1, compiled=True)
+    state = state_of(small(3, True))
+    who = [client(COLOUR, Plan(COLOUR_SETTING, COLOUR.n_train, COLOUR.shape[:2]), 0, state)]
+    with pytest.warns(UserWarning, match="not compiled"), pytest.raises(ZeroDivisionError):
+        runner.run(who, update)
+    runner.close()
+
+
+def test_a_long_run_is_compiled_and_a_short_one_is_not() -> None:
+    """FedDRM's runs: 427 GFLOP a step, eight clients, ten steps."""
+    network = models.build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=0)
+    owner = np.repeat(np.arange(8), 140)
+    blank, label = np.zeros((len(owner), 32, 32, 3), np.uint8), np.zeros_like(owner)
+    data = Federation.of(blank, label, owner, np.arange(len(owner)), np.zeros(len(owner), bool), 10)
+    steps = setting(epochs=None, steps=10, batch_size=128, rounds=800)
+    assert training_flop(network, data, steps) == pytest.approx(800 * 80 * 427e9, rel=0.01)
+    assert (
+        training_flop(network, data, steps)
+        > executors.COMPILED_FLOP
+        > training_flop(network, data, setting(epochs=None, steps=10, batch_size=128, rounds=100))
+    )
+    a_pass = training_flop(network, data, setting(epochs=1, rounds=1))
+    assert a_pass == pytest.approx(sum(data.n_train) / 128 * 427e9, rel=0.01)
+    assert training_flop(network, data, setting(epochs=1, rounds=1, cohort=2)) == pytest.approx(a_pass / 4)
+
+
+def test_as_many_lanes_as_a_quarter_of_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, images = small(3, True), torch.zeros(16, 3, 8, 8)
+    one = precision.bytes_of_step(network, images)
+    for total, lanes in ((4 * one * 3 + 8, 3), (one, 1)):
+        of = SimpleNamespace(total_memory=total)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, of=of: of)
+        assert precision.lanes_that_fit(network, images) == lanes
+
+
+def test_a_mean_on_a_gpu_is_the_mean_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There large tensors are added whole, in the same order and in float64."""
+    generator = torch.Generator().manual_seed(0)
+    states: list[State] = [{"w": torch.randn(70, 80, generator=generator)} for _ in range(5)]
+    whole, cut = Mean(["w"], [3, 1, 2, 5, 4]), Mean(["w"], [3, 1, 2, 5, 4])
+    for state in states:
+        whole.add(state)
+        if not cut.sums:
+            cut.sums["w"] = _Sum(state["w"], cut.share)
+            cut.sums["w"].weights = cut.share.tolist()
+        cut.add(state)
+    torch.testing.assert_close(cut.result()["w"], whole.result()["w"], rtol=1e-6, atol=1e-7)
+
+
+def test_a_worker_of_many_kinds_of_questions_asks_plainly_at_first(captures: list[Any]) -> None:
+    worker = executors.make("streams", small(3, True), COLOUR, COLOUR_SETTING, cores=1).worker()  # type: ignore[attr-defined]
+    assert isinstance(worker, StreamedWorker)
+    worker.load(state_of(small(3, True)))
+    piece = module.Piece(COLOUR.test[0], None)
+    for asked in range(4):
+        got = worker.scores(Collect(logits), piece)
+        assert len(captures) == max(0, min(asked - 1, 1))
+        assert got.shape == (len(COLOUR.test[0]), 10)

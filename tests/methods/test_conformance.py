@@ -55,7 +55,6 @@ every = pytest.mark.parametrize("name", methods.names())
 
 
 def few(**changes: Any) -> Setting:
-    """Four rounds in which clients come and go."""
     return setting(**{**FEW, **changes})
 
 
@@ -73,7 +72,6 @@ def test_the_cohorts_of_these_tests_vary() -> None:
 
 
 def unlike(subject: Subject) -> bool:
-    """Whether its requests are unlike other methods'."""
     return subject.name in UNLIKE and not subject.overrides
 
 
@@ -129,19 +127,10 @@ DRIFTS = grouped_setting(rounds=5, drifts=(4,))
 COMING = grouped_setting(rounds=4, cohort=3, partition=SIX)
 SCENARIOS: dict[str, tuple[str, dict[str, Any], Federation, Setting]] = {
     "drift": ("flux", {"start": 2}, DRIFTING, DRIFTS),
-    "coming": ("flux", {"start": 2, "average": "running"}, GROUPED, COMING),
     "random": ("flux", {"start": 2, "clustering": "prior", "assignment": "random"}, GROUPED, COMING),
     "soft": ("flux_soft", {"start": 2}, DRIFTING, DRIFTS),
-    # Two models in one loss, of some of the steps.
-    "steps": (
-        "fedas",
-        {"align_steps": 2, "weigh_by": "size", "score": "after_aggregate"},
-        federation(),
-        setting(rounds=2, steps=5, augment="crop"),
-    ),
-    # Its first round trains all models; two passes of two epochs of either model.
+    # Its first round trains all models.
     "fesem": ("fesem", {"clusters": 3, "variant": "fedrc"}, GROUPED, grouped_setting(rounds=2, epochs=1)),
-    "apfl": ("apfl_flux", {"alpha": 0.3, "variant": "fedrc"}, GROUPED, grouped_setting(rounds=2)),
 }
 
 
@@ -462,7 +451,6 @@ def test_the_answers_are_those_of_the_models_before_the_servers_step(
 
 
 def answers_of(run: Run, state: State, index: int, t: int) -> np.ndarray:
-    """What a client's model of that state gives for the client's own test images."""
     it = run.trainer
     client = new_client(index, t, dict(state), it.context, it.federation, it.plan, PERSONALISING)
     it.executor.run([client], it.method.personalise)
@@ -474,7 +462,6 @@ ROUNDS, EPOCHS = 5, 2
 
 
 def big_digits() -> Federation:
-    """Six clients of two groups, with images large enough for LeNet-5."""
     small = grouped_federation(size=50)
     twice = small.images.repeat_interleave(2, 1).repeat_interleave(2, 2)
     return dataclasses.replace(small, images=twice)

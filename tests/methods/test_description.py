@@ -378,19 +378,6 @@ def test_ids_count_up_by_first_appearance(name: str, seed: int, clients: int) ->
     assert first == sorted(first)
 
 
-@settings(max_examples=30)
-@given(seed=st.integers(0, 10**6), clients=st.integers(1, 12), k=st.integers(1, 14))
-def test_k_means_gives_as_many_centres_as_ids_each_that_of_its_members(seed: int, clients: int, k: int) -> None:
-    x = scattered(seed, clients, 4)
-    labels, centres = clustering.k_means(x, k)
-    assert centres.shape == (labels.max() + 1, 2) == (min(k, clients), 2)
-    np.testing.assert_allclose(centres, clustering.centroids(x, labels), atol=0.1)
-    assert (clustering.nearest(x, centres) == labels).all()
-    again = clustering.k_means(x, k)
-    assert (again[0] == labels).all()
-    assert (again[1] == centres).all()
-
-
 def test_k_means_is_scikit_learns_with_one_start() -> None:
     from sklearn.cluster import KMeans
 

@@ -366,11 +366,7 @@ def test_runs_on_common_images_have_the_weights_that_they_have_alone(tmp_path: P
     """Federations of several seeds are joined: rows, strata and pools are then those of the whole."""
     other = federation((90, 100, 110, 120), skew=float("inf"))
     parts = [known(EVEN, P, Q), known(other, Q, P)]
-    for name, chosen in (
-        ("ftw_erm", {}),
-        ("fitw_erm", {}),
-        ("ftw_erm", ROUGHLY),
-    ):
+    for name, chosen in (("ftw_erm", {}), ("fitw_erm", {}), ("ftw_erm", ROUGHLY)):
         how = method(name, **chosen)
         for k, joined in enumerate(Federation.joined(parts)):
             where = tmp_path / f"{name}{len(chosen)}{k}"

@@ -46,7 +46,6 @@ _RUNS: dict[str, Run] = {}
 
 @pytest.fixture
 def some(name: str, tmp_path: Path) -> Run:
-    """A run with two models."""
     if name not in _RUNS:
         _RUNS[name] = train(method(name, clusters=2), DATA, tmp_path, SOME)
     return _RUNS[name]
@@ -79,7 +78,6 @@ def mixed(run: Run, weights: np.ndarray, client: int) -> np.ndarray:
 
 
 def given(run: Run, client: int, column: str = "own") -> np.ndarray:
-    """What the client's test images were answered after the last round."""
     return run.predictions.to_pandas().query(f"client == {client}")[column].to_numpy()
 
 
