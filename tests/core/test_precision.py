@@ -66,19 +66,13 @@ def test_what_a_gpu_and_a_cpu_can_do(capability: tuple[int, int], monkeypatch: p
 
 
 class New:
-    """A backend of torch 2.9 or later: whoever reads the older switch beside the newer one is told off."""
+    """A backend of torch 2.9 or later: the older switch is neither to be read nor to be set beside the newer one."""
+
+    __slots__ = ("conv", "fp32_precision", "rnn")
 
     def __init__(self, fp32_precision: str, **more: Any) -> None:
-        self.fp32_precision = fp32_precision
-        self.__dict__.update(more)
-
-    @property
-    def allow_tf32(self) -> bool:
-        raise RuntimeError("a mix of the legacy and new APIs")
-
-    @allow_tf32.setter
-    def allow_tf32(self, _: bool) -> None:
-        raise RuntimeError("a mix of the legacy and new APIs")
+        for name, value in {"fp32_precision": fp32_precision, **more}.items():
+            setattr(self, name, value)
 
 
 class Old:

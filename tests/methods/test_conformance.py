@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdate, Collect, Train
 from fedbench.core.federation import Federation, to_input
 from fedbench.core.plan import Plan
-from fedbench.core.server import Server
 from fedbench.core.simulation import PERSONALISING, new_client
 from fedbench.core.state import State
 from fedbench.core.trainer import Interrupted
@@ -49,7 +48,7 @@ from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
 from tests.support.formula_lab import column
 from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
-from tests.support.lab import Run, federation, method, same, setting, train, trainer
+from tests.support.lab import Run, federation, method, own, same, setting, train, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
 
@@ -293,48 +292,25 @@ def test_only_who_serves_them_answers_clients_without_labels(name: str, tmp_path
     assert ("test_phase" in columns) == (UNLABELLED in how.serves)
 
 
-@dataclass(frozen=True)
-class OwnHead(Method):
-    """A head of each client's own, and no word about who has none."""
-
-    name = "own_head"
-    personal = HEAD
-
-    def serve(self, server: Server, client: Client) -> None:
-        return  # a hook that is there says nothing of what it does
-
-
 def test_untrained_parts_are_served_to_nobody_in_silence(tmp_path: Path) -> None:
-    line = r"own_head keeps head\.weight with each client.*name it in `unlabelled_has`.*leave 'unlabelled' out"
+    """A hook that is there says nothing of what it does."""
+    hooks: dict[str, Any] = {"personal": HEAD, "serve": lambda self, server, client: None}
+    line = r"own keeps head\.weight with each client.*name it in `unlabelled_has`.*leave 'unlabelled' out"
     with pytest.raises(FedbenchError, match=line):
-        trainer(OwnHead(), THREE, tmp_path, TEST_PHASE)
-    trainer(OwnHead(), THREE, tmp_path, setting(votes=False))
+        trainer(own(**hooks), THREE, tmp_path, TEST_PHASE)
+    trainer(own(**hooks), THREE, tmp_path, setting(votes=False))
     for declared in ({"unlabelled_has": HEAD}, {"serves": (MEMBER,)}):
-        trainer(type("Declared", (OwnHead,), declared)(), THREE, tmp_path, TEST_PHASE)
-
-
-@dataclass(frozen=True)
-class Asking(Method):
-    """Remembers who was served, and as whom clients personalise."""
-
-    name = "asking"
-    served = []  # noqa: RUF012
-    kinds = []  # noqa: RUF012
-
-    def serve(self, server: Server, client: Client) -> None:
-        self.served.append((client.index, client.kind))
-
-    def personalise(self, client: Client) -> ClientUpdate | None:
-        self.kinds.append((client.index, client.kind))
-        return None
+        trainer(own(**hooks, **declared), THREE, tmp_path, TEST_PHASE)
 
 
 def test_everybody_comes_once_more_without_labels_after_the_last_round(tmp_path: Path) -> None:
-    Asking.served.clear()
-    Asking.kinds.clear()
-    train(Asking(), THREE, tmp_path, setting(rounds=2, window=1, votes=False, test_phase=True))
-    expected = [(i, kind) for kind in (MEMBER, UNLABELLED) for i in range(3)]
-    assert Asking.served == Asking.kinds == expected
+    served, kinds = list[Any](), list[Any]()
+    how = own(
+        serve=lambda self, server, client: served.append((client.index, client.kind)),
+        personalise=lambda self, client: kinds.append((client.index, client.kind)),
+    )
+    train(how, THREE, tmp_path, setting(rounds=2, window=1, votes=False, test_phase=True))
+    assert served == kinds == [(i, kind) for kind in (MEMBER, UNLABELLED) for i in range(3)]
 
 
 #: Four rounds at a rate at which the last one is not the best.

@@ -32,7 +32,7 @@ from fedbench.methods.feddrift import Compared, FedDrift, Memory, apart, groups,
 from fedbench.methods.flux import clustering
 from fedbench.methods.flux_soft import Memory as SoftMemory
 from fedbench.methods.flux_soft import soft_weights
-from fedbench.methods.parts import description, warm_up
+from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import right as is_right
 from fedbench.methods.parts.description import Describe, Phase, cube, projection
 from fedbench.methods.parts.linkage import halves, within
@@ -571,30 +571,15 @@ def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> Non
 def test_latents_that_are_not_finite_are_named(
     name: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One client's network gives NaN when it is first asked at this stage."""
-    data, s = TEN, coming(4)
-    plan = trainer(method("flux"), data, tmp_path / "plan", s).plan
-    victim = {"warm-up": 2, "clustering": 3, "late": 4, "test": 6}[stage]
-    network_class = type(models.build("digits_cnn", shape=data.shape, classes=10, seed=0))
-    looks, latent = (warm_up, "feedback") if stage == "warm-up" else (description, "describe"), network_class.latent
-    asked: list[bool] = []
-
-    def spoilt(real: Any) -> Any:
-        def box(client: Any, *given: Any) -> Any:
-            at_stage = client.round == victim and ("test" in given) == (stage == "test")
-            asked.append(at_stage)
-            return (yield from real(client, *given))
-
-        return box
-
-    monkeypatch.setattr(*looks, spoilt(getattr(*looks)))
-    nan = float("nan")
-    monkeypatch.setattr(
-        network_class, "latent", lambda self, x: latent(self, x) * (nan if asked and asked[-1] else 1.0)
-    )
-    assert stage != "late" or set(plan.cohort(4)) - set(plan.cohort(3))
+    """From this stage on the network gives NaN."""
+    s, heard = coming(10 if stage == "test" else 4), [0]  # of ten nobody is late
+    spoilt = {"warm-up": 2, "clustering": 3, "late": 4, "test": 6}[stage]
+    kind = type(models.build("digits_cnn", shape=TEN.shape, classes=10, seed=0))
+    latent = kind.latent
+    monkeypatch.setattr(kind, "latent", lambda self, x: latent(self, x) * (np.nan if heard[-1] >= spoilt - 1 else 1.0))
     with pytest.raises(FedbenchError, match=r"the latents of client \d+ hold NaN"):
-        train(method(name, start=3), data, tmp_path / "run", s)
+        train(method(name, start=3), TEN, tmp_path, s, observe=lambda progress: heard.append(progress.round))
+    assert heard[-1] == spoilt - 1, "it is not noticed at once"
 
 
 @pytest.mark.parametrize("kind", clustering.KINDS)

@@ -3,7 +3,7 @@ where no float order differs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +19,22 @@ from fedbench.methods.fedavg import FedAvg
 from fedbench.specs import Setting
 from tests.support.formula_lab import right, sent
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import Run, digits, federation, method, same, setting, train
+from tests.support.lab import Run, digits, federation, method, own, same, setting, train
 
 
-@dataclass(frozen=True)
-class PersonalHead(Method):
-    name = "personal_head"
-    personal = HEAD
-
-
-@dataclass(frozen=True)
-class Unaveraged(FedAvg):
-    name = "unaveraged"
-    answers_after_local = True
-
-
-@dataclass(frozen=True)
-class SecondPass(Method):
+def second_pass(epochs: int | None) -> Method:
     """Local, with the batches of a client's second request."""
 
-    name = "second_pass"
-    personal = ("",)
-    epochs: int | None = None
-
-    def local(self, client: Client) -> ClientUpdate:
+    def local(self: Method, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, epochs=0)
-        yield Train(cross_entropy, epochs=self.epochs)
+        yield Train(cross_entropy, epochs=epochs)
+
+    return own(name=f"second_pass_{epochs}", personal=("",), local=local)
+
+
+PERSONAL_HEAD = own(name="personal_head", personal=HEAD)
+#: FedAvg whose clients answer with what they have trained.
+UNAVERAGED = own(FedAvg, name="unaveraged", answers_after_local=True)
 
 
 def twins() -> Federation:
@@ -107,7 +97,7 @@ ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
     ),
     (("perfedavg", {"variant": "fo", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),  # all batches are one
     (("perfedavg", {"variant": "hf", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),
-    (("feddrm", {"lambda": 1}), (PersonalHead(), {}), TWO, USUAL, "shared / votes"),
+    (("feddrm", {"lambda": 1}), (PERSONAL_HEAD, {}), TWO, USUAL, "shared / votes"),
     (("fedrep", {"head_epochs": 0}), ("fedbabu", {}), TWO, USUAL, "shared"),  # nobody's head ever moves
     (("local", {}), FEDAVG, TWO, ALONE, "/ all"),
     (("lg_fedavg", {}), FEDAVG, TWO, ALONE, "/ all"),
@@ -126,8 +116,8 @@ ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
     (("apfl", {"alpha": 1}), LOCAL, TWO, USUAL, "own/ all"),
     (("apfl", {"alpha": 0}), FEDAVG, TWO, USUAL, "shared all loss"),  # the logged loss is the shared model's
     (("ditto", {}), FEDAVG, TWO, USUAL, "shared"),
-    (("ditto", {"mu": 0, "personal_epochs": 0}), (SecondPass(), {}), TWO, USUAL, "own/ own"),
-    (("ditto", {"mu": 0, "personal_epochs": 2}), (SecondPass(2), {}), TWO, USUAL, "own/ own"),
+    (("ditto", {"mu": 0, "personal_epochs": 0}), (second_pass(None), {}), TWO, USUAL, "own/ own"),
+    (("ditto", {"mu": 0, "personal_epochs": 2}), (second_pass(2), {}), TWO, USUAL, "own/ own"),
     (("pfedme", {"lambda": 20.0, "inner_steps": 1, "inner_lr": 0.05}), FEDAVG, SLOW, USUAL, "shared"),  # lr lambda = 1
     (("fedrod", {}), FEDAVG, TWO, balanced(), "shared"),
     (("apfl_flux", {}), FEDAVG, ONE_EPOCH, GROUPED, "shared test_phase"),
@@ -136,7 +126,7 @@ ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
     (("atp", {"eta": 1.0}), FEDAVG, PHASE, GROUPED, "shared"),
     (
         ("fedala", {"weight_steps": 5, "rate": 0, "score": "after_local"}),  # as FedDRM ran it
-        (Unaveraged(), {}), setting(rounds=2, steps=10), USUAL, "shared all",
+        (UNAVERAGED, {}), setting(rounds=2, steps=10), USUAL, "shared all",
     ),
 ]  # fmt: skip
 #: Where the other method's setting is another.
@@ -146,7 +136,7 @@ _TRAINED: dict[str, Run] = {}
 
 def trained(chosen: Chosen, s: Setting, data: Federation, folder: Path) -> Run:
     how = chosen[0] if isinstance(chosen[0], Method) else method(chosen[0], **chosen[1])
-    key = repr((how, s.to_dict(), id(data)))
+    key = repr((how.name, how.params, s.to_dict(), id(data)))
     if key not in _TRAINED:
         _TRAINED[key] = train(how, data, folder / str(len(_TRAINED)), s)
     return _TRAINED[key]
