@@ -67,19 +67,11 @@ def test_bounds_and_the_projection() -> None:
     assert torch.allclose(projector(synthetic(bounds), 3).axes, projector(synthetic(wider), 3).axes, atol=1e-9)
 
 
-def test_synthetic_points_fill_the_bounds_and_are_always_the_same() -> None:
+def test_synthetic_points_are_the_released_codes() -> None:
+    """Uniform numbers of NumPy's global generator, seeded with 1 by every client."""
     low, high = torch.tensor([0.0, -1.0, 2.0]), torch.tensor([1.0, 3.0, 2.0])
     points = synthetic(Bounds(low, high))
-    assert points.shape == (200, 3)
     assert points.dtype == torch.float64
-    assert torch.equal(points, synthetic(Bounds(low, high)))
-    share = ((points - low) / (high - low))[:, :2]
-    assert 0 <= share.min() < 0.02
-    assert 0.98 < share.max() < 1
-    assert (share.mean(0) - 0.5).abs().max() < 0.1
-    assert not torch.equal(share[:, 0], share[:, 1])
-    assert (points[:, 2] == 2).all()
-    # They are the released code's: uniform numbers of NumPy's global generator, seeded with 1 by every client.
     np.random.seed(1)
     released = np.random.uniform(low.numpy(), high.numpy(), size=(200, 3))
     np.testing.assert_allclose(points.numpy(), released, rtol=1e-15)
@@ -100,8 +92,6 @@ def test_the_projector_is_scikit_learns_pca(z: int, width: int) -> None:
     np.testing.assert_allclose(ours.numpy(), theirs * sign, atol=1e-9)
     assert ours.dtype == torch.float64
     assert (found.axes.gather(1, found.axes.abs().argmax(1, keepdim=True)) > 0).all()
-    torch.testing.assert_close(found.axes @ found.axes.T, torch.eye(width, dtype=torch.float64))
-    assert found(points).mean(0).abs().max() < 1e-12
 
 
 @settings(max_examples=80)

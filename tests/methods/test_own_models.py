@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench.conformance.subject import small
-from fedbench.core.answers import Heads
 from fedbench.core.client import MEMBER
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
@@ -163,22 +162,12 @@ def test_what_is_sent_is_what_fedavg_sends_and_the_own_part_is_kept(name: str, t
         assert torch.equal(server.initial[n], start)
 
 
-def test_pfedmes_mean_and_fedrods_heads(tmp_path: Path) -> None:
-    """It is mixed into the shared model; the answering ones are on a body in common."""
+def test_pfedmes_mean_is_mixed_into_the_shared_model(tmp_path: Path) -> None:
     once = setting(rounds=1, window=1)
     whole, some = (train(method("pfedme", beta=b), THREE, tmp_path / str(b), once) for b in (1.0, 0.25))
     for name, mean in whole.shared.items():
         start = some.trainer.server.initial[name].numpy()
         np.testing.assert_allclose(some.shared[name], 0.75 * start + 0.25 * mean, rtol=1e-5, atol=1e-7)
-    how = method("fedrod", score="after_aggregate")
-    it = train(how, THREE, tmp_path / "2", setting(rounds=1, window=1)).trainer
-    clients = [it.client(i, it.server.view(i), 3) for i in range(THREE.clients)]
-    for one in clients:
-        assert how.personalise(one) is None
-        for n in ("weight", "bias"):
-            parts = one.received[f"head.{n}"] + one.received[f"personal_head.{n}"]
-            assert torch.equal(one.state[f"head.{n}"], parts)
-    assert Heads.of(clients, it.executor.model)
 
 
 GROUPED = grouped_federation((0, 1, 0, 1), 60)

@@ -21,41 +21,36 @@ from fedbench.errors import FedbenchError
 from fedbench.theory import feddrm
 from fedbench.theory import ftw_erm as c
 from fedbench.theory.arrays import deviations
-from fedbench.theory.feddrm import model as densities
-from fedbench.theory.feddrm import model as federated
-from fedbench.theory.feddrm import model as p
-from fedbench.theory.feddrm import model as softmax
-from fedbench.theory.feddrm import model as tilts
-from fedbench.theory.feddrm import rates
+from fedbench.theory.feddrm import model, rates
 from fedbench.theory.feddrm.model import exponent, minimise
 from fedbench.theory.ftw_erm import OneHot, Risk, census, compare, inside, problems, spectrum
 
 quick = settings(max_examples=12)
 RNG = np.random.default_rng(3)
-X = softmax.with_constant(RNG.standard_normal((200, 2)))
+X = model.with_constant(RNG.standard_normal((200, 2)))
 LABELS = (X @ RNG.standard_normal((3, 4)) + RNG.gumbel(size=(200, 4))).argmax(axis=1)
 
 
 def test_a_softmax_head() -> None:
     """The fit is a library's, cross-entropy a sum over samples, information the covariance of the score."""
     library = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10, max_iter=10_000).fit(X, LABELS)
-    np.testing.assert_allclose(softmax.fit(X, LABELS, 4), softmax.centred(library.coef_.T), atol=1e-5)
+    np.testing.assert_allclose(model.fit(X, LABELS, 4), model.centred(library.coef_.T), atol=1e-5)
     ridge = LogisticRegression(C=1 / (200 * 0.05), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(X, LABELS)
-    ours = softmax.fit(X, LABELS, 4, scale=0.5, ridge=0.025)
+    ours = model.fit(X, LABELS, 4, scale=0.5, ridge=0.025)
     np.testing.assert_allclose(ours, ridge.coef_.T, atol=1e-5)
     np.testing.assert_allclose(ours.sum(axis=1), 0, atol=1e-12)
     logits = X @ RNG.standard_normal((3, 4)) + 700.0  # exp of it alone would be infinite
     p = np.exp(logits - 700.0)
     expected = -sum(np.log(row[y] / row.sum()) for row, y in zip(p, LABELS, strict=True))
-    assert softmax.cross_entropy(logits, LABELS) == pytest.approx(expected, rel=1e-12)
+    assert model.cross_entropy(logits, LABELS) == pytest.approx(expected, rel=1e-12)
     b = RNG.standard_normal((3, 4))
-    p = np.exp(softmax.log_probabilities(X @ b))
+    p = np.exp(model.log_probabilities(X @ b))
     expected = np.zeros((12, 12))
     for x, q in zip(X, p, strict=True):
         for label, chance in enumerate(q):
             score = np.outer(x, np.eye(4)[label] - q).ravel()
             expected += chance * np.outer(score, score) / len(X)
-    np.testing.assert_allclose(softmax.information(X, b), expected, atol=1e-12)
+    np.testing.assert_allclose(model.information(X, b), expected, atol=1e-12)
 
 
 def test_newton_steps_end_at_a_minimum_or_say_that_there_is_none() -> None:
@@ -72,7 +67,7 @@ def test_newton_steps_end_at_a_minimum_or_say_that_there_is_none() -> None:
 
 def test_fedavg_is_the_average_of_local_descents() -> None:
     x, labels = X[:180].reshape(3, 60, 3), LABELS[:180].reshape(3, 60)
-    states = list(federated.train(x, labels, 4, rate=0.3, steps=4, rounds=3, scale=0.7, ridge=0.1))
+    states = list(model.train(x, labels, 4, rate=0.3, steps=4, rounds=3, scale=0.7, ridge=0.1))
     assert len(states) == 4
     shared = np.zeros((3, 4))
     for state in states:
@@ -110,7 +105,7 @@ def _rng() -> np.random.Generator:
 @quick
 def test_the_tilted_classes_are_what_2_and_3_say(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    joint, claimed = tilts.random_joint(rng)
+    joint, claimed = model.random_joint(rng)
     probability = joint.probability
     np.testing.assert_allclose(probability.sum(axis=(1, 2)), 1)
     share = probability.sum(axis=2)
@@ -119,21 +114,21 @@ def test_the_tilted_classes_are_what_2_and_3_say(seed: int) -> None:
     common = np.log(given_class / given_class[:, :1]) - np.log(share[:, :1] / share)[:, :, None]
     np.testing.assert_allclose(common, np.broadcast_to(common[:1], common.shape), atol=1e-9)
     # (3): log dP_1^(i)/dP_1^(0) is an affine function of h.
-    first = tilts.Joint(given_class[:, :1], joint.h)
-    assert tilts.distance(first) < 1e-9
+    first = model.Joint(given_class[:, :1], joint.h)
+    assert model.distance(first) < 1e-9
     # Theorem 2.1, from the sum over classes alone.
     np.testing.assert_allclose(joint.log_ratios, claimed, atol=1e-9)
 
 
 def test_label_shift_keeps_inputs_of_a_class_and_breaks_the_model() -> None:
     rng = np.random.default_rng(1)
-    joint, _ = tilts.random_joint(rng)
+    joint, _ = model.random_joint(rng)
     shares = rng.dirichlet(np.ones(4), 3)
-    shifted = tilts.label_shift(joint, shares)
+    shifted = model.label_shift(joint, shares)
     np.testing.assert_allclose(shifted.probability[1:].sum(axis=2), shares)
     conditional = shifted.probability / shifted.probability.sum(axis=2, keepdims=True)
     np.testing.assert_allclose(conditional, np.broadcast_to(conditional[:1], conditional.shape))
-    assert tilts.distance(joint) < 1e-9 < 0.02 < tilts.distance(shifted)
+    assert model.distance(joint) < 1e-9 < 0.02 < model.distance(shifted)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -153,13 +148,13 @@ def test_the_profile_is_the_supremum_that_a_library_finds(seed: int) -> None:
         options={"maxiter": 500, "ftol": 1e-12},
     )  # fmt: skip
     assert library.success
-    ours = p.profile(h, client, gamma, xi)
+    ours = model.profile(h, client, gamma, xi)
     own = (gamma + h @ xi.T)[np.arange(n), client].sum()
     assert ours.value == pytest.approx(own - library.fun, abs=1e-5)
     np.testing.assert_allclose(ours.weights @ rows, 1, atol=1e-9)
     counts = np.bincount(client)
     assert np.abs(ours.multipliers - counts / n).max() > 1e-3  # n_l/N belongs to the optimum alone
-    assert p.dual(h, client, gamma, xi) > ours.value + 1e-6
+    assert model.dual(h, client, gamma, xi) > ours.value + 1e-6
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4))
@@ -167,8 +162,8 @@ def test_the_profile_is_the_supremum_that_a_library_finds(seed: int) -> None:
 def test_theorem_2_2(seed: int, m: int) -> None:
     h, client, xi = _sample(seed, m)
     n, counts = len(h), np.bincount(client)
-    gamma = p.optimal_intercepts(h, client, xi)
-    best = p.profile(h, client, gamma, xi)
+    gamma = model.optimal_intercepts(h, client, xi)
+    best = model.profile(h, client, gamma, xi)
     np.testing.assert_allclose(best.weights.sum(), 1, atol=1e-8)
     np.testing.assert_allclose(best.weights @ np.exp(gamma + h @ xi.T), 1, atol=1e-8)
     np.testing.assert_allclose(best.multipliers, counts / n, atol=1e-4)
@@ -176,27 +171,27 @@ def test_theorem_2_2(seed: int, m: int) -> None:
     cross_entropy = sum(np.log(np.exp(row).sum()) - row[i] for row, i in zip(logits, client, strict=True))
     constant = (counts * np.log(counts)).sum()
     assert best.value == pytest.approx(-cross_entropy - constant, rel=1e-9)
-    assert p.dual(h, client, gamma, xi) == pytest.approx(-cross_entropy - constant, rel=1e-12)
+    assert model.dual(h, client, gamma, xi) == pytest.approx(-cross_entropy - constant, rel=1e-12)
     # The optimal intercepts are a maximum, and the dual is above.
     for direction in (*np.eye(m), np.ones(m)):
         for size in (1e-3, -1e-3):
             aside = gamma + size * direction
-            value = p.profile(h, client, aside, xi).value
+            value = model.profile(h, client, aside, xi).value
             assert value < best.value
-            assert value <= p.dual(h, client, aside, xi)
-    assert p.profile(h, client, gamma + 50, xi).value == -np.inf  # every tilt is above 1: no weights are possible
+            assert value <= model.dual(h, client, aside, xi)
+    assert model.profile(h, client, gamma + 50, xi).value == -np.inf  # every tilt is above 1: no weights are possible
 
 
 def test_all_checks_and_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = [c for part in (rates.of_marginals, rates.of_likelihood) for c in part(_rng(), 3)]
     assert [c.holds for c in checks] == [True, False, True, True, False]
     assert all(np.isfinite(point.measured) for c in checks for point in c.points)
-    right = p.dual
+    right = model.dual
 
     def wrong(h: np.ndarray, client: np.ndarray, gamma: np.ndarray, xi: np.ndarray) -> float:
         return right(h, client, gamma - np.log(np.bincount(client)), xi)  # without log n_l in the logits
 
-    monkeypatch.setattr(p, "dual", wrong)
+    monkeypatch.setattr(model, "dual", wrong)
     _, value, _ = rates.of_likelihood(_rng(), 3)
     assert not value.holds
     assert exponent([1, 10, 100], [5, 0.05, 0.0005]) == pytest.approx(-2)
@@ -212,13 +207,13 @@ def test_all_checks_and_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gaussians() -> None:
     """Their true ratios are a library's, and samples have their clients' moments."""
-    gaussians = densities.random_gaussians(np.random.default_rng(0), equal=False)
+    gaussians = model.random_gaussians(np.random.default_rng(0), equal=False)
     x = np.random.default_rng(1).standard_normal((50, 2))
     log_density = np.column_stack(
         [multivariate_normal(m, c).logpdf(x) for m, c in zip(gaussians.mean, gaussians.covariance, strict=True)]
     )
     np.testing.assert_allclose(gaussians.log_ratios(x), log_density - log_density[:, :1], atol=1e-10)
-    gaussians = densities.random_gaussians(np.random.default_rng(2), equal=False)
+    gaussians = model.random_gaussians(np.random.default_rng(2), equal=False)
     x, client = gaussians.sample(np.random.default_rng(3), 140_000)
     np.testing.assert_array_equal(np.bincount(client), [20_000, 40_000, 80_000])
     for i in range(3):
@@ -274,7 +269,7 @@ def test_the_bound_of_descent() -> None:
         for (labels, classes), scale in zip(clients.heads, (1 - weight, weight), strict=True):
             assert labels.shape == clients.target.shape
             for x in clients.features:
-                hessian = scale * softmax.information(x, np.zeros((3, classes))) + 0.1 * np.eye(3 * classes)
+                hessian = scale * model.information(x, np.zeros((3, classes))) + 0.1 * np.eye(3 * classes)
                 assert np.linalg.eigvalsh(hessian)[-1] <= bound
 
 
