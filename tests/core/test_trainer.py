@@ -120,6 +120,18 @@ def test_notes_of_the_last_evaluation_stand_in_the_clients_table(tmp_path: Path)
     assert again.clients_table().to_pydict() == table
 
 
+def test_variables_come_from_the_seed_and_leave_the_generators_alone() -> None:
+    def start(seed: int) -> dict[str, torch.Tensor]:
+        make = partial(models.build, "digits_cnn", shape=(8, 8, 1), classes=10, seed=seed)
+        return initialise(method("pfedfda"), make, DATA, setting(seed=seed))[1]
+
+    before = torch.get_rng_state()
+    a, b, c = start(1), start(1), start(2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not torch.equal(a["gaussian.mean"], c["gaussian.mean"])
+
+
 def in_odd_rounds(self: Method, t: int, rounds: int) -> bool:
     return t % 2 == 1
 
