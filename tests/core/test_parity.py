@@ -286,6 +286,7 @@ UPDATES: dict[str, tuple[Update, dict[str, Any]]] = {
     "a common head": (once(Train(cross_entropy, trains=("backbone.",))), {}),
     "shown, kept and extras": (once(own_scale, own_scale), {}),
     "kept crops": (once(Train(keeps_input)), {"augment": "crop"}),
+    "kept of many steps alike": (once(Train(keeps_input)), {"batch_size": 4, "lr": 0.002}),
     "what the loss leaves alone": (once(Train(bias_alone)), {}),
     "collect": (once(own_rows, Train(cross_entropy), own_rows), {"augment": "crop"}),
     "a gradient": (once(own_gradient, Gradient(cross_entropy, trains=("head.",)), Train(cross_entropy)), {}),

@@ -141,6 +141,35 @@ def test_boxes_that_ask_for_different_things_each_get_their_own_answer() -> None
         torch.testing.assert_close(who[i].state, alone[i].state, rtol=1e-4, atol=1e-5)
 
 
+def with_index(model: Any, batch: Batch) -> Tensor:
+    return torch.cat([batch.extras["index"].expand(len(batch.y))[:, None], features(model, batch)], 1)
+
+
+def test_answers_come_in_the_order_of_the_requests() -> None:
+    """Though the clients with most steps, and with most images, stand first in the stack."""
+    it, who = worker(), everyone()
+    who = [who[i] for i in (3, 0, 1, 2)]
+    for c in who:
+        c.work.phase = 1
+    trained = it.train_stack(who, [Train(cross_entropy)] * 4)
+    assert [t.images for t in trained] == [c.n_train for c in who]
+    for t, c in zip(trained, who, strict=True):
+        expected = np.concatenate(list(PLAN.batches(c.index, 1, 1, 1, None)))
+        assert torch.equal(t.labels, DATA.labels[c.work.rows[torch.from_numpy(expected)]])
+    collected = it.collect_stack(who, [Collect(with_index, {"index": torch.tensor(float(c.index))}) for c in who])
+    for rows, c in zip(collected, who, strict=True):
+        assert torch.equal(rows.labels, DATA.labels[c.work.rows])
+        assert rows.rows[:, 0].tolist() == [c.index] * c.n_train
+        assert rows.rows[:, -1].tolist() == list(range(c.n_train))
+    answers = it.answers(who, [[Piece(c.work.test_rows, None)] for c in who])
+    for labels, c in zip(answers, who, strict=True):
+        own = small()
+        own.load_state_dict(c.state)
+        expected = own(it.batch(c.work.test_rows)).argmax(1)
+        assert labels.tolist() == expected.tolist()
+        assert labels.dtype == np.uint16
+
+
 def weighted(model: Any, batch: Batch) -> Loss:
     """With a weight an image, which each client has a different number of."""
     each = F.cross_entropy(model(batch.x), batch.y, reduction="none")
