@@ -96,7 +96,7 @@ def test_the_rows_of_a_measurement_are_judged_and_printed(its: Any) -> None:
     speed = its.speed
     facts = {"device": "a CPU", "cores": 2, "torch": "2.0", "peak": {"product": 500.0}}
     told = {"scale": "1 of 10 local steps", "steps": 8, "images": 1024, "flops": 4e11, "peak_mb": 812.4}
-    ways = {"usual": (3.0, 2.0, 4.4), "cores": (1.0, 2.0, 4.0), "stacked": (8.0, 8.0, 8.0), "BlazeFL": (0.1, 0.1, 0.1)}
+    ways = {"usual": (3.0, 2.0, 4.4), "cores": (1.0, 2.0, 4.0), "stacked": (8.0, 8.0, 8.0)}
     rows = [speed.measured("c", way, told, its, ways["usual"], 500.0) for way, its in ways.items()]
     rows.append(speed.Row("c", "sequential", "ValueError: no"))
     usual, cores, *_ = rows
@@ -105,7 +105,7 @@ def test_the_rows_of_a_measurement_are_judged_and_printed(its: Any) -> None:
     assert usual.ratio == 1.0
     for target, met in ((1.0, True), (1.2, False)):
         speed.judge(rows, target)
-        assert [row.met for row in rows] == [None, met, None, None, None]
+        assert [row.met for row in rows] == [None, met, None, None]
     lines = speed.table(rows, facts, "fp32").splitlines()
     assert lines[0] == "a CPU, 2 cores, torch 2.0, fp32"
     assert "(c) GN ResNet-18, 8 clients, batch 128 [1 of 10 local steps]" in lines
@@ -118,8 +118,8 @@ def test_the_rows_of_a_measurement_are_judged_and_printed(its: Any) -> None:
 
 
 def test_a_child_measures_and_tells_what_went_wrong(its: Any) -> None:
-    Failed, way = its.child.Failed, its.child.Way("none such", "none such")
-    with its.child.Station("cpu", "fp32", "b10", way) as one:
+    Failed = its.child.Failed
+    with its.child.Station("cpu", "fp32", "b10", "none such") as one:
         with pytest.raises(Failed, match="unknown executor 'none such'"):
             one.ask("prepare")
         assert one.ask("facts")["kind"] == "cpu"  # it goes on
@@ -132,14 +132,14 @@ def test_a_workload_is_measured_in_turn(its: Any, monkeypatch: pytest.MonkeyPatc
     """Without processes: children of this one, whose usual way takes twice as long as ours."""
 
     class Here:
-        def __init__(self, device: str, precision: str, key: str, way: Any) -> None:
+        def __init__(self, device: str, precision: str, key: str, way: str) -> None:
             self.way, self.asked = way, []
 
         def ask(self, command: str) -> Any:
-            if self.way.by == "broken":
+            if self.way == "broken":
                 raise its.child.Failed("ValueError: no")
-            order.append(f"{self.way.by} {command}")
-            seconds = 2.0 if self.way.by == "usual" else 1.0
+            order.append(f"{self.way} {command}")
+            seconds = 2.0 if self.way == "usual" else 1.0
             told = {"steps": 1, "images": 1, "repeats": 2, "scale": "whole"}
             return {"prepare": told, "repeat": seconds, "finish": {"flops": 1e9, "peak_mb": 1.0}}[command]
 
@@ -150,7 +150,7 @@ def test_a_workload_is_measured_in_turn(its: Any, monkeypatch: pytest.MonkeyPatc
 
     order: list[str] = []
     monkeypatch.setattr(its.speed, "Station", Here)
-    rows = its.speed.in_turn("a", [its.child.Way(n, n) for n in ("broken", "cores")], ("cpu", "fp32"), False, 1.0)
+    rows = its.speed.in_turn("a", ("broken", "cores"), ("cpu", "fp32"), 1.0)
     assert [(row.way, row.ratio, row.error) for row in rows] == [
         ("usual", 1.0, ""), ("broken", None, "ValueError: no"), ("cores", 2.0, "")
     ]  # fmt: skip

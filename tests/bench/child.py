@@ -4,23 +4,12 @@ another way, and its peak memory is its own."""
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Self
 
 #: The longest that one command may take, in seconds.
 PATIENCE = 240.0
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a workload is done: as usual, by another framework, or by an executor with options."""
-
-    title: str
-    by: str  #: usual, blazefl, or an executor
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Failed(Exception):
@@ -30,7 +19,7 @@ class Failed(Exception):
 class Station:
     """The parent's end of a child, which loads by itself while nobody waits for it."""
 
-    def __init__(self, device: str, precision: str, workload: str = "", way: Way | None = None) -> None:
+    def __init__(self, device: str, precision: str, workload: str = "", way: str = "usual") -> None:
         context = get_context("spawn")
         self.pipe, there = context.Pipe()
         order = (there, device, precision, workload, way)
@@ -75,9 +64,9 @@ def _serve(pipe: Connection, *order: Any) -> None:
 
 
 class Child:
-    """Answers `facts`, or `prepare`, `repeat`... and `finish`, in this order."""
+    """Answers `facts`, or `prepare`, `repeat`... and `finish`, in this order. `way` is an executor, or "usual"."""
 
-    def __init__(self, device: str, precision: str, workload: str, way: Way) -> None:
+    def __init__(self, device: str, precision: str, workload: str, way: str) -> None:
         import machine
         import usual  # noqa: F401 (what takes long)
 
@@ -118,30 +107,13 @@ class Child:
 
         used, w = peak_bytes(self.device) / 2**20, self.workload
         self.run.close()
-        self.run = None  # what follows needs room of its own
         return {"peak_mb": used, "flops": machine.flops(w.build(), w.shape, training=not w.answers) * w.work[1]}
 
-    def profile(self) -> dict[str, Any]:
-        """Where the time goes."""
-        import machine
-
-        from fedbench.core.executors import available_cores
-
-        run = self._run(self.workload.sample())
-        run.repeat()
-        # Operators of the usual way are seen in the one thread that calls them; ours run one thread a core.
-        single = self.way.by in ("usual", "blazefl", "sequential") or self.device.type != "cpu"
-        return machine.profile(run.repeat, self.device, 1 if single else available_cores())
-
     def _run(self, workload: Any) -> Any:
-        if self.way.by == "blazefl":
-            from blaze import Blaze
-
-            return Blaze(workload, self.device, **self.way.options)
-        if self.way.by == "usual":
+        if self.way == "usual":
             from usual import Usual
 
             return Usual(workload, self.device, self.precision)
         from ours import Ours
 
-        return Ours(workload, self.device, self.precision, self.way.by, self.way.options)
+        return Ours(workload, self.device, self.precision, self.way)

@@ -1,4 +1,4 @@
-"""The process that measures: its device, what that can do at most, its memory, and the profile of a call."""
+"""The process that measures: its device, what that can do at most, and the time of a call."""
 
 from __future__ import annotations
 
@@ -140,25 +140,3 @@ def _of_one(call: Callable[[], object], device: torch.device, seconds: float) ->
         wait(device)
         calls += 4
     return calls / (time.perf_counter() - started)
-
-
-def profile(call: Callable[[], float], device: torch.device, lanes: int = 1, top: int = 12) -> dict[str, Any]:
-    """Where the time of `call` (which gives its seconds) goes: {"busy": share of the wall time of `lanes` threads
-    (or of the GPU) that is computing, "shares": [(operator or kernel, share of that computing), ...]}."""
-    from torch._C._profiler import _ExperimentalConfig
-    from torch.profiler import ProfilerActivity
-
-    cuda = device.type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    everywhere = _ExperimentalConfig(profile_all_threads=True)  # the executor's threads are older than the profile
-    with torch.profiler.profile(activities=activities, experimental_config=everywhere) as profiler:
-        seconds = call()
-    spent: dict[str, float] = {}
-    for event in profiler.key_averages():
-        # On a GPU the kernels: a replayed graph has no operators.
-        on_device = event.device_type != torch.autograd.DeviceType.CPU
-        if cuda == on_device:
-            spent[event.key] = event.self_device_time_total if cuda else event.self_cpu_time_total
-    total = sum(spent.values()) or 1.0
-    shares = sorted(((name[:60], t / total) for name, t in spent.items()), key=lambda item: -item[1])
-    return {"busy": total / 1e6 / seconds / lanes, "shares": shares[:top]}

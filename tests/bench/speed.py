@@ -1,7 +1,7 @@
 """How fast the trainer core is: one table of fixed workloads, each done by our executors and the usual way.
 
     python tests/bench/speed.py                       the table of this machine; exit code 1 if a target is missed
-    python tests/bench/speed.py --only a,c --profile  two workloads, and where the time goes
+    python tests/bench/speed.py --only a,c            two workloads
 
 Every way of doing a workload runs in a process of its own, ours and the usual one in turn; the figures are
 medians. The usual way is eager PyTorch: a DataLoader, one client after another, default threads.
@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from child import Failed, Station, Way
+from child import Failed, Station
 from tabulate import tabulate
 from workloads import TARGETS, TITLES, WORKLOADS
 
-USUAL = Way("usual", "usual")
-#: Another framework's threads: as they come (each with all cores as intra-op threads), and at their best.
-PEERS = (Way("BlazeFL", "blazefl"), Way("BlazeFL, 1 intra-op thread", "blazefl", {"threads": 1}))
+USUAL = "usual"
 #: Executors measured unless others are named: those that could win on the device.
 EXECUTORS = {"cpu": ("cores", "stacked"), "cuda": ("sequential", "stacked", "graphed")}
 #: On a CPU these keep each core busy with one client; stacks of them take only longer and more memory.
@@ -45,7 +43,6 @@ class Row:
     ratio: float | None = None  #: median over pairs of the usual way's time over this one's
     target: str = ""  #: of the fastest executor of its workload
     met: bool | None = None
-    profile: dict[str, Any] | None = None
 
 
 def measured(
@@ -58,13 +55,13 @@ def measured(
     return Row(
         workload, way, scale=told["scale"], client_steps_s=told["steps"] / typical or None,
         images_s=told["images"] / typical, gflops=gflops, share_of_peak=gflops / peak, peak_mb=told["peak_mb"],
-        ratio=median(b / a for a, b in zip(seconds, usual, strict=True)), profile=told.get("profile"),
+        ratio=median(b / a for a, b in zip(seconds, usual, strict=True)),
     )  # fmt: skip
 
 
 def judge(rows: Sequence[Row], target: float | None) -> None:
     """Whether the fastest executor of a workload meets its target; all having failed, it is missed."""
-    ours = [row for row in rows if row.way not in (USUAL.title, *(way.title for way in PEERS))]
+    ours = [row for row in rows if row.way != USUAL]
     if target is not None and ours:
         best = max(ours, key=lambda row: row.ratio or 0.0)
         best.target, best.met = f"{target:g}x", (best.ratio or 0.0) >= target
@@ -75,27 +72,20 @@ def measure(args: argparse.Namespace, facts: Mapping[str, Any]) -> Iterator[Row]
     kind = facts["kind"]
     for key in args.only:
         worth = [n for n in EXECUTORS[kind] if not (kind == "cpu" and key in LARGE and n == "stacked")]
-        ways = [Way(name, name) for name in args.executors or worth]
-        if args.peers and not WORKLOADS[key](kind).answers:
-            ways += PEERS
         try:
-            rows = in_turn(key, ways, (kind, args.precision), args.profile, max(facts["peak"].values()))
+            rows = in_turn(key, args.executors or worth, (kind, args.precision), max(facts["peak"].values()))
         except Failed as error:
-            rows = [Row(key, USUAL.title, str(error), met=False)]
+            rows = [Row(key, USUAL, str(error), met=False)]
         judge(rows, TARGETS[kind].get(key))
         for row in rows:
             print(f"{row.workload} {row.way}: {row.error or f'{row.ratio:.2f}x'}", file=sys.stderr, flush=True)
         yield from rows
 
 
-def in_turn(key: str, ways: Sequence[Way], where: tuple[str, str], profile: bool, peak: float) -> list[Row]:
+def in_turn(key: str, ways: Sequence[str], where: tuple[str, str], peak: float) -> list[Row]:
     """The rows of a workload: repeats of each way and of the usual one in turn. Raises Failed where that one fails."""
     rows: list[Row] = []
     theirs: list[float] = []
-
-    def end(station: Station, told: dict[str, Any]) -> dict[str, Any]:
-        told |= station.ask("finish")
-        return told | {"profile": station.ask("profile")} if profile else told
 
     with Station(*where, key, USUAL) as rival:
         usual = rival.ask("prepare")
@@ -104,22 +94,22 @@ def in_turn(key: str, ways: Sequence[Way], where: tuple[str, str], profile: bool
                 with Station(*where, key, way) as station:
                     told = station.ask("prepare")
                     turns = [(station.ask("repeat"), rival.ask("repeat")) for _ in range(told["repeats"])]
-                    told = end(station, told)
+                    told |= station.ask("finish")
             except Failed as error:
-                rows.append(Row(key, way.title, str(error)))
+                rows.append(Row(key, way, str(error)))
                 continue
             mine, beside = zip(*turns, strict=True)
             theirs += beside
-            rows.append(measured(key, way.title, told, mine, beside, peak))
+            rows.append(measured(key, way, told, mine, beside, peak))
         theirs = theirs or [rival.ask("repeat") for _ in range(usual["repeats"])]
-        return [measured(key, USUAL.title, end(rival, usual), theirs, theirs, peak), *rows]
+        return [measured(key, USUAL, usual | rival.ask("finish"), theirs, theirs, peak), *rows]
 
 
 HEADS = ("way", "client-steps/s", "images/s", "GFLOP/s", "of peak", "peak MB", "x usual", "target", "met")
 
 
 def table(rows: Sequence[Row], facts: Mapping[str, Any], precision: str) -> str:
-    """The rows as text, under where and how they were measured; where the time went, if that was asked for."""
+    """The rows as text, under where and how they were measured."""
 
     def cells(row: Row) -> list[str]:
         forms = {"client_steps_s": ",.1f", "images_s": ",.0f", "gflops": ",.1f", "share_of_peak": ".1%",
@@ -139,10 +129,6 @@ def table(rows: Sequence[Row], facts: Mapping[str, Any], precision: str) -> str:
         aligned = ("left", *["right"] * (len(HEADS) - 1))
         lines = tabulate(map(cells, own), HEADS, "plain", colalign=aligned, disable_numparse=True)
         text += ["", TITLES[key] + scale, lines, *(f"{row.way}: {row.error}" for row in own if row.error)]
-        for row in own:
-            if row.profile:
-                text += ["", f"{row.way}: computing {row.profile['busy']:.0%} of the time; of that"]
-                text += [f"  {share:6.1%}  {name}" for name, share in row.profile["shares"]]
     return "\n".join(text)
 
 
@@ -164,8 +150,6 @@ def main() -> int:
     parser.add_argument("--only", type=_workloads, default=list(WORKLOADS), metavar="KEY,...", help="workloads")
     parser.add_argument("--executors", type=_names, default=[], metavar="NAME,...", help="default: by device")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
-    parser.add_argument("--peers", action="store_true", help="BlazeFL's way too (Python 3.12, blazefl[contrib])")
-    parser.add_argument("--profile", action="store_true", help="where the time goes, by operator")
     args = parser.parse_args()
     try:
         with Station(args.device, args.precision) as station:

@@ -7,7 +7,7 @@ usual way needs no augmentation code of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -92,13 +92,6 @@ class Workload:
         plan, clients = self.plan(), range(len(self.train))
         sizes = [len(b) for i in clients for b in plan.batches(i, 1, 0, self.epochs, self.steps)]
         return len(sizes), sum(sizes)
-
-    def sample(self, steps: int = 400) -> Workload:
-        """Fewer clients (eight at least): about so many steps, for a profile."""
-        clients = len(self.train)
-        while clients > 8 and self.work[0] * clients / len(self.train) > steps:
-            clients -= 1
-        return replace(self, train=self.train[:clients])
 
 
 def cifar_cnn(device: str) -> Workload:
