@@ -92,22 +92,19 @@ def test_a_folders_identity_is_its_images(tmp_path: Path, store: Store) -> None:
     assert resolve(path, store) != first
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "same"),
-    [
-        ('title = "Toy"', 'title = "Another title"', True),
-        ('licence = "none"', 'licence = "MIT"', True),
+def test_the_identity_holds_what_changes_the_data(tmp_path: Path, store: Store) -> None:
+    path = with_checksums(tmp_path)
+    before, text = resolve(str(path), store), path.read_text()
+    for old, new, same in (
+        ('title = "Toy"\nlicence = "none"', 'title = "Another title"\nlicence = "MIT"', True),
         ("['a', 'b', 'c']", "['a', 'b', 'd']", False),
         ("['a', 'b', 'c']", "['a', 'b', 'c', 'd']", False),
         ('role = "labels"\n', 'role = "labels"\nrows = 6\n', False),
         ('name = "idx"', 'name = "other"', False),
-    ],
-)
-def test_the_identity_holds_what_changes_the_data(tmp_path: Path, store: Store, old: str, new: str, same: bool) -> None:
-    path = with_checksums(tmp_path)
-    before = resolve(str(path), store)
-    path.write_text(path.read_text().replace(old, new, 1))
-    assert (resolve(str(path), store) == before) is same
+    ):
+        path.write_text(changed := text.replace(old, new, 1))
+        assert changed != text
+        assert (resolve(str(path), store) == before) is same
 
 
 def test_the_source_at_hand_is_chosen_in_the_recipes_order(tmp_path: Path, store: Store) -> None:
@@ -311,8 +308,6 @@ def test_fetch_command(store: Store) -> None:
 
 
 SHAPE = (6, 6, 3)
-
-
 Both = tuple[str, np.ndarray, np.ndarray]
 
 
@@ -324,9 +319,6 @@ def both(tmp_path: Path) -> Both:
 
 def grey(folder: Path, seed: int, source: str = "idx") -> np.ndarray:
     return idx_toy(folder, seed, "grey", (4, 5), source)[1]
-
-
-Both = tuple[str, np.ndarray, np.ndarray]
 
 
 def test_parts_in_their_order_at_one_shape(both: Both, store: Store) -> None:
@@ -490,26 +482,13 @@ def test_every_dataset_has_a_valid_recipe() -> None:
             assert found.multi_label == (found.name == "chexpert")
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "classes", "partition_classes"),
-    [
-        ("digits", (8, 8, 1), 10, 10),
-        ("mnist_writers", (28, 28, 1), 10, 10),
-        ("cifar20", (32, 32, 3), 20, 100),
-        ("cifar100", (32, 32, 3), 100, 100),
-        ("usps", (16, 16, 1), 10, 10),
-        ("femnist", (28, 28, 1), 62, 62),
-        ("svhn", (32, 32, 3), 10, 10),
-        ("digit5", (32, 32, 3), 10, 10),
-        ("tinyimagenet", (64, 64, 3), 200, 200),
-    ],
-)
-def test_shapes_and_classes(name: str, shape: tuple[int, ...], classes: int, partition_classes: int) -> None:
-    found = recipe(name)
-    assert (found.shape, len(found.classes), found.partition_classes) == (shape, classes, partition_classes)
-
-
-def test_sources_and_parts_of_ours() -> None:
+def test_shapes_sources_and_parts_of_ours() -> None:
+    told = {"mnist_writers": (28, 1, 10, 10), "cifar20": (32, 3, 20, 100), "femnist": (28, 1, 62, 62),
+            "usps": (16, 1, 10, 10), "digit5": (32, 3, 10, 10), "tinyimagenet": (64, 3, 200, 200)}  # fmt: skip
+    for name, (side, channels, *classes) in told.items():
+        found = recipe(name)
+        assert found.shape == (side, side, channels)
+        assert [len(found.classes), found.partition_classes] == classes
     for name in ("cifar10", "cifar20", "cifar100"):  # exact pixels are preferred to encoded ones
         assert [source.name for source in recipe(name).sources] == ["binary", "parquet"]
     assert [source.name for source in recipe("tinyimagenet").sources] == ["folder", "subset"]
@@ -544,10 +523,6 @@ SECOND = '[[source]]\nname = "two"\nkind = "parquet"\ncolumns = {who = "w"}\n[[s
     [
         ('kind = "idx"', 'kind = "idxx"', "unknown kind .*did you mean 'idx'"),
         ('kind = "idx"', 'kindd = "idx"', "unknown key in .*source 1 'kindd'.*did you mean 'kind'"),
-        ('kind = "idx"', "", "lacks 'kind'"),
-        ("train = 6", 'train = "6"', "train must be a whole number, not '6'"),
-        ("train = 6", "train = true", "train must be a whole number, not True"),
-        ('kind = "idx"', 'kind = "parquet"\nresize = 1', "resize must be true or false, not 1"),
         ('kind = "idx"', 'kind = "idx"\nresize = true', "kind idx has no resize"),
         ('kind = "idx"', 'kind = "idx"\nparts = ["mnist"]', "kind union, and only it, has parts"),
         ('kind = "idx"', 'kind = "union"', "kind union, and only it, has parts"),
@@ -584,20 +559,16 @@ def test_a_wrong_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, me
         refused(says, recipe, str(path))
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        *((name, f"the file {name} is no data set; give a name of 'fedbench data list', a recipe (./mine.toml")
-          for name in ("./toy.npz", "./toy.csv", "toy.csv")),
+def test_what_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("toy.csv").write_text("file,label\na.png,1\n")
+    for name, told in (
+        ("./toy.csv", r"the file \./toy\.csv is no data set; give a name of .*, a recipe \(\./mine\.toml"),
+        ("toy.csv", r"the file toy\.csv is no data set; give a name"),
         ("cifr10", "unknown dataset 'cifr10'; did you mean 'cifar10'"),
         ("./nowhere.toml", "no recipe file"),
-    ],
-)  # fmt: skip
-def test_what_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    np.savez("toy.npz", x=np.zeros(3))
-    Path("toy.csv").write_text("file,label\na.png,1\n")
-    refused(re.escape(told), recipe, name)
+    ):
+        refused(told, recipe, name)
 
 
 def test_absent_images_say_where_and_what(store: Store, tmp_path: Path) -> None:

@@ -139,22 +139,12 @@ def test_an_interrupted_command_keeps_nothing_as_whole(
     assert not (store.home / "downloads/toy/toy.tar.gz").exists()
 
 
-@pytest.mark.parametrize(
-    ("bad", "times"),
-    [
-        (raw(b"HTTP/1.1 404 no\r\n\r\n"), 1),
-        (raw(b"HTTP/1.1 500 no\r\n\r\n"), 3),
-        (whole(b"other bytes"), 1),
-        (whole(b""), 1),
-    ],
-    ids=["404", "500", "other bytes", "nothing"],
-)
-def test_the_next_mirror_is_used(
-    tmp_path: Path, store: Store, server: Server, data: bytes, bad: Answer, times: int
-) -> None:
-    server.answers |= {"/bad": bad, "/good": whole(data)}
-    assert fetch(toy(tmp_path, data, f"{server.base}/bad", f"{server.base}/good"), store)[0].read_bytes() == data
-    assert [path for path, _ in server.asked].count("/bad") == times
+def test_how_often_a_mirror_is_asked_before_the_next(tmp_path: Path, store: Store, server: Server, data: bytes) -> None:
+    name = toy(tmp_path, data, *(f"{server.base}/{mirror}" for mirror in ("404", "500", "other", "empty", "good")))
+    answers = (raw(b"HTTP/1.1 404 no\r\n\r\n"), raw(b"HTTP/1.1 500 no\r\n\r\n"), whole(b"other bytes"), whole(b""))
+    server.answers |= dict(zip(("/404", "/500", "/other", "/empty"), answers, strict=True)) | {"/good": whole(data)}
+    assert fetch(name, store)[0].read_bytes() == data
+    assert [path for path, _ in server.asked] == ["/404", *["/500"] * 3, "/other", "/empty", "/good"]
 
 
 def test_all_mirrors_fail(tmp_path: Path, store: Store, server: Server, data: bytes) -> None:
@@ -307,7 +297,6 @@ def length(says: bytes, data: bytes = DATA[:-1]) -> Answer:
 HOSTILE: dict[str, Answer] = {
     "length is no number": length(b"many"),
     "length is negative": length(b"-5"),
-    "length is empty": length(b""),
     "length is too small": length(b"10", DATA),
     "length is too large": length(b"%d" % (len(DATA) + 5), DATA),
     "length is beyond all bounds": length(b"9" * 41, DATA),
@@ -326,13 +315,11 @@ HOSTILE: dict[str, Answer] = {
     "a chunk that is too large": chunks(b"ffffffffffffff"),
     "redirect to itself": moved("/bad"),
     "redirect to a file": moved("file:///etc/passwd"),
-    "redirect to ftp": moved("ftp://127.0.0.1:9/x"),
     "redirect to no scheme": moved("gopher://127.0.0.1/"),
     "redirect to no address": moved("http://[::1"),
     "redirect to a port that is none": moved("http://127.0.0.1:port/"),
     "redirect to a port that is closed": moved("http://127.0.0.1:9/"),
     "redirect to a host that cannot be one": moved("http://" + "a" * 80 + ".invalid/"),
-    "redirect to a host with dots only": moved("http://../"),
     "redirect to nowhere": raw(b"HTTP/1.1 302 Found\r\n\r\n"),
     "it never ends": endless(),
     "it drips": drip,
@@ -362,13 +349,6 @@ def test_the_next_mirror_is_asked(tmp_path: Path, store: Store, mirrors: Server,
     else:
         assert f"cannot download toy.bin ({mirrors.base}/bad: " in says
         assert "\n" not in says
-
-
-def test_a_length_that_is_too_large_does_not_make_a_whole_file_wrong(
-    tmp_path: Path, store: Store, mirrors: Server
-) -> None:
-    mirrors.answers["/bad"] = HOSTILE["length is too large"]
-    assert fetch(raw_toy(tmp_path, f"{mirrors.base}/bad", size=""), store)[0].read_bytes() == DATA
 
 
 def test_a_stream_without_end_is_left_at_the_size_of_the_file(
@@ -402,18 +382,22 @@ def test_a_mirror_that_takes_for_ever_is_given_up(
     assert [path for path, _ in mirrors.asked] == ["/bad"] * 3
 
 
-def test_a_folder_where_the_file_should_be(tmp_path: Path, store: Store, mirrors: Server) -> None:
+def test_what_is_odd_here_and_not_there(tmp_path: Path, store: Store, mirrors: Server) -> None:
+    """A length that is too large makes no whole file wrong; but a folder cannot stand where the file should be."""
+    mirrors.answers["/bad"] = HOSTILE["length is too large"]
+    (path,) = fetch(raw_toy(tmp_path, f"{mirrors.base}/bad", size=""), store)
+    assert path.read_bytes() == DATA
+    path.unlink()
+    mirrors.asked.clear()
     (store.home / "downloads/toy/toy.bin").mkdir(parents=True)
     says = r"toy\.bin is a folder and should be a file; remove it"
     refused(says, fetch, raw_toy(tmp_path, f"{mirrors.base}/good"), store)
     assert mirrors.asked == []
 
 
-@pytest.mark.parametrize(
-    "url", ["http://[::1/x", "http://127.0.0.1:port/x", "http:///x", "http://a b/x", "http://é..é/"]
-)
-def test_an_address_that_is_none(tmp_path: Path, store: Store, mirrors: Server, url: str) -> None:
-    assert fetch(raw_toy(tmp_path, url, f"{mirrors.base}/good"), store)[0].read_bytes() == DATA
+def test_addresses_that_are_none(tmp_path: Path, store: Store, mirrors: Server) -> None:
+    urls = ("http://[::1/x", "http://127.0.0.1:port/x", "http:///x", "http://a b/x", "http://é..é/")
+    assert fetch(raw_toy(tmp_path, *urls, f"{mirrors.base}/good"), store)[0].read_bytes() == DATA
 
 
 # -- archives: hostile and damaged ones, and those that unpack to much (the bound is small here) --------------

@@ -25,10 +25,9 @@ from PIL import Image
 from scipy.io import savemat
 
 from fedbench import data, protocol
-from fedbench.data import foreign, hub, load, recipe, resolve, torchvision_files
+from fedbench.data import foreign, hub, load, torchvision_files
 from fedbench.data.foreign import SETS
 from fedbench.data.readers import _EITHER, _SIGNED, _pixels, _signed, read_pflib
-from fedbench.data.readers import read as read_source
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import spec_of
@@ -411,19 +410,13 @@ def test_natural_groups_are_the_clients(tmp_path: Path, store: Store) -> None:
 
 
 def test_white_paper_stays_white_and_greys_are_rounded(tmp_path: Path, store: Store) -> None:
-    content, _ = held({"a": 1})
-    content["user_data"]["a"]["x"] = [[1.0, 0.0, 1, 0, 0.5, 0.499, 0.0019, 0.002, 254.4 / 255, 254.6 / 255] * 2]
-    got = load(leaf(tmp_path, content), store)
-    assert got.images.ravel().tolist() == [255, 0, 255, 0, 128, 127, 0, 1, 254, 255] * 2
-
-
-@few(levels=st.lists(st.integers(0, 255), min_size=20, max_size=20), digits=st.integers(4, 17), examples=30)
-def test_every_grey_level_survives(levels: list[int], digits: int, tmp_path: Path) -> None:
-    x = [float(f"{level / 255:.{digits}g}") for level in levels]
-    content = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [x], "y": [0]}}}
-    found = recipe(leaf(tmp_path, content))
-    (part,) = read_source(found, found.sources[0], [tmp_path / "leaf"])
-    assert part.images.ravel().tolist() == levels
+    """... and every level survives four digits."""
+    content, _ = held({"a": 14})
+    some = [1.0, 0.0, 1, 0, 0.5, 0.499, 0.0019, 0.002, 254.4 / 255, 254.6 / 255] * 2
+    every = [float(f"{level % 256 / 255:.4g}") for level in range(260)]
+    content["user_data"]["a"]["x"] = np.reshape([*some, *every], (14, 20)).tolist()
+    got = load(leaf(tmp_path, content), store).images.ravel().tolist()
+    assert got == [255, 0, 255, 0, 128, 127, 0, 1, 254, 255] * 2 + [level % 256 for level in range(260)]
 
 
 def user(**change: object) -> Any:
@@ -450,7 +443,6 @@ ROW = [0.5] * 20
         (user(y=[0]), "user a has 2 images, 1 labels, num_samples 2"),
         (user(x=[ROW]), "user a has 1 images, 2 labels, num_samples 2"),
         (user(x=[ROW, [*ROW[1:], 1.01]]), r"user a: grey levels must lie in 0\.\.1"),
-        (user(x=[ROW, [*ROW[1:], -0.01]]), r"user a: grey levels must lie in 0\.\.1"),
         (user(x=[ROW, [*ROW[1:], float("nan")]]), r"user a: grey levels must lie in 0\.\.1"),
         (user(x=[ROW, ROW[1:]]), "user a: the images are not rows of 20 numbers"),
         (user(x=[ROW, [*ROW[1:], "white"]]), "user a: the images are not rows of 20 numbers"),
@@ -505,13 +497,6 @@ def test_both_forms_of_femnist_give_the_same_images(tmp_path: Path, store: Store
         np.testing.assert_array_equal(got.images[..., 0], images)
         assert [got.classes[label] for label in got.labels] == ["z", "0", "A", "a"]
         assert got.columns["writer"].tolist() == writers
-
-
-def test_the_files_are_the_identity(tmp_path: Path, store: Store) -> None:
-    content, _ = held({"a": 2})
-    before = resolve(leaf(tmp_path, content), store)
-    content["user_data"]["a"]["y"] = [2, 2]
-    assert resolve(leaf(tmp_path, content), store) != before
 
 
 Clients = dict[int, tuple[Any, Any]]
