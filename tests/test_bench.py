@@ -123,7 +123,7 @@ def test_a_child_measures_and_tells_what_went_wrong(its: Any) -> None:
         with pytest.raises(Failed, match="unknown executor 'none such'"):
             one.ask("prepare")
         assert one.ask("facts")["kind"] == "cpu"  # it goes on
-        one.process.kill()
+        next(iter(one.pool._processes.values())).kill()
         with pytest.raises(Failed, match="died"):
             one.ask("facts")
 

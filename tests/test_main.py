@@ -161,7 +161,7 @@ for words in sys.argv[2:]:
 
 def test_looking_around_waits_for_no_heavy_import(tmp_path: Path) -> None:
     """Shipped results are read with pyarrow, and without torch and pandas."""
-    light = ["--help", "train --help", "list", "report --table 1 --mine", "data list"]
+    light = ["--help", "train --help", "partition --help", "list", "report --table 1 --mine", "data list"]
     shipped = ["report --table 1", "tables"]
     command = [sys.executable, "-c", ONE_BY_ONE, str(tmp_path), *light, *shipped]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedbench import methods, resources
 from fedbench import protocol as module
 from fedbench.engine.job import Job
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError
 from fedbench.protocol import DEFAULT, OWN, Protocol, load, names
 from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 from tests.support.cli_user import refused
@@ -195,16 +193,11 @@ def test_chosen_values_win_and_none_does_not() -> None:
     assert partition(clients=None) == partition()
 
 
-def test_minimum_size_is_the_number_of_classes() -> None:
-    assert load("feddrm").partition_spec(CIFAR10, 100, scheme="dirichlet", alpha=0.3).options["min_size"] == 100
-
-
-@pytest.mark.parametrize("own", [{"scheme": "iid"}, {"scheme": "shards", "shards": 5}])
-def test_minimum_size_belongs_to_dirichlet(own: dict[str, Any]) -> None:
+def test_minimum_size_is_the_number_of_classes_of_dirichlet() -> None:
     """It must not enter the identity of a partition that does not use it."""
-    p = load("feddrm").partition_spec(CIFAR10, 10, **own)
-    assert p.options.get("min_size") is None
-    assert p.options.get("alpha") is None
+    assert load("feddrm").partition_spec(CIFAR10, 100, scheme="dirichlet", alpha=0.3).options["min_size"] == 100
+    for own in ({"scheme": "iid"}, {"scheme": "shards", "shards": 5}):
+        assert not {"min_size", "alpha"} & set(load("feddrm").partition_spec(CIFAR10, 10, **own).options)
 
 
 LAYERED = Protocol(
@@ -348,11 +341,8 @@ def test_an_optimizer_of_a_table_is_no_choice_of_the_user() -> None:
     assert (back.optimizer, back.momentum) == (None, 0.9)
 
 
-@given(st.integers(1, 200))
-def test_fewer_rounds_shorten_the_window(rounds: int) -> None:
-    s = setting(rounds=rounds)
-    assert s.window == min(5, rounds)
-    assert s.evaluated_rounds()[-1] == rounds
+def test_fewer_rounds_shorten_the_window() -> None:
+    assert [setting(rounds=rounds).window for rounds in (1, 4, 5, 6, 200)] == [1, 4, 5, 5, 5]
 
 
 @pytest.mark.parametrize(
@@ -426,12 +416,6 @@ def test_what_is_refused(attempt: Any, says: str) -> None:
     assert says in refused(attempt)
 
 
-def test_unknown_offers_the_nearest_whatever_the_case() -> None:
-    line = "unknown data set 'CIFAR-10'; did you mean 'cifar10'?"
-    assert str(unknown("data set", "CIFAR-10", ["cifar10", "mnist"])) == line
-    assert str(unknown("run", "x", [])) == "unknown run 'x'; known: none"
-
-
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of protocols in place of fedbench's own."""
@@ -452,23 +436,11 @@ RIGHT = b"title = ''\npartition.clients = 4\ntrain.seed = 1\nbudget.paper = {}\n
         (b"title = ", "is not valid TOML"),
         (b'title = "\xff"', "is not UTF-8 text (at byte 9)"),
         (b'title = "Mine"', "lacks 'partition'"),
-        (b"title = 1\npartition = {}\ntrain = {}\nbudget = {}", "title must be text, not 1"),
-        (b"title = ''\npartition = 1\ntrain = {}\nbudget = {}", "partition must be a table of keys, not 1"),
-        (b"title = ''\npartition = {}\ntrain = []\nbudget = {}", "train must be a table of keys, not []"),
-        (b"title = ''\npartition = {}\ntrain = {}\nbudget = []", "budget must be a table of keys, not []"),
         (b"title = ''\npartition = {}\ntrain = {}\nbudget.small = 1", "budget.small must be a table of keys, not 1"),
-        (RIGHT + b"deviates = 'x'", "deviates must be a list, not 'x'"),
-        (RIGHT + b"preset = 1", "preset must be a table of keys, not 1"),
-        (RIGHT + b"preset.x = 1", "preset.x must be a table of keys, not 1"),
         (RIGHT + b"presets.x = {}", "'presets'; did you mean 'preset'?"),
-        (RIGHT + b"rows = []", "rows must be a table of keys, not []"),
-        (RIGHT + b"rows.all = [1]", "rows.all 1 must be a table of keys, not 1"),
         (RIGHT + b"train.bath_size = 1", "train 'bath_size'; did you mean 'batch_size'?"),
-        (RIGHT + b"train.methods.fedavg = 1", "train.methods.fedavg must be a table of keys, not 1"),
         (RIGHT + b"train.phases.2 = [1]", "train.phases.2 must be a table of keys, not [1]"),
         (RIGHT + b"train.datasets.digits.lr = 'x'", "train.datasets.digits.lr must be a number, not 'x'"),
-        (RIGHT + b"train.models = 'x'", "train.models must be a table of keys, not 'x'"),
-        (RIGHT + b"[budget.small]\nseeds = 1", "budget.small.seeds must be a list, not 1"),
         (RIGHT + b"[budget.small]\nseeds = []", "budget.small.seeds must not be empty"),
         (RIGHT + b"partition.seed = 'walk'", "partition.seed must be a whole number or 'run', not 'walk'"),
         (RIGHT + b"partition.min_size = 'clases'", "min_size must be a whole number or 'classes', not 'clases'"),
@@ -498,7 +470,7 @@ def test_a_user_protocol(tables: Path) -> None:
         mine.setting(on_cifar, "small")
 
 
-def test_layouts_of_a_user_protocol(tables: Path) -> None:
+def test_presets_of_a_user_protocol(tables: Path) -> None:
     (tables / "mine" / "protocol.toml").write_text(
         'title = "Mine"\ntrain = {batch_size = 8, epochs = 1, lr = 0.1, seed = 1}\nbudget.small = {rounds = 2}\n'
         '[partition]\npreset = "one"\nseed = 4\n'

@@ -15,15 +15,13 @@ from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
-from fedbench.partitions.bank import DRIFT_LEVELS, LEVELLED
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import CORRUPTIONS, SEVERITIES, SHIFTS
-from fedbench.partitions.transforms.corruption import named as corruption
 from fedbench.specs import PRECISIONS, SCHEMA, SPECS, DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.specs.base import thawed
-from fedbench.specs.partition import MOST_COPIES
 from fedbench.specs.run import AUGMENTS, EXECUTORS, PASSES, SCHEDULES, TAILS
 from tests.support.frames import few, refused
+from tests.support.partitions_lab import equals
 
 given = partial(few, examples=40)  #: a spec is large, and a fault in it shows in most
 names = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=12)
@@ -88,40 +86,14 @@ def split_after(draw: st.DrawFn) -> PartitionSpec:
     return partition_spec(draw(datasets), scheme, clients, draw(seeds), fraction, draw(shift), **own)
 
 
-def trainees(spec: PartitionSpec) -> int:
-    return spec.clients - (spec.unseen or 0)
-
-
-@st.composite
-def levelled(draw: st.DrawFn) -> PartitionSpec:
-    """Equal shards, with a shift at a level or without."""
-    shift, clients = draw(st.sampled_from(("none", *LEVELLED))), draw(counts)
-    own: dict[str, Any] = {"shift": shift}
-    if shift != "none":
-        own["level"] = draw(st.integers(1, DRIFT_LEVELS))
-    if "+" in shift:
-        own["fewer_classes"] = draw(st.sampled_from((None, False, True)))
-    elif shift != "none":
-        own["phases"] = draw(st.sampled_from((None, 2, 3)))
-    if "pxy" in shift and not own.get("phases"):
-        own["strict"] = draw(st.sampled_from((None, False, True)))
-    optional = {
-        "validation": st.floats(0.01, 0.99), "subsample": st.floats(0.01, 1), "duplicates": counts,
-        "data_share": st.floats(1e-6, 1 / clients), "copies": st.integers(1, MOST_COPIES),
-    }  # fmt: skip
-    return partition_spec(
-        draw(datasets), "equal", clients, draw(seeds), **own, **draw(st.fixed_dictionaries({}, optional=optional))
-    )
-
-
-partitions = st.one_of(split_after(), apart(), levelled())
+partitions = st.one_of(split_after(), apart(), equals())
 
 
 @st.composite
 def settings(draw: st.DrawFn) -> Setting:
     passes = draw(st.sampled_from(("epochs", "steps")))
     partition = draw(partitions)
-    cohort = draw(st.one_of(st.none(), st.integers(1, trainees(partition))))
+    cohort = draw(st.one_of(st.none(), st.integers(1, partition.clients - (partition.unseen or 0))))
     drifts = (partition.phases or 1) - 1
     return Setting(
         partition=partition,
@@ -302,15 +274,6 @@ def test_one_identity_however_it_is_written(one: Spec, other: Spec) -> None:
     assert (one.id, one.canonical(), hash(one)) == (other.id, other.canonical(), hash(other))
 
 
-def test_numbers_are_stored_in_their_types() -> None:
-    assert isinstance(changed(DIR, alpha=1).options["alpha"], float)
-    assert MIX.options.get("train_mix") == ((1.0, 2.0), (2.0, 1.0))
-    assert {type(v) for v in (*MIX.options.get("train_mix")[0], *(MIX.options.get("keep") or ()))} == {float}
-    assert MIX.to_dict()["train_mix"] == [[1.0, 2.0], [2.0, 1.0]]
-    made = changed(SETTING, seed=np.uint8(7), votes=np.bool_(False), augment=np.str_("none"))
-    assert [type(value) for value in (made.seed, made.votes, made.augment)] == [int, bool, str]
-
-
 def test_what_changes_nothing_is_not_written() -> None:
     written = {"dataset", "scheme", "clients", "seed", "shift", "level", "validation", "version"}
     assert set(EQUAL.to_dict()) == written
@@ -378,19 +341,6 @@ def test_drifts_fit_the_stages_of_the_data(stages: int | None, drifts: tuple[int
     refused(says, dataclasses.replace, DRIFTS, partition=changed(DRIFTING, phases=stages), drifts=drifts)
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"momentum": 0.9, "weight_decay": 5e-4}, "SGD with momentum 0.9 and weight decay 0.0005"),
-        ({"momentum": 0.0}, "SGD"),
-        ({"momentum": 0.0, "weight_decay": 0.01, "optimizer": "adamw"}, "AdamW with weight decay 0.01"),
-        ({"momentum": 0.0, "optimizer": "adamw"}, "AdamW"),
-    ],
-)
-def test_the_optimizer_in_words(values: dict[str, Any], words: str) -> None:
-    assert dataclasses.replace(SETTING, **values).descent == words
-
-
 def test_hyper_parameters_keep_their_types_and_their_values() -> None:
     """Whole numbers stay whole (2 clusters, not 2.0), and the caller's dictionary is not the spec's."""
     given: dict[str, Any] = {"clusters": 2, "mu": 1.0, "psd": True, "rule": "a", "cap": None}
@@ -417,12 +367,6 @@ def test_pinned_ids(spec: Spec, id: str) -> None:
     assert spec.id == id
 
 
-def test_canonical_form_is_the_documented_one() -> None:
-    assert DIGITS.canonical() == (
-        '{"kind":"dataset","schema":1,"spec":{"content":"0123456789ab","name":"digits","source":"sklearn","version":1}}'
-    )
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_not_finite_is_refused(value: float) -> None:
     refused("finite", dataclasses.replace, SETTING, lr=value)
@@ -446,7 +390,6 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIR, {"min_size": 0}, "--min-size of dirichlet must be at least 1, not 0"),
     (DIR, {"scheme": "shards", "shards": 0}, "shards"),
     (DIR, {"scheme": "natural"}, "column"),
-    (DIR, {"scheme": "natural", "by": ""}, "column"),
     (DIR, {"dataset": "digits"}, "PartitionSpec.dataset"),
     (LIMITED, {"size": 1}, "--size of limited must be at least 2, not 1"),
     (DIR, {"cap": 5}, "a cap needs the column whose groups it limits"),
@@ -459,7 +402,6 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (DIR, {"unseen": 2, "unseen_as": "fog-3"}, "PartitionSpec.unseen_as cannot be 'fog-3'"),
     (DIR, {"unseen": 2, "unseen_as": ["fgo-3"]}, "unknown corruption 'fgo'; did you mean 'fog'?"),
     (DIR, {"unseen": 2, "unseen_as": ["fog"]}, "corruption 'fog' has no severity; for example fog-3"),
-    (DIR, {"unseen": 2, "unseen_as": ["fog-0"]}, "1 to 5, not '0' (in 'fog-0')"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-6"]}, "1 to 5, not '6' (in 'fog-6')"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-3.5"]}, "not '3.5'"),
     (DIR, {"unseen": 2, "unseen_as": ["fog-3", "jpeg-1", "fog-3"]}, "names fog-3 twice"),
@@ -485,7 +427,6 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (EQUAL, {"data_share": -0.1}, "10 clients cannot hold -0.1 of all"),
     (EQUAL, {"phases": 1, "level": 1}, "the number of phases of drifting data must be in [2, 100], not 1"),
     (EQUAL, {"phases": 2, "level": 1, "shift": "px+py"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
-    (EQUAL, {"phases": 2, "level": None, "shift": "none"}, "2 drift phases need one of the shifts px, py, pyx and pxy"),
     (EQUAL, {"phases": 2, "level": 1, "shift": "pxy", "strict": True}, "drift phases have a P(X|Y) of their own"),
     (EQUAL, {"strict": True}, "strict is of P(X|Y) only"),
     (EQUAL, {"fewer_classes": True}, "fewer_classes is of mixed shifts only"),
@@ -494,7 +435,6 @@ BAD: list[tuple[Spec, dict[str, Any], str]] = [
     (MIX, {"train_mix": None}, "a mixture partition needs train mix: class probabilities up to a factor, one row"),
     (MIX, {"test_mix": []}, "needs test_mix"),
     (MIX, {"train_mix": [1, 2]}, "train_mix of mixture cannot be 1"),
-    (MIX, {"train_mix": [[1, True], [1, 1]]}, "train_mix of mixture cannot be True"),
     (MIX, {"train_mix": [[1, float("nan")], [1, 1]]}, "train_mix of mixture must be a finite number, not nan"),
     (MIX, {"train_mix": [[1, -1], [1, 1]]}, "train_mix, row 0: class probabilities cannot be negative"),
     (MIX, {"test_mix": [[1, 1], [0, 0]]}, "test_mix, row 1: class probabilities cannot be negative, nor all zero"),
@@ -642,8 +582,3 @@ def test_details_of_equal_shards() -> None:
         "training images subsampled to 50 %",
     ]
     assert "3 phases" in schemes.details(changed(EQUAL, level=1, phases=3))
-
-
-@pytest.mark.parametrize("name", CORRUPTIONS)
-def test_corruptions_as_a_spec_writes_them(name: str) -> None:
-    assert [corruption(f"{name}-{s}") for s in range(1, SEVERITIES + 1)] == [(name, s) for s in range(1, 6)]

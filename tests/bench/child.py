@@ -4,8 +4,8 @@ another way, and its peak memory is its own."""
 from __future__ import annotations
 
 import traceback
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from typing import Any, Self
 
 #: The longest that one command may take, in seconds.
@@ -17,50 +17,41 @@ class Failed(Exception):
 
 
 class Station:
-    """The parent's end of a child, which loads by itself while nobody waits for it."""
+    """The parent's end of a child."""
 
     def __init__(self, device: str, precision: str, workload: str = "", way: str = "usual") -> None:
-        context = get_context("spawn")
-        self.pipe, there = context.Pipe()
-        order = (there, device, precision, workload, way)
-        self.process = context.Process(target=_serve, args=order, daemon=True)
-        self.process.start()
-        there.close()
+        order = (device, precision, workload, way)
+        self.pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, order)
 
     def ask(self, command: str) -> Any:
         """What the child's method of that name returns. Raises Failed."""
         try:
-            self.pipe.send(command)
-            if not self.pipe.poll(PATIENCE):
-                raise Failed("took too long")
-            good, answer = self.pipe.recv()
-        except (EOFError, OSError):
+            return self.pool.submit(_answer, command).result(PATIENCE)
+        except TimeoutError:
+            raise Failed("took too long") from None
+        except BrokenExecutor:
             raise Failed("the process died") from None
-        if not good:
-            raise Failed(answer)
-        return answer
+        except Exception as error:
+            traceback.print_exc()
+            text = str(error).strip().splitlines() or [""]
+            raise Failed(f"{type(error).__name__}: {text[0]}"[:200]) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.join()
+        for process in (self.pool._processes or {}).values():
+            process.kill()
+        self.pool.shutdown()
 
 
-def _serve(pipe: Connection, *order: Any) -> None:
-    child = Child(*order)
-    while True:
-        try:
-            command = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send((True, getattr(child, command)()))
-        except Exception as error:
-            traceback.print_exc()
-            text = str(error).strip().splitlines() or [""]
-            pipe.send((False, f"{type(error).__name__}: {text[0]}"[:200]))
+def _begin(*order: str) -> None:
+    global _child
+    _child = Child(*order)
+
+
+def _answer(command: str) -> Any:
+    return getattr(_child, command)()
 
 
 class Child:

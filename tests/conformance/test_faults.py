@@ -184,9 +184,7 @@ FAULTS: dict[str, list[tuple[dict[str, str], str]]] = {
             "it reports 'trust' of each client, which it does not declare; write measures = (Measure(\"trust\", ",
         ),
     ],
-    "measures": [
-        ({"more": f"measures = ({TRUST.replace('trust', 'bytes_up')},)"}, "Mine measures 'bytes_up'"),
-    ],
+    "measures": [({"more": f"measures = ({TRUST.replace('trust', 'bytes_up')},)"}, "Mine measures 'bytes_up'")],
     "deviations": [({"docstring": " deviates: a lot."}, "begin a paragraph of its own")],
 }
 

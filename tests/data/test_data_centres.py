@@ -110,9 +110,8 @@ def test_images_classes_and_centres_of_retina(tmp_path: Path, store: Store, brin
     is_retina(data.load("retina", store, [tmp_path]))
 
 
-@pytest.mark.parametrize("bring", [archive, unpacked])
-def test_images_classes_and_domains_of_office_home(tmp_path: Path, store: Store, bring: Bring) -> None:
-    bring(tmp_path, HOMES, homes())
+def test_images_classes_and_domains_of_office_home(tmp_path: Path, store: Store) -> None:
+    archive(tmp_path, HOMES, homes())
     found = data.load("office_home", store, [tmp_path])
     assert found.images.shape == (4 * 3 * EACH, 64, 64, 3)
     assert found.classes[:2] == ("Alarm_Clock", "Backpack")

@@ -54,9 +54,9 @@ PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
     ("pfedfda", {**TEN, "shift": "corrupted"}),
     ("pfedfda", {**TEN, "shift": "corrupted_code"}),
     ("pfedfda", {"scheme": "limited", "alpha": 0.5, "size": 40, "clients": 12}),
-    ("pfedfda", {**TEN, "clients": 8, "newcomers": 2, "newcomers_as": ["fog-3", "jpeg-1"]}),
+    ("pfedfda", {**TEN, "clients": 8, "unseen": 2, "unseen_as": ["fog-3", "jpeg-1"]}),
     ("ftw_erm", {}),
-    *(("ftw_erm", {"layout": name}) for name in protocol.load("ftw_erm").presets if not name.startswith("colored")),
+    *(("ftw_erm", {"preset": name}) for name in protocol.load("ftw_erm").presets if not name.startswith("colored")),
     ("ftw_erm", COLOURED),
     *(
         ("flux", {"scheme": "equal", "shift": shift, "level": level, "clients": 10})
@@ -69,45 +69,24 @@ PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (
         for few in (False, True)
     ),
     *(
-        ("flux", {"scheme": "equal", "shift": shift, "level": 2, "clients": 6, "stages": stages})
+        ("flux", {"scheme": "equal", "shift": shift, "level": 2, "clients": 6, "phases": stages})
         for shift in ("px", "py", "pyx", "pxy")
         for stages in (2, 3)
     ),
     ("flux", {"scheme": "equal", "shift": "none", "clients": 10}),
     ("flux", {"scheme": "equal", "shift": "pxy", "level": 3, "clients": 10, "strict": True}),
     ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "duplicates": 4, "data_share": 0.05}),
-    ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "newcomers": 2}),
+    ("flux", {"scheme": "equal", "shift": "px", "level": 8, "clients": 10, "unseen": 2}),
     ("flux", {"scheme": "equal", "shift": "py", "level": 7, "clients": 10, "copies": 3}),
     *(
         ("flux", {"scheme": "equal", "shift": shift, "level": 5, "clients": 10, "draws": draws})
         for shift, draws in (("px", "anda"), ("py", "anda"), ("pxy", "anda"), ("pyx", "fedbench"))
     ),
     ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "shift": "none"}),
-    ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "leaky": True}),
-    ("flux", {"scheme": "sampled", "by": "writer", "size": 9, "test_size": 2, "clients": 5, "apart": "patient"}),
-    ("flux", {"scheme": "sampled", "by": "age", "cut": 40.0, "size": 30, "test_size": 9, "clients": 8}),
+    ("flux", {"scheme": "sampled", "by": "writer", "size": 20, "test_size": 5, "clients": 12, "leak_test": True}),
+    ("flux", {"scheme": "sampled", "by": "writer", "size": 9, "test_size": 2, "clients": 5, "disjoint_by": "patient"}),
+    ("flux", {"scheme": "sampled", "by": "age", "threshold": 40.0, "size": 30, "test_size": 9, "clients": 8}),
 )
-
-
-#: Words that have changed since the file beside was written, which has the old ones. New word -> old one.
-WORDS = {
-    "phases": "stages",
-    "threshold": "cut at",
-    "1 unseen client": "1 newcomer",
-    "unseen clients": "newcomers",
-    "in one split": "on one side",
-}
-#: The same of the keys of partitions.
-KEYS = {
-    "layout": "preset", "newcomers": "unseen", "newcomers_as": "unseen_as", "stages": "phases", "cut": "threshold",
-    "apart": "disjoint_by", "leaky": "leak_test",
-}  # fmt: skip
-
-
-def old_words(text: str) -> str:
-    for new, old in WORDS.items():
-        text = text.replace(new, old)
-    return text
 
 
 def sha(*values: Any) -> str:
@@ -154,11 +133,10 @@ def drawn(store: Store) -> Iterator[tuple[str, str]]:
     for paper, chosen in PARTITIONS:
         place = " ".join((paper, *(f"{name}={value}" for name, value in chosen.items())))
         try:
-            new = {KEYS.get(name, name): value for name, value in chosen.items()}
-            spec = protocol.load(paper).partition_spec(digits, 10, **new)
+            spec = protocol.load(paper).partition_spec(digits, 10, **chosen)
             made = partitions.make(spec, loaded)
         except FedbenchError as error:
-            yield place, f"refused: {old_words(error.message)}"
+            yield place, f"refused: {error.message}"
             continue
         parts = [
             None if part is None else part.tolist()
@@ -167,7 +145,7 @@ def drawn(store: Store) -> Iterator[tuple[str, str]]:
         views = [str(shift) for shift in made.transforms]
         groups = [made.groups, made.test_groups, [one.to_json() for one in made.distributions]]
         densities = [value.tolist() for value in (made.densities.strata, made.densities.train, made.densities.test)]
-        said = [schemes.label(spec), list(map(old_words, schemes.details(spec))), spec.to_dict()]
+        said = [schemes.label(spec), schemes.details(spec), spec.to_dict()]
         yield place, " ".join((spec.id, *map(sha, (parts, views, groups, densities, said))))
 
 

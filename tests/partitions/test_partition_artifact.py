@@ -113,6 +113,8 @@ def test_densities_of_a_dirichlet_partition_are_those_it_drew() -> None:
 
 KINDS = ("fog-3", "gaussian_noise-1")
 AGAIN = {"unseen": 2, "unseen_as": KINDS, "shift": "corrupted"}
+#: By whether a row is one of test, or of validation.
+SPLIT = {(False, False): "train", (False, True): "validation", (True, False): "test"}
 USUAL = ["client", "n_train", "n_test", "gamma", "hue", "saturation", "posterize", "group"]
 
 
@@ -153,6 +155,16 @@ def test_comes_back_as_it_was_made(
     if "newcomer" in columns:
         assert clients["newcomer"].to_pylist() == built.unseen.tolist()
     assert clients["group"].to_pylist() == built.groups
+    held_back = np.zeros_like(built.test) if built.validation is None else built.validation
+    assert samples["split"].to_pylist() == [SPLIT[t, v] for t, v in zip(built.test, held_back, strict=True)]
+    for name in {"n_train", "n_test", "n_validation"} & set(clients.column_names):
+        assert clients[name].to_pylist() == getattr(built, name).tolist()
+    if "distribution" in columns:
+        told = [built.distributions[g].described(built.classes) for g in built.groups]
+        assert clients["distribution"].to_pylist() == told
+        assert clients["stage_groups"].to_pylist() == [[g] for g in built.groups]
+        assert clients["test_group"].to_pylist() == built.groups
+        assert artifact.table("distributions")["group"].to_pylist() == list(range(len(built.distributions)))
     assert artifact.manifest["inputs"] == {"dataset": MADE.id}
     second = Store(tmp_path / "second")
     partitions.build(PartitionSpec.from_dict(asked.to_dict()), second)
@@ -169,24 +181,6 @@ def test_any_partition_round_trips(tmp_path_factory: pytest.TempPathFactory, ask
     back = partitions.read(store.open("partition", asked.id))
     assert same(made, back)
     assert np.array_equal(made.transformed_images(of), back.transformed_images(of))
-
-
-def test_tables_say_who_draws_from_what(store: Store) -> None:
-    of = lab.equal(shift="px", level=5, clients=6)
-    p = partitions.make(of, lab.equals_of())
-    with store.writing(of) as writer:
-        tables.write(writer, p)
-    artifact = store.open("partition", of.id)
-    samples, clients = artifact.table("samples"), artifact.table("clients").to_pylist()
-    told = samples["split"].to_pylist()
-    assert {s: told.count(s) for s in set(told)} == {"train": 480, "validation": 120, "test": 200}
-    for c, row in enumerate(clients):
-        one = p.distributions[p.groups[c]]
-        assert (row["group"], row["distribution"]) == (p.groups[c], one.described(p.classes))
-        assert (row["n_train"], row["n_validation"], row["n_test"]) == (80, 20, 33 + 2 * (c == 5))
-        assert (row["stage_groups"], row["test_group"]) == ([p.groups[c]], p.groups[c])
-    described = artifact.table("distributions").to_pylist()
-    assert [row["group"] for row in described] == list(range(len(p.distributions)))
 
 
 def test_older_partitions_are_read() -> None:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -206,15 +204,6 @@ def test_counts_option(
     assert "weights for 10 classes, but made has 4" in wrong.line
 
 
-def test_start_up_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, fedbench.cli.partition\n"
-        "print([m for m in ('numpy', 'pyarrow', 'torch', 'PIL', 'pandas') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_the_short_forms_are_those_of_the_partitioners() -> None:
     forms = {name for name, field in typed(Partitioner).items() if field.metadata["panel"]}
     assert forms == {short for name in schemes.names() for short in schemes.load(name).short}
@@ -319,6 +308,8 @@ OWN = ("partition", "digits", "--scheme", "./mine.py:Mine")
 
 
 def test_from_the_partition_to_the_report_without_its_file(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in ("Options of Mine", "how much of the order is chance"):
+        assert words in " ".join(good(*OWN, "--help").out.split())
     assert "Mine noise 0.5" in good(*OWN, "--noise", "0.5", "--clients", "3", "--shift", "none").out
     mine.unlink()
     monkeypatch.setattr(schemes._own, "_known", {})  # as a new process, which was given no file
@@ -394,12 +385,6 @@ def test_checks_find_what_is_wrong(mine: Path, change: tuple[str, str], check: s
     text = " ".join(said.out.split())
     assert why in text
     assert (said.code == 1) == (f"✗ {check}" in text) == bool(why)
-
-
-def test_help_has_its_options(mine: Path) -> None:
-    text = " ".join(good(*OWN, "--help").out.split())
-    assert "Options of Mine" in text
-    assert "how much of the order is chance" in text
 
 
 # -- how a partition looks: its tables at every width, who shares a distribution, what is said above them -----

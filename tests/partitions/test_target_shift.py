@@ -247,10 +247,7 @@ def test_weights_from_a_file(tmp_path: Path, first: int) -> None:
     (tmp_path / "weights.csv").write_text("table," + HEAD + "".join(rows))
     read = partitions.read_mixture(tmp_path / "weights.csv", 4)
     assert lab.spec(clients=2, **read) == spec(TRAIN, TEST)
-
-
-def test_a_class_without_a_row_weighs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "weights.csv").write_text(HEAD + "1,train,2,3\n1,test,0,0.5\n")
+    (tmp_path / "weights.csv").write_text(HEAD + "1,train,2,3\n1,test,0,0.5\n")  # a class without a row weighs nothing
     read = partitions.read_mixture(tmp_path / "weights.csv", 4)
     assert (read["train_mix"], read["test_mix"]) == (((0, 0, 3, 0),), ((0.5, 0, 0, 0),))
 

@@ -20,6 +20,8 @@ from fedbench.partitions.transforms.corruption import SMALLEST, corrupt
 from fedbench.partitions.transforms.transform import COLOURS, Rotation, rotate, rotated
 from tests.support.frames import few, refused
 
+#: Corruptions that draw nothing at random.
+PLAIN = ("defocus_blur", "jpeg", "brightness", "contrast")
 #: A few of each kind of shift.
 ALL = [*of_clients("low", 8)[::7], *of_clients("mid", 8)[::7], *of_clients("high", 8), *of_clients("pool", 54)[::4]]
 
@@ -149,16 +151,12 @@ def test_images_do_not_depend_on_their_neighbours() -> None:
 @pytest.mark.parametrize(("name", "channels"), [(name, 1 + 2 * (i % 2)) for i, name in enumerate(CORRUPTIONS)])
 def test_a_corrupted_client_sees_the_corruption(name: str, channels: int) -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 12, channels), dtype=np.uint8)
-    before = images.copy()
     shift = Transform(corruption=name, severity=2)
     seen = apply(images, shift, key=4)
-    assert np.array_equal(images, before)
-    assert seen.shape == images.shape
     assert not np.array_equal(seen, images)
-    assert np.array_equal(apply(images, shift, key=4), seen)
     assert np.array_equal(apply(images[:2], shift, key=4), seen[:2])
     drawn = not np.array_equal(apply(images, shift, key=5), seen)
-    assert drawn == (name not in ("defocus_blur", "jpeg", "brightness", "contrast"))
+    assert drawn == (name not in PLAIN)
     if not drawn:
         assert np.array_equal(corrupt(images, name, 2, np.random.default_rng()), seen)
     assert shift.on_grey() == shift
@@ -237,8 +235,6 @@ def test_looks_in_words() -> None:
 
 
 LEVELS = range(1, SEVERITIES + 1)
-#: Corruptions that draw nothing at random.
-PLAIN = ("defocus_blur", "jpeg", "brightness", "contrast")
 each_severity = pytest.mark.parametrize("severity", LEVELS)
 #: Grey images and colour images in turn.
 each_depth = pytest.mark.parametrize(("severity", "channels"), [(s, 1 + 2 * (s % 2)) for s in LEVELS] + [(4, 3)])
