@@ -94,13 +94,13 @@ def test_both_ways_end_with_the_same_weights_and_answers(its: Any) -> None:
 
 def test_the_rows_of_a_measurement_are_judged_and_printed(its: Any) -> None:
     speed = its.speed
-    facts = {"device": "a CPU", "cores": 2, "torch": "2.0", "peak": {"product": 500.0}}
+    facts = {"device": "a CPU", "cores": 2, "torch": "2.0"}
     told = {"scale": "1 of 10 local steps", "steps": 8, "images": 1024, "flops": 4e11, "peak_mb": 812.4}
     ways = {"usual": (3.0, 2.0, 4.4), "cores": (1.0, 2.0, 4.0), "stacked": (8.0, 8.0, 8.0)}
-    rows = [speed.measured("c", way, told, its, ways["usual"], 500.0) for way, its in ways.items()]
+    rows = [speed.measured("c", way, told, its, ways["usual"]) for way, its in ways.items()]
     rows.append(speed.Row("c", "sequential", "ValueError: no"))
     usual, cores, *_ = rows
-    assert (cores.client_steps_s, cores.images_s, cores.gflops, cores.share_of_peak) == (4, 512, 200, 0.4)
+    assert (cores.client_steps_s, cores.images_s, cores.gflops) == (4, 512, 200)
     assert cores.ratio == pytest.approx(1.1)  # of 3, 1 and 1.1; the medians' ratio would be 1.5
     assert usual.ratio == 1.0
     for target, met in ((1.0, True), (1.2, False)):
@@ -110,7 +110,7 @@ def test_the_rows_of_a_measurement_are_judged_and_printed(its: Any) -> None:
     assert lines[0] == "a CPU, 2 cores, torch 2.0, fp32"
     assert "(c) GN ResNet-18, 8 clients, batch 128 [1 of 10 local steps]" in lines
     shown = next(line for line in lines if line.startswith("cores"))
-    assert shown.split() == ["cores", "4.0", "512", "200.0", "40.0%", "812", "1.10", "1.2x", "NO"]
+    assert shown.split() == ["cores", "4.0", "512", "200.0", "812", "1.10", "1.2x", "NO"]
     assert "sequential: ValueError: no" in lines
     failed = [speed.Row("c", "usual"), speed.Row("c", "cores", "ValueError: no")]
     speed.judge(failed, 1.2)
@@ -150,7 +150,7 @@ def test_a_workload_is_measured_in_turn(its: Any, monkeypatch: pytest.MonkeyPatc
 
     order: list[str] = []
     monkeypatch.setattr(its.speed, "Station", Here)
-    rows = its.speed.in_turn("a", ("broken", "cores"), ("cpu", "fp32"), 1.0)
+    rows = its.speed.in_turn("a", ("broken", "cores"), ("cpu", "fp32"))
     assert [(row.way, row.ratio, row.error) for row in rows] == [
         ("usual", 1.0, ""), ("broken", None, "ValueError: no"), ("cores", 2.0, "")
     ]  # fmt: skip

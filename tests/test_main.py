@@ -34,13 +34,10 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[in
     ("given", "expected"),
     [
         (["list", "--home", "X"], ["--home", "X", "list"]),
-        (["list", "--home=X", "--json"], ["--home=X", "list", "--json"]),
-        (["--home", "X", "list"], ["--home", "X", "list"]),
         (["data", "show", "digits", "--debug"], ["--debug", "data", "show", "digits"]),
         (["a", "--data", "D", "b", "--home", "H"], ["--data", "D", "--home", "H", "a", "b"]),
         (["train", "--", "--home", "X"], ["train", "--", "--home", "X"]),
         (["partition", "--dataset", "d", "--homes"], ["partition", "--dataset", "d", "--homes"]),
-        ([], []),
     ],
 )
 def test_hoist(given: list[str], expected: list[str]) -> None:

@@ -468,15 +468,3 @@ def test_a_user_protocol(tables: Path) -> None:
     assert mine.setting(on_cifar, "small", model="lenet5", rounds=5).model == "lenet5"
     with pytest.raises(FedbenchError, match="mine names no model for cifar10; choose one with --model"):
         mine.setting(on_cifar, "small")
-
-
-def test_presets_of_a_user_protocol(tables: Path) -> None:
-    (tables / "mine" / "protocol.toml").write_text(
-        'title = "Mine"\ntrain = {batch_size = 8, epochs = 1, lr = 0.1, seed = 1}\nbudget.small = {rounds = 2}\n'
-        '[partition]\npreset = "one"\nseed = 4\n'
-        '[preset.one]\nscheme = "mixture"\nclients = 3\ntrain_mix = [[1, 2]]\ntest_mix = [[0.5, 1]]\ndisjoint = true\n'
-    )
-    p = load("mine").partition_spec(DIGITS, 2)
-    assert (p.clients, p.seed, p.options["disjoint"]) == (3, 4, True)
-    assert (p.options["train_mix"], p.options["test_mix"]) == (((1, 2),), ((0.5, 1),))
-    assert PartitionSpec.from_dict(p.to_dict()).id == p.id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ import torch
 from fedbench import imports as module
 from fedbench import machine, vision
 from fedbench.errors import FedbenchError, unknown
-from fedbench.imports import Import, closure, imports
+from fedbench.imports import Import, closure
 from fedbench.words import duration
 
 # -- words -----------------------------------------------------------------------------------------------------
@@ -100,28 +99,6 @@ def test_a_processor_by_name_and_numbers(tmp_path: Path) -> None:
 
 
 # -- imports: statements, and the files that they lead to ------------------------------------------------------
-
-
-def statements(text: str) -> list[Import]:
-    return list(imports(ast.parse(text)))
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("import a.b as c, d", [Import("a.b"), Import("d")]),
-        ("from a import b, c as d", [Import("a", ("b", "c"))]),
-        ("from . import a", [Import("", ("a",), 1)]),
-        ("from ..a import *", [Import("a", ("*",), 2)]),
-        ("def f():\n    try:\n        import a\n    except ImportError:\n        import b", [Import("a"), Import("b")]),
-        ("class A:\n    def f(self):\n        from a import b", [Import("a", ("b",))]),
-        ("if TYPE_CHECKING:\n    import a\nelse:\n    import b", [Import("b")]),
-        ("import typing\nif typing.TYPE_CHECKING:\n    import a", [Import("typing")]),
-        ("if fast:\n    import a", [Import("a")]),
-    ],
-)
-def test_statements_at_any_level(text: str, found: list[Import]) -> None:
-    assert statements(text) == found
 
 
 def test_a_closure_follows_imports_within_the_rooms() -> None:

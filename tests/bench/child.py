@@ -68,10 +68,10 @@ class Child:
         self.arithmetic.__enter__()  # for as long as the process lives
 
     def facts(self) -> dict[str, Any]:
-        """Of the machine, and what it can do at most."""
+        """Of the machine."""
         import machine
 
-        return machine.facts(self.device) | {"peak": machine.peak(self.device, self.precision)}
+        return machine.facts(self.device)
 
     def prepare(self) -> dict[str, Any]:
         """Build the run, warm it up by doing the workload once, and tell what a repeat is."""

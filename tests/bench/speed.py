@@ -38,23 +38,19 @@ class Row:
     client_steps_s: float | None = None
     images_s: float | None = None
     gflops: float | None = None  #: GFLOP/s
-    share_of_peak: float | None = None
     peak_mb: float | None = None
     ratio: float | None = None  #: median over pairs of the usual way's time over this one's
     target: str = ""  #: of the fastest executor of its workload
     met: bool | None = None
 
 
-def measured(
-    workload: str, way: str, told: Mapping[str, Any], seconds: Sequence[float], usual: Sequence[float], peak: float
-) -> Row:
+def measured(workload: str, way: str, told: Mapping[str, Any], seconds: Sequence[float], usual: Sequence[float]) -> Row:
     """The row of repeats of so many `seconds`; `usual` are the usual way's, each measured right after one of ours.
-    `told` is what the child says of them, `peak` the device's GFLOP/s."""
+    `told` is what the child says of them."""
     typical = median(seconds)
-    gflops = told["flops"] / typical / 1e9
     return Row(
         workload, way, scale=told["scale"], client_steps_s=told["steps"] / typical or None,
-        images_s=told["images"] / typical, gflops=gflops, share_of_peak=gflops / peak, peak_mb=told["peak_mb"],
+        images_s=told["images"] / typical, gflops=told["flops"] / typical / 1e9, peak_mb=told["peak_mb"],
         ratio=median(b / a for a, b in zip(seconds, usual, strict=True)),
     )  # fmt: skip
 
@@ -73,7 +69,7 @@ def measure(args: argparse.Namespace, facts: Mapping[str, Any]) -> Iterator[Row]
     for key in args.only:
         worth = [n for n in EXECUTORS[kind] if not (kind == "cpu" and key in LARGE and n == "stacked")]
         try:
-            rows = in_turn(key, args.executors or worth, (kind, args.precision), max(facts["peak"].values()))
+            rows = in_turn(key, args.executors or worth, (kind, args.precision))
         except Failed as error:
             rows = [Row(key, USUAL, str(error), met=False)]
         judge(rows, TARGETS[kind].get(key))
@@ -82,7 +78,7 @@ def measure(args: argparse.Namespace, facts: Mapping[str, Any]) -> Iterator[Row]
         yield from rows
 
 
-def in_turn(key: str, ways: Sequence[str], where: tuple[str, str], peak: float) -> list[Row]:
+def in_turn(key: str, ways: Sequence[str], where: tuple[str, str]) -> list[Row]:
     """The rows of a workload: repeats of each way and of the usual one in turn. Raises Failed where that one fails."""
     rows: list[Row] = []
     theirs: list[float] = []
@@ -100,28 +96,26 @@ def in_turn(key: str, ways: Sequence[str], where: tuple[str, str], peak: float) 
                 continue
             mine, beside = zip(*turns, strict=True)
             theirs += beside
-            rows.append(measured(key, way, told, mine, beside, peak))
+            rows.append(measured(key, way, told, mine, beside))
         theirs = theirs or [rival.ask("repeat") for _ in range(usual["repeats"])]
-        return [measured(key, USUAL, usual | rival.ask("finish"), theirs, theirs, peak), *rows]
+        return [measured(key, USUAL, usual | rival.ask("finish"), theirs, theirs), *rows]
 
 
-HEADS = ("way", "client-steps/s", "images/s", "GFLOP/s", "of peak", "peak MB", "x usual", "target", "met")
+HEADS = ("way", "client-steps/s", "images/s", "GFLOP/s", "peak MB", "x usual", "target", "met")
 
 
 def table(rows: Sequence[Row], facts: Mapping[str, Any], precision: str) -> str:
     """The rows as text, under where and how they were measured."""
 
     def cells(row: Row) -> list[str]:
-        forms = {"client_steps_s": ",.1f", "images_s": ",.0f", "gflops": ",.1f", "share_of_peak": ".1%",
+        forms = {"client_steps_s": ",.1f", "images_s": ",.0f", "gflops": ",.1f",
                  "peak_mb": ",.0f", "ratio": ".2f"}  # fmt: skip
         values = [(getattr(row, name), form) for name, form in forms.items()]
         shown = ["" if value is None else format(value, form) for value, form in values]
         return [row.way, *shown, row.target, "" if row.met is None else "yes" if row.met else "NO"]
 
-    peaks = ", ".join(f"{name} {figure:,.0f}" for name, figure in facts["peak"].items())
     text = [
         f"{facts['device']}, {facts['cores']} cores, torch {facts['torch']}, {precision}",
-        f"measured peak, GFLOP/s: {peaks}",
     ]
     for key in dict.fromkeys(row.workload for row in rows):
         own = [row for row in rows if row.workload == key]

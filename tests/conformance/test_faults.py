@@ -293,10 +293,7 @@ def test_rounding_of_a_small_tensor_counts_by_its_model(place: str, agree: bool)
     assert (gaps(ours, reference)[small] <= TOLERANCE) is agree
     assert gaps({**reference, small: reference[small] + 1e-3}, reference)[small] > TOLERANCE
     assert gaps({**reference, large: reference[large] + 1e-3}, reference)[large] > TOLERANCE
-
-
-def test_what_executors_may_differ_by() -> None:
-    counter, bias = "personal/3/own/norm.num_batches_tracked", "personal/3/own/head.bias"
-    reference = {counter: torch.tensor(5000), bias: torch.tensor([SMALL])}
-    assert gaps({**reference, bias: reference[bias] + ROUNDING}, reference)[bias] > TOLERANCE
+    counter = f"{place}/norm.num_batches_tracked"  # which makes no tensor beside it large, and may not differ
+    reference = {counter: torch.tensor(5000), small: torch.tensor([SMALL])}
+    assert gaps({**reference, small: reference[small] + ROUNDING}, reference)[small] > TOLERANCE
     assert gaps({**reference, counter: torch.tensor(5001)}, reference)[counter] > TOLERANCE

@@ -17,7 +17,6 @@ ray = pytest.importorskip("ray", reason="needs the extra ray: pip install 'fedbe
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from fedbench.engine.engines import on_ray  # noqa: E402
-from fedbench.engine.engines import on_ray as clusters  # noqa: E402
 from fedbench.engine.engines.on_ray import About, Token  # noqa: E402
 from fedbench.engine.inputs import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
@@ -174,7 +173,7 @@ def test_a_node_that_cannot_write_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_no_cluster_at_the_address() -> None:
     with pytest.raises(FedbenchError, match=r"no Ray cluster to work with at ray://127\.0\.0\.1:1 "):
-        clusters.connected("ray://127.0.0.1:1")
+        on_ray.connected("ray://127.0.0.1:1")
 
 
 def test_a_cluster_of_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

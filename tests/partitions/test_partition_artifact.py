@@ -401,7 +401,6 @@ def test_the_partition_has_what_its_rows_say(tmp_path: Path) -> None:
         (HEAD + "-1,1,train\n0,2,test\n", r"rows\.csv, line 2: client cannot be negative: -1"),
         (HEAD + "0,1,train\n0,x,test\n", r"line 3: sample must be a whole number, not 'x'"),
         (HEAD + "0,1.0,train\n", r"line 2: sample must be a whole number, not '1\.0'"),
-        (HEAD + "0,,train\n", r"line 2: sample must be a whole number, not ''"),
         (HEAD + "0,9999999999,train\n", r"line 2: sample must be below 2,147,483,648"),
         (HEAD + "0,1,train\n0,2,tset\n", r"unknown split in .*line 3: 'tset'; did you mean 'test'\?"),
         (GOOD + "0,7,train\n", r"rows\.csv, line 7: client 0 has sample 7 already"),

@@ -26,7 +26,6 @@ from tests.support import partitions_lab as lab
 from tests.support.cli_user import fedbench, good
 from tests.support.frames import refused
 from tests.support.partitions_lab import MADE, cells, current, shown
-from tests.support.real_images import RealImages
 
 
 def run(*options: str, of: str = "digits") -> Partition:
@@ -137,10 +136,8 @@ FTW_ERM = "--protocol ftw_erm"
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--dir 0.3 --iid", "--dir and --iid exclude each other"),
         ("--scheme iid --dir 0.3", "--dir and --scheme exclude each other"),
         ("--scheme natural --by writer --iid", "--iid and --by and --scheme exclude each other"),
-        ("--counts x.csv --preset two", "--counts and --preset exclude each other"),
         (f"{FTW_ERM} --preset two --dir 1", "--dir and --preset exclude each other"),
         ("--spc 0", "--spc of shards must be at least 1, not 0"),
         ("--scheme mixture", "one row a group; for example --counts FILE.csv"),
@@ -209,17 +206,6 @@ def test_the_short_forms_are_those_of_the_partitioners() -> None:
     assert forms == {short for name in schemes.names() for short in schemes.load(name).short}
 
 
-def test_the_default_layout_on_real_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_root: Path, real_images: RealImages
-) -> None:
-    real_images.lend(tmp_path, "fashion_mnist")
-    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("FEDBENCH_DATA", str(data_root))
-    said = cells(good("partition", "fashion_mnist", "--protocol", "ftw_erm").out, r"^ *\S* +(train|test) ")
-    assert said[0] == ["0", "train", *["34"] * 5, "5,862", *["34"] * 4, "6,168"]
-    assert said[-1] == ["test", *["5"] * 4, "977", *["5"] * 5, "1,022"]
-
-
 # -- from what a user wrote to a spec, without the command line -----------------------------------------------
 
 
@@ -252,7 +238,6 @@ def test_numpys_scalars_make_the_spec_of_pythons(store: Store) -> None:
     [
         ({"dir": True}, "--dir of dirichlet takes a number, not True"),
         ({"dir": np.array([0.3])}, "--dir of dirichlet takes a number, not array([0.3])"),
-        ({"preset": ["x"]}, "--preset of partition takes a word, not ['x']"),
         ({"iid": "false"}, "--iid of iid must be true, or left out, not False"),
         ({"iid": 3}, "--iid of iid takes true or false, not 3"),
         ({"counts": 3}, "--counts of partition takes a word, not 3"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from PIL import Image, ImageOps
+from PIL import Image
 from scipy.ndimage import convolve
 
 from fedbench.partitions.artifact import numbered as groups
@@ -110,13 +110,6 @@ def test_against_torchvision(shift: Transform) -> None:
         assert np.array_equal(apply(image[None], shift)[0], np.asarray(picture))
 
 
-@few(bits=st.integers(1, 8), seed=st.integers(0, 99))
-def test_posterize_against_pillow(bits: int, seed: int) -> None:
-    images = noise(2, seed)
-    told = [np.asarray(ImageOps.posterize(Image.fromarray(image), bits)) for image in images]
-    assert np.array_equal(apply(images, Transform(posterize=bits)), told)
-
-
 def test_neutral_steps() -> None:
     images = noise()
     for neutral in (Transform(), Transform(gamma=1.0), Transform(saturation=1.0), Transform(posterize=8)):
@@ -200,11 +193,7 @@ def test_rotation_is_pillows_pixel_for_pixel(height: int, width: int, channels: 
     assert np.array_equal(images, before)
 
 
-def test_rotations_of_the_paper_and_their_sense() -> None:
-    for size in (8, 28, 32, 64):
-        images = noise(2, 0, 1, size, size)
-        for angle in ANGLES:
-            assert np.array_equal(rotate(images, angle)[1], by_pillow(images[1], angle))
+def test_the_sense_of_rotations() -> None:
     image = np.zeros((1, 3, 3, 1), np.uint8)
     image[0, 0, 2] = 7  # counter-clockwise: top right goes to top left
     assert rotate(image, 90)[0, 0, 0] == 7

@@ -32,7 +32,8 @@ OF_KIT = {"mine", "kit", "kit.tool", "kit.base"}
                 "import helper\nx = helper.x", "import helper as h\nx = h.x", "from helper import x",
                 "from helper import *", "from . import helper\nx = helper.x", "from .helper import x",
                 "import importlib, helper\nx = helper.x",
-                "def late():\n    from helper import x\n    return x\nx = late()",
+                "class A:\n    def late(self):\n        from helper import x\n        return x\nx = A().late()",
+                "import typing\nif typing.TYPE_CHECKING:\n    import numpy\nelse:\n    import helper\nx = helper.x",
                 "try:\n    import helper\nexcept ImportError: pass\nx = helper.x",
             )
         ),

@@ -89,10 +89,6 @@ def equals(draw: st.DrawFn) -> PartitionSpec:
         own["level"] = draw(st.integers(1, 3))
     if shift in SINGLE and draw(st.booleans()):
         own["phases"] = draw(st.integers(2, 4))
-    elif "pxy" in shift:
-        own["strict"] = draw(st.booleans())
-    if "+" in shift:
-        own["fewer_classes"] = draw(st.booleans())
     optional = {
         "validation": st.sampled_from((None, 0.1, 0.5)),
         "subsample": st.sampled_from((None, 0.3, 1)),
