@@ -361,16 +361,13 @@ def test_bad_values_give_one_line(spec: Spec, change: dict[str, Any], says: str)
     refused(re.escape(says), changed, spec, **change)
 
 
-@pytest.mark.parametrize(
-    ("raw", "says"),
-    [
+def test_from_dict_refuses() -> None:
+    for raw, says in (
         ({k: v for k, v in DIR.to_dict().items() if k != "clients"}, "clients"),
         ({**DIR.to_dict(), "dataset": {"name": "digits"}}, "source"),
         ({**DIR.to_dict(), "dataset": 3}, "PartitionSpec.dataset"),
-    ],
-)
-def test_from_dict_refuses(raw: dict[str, Any], says: str) -> None:
-    refused(says, PartitionSpec.from_dict, raw)
+    ):
+        refused(says, PartitionSpec.from_dict, raw)
 
 
 @pytest.mark.parametrize(

@@ -73,18 +73,6 @@ COLORED = lab.spec(
 )
 
 
-@pytest.mark.parametrize("asked", [spec("shards", shards=2), MIXTURE], ids=["shards", "mixture"])
-def test_class_counts(asked: PartitionSpec) -> None:
-    """Each client has its own rows, training first, whoever else holds the same samples."""
-    made = partitions.make(asked, dataset())
-    for c in range(made.clients):
-        assert made.test[made.rows(c)].tolist() == [False] * made.n_train[c] + [True] * made.n_test[c]
-        for test in (None, False, True):
-            counts = np.bincount(made.label[made.rows(c, test)], minlength=6)
-            assert made.class_counts(test)[c].tolist() == counts.tolist()
-    assert np.array_equal(made.class_counts(), made.class_counts(False) + made.class_counts(True))
-
-
 def test_trains_on_labels_but_parts_by_the_partition_labels() -> None:
     fine, asked = (dataset(partition_label="fine", _partition_classes=12), spec("dirichlet", alpha=0.3, min_size=4))
     made, drawn = partitions.make(asked, fine), draw(fine.columns["fine"], asked)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,14 @@ def numbers(home: Path) -> dict[str, float]:
     said = fedbench("--home", home, "report", *TABLE, "--format", "json")
     (table,) = json.loads(said.out) if said.code != 2 else [{"cells": []}]
     return {f"{cell['row']}, {cell['column']}": cell["value"] for cell in table["cells"] if cell["value"] is not None}
+
+
+def nodes(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of a tree of JSON or TOML but its root: (container, key or index)."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in list(items):
+        yield value, key
+        yield from nodes(inner)
 
 
 def quickly(replace: Callable[[Any, str, Any], Any]) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import UNSHRUNK
+from command import UNSHRUNK, nodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -279,19 +279,12 @@ def leaf(draw: st.DrawFn) -> Files:
     """A value anywhere in the tree replaced by another, taken out, or doubled; then damaged."""
     held: Any = copy.deepcopy(GOOD_LEAF)
     for _ in range(draw(st.integers(0, 2))):
-        node = held
-        while True:
-            keys = sorted(node) if isinstance(node, dict) else list(range(len(node)))
-            if not keys:
-                break
-            key = draw(st.sampled_from(keys))
-            if not isinstance(node[key], dict | list) or not node[key] or draw(st.booleans()):
-                if draw(st.integers(0, 3)):
-                    node[key] = copy.deepcopy(draw(JSON))
-                else:
-                    del node[key]
-                break
-            node = node[key]
+        places = [one for one in nodes(held) if not isinstance(one[0][one[1]], float)] or [({"": 0}, "")]
+        node, key = places[draw(st.integers(0, len(places) - 1))]
+        if draw(st.integers(0, 3)):
+            node[key] = copy.deepcopy(draw(JSON))
+        else:
+            del node[key]
     data = json.dumps(held).encode()
     data = draw(
         st.sampled_from([data, data, data, b"[" * 100_000, b'{"users":' * 20_000, b"9" * 10_000, b"\xff\xfe" + data])

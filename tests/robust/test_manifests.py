@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import PARTITION, TABLE, UNSHRUNK, copy, fedbench, numbers
+from command import PARTITION, TABLE, UNSHRUNK, copy, fedbench, nodes, numbers
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -102,7 +102,7 @@ class Edit:
                 there.write_bytes(mine)
         else:
             held = json.loads(path.read_text())
-            if places := list(_nodes(held)):
+            if places := list(nodes(held)):
                 self.put(home, *places[int(self.share * len(places))])
             path.write_text(json.dumps(held, indent=1, sort_keys=True))
 
@@ -126,7 +126,7 @@ class Edit:
             box[key] = old + 1
         elif self.how == "plausible":
             trees = [json.loads((home / file).read_text()) for file in files(home) if file.endswith(".json")]
-            leaves = [box[key] for tree in trees for box, key in _nodes(tree)]
+            leaves = [box[key] for tree in trees for box, key in nodes(tree)]
             if others := [leaf for leaf in leaves if type(leaf) is type(old) and leaf != old]:
                 box[key] = others[self.pick % len(others)]
 
@@ -134,14 +134,6 @@ class Edit:
 def files(home: Path) -> list[str]:
     """All files of a store, relative to it, but for locks."""
     return sorted(str(p.relative_to(home)) for p in home.rglob("*") if p.is_file() and p.name != ".lock")
-
-
-def _nodes(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place of a JSON value: (container, key or index)."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in list(items):
-        yield value, key
-        yield from _nodes(inner)
 
 
 @st.composite

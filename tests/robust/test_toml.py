@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import nodes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,9 +28,6 @@ from fedbench.reports.layout.build import build
 from fedbench.reports.render import FORMATS, render
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
-
-#: A place in a tree: keys of tables and positions in lists, from the root.
-Place = tuple[str | int, ...]
 
 #: What users' editors and scripts leave in texts.
 TEXTS = ("", " ", "x", "*", "{", "{a}", "{a.b}", "{dataset}", "{dataset.id}", "[", "/", "../..", "-", "1-3", "3-1",
@@ -74,10 +72,7 @@ def _change(draw: st.DrawFn, tree: dict[str, Any]) -> None:
     if not tree:  # the change before took all there was
         tree["x"] = draw(values())
         return
-    *above, last = draw(st.sampled_from(list(places(tree))))
-    node: Any = tree
-    for step in above:
-        node = node[step]
+    node, last = _place(draw, tree)
     old = node[last] if isinstance(node, list) else node.get(last)
     action = draw(st.sampled_from(("like", "like", "like", "value", "value", "wrap", "drop", "key", "repeat", "swap")))
     if action == "drop":
@@ -89,10 +84,7 @@ def _change(draw: st.DrawFn, tree: dict[str, Any]) -> None:
     elif action == "repeat" and isinstance(node, list):
         node.insert(0, copy.deepcopy(old))
     elif action == "swap":
-        *way, other = draw(st.sampled_from(list(places(tree))))
-        elsewhere: Any = tree
-        for step in way:
-            elsewhere = elsewhere[step]
+        elsewhere, other = _place(draw, tree)
         node[last] = copy.deepcopy(elsewhere[other])
     elif action == "like" and isinstance(old, str | int | float):
         node[last] = draw(st.sampled_from([v for v in (*TEXTS, *NUMBERS, True, False) if type(v) is type(old)]))
@@ -100,12 +92,9 @@ def _change(draw: st.DrawFn, tree: dict[str, Any]) -> None:
         node[last] = draw(values())
 
 
-def places(node: Any, above: Place = ()) -> Iterator[Place]:
-    """Every place of the tree but its root."""
-    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for step, value in inner:
-        yield (*above, step)
-        yield from places(value, (*above, step))
+def _place(draw: st.DrawFn, tree: dict[str, Any]) -> tuple[Any, Any]:
+    found = list(nodes(tree))
+    return found[draw(st.integers(0, len(found) - 1))]
 
 
 def _keys() -> st.SearchStrategy[str]:
