@@ -293,7 +293,8 @@ def test_show_before_and_after_building(store: Store) -> None:
     assert "cifar-10-binary.tar.gz" in run(store, "show", "cifar10").stdout
 
 
-def test_check_command_ends_in_an_error_if_something_is_damaged(tmp_path: Path, store: Store) -> None:
+def test_check_and_fetch_commands(tmp_path: Path, store: Store) -> None:
+    """The first ends in an error if something is damaged."""
     path = str(with_checksums(tmp_path))
     assert run(store, "check", path).exit_code == 0
     (tmp_path / "toy/test-labels.gz").write_bytes(b"x")
@@ -301,9 +302,6 @@ def test_check_command_ends_in_an_error_if_something_is_damaged(tmp_path: Path, 
     assert isinstance(result.exception, FedbenchError)
     assert "1 of 4 checked are damaged: toy, idx: toy/test-labels.gz" in str(result.exception)
     assert [row["state"] for row in json.loads(result.stdout)] == ["good", "good", "good", "damaged"]
-
-
-def test_fetch_command(store: Store) -> None:
     assert json.loads(run(store, "fetch", "digits", "--json").stdout) == {"digits": []}
     with pytest.raises(FedbenchError, match="did you mean 'digits'"):
         raise run(store, "fetch", "digits", "digts").exception or AssertionError("no error")

@@ -112,17 +112,14 @@ def parquet(folder: Path, store: Store, channels: int = 1, body: str = PARQUET, 
     return loaded(folder, store, "parquet", body, channels)
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_parquet_with_encoded_images(tmp_path: Path, store: Store, nested: bool) -> None:
+def test_images_names_of_classes_and_dictionaries_of_parquet_are_read(tmp_path: Path, store: Store) -> None:
     images = pixels(3, 4, 5, 3)
     blobs = [encoded(i) for i in images]
-    got = parquet(tmp_path, store, 3, image=[{"bytes": b, "path": "x"} for b in blobs] if nested else blobs)
-    np.testing.assert_array_equal(got.images, images)
-    assert got.labels.tolist() == [0, 1, 2]
-    assert got.columns["who"].tolist() == ["x", "y", "z"]
-
-
-def test_names_of_classes_and_dictionaries_are_read(tmp_path: Path, store: Store) -> None:
+    for column in (blobs, [{"bytes": b, "path": "x"} for b in blobs]):
+        got = parquet(tmp_path, store, 3, image=column)
+        np.testing.assert_array_equal(got.images, images)
+        assert got.labels.tolist() == [0, 1, 2]
+        assert got.columns["who"].tolist() == ["x", "y", "z"]
     assert parquet(tmp_path, store, label=["c", "a", "b"]).labels.tolist() == [2, 0, 1]
     who, label = pa.array(["x", "y", "x"]).dictionary_encode(), pa.array([2, 1, 0], pa.int8())
     got = parquet(tmp_path, store, who=who, label=label)
@@ -442,12 +439,12 @@ def mat(folder: Path, store: Store, train: Any, test: Any = (1,), more: Any = No
     return loaded(folder, store, "mat", MAT, 3, tuple("0123456789"))
 
 
-@pytest.mark.parametrize(("dtype", "compressed"), [(np.uint8, True), (np.float64, False)])
-def test_images_and_labels_with_ten_for_zero(tmp_path: Path, store: Store, dtype: type, compressed: bool) -> None:
-    got = mat(tmp_path, store, np.array([1, 10, 9, 5, 10], dtype), np.array([3, 2, 10], dtype), compressed=compressed)
-    np.testing.assert_array_equal(got.images, pixels(8, 4, 5, 3))
-    assert got.labels.tolist() == [1, 0, 9, 5, 0, 3, 2, 0]
-    assert got.split.tolist() == [0] * 5 + [1] * 3
+def test_images_and_labels_with_ten_for_zero(tmp_path: Path, store: Store) -> None:
+    for dtype, packed in ((np.uint8, True), (np.float64, False)):
+        got = mat(tmp_path, store, np.array([1, 10, 9, 5, 10], dtype), np.array([3, 2, 10], dtype), compressed=packed)
+        np.testing.assert_array_equal(got.images, pixels(8, 4, 5, 3))
+        assert got.labels.tolist() == [1, 0, 9, 5, 0, 3, 2, 0]
+        assert got.split.tolist() == [0] * 5 + [1] * 3
     assert mat(tmp_path, store, [0, 9, 1], [0]).labels.tolist() == [0, 9, 1, 0]  # stay, as in SynthDigits
 
 

@@ -51,12 +51,8 @@ def test_every_method_under_every_value_of_what_it_has(store: Store) -> None:
             assert (spec.setting.lr, spec.setting.rounds) == (point.setting["lr"], 3)
             assert "mu" not in point.params or spec.params["mu"] == float(point.params["mu"])
     assert len({run.spec.id for point in points for run in point.runs}) == 24
-
-
-def test_an_option_of_one_method_alone() -> None:
-    own = Grid.of("digits", ["mr_mtl", "ditto"], {"ditto.mu": ["0.1", "1"]}, [0])
-    points = own.points(RULES, "smoke", Store(Path("unused")), [])
-    assert [(p.method, dict(p.params)) for p in points] == [
+    own = Grid.of("digits", ["mr_mtl", "ditto"], {"ditto.mu": ["0.1", "1"]}, [0])  # an option of one method alone
+    assert [(p.method, dict(p.params)) for p in own.points(RULES, "smoke", store, [])] == [
         ("mr_mtl", {}), ("ditto", {"mu": "0.1"}), ("ditto", {"mu": "1"})
     ]  # fmt: skip
 

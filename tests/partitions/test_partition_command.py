@@ -298,6 +298,8 @@ def test_from_the_partition_to_the_report_without_its_file(mine: Path, monkeypat
     assert "Mine noise 0.5" in good(*OWN, "--noise", "0.5", "--clients", "3", "--shift", "none").out
     mine.unlink()
     monkeypatch.setattr(schemes._own, "_known", {})  # as a new process, which was given no file
+    assert current().densities.train.tolist() == [[0.1] * 10] * 3, "written down"
+    assert current().densities.strata.tolist() == current().label.tolist()
     good("train", "--method", "fedavg", "--rounds", "1", "--steps", "1")
     (made,) = Store(mine.parent / "home").list("run")
     assert isinstance(made.spec, RunSpec)
@@ -307,17 +309,6 @@ def test_from_the_partition_to_the_report_without_its_file(mine: Path, monkeypat
     monkeypatch.setenv("COLUMNS", "200")
     assert "fedavg  digits    Mine         3  " in good("list").out
     assert "Mine" in good("evaluate", made.id).out
-
-
-def test_densities_are_written_down(mine: Path, digits: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(mine.parent / "home")
-    spec = schemes.spec(data.load("digits", store).spec, f"{mine}:Mine", 4, 1, 0.7)
-    drawn = partitions.build(spec, store)
-    mine.unlink()
-    monkeypatch.setattr(schemes._own, "_known", {})
-    read = partitions.build(spec, store)
-    assert read.densities.train.tolist() == drawn.densities.train.tolist() == [[0.1] * 10] * 4
-    assert read.densities.strata.tolist() == drawn.label.tolist()
 
 
 def test_the_identity_is_class_source_and_options(mine: Path) -> None:

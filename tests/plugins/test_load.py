@@ -165,10 +165,7 @@ def test_a_mistake_at_import_is_one_line(tmp_path: Path, text: str, helper: str,
         with pytest.raises(PluginError, match=f"cannot load .*{line}") as caught:
             load(file)
         assert "\n" not in str(caught.value)
-
-
-def test_an_interrupt_stays_one(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # which stays one
         load(write(tmp_path, mine="raise KeyboardInterrupt"))
 
 

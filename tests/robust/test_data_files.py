@@ -279,7 +279,8 @@ def leaf(draw: st.DrawFn) -> Files:
     """A value anywhere in the tree replaced by another, taken out, or doubled; then damaged."""
     held: Any = copy.deepcopy(GOOD_LEAF)
     for _ in range(draw(st.integers(0, 2))):
-        places = [one for one in nodes(held) if not isinstance(one[0][one[1]], float)] or [({"": 0}, "")]
+        places = [(box, key) for box, key in nodes(held) if not isinstance(box[key], float)] * 8  # pixels are many
+        places += [*nodes(held)] or [({"": 0}, "")]
         node, key = places[draw(st.integers(0, len(places) - 1))]
         if draw(st.integers(0, 3)):
             node[key] = copy.deepcopy(draw(JSON))
