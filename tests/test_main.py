@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -81,21 +82,13 @@ def test_bad_input_is_one_line_and_with_debug_its_traceback(tmp_path: Path, caps
     assert (code, "Traceback" in err, "FedbenchError: no dataset" in err) == (2, True, True)
 
 
-def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(context, "configure", broken)
+def test_interrupts_end_a_command_and_our_own_mistakes_are_not_hidden(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(context, "configure", Mock(side_effect=[KeyboardInterrupt, ZeroDivisionError]))
+    assert call(capsys, "list")[0] == 130
     with pytest.raises(ZeroDivisionError):
         main(["list"])
-
-
-def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(context, "configure", interrupt)
-    assert call(capsys, "list")[0] == 130
 
 
 def test_the_reader_may_leave(tmp_path: Path) -> None:

@@ -104,13 +104,12 @@ def test_roots_are_rounded_correctly_and_so_are_those_of_every_processor(apart: 
     assert all(np.array_equal(found, expected) for found in apart.submit(roots).result())
 
 
-def test_a_change_without_another_version_is_found() -> None:
+def test_a_change_without_another_version_is_found_and_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, ids_before = {"a": "1", "b": "2", "c": "3"}, {"a": "x", "b": "y", "c": "z"}
     now, ids_now = {"a": "1", "b": "5", "c": "6", "d": "7"}, {"a": "x", "b": "y", "c": "zz", "d": "w"}
     assert unsaid(before, now, ids_before, ids_now) == ["b"]
-
-
-def test_write_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "predictions.json"
     recorded = {"where": portable.here(), "runs": {"votes/fedavg": "x"}, "predictions": {"votes/fedavg": "1"}}
     file.write_text(json.dumps(recorded))

@@ -211,7 +211,6 @@ def test_recipes(case: tuple[Path, str], tmp_path: Path) -> None:
         assert found.columns is not None
 
 
-LINES = ["1,FedAvg,,IID,0.5,0.1", "1,FedAvg,,IID,0.5,", "mine,Mine,,IID,1,2"]
 PIECES = ["mine", "Mine", "IID", "", "1", "0.5", "nan", "inf", "-1e400", "x", '"', '"a\nb"', ",", "\n", "\x00", "é",
           "table", "row", "group", "column", "value", "std", "\r", "1_0", " 1 ", "\ufeff"]  # fmt: skip
 
