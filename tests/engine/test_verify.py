@@ -73,8 +73,10 @@ def changed(row: Row, metric: str, by: float) -> Row:
 
 def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     run = small_run(store)
+    dated = {"started": "2026-01-02T03:04:05Z", "train_seconds": 1.0, **run.provenance}
+    dated_run = replace(run, manifest={**run.manifest, "provenance": dated})
     about = {"device": "cpu", "cpu": "AVX9", "processor": "Six 6-9-1", "cores": 2, "executor": "stacked"}
-    shipped = replace(row_of(_dated(run), store, "Ada"), about=about)
+    shipped = replace(row_of(dated_run, store, "Ada"), about=about)
     other = replace(shipped, predictions="0" * 64)
     write(tmp_path / "pack.parquet", [shipped])
     (packed,) = Shelf([tmp_path / "pack.parquet"]).all()
@@ -129,8 +131,3 @@ def test_what_hangs_on_rounding_comes_out_again(run: Shipped, store: Store, monk
     for difference, verdict in ((2.9 * moved, Verdict.UNSTABLE), (3.1 * moved, Verdict.FAR)):
         assert verify.settled(replace(checked, difference=difference), run, again, store, []).verdict is verdict
     assert [one.id for one in store.list("run")] == [again.id]
-
-
-def _dated(run: Artifact) -> Artifact:
-    told = {"started": "2026-01-02T03:04:05Z", "train_seconds": 1.0, **run.provenance}
-    return replace(run, manifest={**run.manifest, "provenance": told})

@@ -22,7 +22,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,6 @@ ONCE = {
     ("pfedfda", "betas"): "newcomers",
     ("pfedme", "beta"): "drift",
 }
-
-
-def runs_in(scenario: str, name: str, chosen: Mapping[str, Any]) -> bool:
-    return not chosen or ONCE.get((name, next(iter(chosen))), "votes") == scenario
 
 
 def settings(store: Store) -> Iterator[tuple[str, Setting]]:
@@ -91,7 +87,9 @@ def measure(only: Sequence[str] = (), train: bool = True) -> tuple[dict[str, str
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         for scenario, setting in settings(store):
-            for name, chosen in ((n, c) for n, c in CASES if (not only or n in only) and runs_in(scenario, n, c)):
+            for name, chosen in ((n, c) for n, c in CASES if not only or n in only):
+                if chosen and ONCE.get((name, next(iter(chosen))), "votes") != scenario:
+                    continue
                 place = "/".join((scenario, name, *(f"{option}={value}" for option, value in chosen.items())))
                 try:
                     job = Job.of(setting, name, chosen)

@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -94,24 +93,12 @@ def test_mlflow_really(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, "loss")] == [(1, 1.5), (2, 0.5)]
 
 
-class Calls(ModuleType):
-    """A module that writes down how it is called."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.calls = MagicMock()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.calls, name)
-
-
 @pytest.fixture
 def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """A library in place of the real one, and our file that imports it loaded anew."""
-    module = Calls(request.param)
-    monkeypatch.setitem(sys.modules, request.param, module)
+    monkeypatch.setitem(sys.modules, request.param, library := MagicMock())
     monkeypatch.delitem(sys.modules, f"fedbench.observers.{request.param}", raising=False)
-    return module.calls
+    return library
 
 
 @pytest.mark.parametrize("fake", ["mlflow"], indirect=True)
