@@ -8,6 +8,13 @@ from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, Self
 
+import machine
+from ours import Ours
+from usual import Usual
+from workloads import WORKLOADS
+
+from fedbench.core.precision import arithmetic, peak_bytes
+
 #: The longest that one command may take, in seconds.
 PATIENCE = 240.0
 
@@ -58,27 +65,19 @@ class Child:
     """Answers `facts`, or `prepare`, `repeat`... and `finish`, in this order. `way` is an executor, or "usual"."""
 
     def __init__(self, device: str, precision: str, workload: str, way: str) -> None:
-        import machine
-        import usual  # noqa: F401 (what takes long)
-
-        from fedbench.core.precision import arithmetic
-
         self.device, self.precision, self.key, self.way = machine.choose(device), precision, workload, way
         self.arithmetic = arithmetic(precision, self.device)
         self.arithmetic.__enter__()  # for as long as the process lives
 
     def facts(self) -> dict[str, Any]:
         """Of the machine."""
-        import machine
-
         return machine.facts(self.device)
 
     def prepare(self) -> dict[str, Any]:
         """Build the run, warm it up by doing the workload once, and tell what a repeat is."""
-        from workloads import WORKLOADS
-
         w = self.workload = WORKLOADS[self.key](self.device.type)
-        self.run = self._run(w)
+        usual = self.way == "usual"
+        self.run = Usual(w, self.device, self.precision) if usual else Ours(w, self.device, self.precision, self.way)
         self.run.repeat()
         steps, images = w.work
         if (getattr(self.run, "steps", steps), self.run.images) != (steps, images):
@@ -92,19 +91,6 @@ class Child:
 
     def finish(self) -> dict[str, float]:
         """Peak memory in MB (2**20 bytes), of the GPU's tensors or of this process; and the operations of a repeat."""
-        import machine
-
-        from fedbench.core.precision import peak_bytes
-
         used, w = peak_bytes(self.device) / 2**20, self.workload
         self.run.close()
         return {"peak_mb": used, "flops": machine.flops(w.build(), w.shape, training=not w.answers) * w.work[1]}
-
-    def _run(self, workload: Any) -> Any:
-        if self.way == "usual":
-            from usual import Usual
-
-            return Usual(workload, self.device, self.precision)
-        from ours import Ours
-
-        return Ours(workload, self.device, self.precision, self.way)
