@@ -323,8 +323,6 @@ def test_the_session_of_the_page_in_a_notebook(tmp_path: Path, monkeypatch: pyte
         assert part in text
 
 
-# -- grids of runs are those of the command line --------------------------------------------------------------
-
 SMALL = {"clients": 3, "rounds": 2, "steps": 2, "executor": "cores", "progress": False}
 
 
@@ -347,8 +345,6 @@ def test_a_run_that_fails_is_told_and_stops_no_other(tmp_path: Path) -> None:
     assert len(grid.runs) == len(grid.failures) == 1
     assert "diverged" in str(next(iter(grid.failures.values())))
 
-
-# -- arguments ----------------------------------------------------------------------------------------
 
 HOSTILE: list[Any] = [
     None, True, -1, 2**70, float("nan"), float("inf"), "", "2", "x" * 999, "\0", b"x", [], [None], [[]], {"a": 1}, {1},

@@ -146,9 +146,6 @@ def test_damaged_notes_of_runs(ready: Path, place: str) -> None:
             good(*command)
 
 
-# -- disks that refuse ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("folder", "command"),
     [
@@ -205,9 +202,6 @@ def test_a_read_only_store(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None
         for command in (("list",), ("show", run), REPORT, ("evaluate",)):
             good(*command)
     assert complete(ready) == before
-
-
-# -- interrupted, failed and removed --------------------------------------------------------------------------
 
 
 def test_an_interrupted_run_is_told_and_goes_on_as_if_never_stopped(stopped: Path, home: Path) -> None:
@@ -322,9 +316,6 @@ def test_a_damaged_checkpoint(stopped: Path, home: Path) -> None:
     assert complete(home) == before
     shutil.rmtree(stopped)
     assert "goes on" not in good(*DITTO).err
-
-
-# -- a claim that is lost: a process slept so long that another took its run over -----------------------------
 
 
 def give_to_another(home: Path) -> Path:
@@ -510,9 +501,6 @@ def test_stopped_before_the_first_and_after_the_last_round(ready: Path, monkeypa
     assert "is already there" in good(*command).err
 
 
-# -- several processes on one store: they share the runs of a table out, and neither fails for the other's sake
-
-
 def at_once(*commands: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """Exit code, standard output and standard error of commands that run at the same time."""
     children = [
@@ -590,8 +578,6 @@ def test_a_task_that_fails_says_so_by_its_code(tmp_path: Path, script: str) -> N
         assert done.returncode == code
     assert (tmp_path / "requeued").read_text() == "requeue 7\n", "only where it was stopped"
 
-
-# -- `--jobs N`: several runs at a time, each in a process of its own, on one store ---------------------------
 
 JOBS = ("train", *SMOKE, "--executor", "cores", "--every", "1", "--rounds", "2")
 

@@ -250,9 +250,6 @@ def test_tables_count_cells_of_one_precision(ready: Path) -> None:
     assert "budget small in bf16" in good("tables", "1", "--precision", "bf16").out.splitlines()[0]
 
 
-# -- compare and site -----------------------------------------------------------------------------------------
-
-
 def test_two_methods_side_by_side(both: Path, tmp_path: Path) -> None:
     said = good("compare")
     assert said.out.startswith("compare  2 runs on digits, Dir-0.3")
@@ -296,9 +293,6 @@ def test_what_shows_runs_imports_nothing_heavy(both: Path, tmp_path: Path) -> No
     assert (out.count("code 0"), (tmp_path / "out" / "index.html").exists()) == (3, True)
 
 
-# -- completion -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("line", "offers"),
     [("train dig", ["digit3", "digit5", "digits"]), ("train digits -m fedpro", ["fedproto", "fedprox"])],
@@ -324,9 +318,6 @@ def test_names_and_ids_of_the_store_that_are_offered(tmp_path: Path, monkeypatch
     assert completion.artifacts("ab") == ["ab12", "ab99"]
 
 
-# -- export and `partition --from` ----------------------------------------------------------------------------
-
-
 def test_a_file_of_rows_there_and_back(ready: Path, tmp_path: Path) -> None:
     id = artifact(ready, "partition").name
     for name in ("rows.csv", "rows.parquet"):
@@ -342,9 +333,6 @@ def test_a_file_of_rows_there_and_back(ready: Path, tmp_path: Path) -> None:
     assert (same["id"], same["made"]) == (again["id"], False)
     plain = json.loads(good("partition", "digits", "--from", tmp_path / "rows.csv", "--json").out)
     assert plain["spec"]["shift"] == "none"  # no default of the paper's
-
-
-# -- names that look like markup or would act on a terminal ---------------------------------------------------
 
 
 def titled(folder: Path, given: str) -> str:

@@ -44,7 +44,6 @@ class Mine(Method):
 #: The line of the hook's body, counted by hand.
 LINE = 11
 LOCAL = "def local(self, client):"
-
 pytestmark = pytest.mark.usefixtures("brief")
 
 
@@ -59,9 +58,6 @@ def own(home: Path) -> dict[str, str]:
     specs = {run.id: run.manifest["spec"] for run in runs(home)}
     names = {id: f"{spec['method']} {spec['setting']['model']}" for id, spec in specs.items()}
     return {id: name for id, name in names.items() if "Mine" in name or "@" in name}
-
-
-# -- a method with mistakes, and with modules beside it -------------------------------------------------------
 
 
 def mine(hook: str, body: str, folder: str = ".") -> str:
@@ -175,8 +171,6 @@ def test_a_method_of_ones_own_has_options_of_its_own(ready: Path, tmp_path: Path
     assert Store(ready).current["run"] != first
 
 
-# -- a network ------------------------------------------------------------------------------------------------
-
 NET = """
 from torch import nn
 from fedbench.models.base import FLModel
@@ -245,8 +239,6 @@ def test_a_mistake_in_a_network_is_told_by_its_line(ready: Path) -> None:
         assert (said.code, said.line) == (2, line)
     assert own(ready) == {}
 
-
-# -- a table with a method, a network, a partitioner and a data set, as `new` writes them ---------------------
 
 MINE = ("--table", "./mine.toml", *SMOKE)
 FIGURES = """
@@ -413,8 +405,6 @@ def test_a_new_table_prints_before_and_after_it_is_trained() -> None:
     assert "2 missing" in states
 
 
-# -- what a method measures -----------------------------------------------------------------------------------
-
 MEASURING = """
 from dataclasses import dataclass
 
@@ -494,8 +484,6 @@ def test_methods_and_metrics_list_what_can_be_named() -> None:
     assert [one["name"] for one in told["measures"]] == ["beta", "beta_0", "beta_1"]
     assert "beta: weight of a client's own Gaussian" in good("methods", "pfedfda").out
 
-
-# -- a run that keeps its model and logits --------------------------------------------------------------------
 
 #: What the card says, done in a process that knows nothing of the run.
 LOADED = """

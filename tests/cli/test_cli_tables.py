@@ -144,8 +144,6 @@ def test_a_counted_table_needs_no_run(home: Path) -> None:
     assert not home.exists() or complete(home) == {}
 
 
-# -- several seeds in one stack -------------------------------------------------------------------------------
-
 SEEDS = """
 title = "Three seeds"
 protocol = "feddrm"
@@ -319,8 +317,6 @@ def test_no_terminal_undoes_anothers_choice(tmp_path: Path) -> None:
     assert set(Store(tmp_path).current) == set(names)
 
 
-# -- `--minutes N --export FILE`: what does not fit is left for the next time, and nothing is lost ---------------
-
 TWO = (*TABLE, "-m", "fedavgft", "-m", "ditto")
 
 
@@ -393,8 +389,6 @@ def test_what_is_under_way_at_the_end_is_saved_and_goes_on(
     monkeypatch.setattr(making, "run", run)
     assert good(*TWO, "--minutes", "9").line == "4 of 4 runs made"
 
-
-# -- --again: what other code made is made anew, from its images on, and stays until its successor is there ---
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
 LOCAL = ("train", "--method", "local", *SMOKE, "--rounds", "2")
@@ -526,8 +520,6 @@ def test_what_another_process_has_made_anew_is_not_made_again(ready: Path, monke
     assert good(*ONE, "-m", "fedavg", "--again").line == "0 of 1 runs made, 1 by other processes"
     assert (artifact(ready, "run") / "artifact.json").read_bytes() != before
 
-
-# -- sweep ----------------------------------------------------------------------------------------------------
 
 SMALL = ("sweep", "digits", "--budget", "smoke", "--rounds", "2", "--protocol", "feddrm", "--clients", "4")
 

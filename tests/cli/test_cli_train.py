@@ -45,9 +45,6 @@ def setting(home: Path) -> Setting:
     return spec.setting
 
 
-# -- the way from a partition to a table, as the first page of the README has it ------------------------------
-
-
 @pytest.mark.usefixtures("brief")
 def test_three_commands_on_digits(home: Path) -> None:
     made = good("partition", "digits", "--spc", "5", "--protocol", "feddrm")
@@ -150,9 +147,6 @@ def test_other_seeds_are_pointed_to(ready: Path) -> None:
     assert cells(good(*REPORT, "--seed", "7"))["FedAvg"]["Dir-0.3"]["state"] == "done"
 
 
-# -- what a run's setting changes -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "values", "told", "listed", "shown"),
     [
@@ -217,9 +211,6 @@ def test_a_table_in_bf16(home: Path) -> None:
     assert states() == ["missing", "missing"]
     assert good(*command, *bf16).line.startswith("nothing to run")
     assert good(*command).line == "1 of 1 runs made"
-
-
-# -- `train DATASET`: dealt out and trained in one command ----------------------------------------------------
 
 
 @pytest.mark.usefixtures("brief")
@@ -342,9 +333,6 @@ def test_demo(home: Path) -> None:
     assert again.err.count("is already there") == 3, "the demo's command makes the demo's runs"
 
 
-# -- options, environments and streams of every kind ----------------------------------------------------------
-
-
 def test_options_that_repeat_and_odd_stores(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good("report", "-t", "ftw_erm/1", "-t", "ftw_erm/3", "--seed", "1", "--seed", "2", "--column", "*", "--column", "*")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -389,8 +377,6 @@ def test_streams_without_room_signs_or_anybody(tmp_path: Path) -> None:
     assert (code, b"\\u2264" in out, err) == (0, True, b"")
 
 
-# -- FLUX's way -----------------------------------------------------------------------------------------------
-
 FLUX = ("partition", "digits", "--protocol", "flux", "--shift")
 
 
@@ -427,8 +413,6 @@ def test_an_extra_row_without_a_test_phase_is_no_problem_and_data_may_drift(home
     (run,) = json.loads(good(*TRAIN, "--json").out)
     assert run["budget"] == "smoke", "the budget knows when data in three stages drift"
 
-
-# -- FTW-ERM's way --------------------------------------------------------------------------------------------
 
 FTW = ("--table", "ftw_erm/1", *DIGITS)
 

@@ -35,7 +35,6 @@ from tests.support.cli_user import tables_once
 
 #: A command in this process: its arguments -> what it answers.
 Draws = Callable[..., Result]
-
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"  #: columns of feddrm/1
 
 

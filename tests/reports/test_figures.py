@@ -164,45 +164,28 @@ def test_the_figure_of_a_partition(
     ("arguments", "message"),
     [
         ("ftw_erm/4", "unknown figure 'ftw_erm/4'; did you mean"),
-        ("flux/7", "unknown figure 'flux/7'; did you mean 'flux/"),
-        ("pfedfda/5", "unknown figure 'pfedfda/5'; did you mean 'pfedfda/"),
         ("imagse", "unknown figure 'imagse'; did you mean 'images'"),
         ("ftw_erm/2 -o two.pgn", "unknown format of a figure 'pgn'; did you mean 'png'"),
         ("ftw_erm/2 -o two", "cannot tell the format from the name two"),
         ("ftw_erm/2 --json --csv", "--json, --csv and --text exclude each other"),
-        ("curves --text --csv", "--json, --csv and --text exclude each other"),
         ("ftw_erm/2 --client 1", "--client goes with --partition only"),
         ("ftw_erm/2 --partition DIGITS --client 3", "has no client 3; it has 0..2"),
         ("ftw_erm/2 --partition DIGITS --ridge 0", "ridge penalty must be above 0"),
         ("ftw_erm/2 --partition DIGITS -o nowhere/two.png", "cannot write nowhere/two.png"),
         ("ftw_erm/2", "the images of fashion_mnist are not at hand"),
         ("ftw_erm/2 --budget paper", "--budget does not go with ftw_erm/2"),
-        ("feddrm/3 --budget small", "--budget does not go with feddrm/3"),
         ("feddrm/3 --seed -1", "the seed must be in 0..2"),
         ("pfedfda/2 --partition x", "--partition does not go with pfedfda/2; it takes --run, --budget, --seed"),
-        ("pfedfda/3 --run x", "--run does not go with pfedfda/3"),
-        ("pfedfda/4 --ridge 2", "--ridge does not go with pfedfda/4"),
         ("pfedfda/4 --compare", "--compare does not go with pfedfda/4"),
         ("pfedfda/4 --budget papr", "unknown budget 'papr'; did you mean 'paper'"),
         ("pfedfda/2 --run x --budget paper", "--budget does not go with --run, which has its own"),
-        ("pfedfda/3 --partition x --seed 2", "--seed does not go with --partition, which has its own"),
         ("pfedfda/3 --partition nothing", "no partition 'nothing'"),
         ("flux/4 --run x", "--run does not go with flux/4; it takes --budget, --seed, --compare"),
-        ("flux/11 --compare", "--compare does not go with flux/11; it takes --run, --budget, --seed"),
-        ("flux/11 --run x --seed 2", "--seed does not go with --run, which has its own"),
-        ("flux/8 --budget papr", "unknown budget 'papr'; did you mean 'paper'"),
-        ("flux/8 --image 1", "--image does not go with flux/8"),
         ("flux/8 method=feddrm", "FILTER does not go with flux/8; it takes --budget"),
         ("images", "figure images shows a partition of yours; name it: --partition ID"),
         ("images --image 1", "--image goes with --partition only"),
         ("images --partition DIGITS --image 1797", "digits has no image 1797; it has 0..1796"),
-        ("images --partition DIGITS --client 8", "has no client 8; it has 0..2"),
-        ("bubbles --client 1", "--client does not go with bubbles"),
         ("curves --client 1", "--client does not go with curves; it takes FILTER, --metric"),
-        ("clients --against round", "--against does not go with clients"),
-        ("confusion --metric x", "--metric does not go with confusion; it takes FILTER, --client"),
-        ("ranks --budget small", "--budget does not go with ranks"),
-        ("theory --draws 0", "at least 1 draw"),
         ("theory --paper fedrdm", "unknown paper with a theory 'fedrdm'; did you mean 'feddrm'"),
         ("theory --paper feddrm --draws 0", "at least 1 draw and at most 10,000"),
     ],
@@ -256,9 +239,6 @@ def test_theory_as_text_and_as_json(call: Draws) -> None:
         for point in finding["points"]:
             assert f"{point['measured']:.3g}" in text
             assert f"{point['claimed']:.3g}" in text
-
-
-# -- every kind --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -403,8 +403,6 @@ rows = [{{ label = "pFedFDA", method = "pfedfda" }}, {{ label = "FedAvg", method
 column = [{{ label = "IID", dataset = "cifar10", partition = {{ scheme = "iid" }}{client} }}]
 """
 BETA = Measure("beta", "weight of the own Gaussian", "fraction", of="client")
-
-
 METHOD = """
 from fedbench.measure import Measure
 from fedbench.methods.base import Method

@@ -481,6 +481,9 @@ CIFAR_S = {
         ("ftw_erm/7", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 5, "model": "resnet18_bn", "lr": 1e-4}),
         ("ftw_erm/10", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 2, "model": "lenet_tanh", "lr": 1e-3}),
         ("ftw_erm/13", "Bound", {**ENDLESS, "scheme": "mixture", "clients": 1, "model": "lenet_tanh", "rounds": 1}),
+        ("feddrm/1", "CIFAR-10/Dir-0.3", {"alpha": 0.3, "clients": 8, "shift": "high", "rounds": 800, "window": 50,
+         "model": "resnet18_gn", "seed": 2025}),
+        ("feddrm/1", "CIFAR-10/5-SPC", {"scheme": "shards"}),
         ("feddrm/figure7", "RETINA/System accuracy", {"rounds": 100, "steps": 10, "augment": "none", "clients": 3,
          "scheme": "natural", "lr": 0.01, "batch_size": 32, "window": 50,
          "model": "resnet18_gn:projection_size=512"}),
@@ -507,9 +510,6 @@ def test_hyper_parameters_are_the_papers() -> None:
     for method in ("fedavgft", "fedprox", "fedsam", "fedbabu"):
         for budget in ("small", "paper"):
             assert params("feddrm", method, budget, "retina")["finetune_rounds"] == 10
-
-
-# -- pFedFDA -----------------------------------------------------------------------------------------------------
 
 
 def test_pfedfdas_numbers_that_survive_are_there_with_their_rows_and_columns_and_the_wrong_ones_are_flagged() -> None:
@@ -598,14 +598,8 @@ def test_latex_of_all_of_them_compiles_and_fits_the_page(lab: Lab, tmp_path: Pat
     assert fits(compiled(tmp_path, render(grids, "latex", standalone=True)))
 
 
-# -- FTW-ERM -----------------------------------------------------------------------------------------------------
-
 FTW_ERM = ("ftw_erm/1", "ftw_erm/2", "ftw_erm/3", "ftw_erm/7", "ftw_erm/10", "ftw_erm/13")
-
-
 LAYOUTS = ("ftw_erm/6", "ftw_erm/8", "ftw_erm/9", "ftw_erm/11", "ftw_erm/12")
-
-
 OURS = ["ftw_erm", "fitw_erm", "fedsgd", "fedbn", "grayscale", "kmeans_bound", "feddrm"]
 
 
@@ -729,9 +723,6 @@ def test_what_a_layout_does_not_have(lab: Lab, tmp_path: Path, old: str, new: st
     assert old in text
     with pytest.raises(FedbenchError, match=message):
         lab.grid(written(tmp_path, text.replace(old, new, 1)))
-
-
-# -- in print ----------------------------------------------------------------------------------------------------
 
 
 def test_the_widest_tables_fit_a_page(ftw: Lab, tmp_path: Path) -> None:

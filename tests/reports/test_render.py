@@ -148,9 +148,6 @@ def test_marks_and_problems_are_said_by_default(lab: Lab) -> None:
             assert said in text
 
 
-# -- only what is there ------------------------------------------------------------------------------------------
-
-
 def test_rows_and_columns_without_a_number_can_be_left_out(grids: list[Grid]) -> None:
     part = only_done(grids[0])
     assert [line.label for line in part.lines] == ["FedAvgFT", "reported", "FedDRM", "reported", NASTY]
@@ -186,9 +183,6 @@ def test_csv_and_json_read_back_exactly(grids: list[Grid]) -> None:
     assert read[0]["deviations"] == {"FedDRM": "a"}
     assert read[0]["command"] == "fedbench train --table feddrm/1 --budget small"
     assert any("50 counted" in note for note in read[0]["notes"])  # all of them, whatever is printed elsewhere
-
-
-# -- LaTeX -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -237,9 +231,6 @@ def test_latex_is_well_built_and_a_document_is_asked_for(grids: list[Grid]) -> N
     assert sorted(used) == ["booktabs", "caption", "geometry", "graphicx", "inputenc"], "the last is any TeX's"
     with pytest.raises(FedbenchError, match="goes with --format latex"):
         render(grids, "html", standalone=True)
-
-
-# -- the others ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("full", [False, True])

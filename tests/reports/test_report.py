@@ -236,9 +236,6 @@ def only(lab: Lab, table: Table) -> Setting:
     return lab.cells(table).settings["IID"][0]
 
 
-# -- hyper-parameters ------------------------------------------------------------------------------------------
-
-
 def test_parameters_statistics_crops_and_the_command_are_those_of_the_users_table(lab: Lab, tmp_path: Path) -> None:
     about = lab.grid(written(tmp_path, OWN)).notes
     assert "Short: finetune_rounds = 1." in about
@@ -311,9 +308,6 @@ def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: La
         written(tmp_path, OWN.replace('"percent"', '"percent"\ntolerance = 2'))
 
 
-# -- what holds for some cells ----------------------------------------------------------------------------------
-
-
 def test_every_departure_is_said_of_a_table_and_of_the_partitions_that_it_is_about() -> None:
     table = tables.load("feddrm/1")
     shards = "Shards are cut after a stable sort"
@@ -358,9 +352,6 @@ def test_what_is_said_of_some_cells_is_not_said_of_others(lab: Lab, name: str, o
     left = " ".join(lab.grid(part, value if what == "--budget" else "small").notes)
     for text in gone.split(", "):
         assert (text in whole, text in left) == (True, False)
-
-
-# -- statistics, seeds, views, tolerances, claims ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("statistic", ["last_rounds", "clients"])

@@ -548,9 +548,6 @@ def test_a_column_that_a_file_lacks_is_missing_in_its_rows(tmp_path: Path) -> No
     assert list(rows.read([])) == []
 
 
-# -- what an older fedbench wrote stays readable, by every room that reads it ---------------------------------
-
-
 #: Kind -> id, as they were when the schema was new: its store was written by hand, column by column, and is to stay.
 IDS = {"dataset": "94b6fee866c7", "partition": "80d68cde158f", "run": "db88390db31d", "metrics": "0087c38b9ac1"}
 
