@@ -444,6 +444,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
         "Of several processors, so none is marked best and no claim is judged: One after another/Local training,"
         " One after another/Total runtime.",
     ]
+    assert any("measured on cpu or H100" in line for line in lab.grid("pfedfda/6", extra=True).about)
     a, b = Column("a"), Column("b")
     mean, other = Column("mean", of=["a", "b"]), Column("other", of=["b"])
     hits = [(a, {"device": "cpu", "processor": "Xeon"}), (b, {"device": "H100"}), (b, {"device": "H100"})]

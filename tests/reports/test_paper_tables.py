@@ -695,7 +695,7 @@ def test_the_bound_of_table_13_is_read_from_the_run(ftw: Lab) -> None:
     assert states == {"A": "fails", "With": "holds"}  # 50 is no reasonable estimate of 20
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", [*LAYOUTS, "pfedfda/8"])
 def test_configuration_tables_equal_the_paper_to_the_digit(lab: Lab, name: str) -> None:
     grid = lab.grid(name, compare=True)
     for ours, theirs in zip(grid.lines[::2], grid.lines[1::2], strict=True):

@@ -100,16 +100,6 @@ def grids(tmp_path_factory: pytest.TempPathFactory) -> list[Grid]:
         ]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_every_format_holds_the_numbers_and_what_is_said(grids: list[Grid], format: str) -> None:
-    text = render(grids, format, full=True)
-    for number in ("55.00", "40.00", "6.620") if format not in ("csv", "json") else ("55.0", "40.0", "115776"):
-        assert number in text
-    if format != "csv":
-        for said in ("400 rounds of 10 steps", "FedDRM is best in every column", "holds so far", "FedDRM answers with"):
-            assert said in " ".join(text.split())
-
-
 PRINTED = ("console", "latex", "markdown", "html")
 
 
@@ -119,10 +109,11 @@ def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], for
     HTML folded."""
     brief, full = (" ".join(render(grids[:1], format, full=full).split()) for full in (False, True))
     for said in (
-        "Budget small, not the paper's: 400 rounds of 10 steps", "standard deviation (ddof 0)", "seed 2025",
+        "Budget small, not the paper's: 400 rounds of 10 steps", "standard deviation (ddof 0)", "seed 2025", "55.00",
         "3 of 78 cells", "fedbench train --table feddrm/1 --budget small", "Claims: 2 hold so far, 2 not measured",
     ):  # fmt: skip
         assert said in html.unescape(brief)
+    assert "holds so far" in full
     for said in ("Colours are shifted once", "100 %", "FedDRM is best", "FedDRM answers with", "Budget paper"):
         assert said in full.replace("\\%", "%")
         assert (said in brief) == (format == "html")

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from fedbench import methods, protocol, resources
@@ -117,7 +115,6 @@ def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Pat
     ("words", "message"),
     [
         ("report -t fedrm/2", "unknown table 'fedrm/2'; did you mean 'feddrm/2'"),
-        ("report -t 6", "unknown table '6'"),
         ("report --json --format csv", "--json or --format csv"),
         ("report -t flux/12 --only-done", "no cell has a number yet"),
         ("report -f latx", "unknown format 'latx'; did you mean 'latex'"),
@@ -126,9 +123,7 @@ def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Pat
         ("report -t 1 --test-augmentation plan", "unknown test augmentation 'plan'; did you mean 'plain'"),
         ("report -t 1 --precision bf61", "unknown precision 'bf61'; did you mean 'bf16'"),
         ("report -t pfedfda/8 --precision fp8", "unknown precision 'fp8'; known: bf16, fp32, tf32"),
-        ("tables --precision bf61", "unknown precision 'bf61'; did you mean 'bf16'"),
         ("tables feddrm/9", "unknown table 'feddrm/9'"),
-        ("tables --budget smal", "unknown budget 'smal'; did you mean 'small'"),
     ],
 )
 def test_bad_input(empty: Call, words: str, message: str) -> None:
@@ -291,11 +286,14 @@ def test_a_table_of_ones_own_says_what_it_measures_and_nothing_of_a_paper(lab: L
 
 
 def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Lab, tmp_path: Path) -> None:
-    (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Usual,,IID,50,\n")
-    coloured = OWN.replace('shift = "none"', 'shift = "low"')
+    (tmp_path / "reported.csv").write_text(
+        "table,row,group,column,value,std\nmine,Usual,,IID,50,\nmine,Short,,IID,4,\n"
+    )
+    coloured = OWN.replace('shift = "none"', 'shift = "low"').replace('"Short",', '"Short", band = [30, 50],')
     grid = lab.grid(written(tmp_path, coloured), compare=True)
     assert any(line.startswith("Colours are shifted once") for line in grid.notes)
     plain = lab.grid(written(tmp_path, OWN), compare=True)
+    assert "Tolerance: ±2 points." in plain.notes
     assert not any("olours" in line for line in plain.notes)
     assert any("Budget paper: 800 rounds" in line for line in plain.notes)
     (tmp_path / "reported.csv").write_text(
@@ -334,13 +332,8 @@ def test_every_departure_is_said_of_a_table_and_of_the_partitions_that_it_is_abo
     ("name", "other", "gone"),
     [
         ("pfedfda/2", "--dataset cifar10", "EMNIST, TinyImageNet"),
-        ("pfedfda/7", "--dataset cifar10", "SynthDigits"),
-        ("pfedfda/3", "--dataset cifar10", "CIFAR100"),
-        ("flux/1", "--dataset mnist", "CheXpert:, Levels of CIFAR-100"),
-        ("ftw_erm/1", "--dataset digits", "still rising"),
         ("ftw_erm/13", "--dataset digits", "one client, handful"),
         ("flux/6", "--budget smoke", "Twelve rounds"),
-        ("pfedfda/figure4", "--budget smoke", "fine-tunes for five epochs"),
         ("pfedfda/1", "--column */100 %", "smaller sets inside"),
     ],
 )
@@ -378,17 +371,6 @@ def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
     ours, theirs = lab.grid(table, compare=True).verdicts[0]
     assert ours.claim.columns == []
     assert (ours.state, theirs.state) == ("holds so far", "holds so far")
-
-
-def test_extra_rows_times_count_among_those_of_an_executor(lab: Lab, tmp_path: Path) -> None:
-    text = OWN.replace('"system_accuracy"', '"local_training_seconds"').replace('"final"', '"whole_run"')
-    table = written(tmp_path, text.replace('unit = "percent"', 'unit = "seconds"'))
-    setting = only(lab, table)
-    lab.run(setting, "fedavgft", whole={"local_training_seconds": 1.0}, executor="cores")
-    lab.run(setting, "mine", whole={"local_training_seconds": 2.0}, executor="stacked", device="cuda")
-    about = lab.grid(table, extra=True).about
-    assert any(line.startswith("Times are those of different executors") for line in about)
-    assert any("measured on cpu or cuda" in line for line in about)
 
 
 @pytest.mark.shipped
@@ -534,14 +516,6 @@ def test_what_would_decide_is_told(seeds: int, words: str) -> None:
 )
 def test_marks_of_the_best_go_by_seeds(numbers: list[float], stds: list[float | None], marks: list[int]) -> None:
     assert ranks(numbers, [None if std is None else Noise(std, 4) for std in stds], 2) == marks
-
-
-@given(st.lists(st.integers(0, 5), min_size=3, max_size=3), st.integers(1, 2))
-def test_top_is_the_rank_by_counting_the_strictly_better(values: list[int], k: int) -> None:
-    numbers = {(row, "x"): float(v) for row, v in zip(ROWS, values, strict=True)}
-    rank = 1 + sum(v > values[0] for v in values[1:])
-    verdict = check(Claim("", "top", ["a"], columns=["x"], k=k), numbers)
-    assert verdict.state == (HOLDS if rank <= k else FAILS)
 
 
 def claimed(store: Store, *names: str, budget: str | None = None) -> list[Claims]:
