@@ -254,8 +254,6 @@ def test_what_another_process_holds_is_shown_and_stays(stopped: Path, home: Path
         [sys.executable, "-P", "-c", HOLD, stopped.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "FEDBENCH_HOME": str(home)},
     )  # fmt: skip
-    assert other.stdin is not None
-    assert other.stdout is not None
     try:
         assert other.stdout.readline() == "held\n"
         (run,) = json.loads(good("status", "--json").out)

@@ -29,7 +29,6 @@ from fedbench.words import size
 from tests.support.cli_user import (
     DIGITS,
     SMOKE,
-    Said,
     artifact,
     cells,
     complete,
@@ -102,6 +101,11 @@ def test_rows_are_chosen_and_added(home: Path, tmp_path: Path) -> None:
     assert report()["FedDRM"] == {"Dir-0.3": "done", "5-SPC": "missing"}
     assert report()["FedAvgFT"] == MISSING
     assert good(*TABLE, "--column", "digits/5-SPC", "--method", "feddrm").line == "1 of 1 runs made"
+    # In another precision it is another run.
+    said = good(*ONE, "--method", "feddrm", "--precision", "bf16")
+    assert "1 run to make, budget smoke in bf16, about " in said.err
+    assert said.line == "1 of 1 runs made"
+    assert report("--precision", "bf16")["FedDRM"] == {"Dir-0.3": "done", "5-SPC": "missing"}
     # A method of one's own; of the same name and another text it is another method.
     mine = own_method(tmp_path)
     assert good(*ONE, "--method", mine).line == "1 of 1 runs made"
@@ -563,21 +567,14 @@ def test_a_run_that_diverges_stops_neither_the_comparison_nor_the_choice(home: P
     assert "1 failed" in good("report", "--table", str(file), "--budget", "smoke").out
 
 
-def search(lr: str, trials: int) -> Said:
+def test_a_search_tries_and_scores_by_validation_images_and_a_trial_that_diverges_does_not_end_it(home: Path) -> None:
     pytest.importorskip("optuna")
-    words = ("-m", "fedavg", "--lr", lr, "--validation", "0.2", "--search", "optuna", "--trials", str(trials))
-    return good(*SMALL, *words)
-
-
-def test_a_trial_that_diverges_does_not_end_the_search(home: Path) -> None:
-    said = search("1e-23:1e18", 4).err
+    words = (*SMALL, "-m", "fedavg", "--validation", "0.2", "--search", "optuna")
+    two = (*words, "--lr", "0.001:0.5", "--trials", "2")
+    assert good(*two).err.count("validation accuracy") == 3  # two trials and the best
+    assert len(ids(home)) == 2
+    assert good(*two).err.count("trial 2/2") == 1
+    assert len(ids(home)) == 2, "the same trials, which are there"
+    said = good(*words, "--lr", "1e-23:1e18", "--trials", "4").err
     for text in ("failed: (1/1) fedavg", ": failed", "trial 4/4", "best by validation accuracy: fedavg, lr "):
         assert text in said
-
-
-def test_a_search_tries_and_scores_by_validation_images(home: Path) -> None:
-    said = search("0.001:0.5", 2)
-    assert len(ids(home)) == 2
-    assert said.err.count("validation accuracy") == 3  # two trials and the best
-    assert search("0.001:0.5", 2).err.count("trial 2/2") == 1
-    assert len(ids(home)) == 2, "the same trials, which are there"

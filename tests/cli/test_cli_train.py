@@ -40,9 +40,7 @@ def current(home: Path) -> Artifact:
 
 
 def setting(home: Path) -> Setting:
-    spec = current(home).spec
-    assert isinstance(spec, RunSpec)
-    return spec.setting
+    return current(home).spec.setting
 
 
 @pytest.mark.usefixtures("brief")
@@ -197,28 +195,9 @@ def test_another_setting_is_another_run_and_says_so(
 
 
 @pytest.mark.usefixtures("brief")
-def test_a_table_in_bf16(home: Path) -> None:
-    command = ("train", "--table", "1", *DIGITS, "--method", "fedavgft", "--column", "*Dir*")
-    bf16 = ("--precision", "bf16")
-
-    def states(*more: str) -> list[str]:
-        return [cells(good(*REPORT, *more))[label]["Dir-0.3"]["state"] for label in ("FedAvgFT", "FedDRM")]
-
-    said = good(*command, *bf16)
-    assert "1 run to make, budget smoke in bf16, about " in said.err
-    assert said.line == "1 of 1 runs made"
-    assert states(*bf16) == ["done", "missing"]
-    assert states() == ["missing", "missing"]
-    assert good(*command, *bf16).line.startswith("nothing to run")
-    assert good(*command).line == "1 of 1 runs made"
-
-
-@pytest.mark.usefixtures("brief")
 def test_one_command_is_the_two(home: Path) -> None:
     def part() -> PartitionSpec:
-        spec = Store(home).open("partition", Store(home).current["partition"]).spec
-        assert isinstance(spec, PartitionSpec)
-        return spec
+        return Store(home).open("partition", Store(home).current["partition"]).spec
 
     good("partition", "digits", "--iid", "--clients", "4")
     before = part()
@@ -291,7 +270,6 @@ def test_a_curve_of_every_round_and_options_of_partitioner_and_method_in_one_lin
     assert run.manifest["spec"]["params"]["alpha"] == 0.2, "of one name it is the method's"
     assert setting(home).partition.options == {"alpha": 0.3, "min_size": 3}
     metrics = metrics_of(run, Store(home))
-    assert metrics is not None
     curve = load(metrics).series("average_accuracy", "plain")
     assert list(curve) == [1, 2, 3]
     assert said.out.splitlines()[0] == "digits Dir-0.3: accuracy in %, after round 3"
@@ -447,7 +425,6 @@ def test_the_bound_of_table_13_stands_in_the_runs_clients_and_matched_ratios_are
     good("partition", "digits", "--protocol", "ftw_erm", "--preset", "one")
     good("train", "--method", "kmeans_bound", "--clusters", "5", *SMOKE)
     bound = one_metrics(home).whole_run("ratio_bound")
-    assert bound is not None
     assert 1 < bound < 40
     good("partition", "digits", "--protocol", "ftw_erm")
     options = ("--ratios", "hdrm", "--n-te", "20", "--clusters", "5")

@@ -116,7 +116,6 @@ class Lab:
         if each:
             of_all = {"mean": fmean, "min": min, "max": max}
             by_round = {f"client_accuracy_{k}": partial(_over, f, each) for k, f in of_all.items()}
-        assert isinstance(run.spec, RunSpec)
         setting = run.spec.setting
         rows = [
             (name, view, t, -1, at(t))

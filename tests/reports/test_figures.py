@@ -25,6 +25,7 @@ from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from fedbench.theory.ftw_erm import spectrum
 from tests.reports.conftest import Draws, Lab, of_csv
+from tests.support.cli_user import refused
 from tests.support.figures_lab import (
     betas,
     corrupted_digits,
@@ -192,10 +193,7 @@ def test_the_figure_of_a_partition(
 )
 def test_bad_input(call: Draws, digits: str, tmp_path: Path, arguments: str, message: str) -> None:
     words = arguments.replace("DIGITS", digits).split()
-    with pytest.raises(FedbenchError) as error:
-        call(*(words if words[0] == "theory" else ["figure", *words]))
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+    assert message in refused(lambda: call(*(words if words[0] == "theory" else ["figure", *words])))
     assert [p for p in tmp_path.iterdir() if p.is_file()] == []
 
 

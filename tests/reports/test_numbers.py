@@ -44,7 +44,6 @@ def test_mean_and_std_of_the_last_rounds_of_which_none_may_be_missing(lab: Lab) 
     )
     last = [100 * by_round[t] for t in range(396, 401)]  # window 5; round 300 is evaluated too but does not count
     found = entry(lab.grid("feddrm/1"), "FedDRM", DIR)
-    assert found.value is not None
     assert found.value.mean == pytest.approx(statistics.mean(last))
     assert found.value.std == pytest.approx(statistics.pstdev(last))
     assert (found.text, found.spread) == (f"{statistics.mean(last):.2f}", f"{statistics.pstdev(last):.2f}")
@@ -69,7 +68,6 @@ def test_mean_and_std_across_clients(lab: Lab) -> None:
     accuracies = {0: 0.2, 1: 0.4, 2: 0.9}
     lab.run(setting, "pfedfda", clients=accuracies, images={1: 2, 2: 3}, views=("plain",), rules="pfedfda")
     found = entry(lab.grid("pfedfda/2"), "pFedFDA", "CIFAR10/Dir(0.5)")
-    assert found.value is not None
     weighted = (0.2 * 1 + 0.4 * 2 + 0.9 * 3) / 6
     assert (found.text, found.spread) == (f"{weighted:.3f}", f"{statistics.stdev(accuracies.values()):.2f}")
     assert (found.value.mean, found.value.weighted, found.value.count) == (*[pytest.approx(weighted)] * 2, 3)
@@ -116,7 +114,6 @@ def test_clients_without_known_test_images_have_no_weighted_mean(lab: Lab) -> No
     assert "lack the test images of the clients that have client_accuracy" in printed.problems[0]
     plain = lab.grid(with_client_mean(tables.load("pfedfda/2"), "unweighted"))
     found = entry(plain, "pFedFDA", "CIFAR10/Dir(0.5)").value
-    assert found is not None
     assert (found.mean, found.weighted, found.unweighted) == (0.5, None, 0.5)
 
 
@@ -140,7 +137,6 @@ def test_several_seeds(lab: Lab) -> None:
     for seed, value in ((1, 0.4), (2, 0.5)):
         lab.run(lab.cells("feddrm/1", seeds=[seed]).settings[DIR][0], "feddrm", value=value)
     found = entry(lab.grid("feddrm/1", seeds=[1, 2]), "FedDRM", DIR)
-    assert found.value is not None
     assert (found.text, found.value.seeds, len(found.runs)) == ("45.00", 2, 2)
     assert found.value.seed_std == pytest.approx(statistics.stdev([40, 50]))
     half = lab.grid("feddrm/1", seeds=[1, 3])
@@ -429,7 +425,6 @@ def test_figures_of_clients_and_of_rounds(lab: Lab, tmp_path: Path) -> None:
     ):  # fmt: skip
         line = lab.grid(own_table(tmp_path, metric, statistic, client=client)).lines[metric == "clusters"]
         found = line.entries[0].value
-        assert found is not None
         assert found.mean == pytest.approx(expected), (metric, statistic)
         if statistic == "clients":
             assert found.std == pytest.approx(statistics.stdev(betas))

@@ -209,7 +209,6 @@ def test_latex_is_well_built_and_a_document_is_asked_for(grids: list[Grid]) -> N
     assert r"\multicolumn{2}{c}{CIFAR-10} & \multicolumn{2}{c}{CIFAR-20}" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}\cmidrule(lr){6-7}" in text
     body = re.search(r"\\begin\{tabular\}\{(l(c+))\}(.*?)\\end\{tabular\}", text, re.DOTALL)
-    assert body is not None
     rows = [line for line in body[3].splitlines() if line.endswith(r"\\")]
     assert all(len(re.findall(r"(?<!\\)&", row)) == 6 for row in rows[1:])  # the first holds the groups
     assert next(r for r in rows if r.startswith("FedDRM")).split("&")[1].strip().startswith(r"\textbf{63.85}")
@@ -585,7 +584,6 @@ def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
         assert "url(" not in text
         assert "@import" not in text
         (policy,) = (a["content"] for a in page.all("meta") if a.get("http-equiv"))
-        assert policy is not None
         assert policy.startswith("default-src 'none';")
     shown = Page(site.of("ditto", 0)).text  # hostile texts stand as they are
     for where in ("<script>alert(1)</script>", "run =1+1", "fedbench =1+1", "[bold]a[/x]"):

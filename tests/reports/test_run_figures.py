@@ -33,6 +33,7 @@ from fedbench.reports.figures.text import Points, text_curves
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import Draws, Lab, answer, of_csv
+from tests.support.cli_user import refused
 from tests.support.figures_lab import gathered
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, write
 from tests.support.real_images import RealImages
@@ -406,10 +407,7 @@ def test_what_cannot_be_shown_is_one_line(
     ranked_runs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FedbenchError) as error:
-        answer(ranked_runs.store.home, "figure", *arguments.split())
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+    assert message in refused(lambda: answer(ranked_runs.store.home, "figure", *arguments.split()))
     assert not list(tmp_path.iterdir())
 
 
@@ -421,7 +419,6 @@ def partition(store: Store, clients: int = 8, scheme: str = "iid", **values: Any
 
 def panel_of(draws: Draws, *arguments: str) -> dict[str, Any]:
     (panel,) = json.loads(draws("images", "--json", *arguments).stdout)["panels"]
-    assert isinstance(panel, dict)
     return panel
 
 

@@ -55,7 +55,6 @@ def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
 def holder(store: Store) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the run 'abc' until it gets a line."""
     process = python(HOLD, store.home)
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     yield process
     process.kill()
@@ -76,7 +75,6 @@ def test_claim_and_release(store: Store) -> None:
     with store.claim("abc") as claim:
         claim.beat()
         holder = store.claimed("abc")
-        assert holder is not None
         assert (holder["host"], holder["pid"]) == (socket.gethostname(), os.getpid())
         with pytest.raises(FedbenchError), store.claim("abc"):
             pass
@@ -239,9 +237,7 @@ def test_interrupted_and_running(store: Store) -> None:
     assert run.bytes == sum(p.stat().st_size for p in store.work(RUN.id).iterdir())
     with store.claim(RUN.id):
         (run,) = unfinished(store)
-        assert run.holder is not None
         assert (run.state, run.round, run.holder["pid"]) == (End.RUNNING, 7, os.getpid())
-        assert run.seconds_left is not None
         assert 0 < run.seconds_left <= (10 - 7) * 2
         with pytest.raises(HeldError, match=f"run {RUN.id} is being trained by process {os.getpid()}"):
             discard(store, RUN.id)
@@ -274,7 +270,6 @@ def test_failed_with_and_without_a_checkpoint(store: Store) -> None:
 
 def test_a_run_completed_since_is_left_out(store: Store) -> None:
     spec = small_run(store).spec
-    assert isinstance(spec, RunSpec)
     begun(store, spec)
     (run,) = unfinished(store)
     assert run.id == spec.id, "a making anew that was interrupted"
