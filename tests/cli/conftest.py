@@ -69,7 +69,6 @@ def brief(monkeypatch: pytest.MonkeyPatch, _small_steps: None) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's store, empty."""
     monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path / "store"))
     return tmp_path / "store"
 
@@ -106,7 +105,6 @@ def prepared(prepared_store: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def ready(prepared: Path, home: Path) -> Path:
-    """The user's store: a copy of the prepared one."""
     return shutil.copytree(prepared, home)
 
 

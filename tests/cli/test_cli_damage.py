@@ -108,7 +108,6 @@ def test_a_damaged_manifest_stops_no_command_that_can_do_without_it(ready: Path,
 
 
 def test_a_report_goes_on_beside_damage(both: Path) -> None:
-    """A run that cannot be read is told with the way out; the others are printed."""
     (run,) = (one for one in runs(both) if one.manifest["spec"]["method"] == "fedavg")
     metrics = next(a for a in Store(both).list("metrics") if a.manifest["spec"]["run"]["method"] == "fedavg")
     good("remove", metrics.id, "--yes")
@@ -133,7 +132,6 @@ NOTES = ("{", "[]", "\x00", "", '{"run": 3, "spec": 4}', '{"run": {}, "spec": {"
 
 @pytest.mark.parametrize("place", ["failed/{}.json", "work/{}/spec.json"])
 def test_damaged_notes_of_runs(ready: Path, place: str) -> None:
-    """Each of a run that some process has claimed."""
     with contextlib.ExitStack() as claims:
         for number, text in enumerate(NOTES):
             path = ready / place.format(id := f"{number:012x}")
@@ -157,7 +155,6 @@ def test_damaged_notes_of_runs(ready: Path, place: str) -> None:
 def test_no_space(
     home: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, folder: str, command: tuple[str, ...]
 ) -> None:
-    """For any Parquet file of that folder."""
     if folder != "dataset":
         request.getfixturevalue("ready")
     before, begin = set(complete(home)), pq.ParquetWriter
@@ -324,7 +321,6 @@ def give_to_another(home: Path) -> Path:
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, None])
 def test_its_checkpoint_stays_the_others(ready: Path, monkeypatch: pytest.MonkeyPatch, stop: type | None) -> None:
-    """Whether it is interrupted then, or comes to its next checkpoint."""
     if stop is None:
         monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
     theirs = {"round": 3, "by": "the new holder"}

@@ -49,7 +49,6 @@ pytestmark = pytest.mark.usefixtures("brief")
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user is in the folder of the files."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -382,7 +381,6 @@ def test_a_new_data_set_is_read_when_its_images_are_there_and_where_new_writes_t
 
 @pytest.mark.usefixtures("ready")
 def test_a_new_table_prints_before_and_after_it_is_trained() -> None:
-    """And the row that it has in a comment is the method that `new` writes."""
     train, report = told(good("new", "table", "ours"))
     assert "Local" in good(*report, *SMOKE).out
     good(*train, *SMOKE)

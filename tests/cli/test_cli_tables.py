@@ -55,7 +55,6 @@ def report(*more: str) -> dict[str, dict[str, object]]:
 
 
 def work(home: Path) -> list[Path]:
-    """Folders of runs under way."""
     return list(home.glob("work/[!.]*"))
 
 
@@ -188,7 +187,6 @@ def by_seed(home: Path) -> dict[int, Artifact]:
 
 
 def together(home: Path) -> dict[int, int | None]:
-    """Seed -> how many runs its run was trained with."""
     return {seed: run.provenance.get("together") for seed, run in by_seed(home).items()}
 
 
@@ -442,7 +440,6 @@ def test_the_number_is_the_new_runs(ready: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_metrics_of_another_making_count_as_missing(ready: Path) -> None:
-    """Wherever the run came from: copied over from a colleague's store, say."""
     assert "there already" in good("evaluate").err
     run = artifact(ready, "run")
     (run / "rounds.parquet").write_bytes((run / "clients.parquet").read_bytes())
@@ -478,8 +475,6 @@ def test_the_old_run_stays_until_the_new_one_is_there(
 
 @pytest.mark.parametrize("kind", ["dataset", "partition"])
 def test_what_a_run_was_made_from_counts_too(ready: Path, kind: str) -> None:
-    """Images read, or clients drawn, by other code are read and drawn anew."""
-
     def made_from() -> set[str]:
         (local,) = (run for run in runs(ready) if run.manifest["spec"]["method"] == "local")
         return {one["fingerprint"] for one in local.provenance["made_from"].values()}

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from fedbench.cli import own_runs
-from fedbench.cli.partition import dataset_among
 from fedbench.cli.train import _partition, train
-from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics, load, metrics_of
 from fedbench.planner import table as tables
 from fedbench.planner.cells import DEFAULT_BUDGET, find
@@ -35,7 +33,6 @@ def specs(home: Path) -> list[RunSpec]:
 
 
 def current(home: Path) -> Artifact:
-    """The current run."""
     return Store(home).find(str(Store(home).current["run"]))
 
 
@@ -276,20 +273,6 @@ def test_a_curve_of_every_round_and_options_of_partitioner_and_method_in_one_lin
     assert f"{100 * curve[3]:.2f}" in said.out
     assert "average: of each client's model on its own test images, weighted by training images" in said.out
     assert "system" not in said.out, "nobody votes, so there is none"
-
-
-def test_the_data_set_among_the_words() -> None:
-    for words, answer in (
-        ((), (None, [])),
-        (("digits",), ("digits", [])),
-        (("digits", "--mu", "0.1"), ("digits", ["--mu", "0.1"])),
-        (("--mu", "0.1", "digits"), ("digits", ["--mu", "0.1"])),
-        (("--mu=0.1", "digits"), ("digits", ["--mu=0.1"])),
-        (("--flag", "--mu", "0.1"), (None, ["--flag", "--mu", "0.1"])),
-    ):
-        assert dataset_among(words) == answer
-    with pytest.raises(FedbenchError, match="unexpected argument 'mnist'"):
-        dataset_among(("digits", "--nu", "1", "mnist"))
 
 
 @pytest.mark.usefixtures("brief")

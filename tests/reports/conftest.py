@@ -18,8 +18,9 @@ from typer.testing import CliRunner, Result
 
 from fedbench import methods, protocol
 from fedbench.cli import context
+from fedbench.cli.browse import tables as tables_command
 from fedbench.cli.browse import theory
-from fedbench.cli.report import figure
+from fedbench.cli.report import figure, report
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
@@ -52,15 +53,12 @@ class Lab:
                 writer.table("images", pa.table({"label": [0]}))
 
     def cells(self, table: str | Table, budget: str = "small", **options: Any) -> Cells:
-        """The cells of a table, or of the one of that name."""
         return find(tables.load(table) if isinstance(table, str) else table, budget, self.store, [], **options)
 
     def grid(self, table: str | Table, budget: str = "small", **options: Any) -> Grid:
-        """The table laid out."""
         return build(tables.load(table) if isinstance(table, str) else table, budget, self.store, [], **options)
 
     def setting(self, table: str | Table, column: str, budget: str = "small", **options: Any) -> Setting:
-        """The setting of a table's column (the first seed's)."""
         return self.cells(table, budget, **options).settings[column][0]
 
     def run(
@@ -151,13 +149,11 @@ def _over(how: Callable[[list[float]], float], each: Mapping[int, Callable[[int]
 
 
 def written(folder: Path, text: str) -> Table:
-    """The table mine.toml of this text."""
     (folder / "mine.toml").write_text(text)
     return tables.load(str(folder / "mine.toml"))
 
 
 def of_csv(text: str) -> list[dict[str, str]]:
-    """The lines of a CSV file."""
     return list(csv.DictReader(io.StringIO(text)))
 
 
@@ -173,7 +169,6 @@ FIVE = ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"]
 
 @pytest.fixture
 def five(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five methods are built (however many there are by now)."""
     monkeypatch.setattr(methods, "names", lambda: FIVE)
 
 
@@ -200,12 +195,12 @@ def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 APP = typer.Typer()
-APP.command("figure")(figure)
-APP.command("theory")(theory)
+for command in (figure, theory, report, tables_command):
+    APP.command(command.__name__)(command)
 
 
 def answer(home: Path, *arguments: str) -> Result:
-    """What `fedbench figure` and `theory` answer, without real images; an error is raised."""
+    """What `fedbench figure`, `theory`, `report` or `tables` answers, without real images; an error is raised."""
     context.configure(home, "", False)
     result = CliRunner().invoke(APP, list(arguments))
     if isinstance(result.exception, FedbenchError):
@@ -215,7 +210,6 @@ def answer(home: Path, *arguments: str) -> Result:
 
 @pytest.fixture
 def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Draws:
-    """`fedbench figure` and `theory`, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("COLUMNS", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
@@ -224,5 +218,4 @@ def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Draws
 
 @pytest.fixture
 def draws(call: Draws) -> Draws:
-    """`fedbench figure`."""
     return partial(call, "figure")

@@ -141,7 +141,6 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab, older: Artifact) 
 
 @pytest.mark.parametrize("part", ["method", "trainer", "network", "partitioner", "images"])
 def test_a_run_of_another_version_stands_as_stale_until_todays_is_there(lab: Lab, part: str) -> None:
-    """Whatever part of it has another version."""
     setting = lab.setting("feddrm/1", DIR)
     partition = setting.partition
     older = {
@@ -401,7 +400,6 @@ def test_the_first_round_does_not_count(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_executors_are_named_where_times_are_read(lab: Lab) -> None:
-    """No column twice; one of another executor than its group's by itself."""
     how: dict[str, Any] = {"whole": {"local_training_seconds": 2.0, "total_runtime_seconds": 60.0}, "rules": "pfedfda"}
     for column, method, executor, told in (
         ("fedbench", "fedavg", "cores", ""),
@@ -495,7 +493,6 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
 
 
 def test_what_is_reported_claimed_and_said_of_some_columns_goes_with_them() -> None:
-    """A mean over columns comes with them; what is reported, claimed and asked for is of those columns alone."""
     table = tables.load("pfedfda/7")
     part = table.only(key for key in ["Gain over Local/Mean"])
     assert [c.key for c in part.columns if not c.of] == [f"Accuracy/{p} %" for p in (25, 50, 75, 100)]

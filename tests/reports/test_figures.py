@@ -57,7 +57,6 @@ def _panels() -> list[figures.Panel[Any]]:
 
 @pytest.fixture
 def digits(store: Store) -> str:
-    """The id of an IID partition of the embedded digits over three clients."""
     dataset = datasets.resolve("digits", store)
     return partitions.build(partition_spec(dataset, "iid", 3, 0, 0.7), store).id
 
@@ -241,7 +240,6 @@ def test_theory_as_text_and_as_json(call: Draws) -> None:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """A few cells of each table behind a figure."""
     lab = Lab(Store(tmp_path_factory.mktemp("figures") / "store"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "pfedfda", "flux"])
@@ -300,7 +298,6 @@ def test_everything_lies_inside_the_paper(every: Shown) -> None:
 
 @pytest.mark.parametrize("kind", [*kinds.FORMATS, pytest.param("every", marks=pytest.mark.slow)])
 def test_the_same_bytes_every_time_whatever_the_users_settings(kind: str, request: pytest.FixtureRequest) -> None:
-    """Of spectra in every format; every other kind as text."""
     import matplotlib
 
     shown: Shown = request.getfixturevalue("every") if kind == "every" else [(RATIO, figures.Content(_panels()))]
@@ -345,7 +342,6 @@ print(at_start, tabled, drawn)
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed(lab: Lab) -> None:
-    """Nothing at the start; no matplotlib for a table; no torch and no pyplot for a figure."""
     lab.run(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), "feddrm")
     part = corrupted_digits(lab.store)
     ids = [run_of_clients(lab.store, part, {"beta": betas()}), described_run(lab.store)]
@@ -391,7 +387,6 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
 
 
 def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:
-    """Their own partitions are drawn only when they are: presets, options, rows and columns must be there."""
     assert {"arena/mnist", "feddrm/3", "scale/1"} <= set(figures.names())
     for figure in map(figures.load, figures.names()):
         assert figure.kind in figures.KINDS

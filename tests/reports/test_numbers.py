@@ -59,7 +59,6 @@ def test_mean_and_std_of_the_last_rounds_of_which_none_may_be_missing(lab: Lab) 
 
 
 def series(metric: str, view: str, rounds: Iterable[int], value: float = 0.5) -> list[tuple[str, str, int, int, float]]:
-    """A metric of the federation after some rounds."""
     return [(metric, view, t, -1, value) for t in rounds]
 
 
@@ -119,7 +118,6 @@ def test_clients_without_known_test_images_have_no_weighted_mean(lab: Lab) -> No
 
 @pytest.mark.parametrize("once", [False, True])
 def test_views_are_kept_apart(lab: Lab, once: bool) -> None:
-    """And beside crops, plain images may be asked for after the last round only."""
     setting = lab.setting("feddrm/1", DIR)
     rounds = setting.evaluated_rounds()
     plain = series("system_accuracy", "plain", rounds[-1:] if once else rounds, 0.6)
@@ -273,7 +271,6 @@ column = [
 
 
 def train(lab: Lab, table: Table, rounds: dict[int, dict[int, tuple[float, float]]], method: str = "fedavg") -> None:
-    """One run a seed; rounds[seed][t] are the accuracies of two clients after round t (0 elsewhere)."""
     for seed, by_round in rounds.items():
         setting = lab.cells(table, seeds=[seed]).settings["Average"][0]
         assert set(by_round) <= set(setting.evaluated_rounds())
@@ -359,7 +356,6 @@ def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> No
 
 
 def test_rows_that_the_seeds_cannot_tell_apart_share_a_mark(lab: Lab, tmp_path: Path) -> None:
-    """In a column, and in the mean over others, by seed."""
     rows = '{ label = "FedAvg", method = "fedavg" }, { label = "Local", method = "local" }, '
     mean = '{ label = "Mean", of = ["Average", "Client 2"] },\n]\n'
     text = SEEDS.replace('{ label = "FedAvg", method = "fedavg" }', rows + '{ label = "FT", method = "fedavgft" }')

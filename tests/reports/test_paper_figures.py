@@ -458,7 +458,6 @@ LEAD = {"feddrm": 0.03, "fedavgft": 0.0}
 
 
 def retina(lab: Lab) -> dict[str, str]:
-    """Runs of two rows at the small budget: method -> id."""
     setting = lab.setting("feddrm/figure7", "RETINA/System accuracy")
     assert setting.model == "cifar_cnn_projection"
     made = {}

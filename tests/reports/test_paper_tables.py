@@ -278,7 +278,6 @@ def test_pairs_of_each_run_together(here: Lab) -> None:
 
 
 def test_runs_that_cannot_be_paired_are_told_of(here: Lab) -> None:
-    """And the paper's slips are no target."""
     table = tables.load("flux/4")
     settings = here.cells(table, "paper").settings
     for n, kept in ((3, None), (5, snapshots(1)[:, : 1 + LENGTH]), (7, snapshots(3)[:1])):
@@ -642,7 +641,6 @@ def test_runs_at_the_papers_budget(ftw: Lab, name: str, runs: int, rounds: set[i
 
 
 def test_every_seed_draws_its_partition_anew_and_fedbn_gets_ten_times_the_rounds_in_table_7_alone(ftw: Lab) -> None:
-    """Where the protocol has not one partition for all seeds."""
     table = cells(ftw, "ftw_erm/1")
     for column in table.grid[0]:
         assert [j.setting.partition.seed for j in column.specs] == [0, 1, 2, 3, 4]

@@ -363,7 +363,6 @@ def of_texts(lab: Lab, folder: Path, texts: dict[str, str]) -> Grid:
 
 @pytest.fixture(scope="module", params=["all", *FIELDS])
 def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Grid:
-    """A table with the hostile text in all of its fields, or in one."""
     folder = tmp_path_factory.mktemp("hostile")
     lab = Lab(Store(folder / "store"))
     lab.dataset("cifar10")
@@ -371,7 +370,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
 
 
 def acts(text: str) -> bool:
-    """Whether a terminal would obey something in it."""
     return not all(c.isprintable() or c in "\n\u00a0\u200c\u200d" for c in text)
 
 
@@ -487,7 +485,6 @@ PAGE_TAGS = set(
 
 
 def twelve(lab: Lab) -> Setting:
-    """Twelve clients, the last two of which never train."""
     there = lab.setting("feddrm/1", "CIFAR-10/Dir-0.3")
     part = replace(there.partition, clients=12, unseen=2)
     return replace(there, partition=part, lr=0.1, seed=0, rounds=20, every=1)

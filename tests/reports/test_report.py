@@ -11,13 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from fedbench import methods, protocol, resources
 from fedbench.cli import context
-from fedbench.cli.browse import tables as listing
-from fedbench.cli.report import report
 from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.planner.index import Index
@@ -36,22 +33,14 @@ from fedbench.results.pack import write
 from fedbench.results.shelf import with_fedbench
 from fedbench.specs import Setting
 from fedbench.store import Store
-from tests.reports.conftest import DIR, SPC, Lab, written
+from tests.reports.conftest import DIR, SPC, Lab, answer, written
 from tests.support.cli_user import fedbench, good
 
 Call = Callable[[str], Result]
-APP = typer.Typer()
-APP.command("report")(report)
-APP.command("tables")(listing)
 
 
 def of_home(home: Path, words: str) -> Result:
-    """What the command of these words answers in a store; an error is raised."""
-    context.configure(home, "", False)
-    result = CliRunner().invoke(APP, words.split())
-    if isinstance(result.exception, FedbenchError):
-        raise result.exception
-    return result
+    return answer(home, *words.split())
 
 
 @pytest.fixture
@@ -132,7 +121,6 @@ def test_bad_input(empty: Call, words: str, message: str) -> None:
 
 
 def test_tables_lists_states_by_budget(lab: Lab, call: Call) -> None:
-    """A family's tables are one line unless their paper is named."""
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     listed = {t["table"]: t for t in json.loads(call("tables --json").stdout)}
     assert listed["feddrm/1"]["number"] == "1"
@@ -338,7 +326,6 @@ def test_every_departure_is_said_of_a_table_and_of_the_partitions_that_it_is_abo
     ],
 )
 def test_what_is_said_of_some_cells_is_not_said_of_others(lab: Lab, name: str, other: str, gone: str) -> None:
-    """Of a data set, a budget, a share of the images."""
     table, (what, _, value) = tables.load(name), other.partition(" ")
     part = {"--dataset": table.for_dataset, "--column": lambda key: table.only([key])}.get(what, lambda _: table)(value)
     whole = " ".join(lab.grid(table).notes)
@@ -626,7 +613,6 @@ def test_a_page_is_short(paper: str) -> None:
 
 
 def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here FedDRM's folder of tables has a pack of one run."""
     monkeypatch.setattr("fedbench.results.making.predictions", lambda _: "0" * 64)
     told = {"started": "2026-01-02T03:04:05Z", "platform": "Linux-x86_64"}
     run = lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.5, **told)

@@ -75,7 +75,6 @@ def extra(
 
 
 def of_kind(grid: Grid, kind: str = "extra") -> dict[str, list[str]]:
-    """Label -> the values of the columns that have one."""
     return {x.label: [e.text for e in x.entries if e.text] for x in grid.lines if x.kind == kind and x.filled}
 
 
@@ -110,7 +109,6 @@ APFLS = (("apfl", 0.25, "APFL"), ("apfl_flux", 0.75, "APFL"))
     ],
 )
 def test_no_two_rows_have_one_label(lab: Lab, runs: Any, rows: dict[str, list[str]]) -> None:
-    """Of titles, users' files, versions and hyper-parameters that are alike; one method is one row over all columns."""
     ids = [
         extra(lab, *[a for a in run if not isinstance(a, dict)], **(run[-1] if isinstance(run[-1], dict) else {})).id
         for run in runs
@@ -127,7 +125,6 @@ def test_they_are_added_where_they_are_asked_for(lab: Lab) -> None:
 
 
 def test_one_of_fewer_seeds_is_marked_and_not_ranked(lab: Lab) -> None:
-    """However good it is: the best and the second are of the table's own seeds."""
     lab.dataset("mnist")
     settings = next(iter(lab.cells("flux/13", "paper").settings.values()))
     for setting in settings:
@@ -197,7 +194,6 @@ MINE = 'label = "Mine", method = "./idea.py:Idea"'
 
 
 def own_ids(path: Path, lab: Lab) -> list[str]:
-    """Ids of all runs that the table needs."""
     return [spec.id for cell in lab.cells(str(path), "smoke").all for spec in cell.specs]
 
 
@@ -455,7 +451,6 @@ def shown(with_shelf: Grid, *labels: str) -> list[tuple[str, str]]:
 
 
 def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: Shelf, tmp_path: Path) -> None:
-    """Needs no images, and can be left out."""
     printed = with_shelf(lab.store, shelf)
     assert shown(printed, "FedAvg") == [("25.00", "°")]
     (line,) = [line for line in printed.about if line.startswith("°")]
@@ -482,7 +477,6 @@ def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: S
 
 @pytest.mark.parametrize(("value", "text", "mark"), [(0.5, "50.00", "≠"), (0.25, "25.00", "")])
 def test_the_store_comes_first(lab: Lab, shelf: Shelf, value: float, text: str, mark: str) -> None:
-    """And where the pack has other numbers of the same run, the cell says so."""
     run = lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=value)
     printed = with_shelf(lab.store, shelf)
     assert shown(printed, "FedAvg", "Local") == [(text, mark), ("75.00", "°")]
@@ -608,7 +602,6 @@ def of_file(lab: Lab, path: Path) -> Cells:
 
 
 def train(lab: Lab, spec: RunSpec, validation: float | None, test: float) -> None:
-    """A run with these accuracies, under the protocol of the table."""
     made: dict[str, Callable[[int], float]] = {"average_accuracy": lambda _: test}
     if validation is not None:
         made["validation_accuracy"] = lambda _: validation

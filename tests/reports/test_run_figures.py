@@ -43,7 +43,6 @@ ROUNDS = (2, 4, 6, 8)
 
 @pytest.fixture
 def setting(lab: Lab) -> Setting:
-    """Evaluated after rounds 2, 4, 6 and 8."""
     lab.dataset("digits")
     return replace(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), rounds=8, window=1, every=2, seed=0, lr=0.1)
 
@@ -59,7 +58,6 @@ def rising(by: float) -> dict[str, Callable[[int], float]]:
 
 
 def points(result: Result) -> dict[tuple[str, str, float], Any]:
-    """(panel, line, x) -> mean, std, runs."""
     rows = of_csv(result.stdout)
     return {(r["panel"], r["line"], float(r["x"])): (float(r["mean"]), r["std"], r["runs"]) for r in rows}
 
@@ -120,7 +118,6 @@ def test_lines_are_what_differs_and_panels_partitions(lab: Lab, setting: Setting
 
 
 def test_a_panel_is_titled_by_as_much_as_tells_it_apart(lab: Lab, setting: Setting) -> None:
-    """And a line has the rounds that all of its runs have."""
     part = replace(setting.partition, clients=7, train_fraction=0.5, shift="none")
     for at in (setting, replace(setting, partition=part, lr=0.5, batch_size=99, schedule="constant", momentum=0.5)):
         lab.run(at, "fedavg")
@@ -207,7 +204,6 @@ def test_one_method_against_another(lab: Lab, setting: Setting, draws: Draws) ->
 
 
 def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws: Draws) -> None:
-    """Several methods and partitions are panels."""
     for s in (0, 1, 2):
         lab.run(replace(setting, seed=s), "fedavg", clients=some(0.1 * s, 0.2))
     for s in (2, 1, 4):
@@ -257,7 +253,6 @@ def answered(store: Store, seed: int = 0, unseen: int | None = 1, answers: list[
 
 
 def test_a_matrix_in_numbers_words_and_as_a_picture(store: Store, draws: Draws, tmp_path: Path) -> None:
-    """Of counts after the last round of the clients that train."""
     run = answered(store)
     for how, counts in (
         ({}, [[1, 1, 0], [0, 0, 0], [1, 0, 2]]),
@@ -342,7 +337,6 @@ def ranked_runs(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 
 def test_ranks_by_hand_and_their_diagram(ranked_runs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places without some line are left out, and it is said."""
     ranks = ranked(select(ranked_runs.store))
     order = [ranks.lines.index(name) for name in ("FedAvg", "FedDRM", "Local")]
     assert ranks.result.ranks[:, order].tolist() == [[3, 1, 2], [2, 1, 3], [1.5, 1.5, 3], [1, 2, 3]]
@@ -412,7 +406,6 @@ def test_what_cannot_be_shown_is_one_line(
 
 
 def partition(store: Store, clients: int = 8, scheme: str = "iid", **values: Any) -> Partition:
-    """A partition of the embedded digits."""
     dataset = datasets.resolve("digits", store)
     return partitions.build(partition_spec(dataset, scheme, clients, 0, 0.7, **values), store)
 

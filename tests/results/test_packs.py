@@ -66,7 +66,6 @@ def finished(store: Store, spec: RunSpec, answers: tuple[int, ...] = (0, 1, 2, 2
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """More runs than are read together."""
     store = Store(tmp_path_factory.mktemp("store"))
     for seed in range(GROUP + 2):
         finished(store, run_spec(2, 3, window=2, seed=seed))
@@ -479,7 +478,6 @@ def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-u
 @pytest.mark.shipped
 @pytest.mark.parametrize("name", tables.headline())
 def test_headline_tables_are_whole_without_data(store: Store, name: str) -> None:
-    """And LaTeX has every sign that they print."""
     printed = build(tables.load(name), "small", store, [], index=Index(store, Shelf.of(store)), compare=True)
     assert printed.counts.keys() <= {State.DONE.value, State.STALE.value}
     assert printed.problems == ()

@@ -46,14 +46,12 @@ NOBODY = 2**22 + 1  #: above the kernel's largest pid
 
 
 def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
-    """Another process on the same store."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
 def holder(store: Store) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the run 'abc' until it gets a line."""
     process = python(HOLD, store.home)
     assert process.stdout.readline() == "held\n"
     yield process
@@ -62,7 +60,6 @@ def holder(store: Store) -> Iterator[subprocess.Popen[str]]:
 
 
 def plant(store: Store, age: float = 0.0, **claim: Any) -> Path:
-    """A claim as another worker would have left it."""
     path = store.work("abc") / module.FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(claim))
@@ -89,7 +86,6 @@ def test_claim_and_release(store: Store) -> None:
 
 
 def test_another_process_holds_it(store: Store, holder: subprocess.Popen[str]) -> None:
-    """And is replaced at once where it is killed."""
     told = f"run abc is being trained by process {holder.pid} .*wait for it"
     with pytest.raises(FedbenchError, match=told), store.claim("abc"):
         pass
@@ -103,7 +99,6 @@ def test_another_process_holds_it(store: Store, holder: subprocess.Popen[str]) -
 
 @pytest.mark.slow
 def test_of_many_processes_one_gets_it(store: Store) -> None:
-    """Also when all of them find a stale claim at once."""
     plant(store, machine=files.machine(), pid=NOBODY, token=1)
     crowd = [python(HOLD, store.home) for _ in range(4)]
     lines = [process.stdout.readline() for process in crowd if process.stdout]
