@@ -54,7 +54,6 @@ from tests.support.figures_lab import (
     level,
     run_of_clients,
 )
-from tests.support.real_images import RealImages
 
 LEVELS, SCALING, ROUNDS, THRESHOLDS, PLANE, FOUR = (figures.load(f"flux/{n}") for n in (4, 5, 8, 10, 11, 12))
 
@@ -699,18 +698,6 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
     drawn.draw_without_rendering()
     rows = [72 * axes.get_window_extent().height / drawn.dpi / len(axes.get_yticks()) for axes in drawn.axes]
     assert 0.7 * min(rows) < largest < 1.5 * min(rows)  # in points: seen, and hardly over the next class
-
-
-@pytest.mark.slow
-def test_the_papers_partitions(data_root: Path, store: Store, real_images: RealImages) -> None:
-    """Client sizes as the official code draws them."""
-    real_images.lend(store.home, "cifar10")
-    shown, _ = gathered(BUBBLES, store, roots=[data_root])
-    sharp, mild = (panel.marks for panel in shown.panels)
-    assert sharp.samples.sum(axis=1)[:5].tolist() == [297, 263, 1380, 269, 584]
-    assert mild.samples.sum(axis=1)[:5].tolist() == [638, 706, 248, 602, 814]
-    assert (int(sharp.train.sum()), int(mild.train.sum())) == (47_955, 47_958)
-    assert (np.median((sharp.samples > 0).sum(axis=1)), np.median((mild.samples > 0).sum(axis=1))) == (4, 9)
 
 
 def test_accuracy_by_epochs(lab: Lab, draws: Draws) -> None:

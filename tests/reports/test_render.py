@@ -350,23 +350,19 @@ rows = [{t["row"]}]
 """
 
 
-def of_texts(lab: Lab, folder: Path, texts: dict[str, str]) -> Grid:
-    path = folder / f"{'[b]' if texts else 'mine'}.toml"
-    path.write_text(toml(texts), encoding="utf-8")
-    table = tables.load(str(path))
-    setting = next(iter(lab.cells("feddrm/1").settings.values()))[0]
-    lab.run(setting, "feddrm", deviations=[texts.get("note", "n")])
-    lab.run(setting, "fedavgft", value=0.25)
-    lab.run(setting, "own", value=0.125, title=texts.get("method", "m"))
-    return lab.grid(table, compare=True, extra=True)
-
-
 @pytest.fixture(scope="module", params=["all", *FIELDS])
 def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Grid:
     folder = tmp_path_factory.mktemp("hostile")
     lab = Lab(Store(folder / "store"))
     lab.dataset("cifar10")
-    return of_texts(lab, folder, dict.fromkeys(FIELDS if request.param == "all" else [request.param], HOSTILE))
+    texts = dict.fromkeys(FIELDS if request.param == "all" else [request.param], HOSTILE)
+    path = folder / "[b].toml"
+    path.write_text(toml(texts), encoding="utf-8")
+    setting = next(iter(lab.cells("feddrm/1").settings.values()))[0]
+    lab.run(setting, "feddrm", deviations=[texts.get("note", "n")])
+    lab.run(setting, "fedavgft", value=0.25)
+    lab.run(setting, "own", value=0.125, title=texts.get("method", "m"))
+    return lab.grid(tables.load(str(path)), compare=True, extra=True)
 
 
 def acts(text: str) -> bool:

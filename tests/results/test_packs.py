@@ -141,21 +141,16 @@ def test_only_noise_of_single_rounds_is_rounded(rows: list[Row]) -> None:
     assert np.allclose(value, odd.value, rtol=2**-18, atol=0)
 
 
-def long_run(rounds: int, evaluated: int) -> Metrics:
-    """Loss and bytes of each round, and a test loss of the evaluated ones."""
-    number, some = np.arange(1, rounds + 1), np.arange(evaluated, rounds + 1, evaluated)
-    n, few = len(number), len(some)
-    metric = np.repeat([0, 1, 2], [n, n, few])
-    return Metrics(
+@given(st.integers(1, 30_000), st.integers(1, 3000))
+def test_of_a_long_run_a_thousand_rounds_are_kept_of_what_is_noise(rounds: int, every: int) -> None:
+    every = min(every, rounds)
+    number, some = np.arange(1, rounds + 1), np.arange(every, rounds + 1, every)
+    metric = np.repeat([0, 1, 2], [rounds, rounds, len(some)])
+    whole = Metrics(
         id="", names=["bytes_up", "train_loss", "test_loss"], views=["", "plain"],
         metric=metric, view=(metric == 2).astype(int), round=np.concatenate([number, number, some]),
         client=np.full(len(metric), -1), value=np.ones(len(metric)),
     )  # fmt: skip
-
-
-@given(st.integers(1, 30_000), st.integers(1, 3000))
-def test_of_a_long_run_a_thousand_rounds_are_kept_of_what_is_noise(rounds: int, every: int) -> None:
-    whole = long_run(rounds, min(every, rounds))
     short = compact(whole)
     assert short.series("bytes_up") == whole.series("bytes_up")
     assert short.series("test_loss", "plain") == whole.series("test_loss", "plain")
