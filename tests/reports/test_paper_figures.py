@@ -15,9 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from typer.testing import Result
 
 from fedbench import data as datasets
@@ -276,18 +273,10 @@ def test_the_plane_is_scikit_learns_pca() -> None:
     np.testing.assert_allclose(share, reference.explained_variance_ratio_)
     axes = np.linalg.lstsq(rows - rows.mean(axis=0), place, rcond=None)[0]
     assert (axes[np.abs(axes).argmax(axis=0), [0, 1]] > 0).all()
-
-
-@given(arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=st.floats(-9, 9, width=32)))
-def test_the_plane_never_moves_clients_apart(rows: np.ndarray) -> None:
-    place, share = descriptors.plane(rows)
-    assert place.shape == (len(rows), 2)
-    assert 0 <= share[1] <= share[0] <= 1 + 1e-9
-    apart = np.linalg.norm(rows[:, None] - rows[None], axis=2)
-    assert (np.linalg.norm(place[:, None] - place[None], axis=2) <= apart + 1e-6).all()
-    if np.ptp(rows, axis=0).max() == 0:
-        assert share == (0.0, 0.0)
-        assert np.abs(place).max() < 1e-9
+    for shape in ((1, 5), (6, 1), (3, 4)):  # nothing to tell apart, or one axis alone
+        place, share = descriptors.plane(np.ones(shape))
+        assert (place.shape, share, np.abs(place).max()) == ((shape[0], 2), (0.0, 0.0), 0)
+    assert descriptors.plane(rows[:, :1])[1] == (pytest.approx(1), 0)
 
 
 def test_descriptors_of_a_run_and_their_picture(store: Store, draws: Draws) -> None:

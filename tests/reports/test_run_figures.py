@@ -62,7 +62,7 @@ def points(result: Result) -> dict[tuple[str, str, float], Any]:
     return {(r["panel"], r["line"], float(r["x"])): (float(r["mean"]), r["std"], r["runs"]) for r in rows}
 
 
-def test_mean_and_band_over_seeds(lab: Lab, setting: Setting, draws: Draws) -> None:
+def test_mean_and_band_over_seeds(lab: Lab, setting: Setting, draws: Draws, tmp_path: Path) -> None:
     ids = [lab.run(replace(setting, seed=s), "fedavg", metrics=rising(by)).id for s, by in enumerate((0.1, 0.11, 0.06))]
     lab.run(setting, "feddrm", metrics=rising(0.05))
     shown = points(draws("curves", "--csv"))
@@ -76,8 +76,17 @@ def test_mean_and_band_over_seeds(lab: Lab, setting: Setting, draws: Draws) -> N
         assert shown[panel, "FedDRM", t] == (pytest.approx(5 * t), "", "1")
     (about,) = json.loads(draws("curves", "method=fedavg", "--json").stdout)["panels"]
     assert about["lines"][0]["runs"] == ids
-    words = draws("curves", "-o", "c.svg").stdout
+    words = draws("curves", "-o", "c.pdf").stdout
     assert "cifar10, Dir-0.3: average accuracy (%) at the end\n  FedAvg: 72 ± 21 (3 seeds, round 8)\n" in words
+    assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
+    lab.run(replace(setting, partition=replace(setting.partition, clients=7)), "fedavg", metrics=rising(0.1))
+    figure = figures.FREE["curves"]
+    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
+    titles = ["cifar10, Dir-0.3, clients 8", "cifar10, Dir-0.3, clients 7"]
+    assert [axes.get_title() for axes in picture.axes] == titles
+    assert [len(axes.collections) for axes in picture.axes] == [1, 0]  # the band
+    (legend,) = picture.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedAvg (1 or 3 seeds)", "FedDRM (1 seed)"]
 
 
 def test_against_bytes_and_seconds_up_to_the_round(lab: Lab, setting: Setting, draws: Draws) -> None:
@@ -153,21 +162,6 @@ def test_the_view_that_has_the_curve_is_shown(lab: Lab, setting: Setting, draws:
     assert "average accuracy (%, cropped images)" in draws("curves", "--text").stdout
     plain = points(draws("curves", "--csv", "--test-augmentation", "plain"))
     assert [v[0] for v in plain.values()] == [pytest.approx(20)]
-
-
-def test_the_picture(lab: Lab, setting: Setting, draws: Draws, tmp_path: Path) -> None:
-    for s in range(3):
-        lab.run(replace(setting, seed=s), "fedavg", metrics=rising(0.1 + s / 100))
-    lab.run(replace(setting, partition=replace(setting.partition, clients=7)), "fedavg", metrics=rising(0.1))
-    figure = figures.FREE["curves"]
-    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
-    titles = ["cifar10, Dir-0.3, clients 8", "cifar10, Dir-0.3, clients 7"]
-    assert [axes.get_title() for axes in picture.axes] == titles
-    assert [len(axes.collections) for axes in picture.axes] == [1, 0]  # the band
-    (legend,) = picture.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["FedAvg (1 or 3 seeds)"]
-    draws("curves", "-o", "c.pdf")
-    assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_more_lines_than_can_be_told_apart(lab: Lab, setting: Setting, draws: Draws) -> None:

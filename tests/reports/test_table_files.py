@@ -92,8 +92,11 @@ def test_another_data_set_is_the_table_beside_it_and_an_own_one_keeps_what_is_re
     assert tables.on_dataset(tables.load("flux/12"), "cifar10").id == "flux/32"
     assert tables.on_dataset(tables.load("flux/levels_mnist"), "fashion_mnist").id == "flux/levels_fashion_mnist"
     assert tables.on_dataset(tables.load("flux/12"), "mnist").id == "flux/12"
-    own = tables.load("flux/12").for_dataset("digits")
-    assert (own.reported, {c.dataset for c in own.columns}) == ({}, {"digits"})
+    kinds = [f"{kind} accuracy/α = {a}" for kind in ("System", "Average") for a in (0.3, 1.3, 2.3)]
+    for name, labels in (("feddrm/1", ["digits/Dir-0.3", "digits/5-SPC"]), ("feddrm/4", kinds)):
+        own = tables.load(name).for_dataset("digits")  # which takes the template's columns and reports nothing
+        assert ([c.key for c in own.columns], {c.dataset for c in own.columns}) == (labels, {"digits"})
+        assert (own.reported, own.claim) == ({}, [])
     whole, part = tables.load("feddrm/1"), tables.load("feddrm/1").for_dataset("cifar100")
     assert [c.key for c in part.columns] == ["CIFAR-100/Dir-0.3", "CIFAR-100/25-SPC"]
     assert part.reported == {place: v for place, v in whole.reported.items() if place[1].startswith("CIFAR-100/")}
@@ -289,21 +292,6 @@ def test_tables_by_number_name_and_file_and_table_4_repeats_1_and_2(tmp_path: Pa
     (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Mini,,IID,1,\n")
     with pytest.raises(FedbenchError, match=r"unknown row of table mine .*'Mini'; did you mean"):
         _ = tables.load(str(tmp_path / "mine.toml")).reported
-
-
-@pytest.mark.parametrize(
-    ("name", "labels"),
-    [
-        ("feddrm/1", ["digits/Dir-0.3", "digits/5-SPC"]),
-        ("pfedfda/2", ["digits/Dir(0.1)", "digits/Dir(0.5)"]),
-        ("feddrm/4", [f"{kind} accuracy/α = {a}" for kind in ("System", "Average") for a in (0.3, 1.3, 2.3)]),
-    ],
-)
-def test_another_dataset_takes_the_templates_columns_and_reports_nothing(name: str, labels: list[str]) -> None:
-    part = tables.load(name).for_dataset("digits")
-    assert [c.key for c in part.columns] == labels
-    assert {c.dataset for c in part.columns} == {"digits"}
-    assert (part.reported, part.claim) == ({}, [])
 
 
 #: A family whose axes and lists may grow without end.
