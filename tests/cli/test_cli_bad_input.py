@@ -279,12 +279,8 @@ def test_an_empty_store_and_one_without_the_current_partition(home: Path, prepar
     assert "no partition" in bad("train", "-m", "fedavg", "--budget", "smoke")
 
 
-@pytest.mark.parametrize("damage", ["checksum", "cut"])
-def test_images_that_are_not_the_recipes(home: Path, tmp_path: Path, damage: str) -> None:
-    recipe = own_recipe(tmp_path, **({"images": "0" * 64} if damage == "checksum" else {}))
-    if damage == "cut":
-        path = tmp_path / "images.gz"
-        path.write_bytes(path.read_bytes()[:-200])
+def test_images_that_are_not_the_recipes(home: Path, tmp_path: Path) -> None:
+    recipe = own_recipe(tmp_path, images="0" * 64)
     said = bad("partition", recipe, "--iid", "--clients", "3")
     assert "images.gz is not the file that its recipe me" in said
     assert complete(home) == {}
@@ -310,8 +306,6 @@ def test_a_partition_whose_help_was_read_is_trained_on() -> None:  # one that fa
     [
         ("flux --shift px --level 1 --clients 4 --phases 2", "-m fedavg --rounds 4 --drifts 2,3",
          "drift at the beginning of 1 of the rounds 2 to 4"),
-        ("flux --shift px --level 1 --clients 4 --phases 3", "-m fedavg --rounds 2",
-         "drift at the beginning of 2 of the rounds 2 to 2"),
         ("flux --shift px --level 1 --clients 4 --phases 3", "-m fedavg --drifts five",
          "--drifts of train takes a list, not 'five'; such as 5,8"),
         ("ftw_erm", "-m ftw_erm --ratios hdrm", "is to give 100 to the pool"),

@@ -366,8 +366,6 @@ def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
     [
         ("feddrm/1", "small", "cifar20, cifar100 images: JPEG copy"),
         ("ftw_erm/1", "paper", "weigh by exact ratios"),
-        ("ftw_erm/10", "paper", "weigh by exact ratios"),
-        ("ftw_erm/3", "paper", "weigh by exact ratios"),
     ],
 )
 def test_what_no_number_may_stand_without_is_below_every_print(

@@ -154,7 +154,7 @@ column = [{ label = "IID", dataset = "cifar10", partition = { scheme = "iid" }, 
 """
 
 
-def test_a_row_of_its_own_budget_asks_for_other_runs(lab: Lab, tmp_path: Path) -> None:
+def test_a_row_of_its_own_budget_asks_for_other_runs_and_each_stands_in_its_own_row(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, BUDGETS)
     cells = lab.cells(table)
     plain, long = (line[0].specs[0].setting for line in cells.grid)
@@ -168,11 +168,6 @@ def test_a_row_of_its_own_budget_asks_for_other_runs(lab: Lab, tmp_path: Path) -
     assert any(line.startswith("Budget small: 30 rounds") for line in about)
     assert "Long: lr = 0.5, 300 rounds." in about
     assert not any(line.startswith("Plain:") for line in about)
-
-
-def test_each_run_stands_in_its_own_row(lab: Lab, tmp_path: Path) -> None:
-    table = written(tmp_path, BUDGETS)
-    plain, long = (line[0].specs[0].setting for line in lab.cells(table).grid)
     lab.run(plain, "feddrm", value=0.25)
     lab.run(long, "fedavg", value=0.5)
     # The row's method at the table's own budget is another run, and gets a row of its own that tells it apart.
