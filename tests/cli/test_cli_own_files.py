@@ -182,16 +182,8 @@ protocol = "feddrm"
 metric = "METRIC"
 statistic = "last_rounds"
 view = "plain"
-unit = "fraction"
-decimals = 3
-best = "min"
 rows = [{ label = "FedAvg", method = "fedavg" }]
-
-[[column]]
-group = "Digits"
-label = "IID"
-dataset = "digits"
-partition = { scheme = "iid", clients = 3 }
+column = [{ label = "IID", dataset = "digits", partition = { scheme = "iid", clients = 3 } }]
 """
 
 
@@ -389,19 +381,7 @@ def test_a_new_table_prints_before_and_after_it_is_trained() -> None:
     assert "2 missing" in states
 
 
-MEASURING = """
-from dataclasses import dataclass
-
-from fedbench.measure import Measure
-from fedbench.methods.base import Method
-
-
-@dataclass(frozen=True)
-class Mine(Method):
-    \"\"\"FedAvg (McMahan et al., AISTATS 2017), watched.\"\"\"
-
-    name = "mine"
-    title = "Mine"
+MEASURES = """
     measures = (
         Measure("drift", "how far the model went", "distance"),
         Measure("trust", "a client's trust in itself", "fraction", of="client", federation="max"),
@@ -419,22 +399,16 @@ protocol = "feddrm"
 statistic = "whole_run"
 unit = "fraction"
 rows = [{ label = "Watched", method = "./mine.py:Mine" }, { label = "FedAvg", method = "fedavg" }]
-[[column]]
-label = "Drift"
-metric = "drift"
-dataset = "digits"
-partition = { scheme = "iid" }
-[[column]]
-label = "Trust"
-metric = "trust"
-dataset = "digits"
-partition = { scheme = "iid" }
+column = [
+{ label = "Drift", metric = "drift", dataset = "digits", partition = { scheme = "iid" } },
+{ label = "Trust", metric = "trust", dataset = "digits", partition = { scheme = "iid" } },
+]
 """
 
 
 @pytest.mark.usefixtures("home")
 def test_from_its_file_to_a_table_and_on_without_the_file() -> None:
-    Path("mine.py").write_text(MEASURING)
+    Path("mine.py").write_text("from fedbench.measure import Measure\n" + METHOD.format(hook=MEASURES))
     Path("mine.toml").write_text(MEASURED)
     assert good("train", *MINE).line == "2 of 2 runs made"
     assert good("train", *MINE).line == "nothing to run: no cell of the table is missing"
@@ -447,12 +421,12 @@ def test_from_its_file_to_a_table_and_on_without_the_file() -> None:
         ("FedAvg", "Trust"): (None, "not defined"),
     }
     assert report["notes"][-2:] == ["No drift: FedAvg does not measure it.", "No trust: FedAvg does not measure it."]
-    assert {c["method"] for c in report["cells"]} == {"mine", "fedavg"}, "no path of this machine"
+    assert {c["method"] for c in report["cells"]} == {"Mine", "fedavg"}, "no path of this machine"
     Path("mine.py").unlink()
-    id = next(c["runs"] for c in report["cells"] if c["method"] == "mine")
+    id = next(c["runs"] for c in report["cells"] if c["method"] == "Mine")
     (run,) = json.loads(good("evaluate", id, "--again", "--json").out)
     assert run["method_metrics"] == {"drift": 2.0, "trust": 0.7}
-    assert f"{id} mine measured drift 2, trust 0.7" in good("evaluate", id).out
+    assert f"{id} Mine measured drift 2, trust 0.7" in good("evaluate", id).out
     shown = " ".join(good("show", id).out.split())
     assert "measures trust: a client's trust in itself (fraction, max of the clients)" in shown
     assert "no file" in fedbench("report", *MINE).line

@@ -152,21 +152,13 @@ title = "Three seeds"
 protocol = "feddrm"
 metric = "average_accuracy"
 statistic = "last_rounds"
-unit = "percent"
-decimals = 1
-best = "max"
 view = "crop"
 seeds = [1, 2, 3]
+budget.smoke = { steps = 2, batch_size = 16 }
 rows = [{ label = "FedAvg", method = "fedavg" }]
-
-[budget.smoke]
-steps = 2
-batch_size = 16
-
-[[column]]
-label = "Dir-0.3"
-dataset = "digits"
-partition = { scheme = "dirichlet", alpha = 0.3, clients = 4 }
+column = [
+{ label = "Dir-0.3", dataset = "digits", partition = { scheme = "dirichlet", alpha = 0.3, clients = 4 } },
+]
 """
 
 

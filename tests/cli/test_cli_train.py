@@ -194,7 +194,7 @@ def test_one_command_is_the_two(home: Path) -> None:
 
 @pytest.mark.usefixtures("brief")
 def test_several_methods_train_one_after_another_and_a_papers_run_is_its_tables_cell(home: Path) -> None:
-    said = good("train", "-m", "fedavg", "digits", "-m", "fedprox", *DIR, "--mu", "0.5", *SMOKE)
+    said = good("train", "-m", "fedavg", "--mu=0.5", "digits", "-m", "fedprox", *DIR, *SMOKE)
     assert [one.method for one in specs(home)] == ["fedavg", "fedprox"]
     assert [one.params.get("mu") for one in specs(home)] == [None, 0.5], "to the method that has it"
     assert said.err.index("FedAvg\n") < said.err.index("FedProx (mu 0.5)\n")
@@ -233,7 +233,7 @@ def test_the_seed_is_the_runs(
 @pytest.mark.usefixtures("brief")
 def test_a_curve_of_every_round_and_options_of_partitioner_and_method_in_one_line(home: Path) -> None:
     own = ("--min-size", "3", "-m", "feddyn", "--alpha", "0.2")
-    said = good("train", "digits", *DIR, *own, "--every", "1", "--rounds", "3", *SMOKE)
+    said = good("train", *own, "digits", *DIR, "--every", "1", "--rounds", "3", *SMOKE)
     (run,) = runs(home)
     assert run.manifest["spec"]["params"]["alpha"] == 0.2, "of one name it is the method's"
     assert setting(home).partition.options == {"alpha": 0.3, "min_size": 3}

@@ -376,11 +376,7 @@ unit = "percent"
 decimals = 1
 seeds = [0]
 rows = [{ label = "FedAvg", method = "fedavg" }]
-[[column]]
-label = "Network"
-metric = "network_share"
-dataset = "cifar10"
-partition = { scheme = "iid" }
+column = [{ label = "Network", metric = "network_share", dataset = "cifar10", partition = { scheme = "iid" } }]
 """
 
 

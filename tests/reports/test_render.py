@@ -338,15 +338,12 @@ rows = [
   {{ label = {t["row"]}, method = "feddrm", note = {t["row_note"]} }},
   {{ label = "other", method = "fedavgft" }},
 ]
+claim = [{{ text = {t["claim"]}, kind = "best", rows = [{t["row"]}] }}]
 [[column]]
 group = {t["group"]}
 label = {t["column"]}
 dataset = "cifar10"
 partition = {{ scheme = "dirichlet", alpha = 0.3 }}
-[[claim]]
-text = {t["claim"]}
-kind = "best"
-rows = [{t["row"]}]
 """
 
 
