@@ -21,6 +21,7 @@ import pytest
 
 import fedbench as fb
 from fedbench import api
+from fedbench.cli.new import new
 from fedbench.core.trainer import Progress
 from fedbench.engine.grid import settable
 from fedbench.errors import FedbenchError
@@ -87,39 +88,20 @@ def test_a_partition(session: Session) -> None:
     assert str(counts["train"][0]) in part._repr_html_()
 
 
-SCHEME = """
-from dataclasses import dataclass
-
-import numpy as np
-
-from fedbench.options import option
-from fedbench.partitions import Scheme
-
-
-@dataclass(frozen=True)
-class Bands(Scheme):
-    bands: int = option(2, "bands of brightness", least=1)
-
-    def deal(self, dataset, spec, rng):
-        order = np.argsort(dataset.images.mean(axis=(1, 2, 3)), kind="stable")
-        return [rng.permutation(band) for band in np.array_split(order, spec.clients)]
-"""
-
-
 def test_a_partitioner_of_ones_own(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bands_of_mine.py").write_text(SCHEME)
+    new("partitioner", "bright", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    own: Any = importlib.import_module("bands_of_mine")
+    own: Any = importlib.import_module("bright")
     options: dict[str, Any] = {"clients": 3, "store": session.home}
-    part = fb.partition("digits", scheme=own.Bands(bands=3), **options)
+    part = fb.partition("digits", scheme=own.Bright(bands=3), **options)
     assert part.counts.shape[0] == 3
-    for scheme in (own.Bands, f"{tmp_path / 'bands_of_mine.py'}:Bands"):
+    for scheme in (own.Bright, f"{tmp_path / 'bright.py'}:Bright"):
         assert fb.partition("digits", scheme=scheme, bands=3, **options).id == part.id
-    assert fb.partition("digits", scheme=own.Bands(), **options).id != part.id
+    assert fb.partition("digits", scheme=own.Bright(), **options).id != part.id
     built_in = importlib.import_module("fedbench.partitions.schemes.iid")
     (kind,) = (one for one in vars(built_in).values() if getattr(one, "__module__", "") == built_in.__name__)
     assert fb.partition("digits", scheme=kind, **options).id == fb.partition("digits", iid=True, **options).id
-    sys.modules.pop("bands_of_mine")
+    sys.modules.pop("bright")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +110,6 @@ def test_a_partitioner_of_ones_own(session: Session, tmp_path: Path, monkeypatch
         ("__main__", r"Mine is a class of __main__ \(a notebook's cell, a script\), .*; write it into a file "
          r"\(in a notebook: %%writefile mine.py\), and give mine.py:Mine or import it from there"),
         (__name__, f"Mine is no name in a file of {__name__}, which"),
-        ("nowhere", "Mine is no name in a file of nowhere, which"),
     ],
 )  # fmt: skip
 def test_a_class_that_no_file_gives_again(session: Session, module: str, line: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fedbench.results.pack import write
 from fedbench.store import Store
 from tests.support.cli_user import artifact, bad, complete, fedbench, good, own_recipe
-from tests.support.own_table import own_table
+from tests.support.own_table import FIGURES, own_table
 
 #: Command => what its line says. TRAIN, TABLE, SMOKE, PARTITION and RUN stand for the words below.
 CASES = r"""
@@ -162,14 +162,12 @@ partition digits --from rows.csv => digits has 1,797 images (0 to 1796)
 partition digits --dir 0.3 --from rows.csv => --dir and --from exclude each other
 partition digits --counts zero.csv => zero.csv
 partition digits --counts pipe.csv => it is no file
-report -t ftw_erm/1 -o pipe.csv => cannot write
 report -t ftw_erm/1 -o nowhere/x.csv => cannot write
 report -t ftw_erm/1 --format csv -o . => cannot write
 results export -o x.csv => does not end so
 results export --table fedrm -o x.parquet => did you mean 'feddrm'
 results export -o folder.parquet => is a folder, not a result pack; name a file
 results import none.parquet => there is no file
-results import text.parquet => cannot read the result pack
 results import empty.parquet => there are no runs in
 results import nobody.parquet => does not say who made its runs
 results verify => there is none
@@ -184,7 +182,6 @@ check other.py:Other => is neither a method nor a model; derive it from
 train -m missing.py SMOKE => cannot load
 train -m other.py SMOKE => defines 0 methods
 train -m faulty.py SMOKE => cannot load
-train -m ./LONG.py:Mine SMOKE => fedbench: no file
 TRAIN --model ./nowhere.py:Net => fedbench: no file ./nowhere.py to take the model from
 TRAIN --model ./net.py => fedbench: ./net.py does not say which of its classes is the model; such as net.py:Net
 TRAIN --model ./net.py:Nett => fedbench: unknown model class in ./net.py:Nett 'Nett'; did you mean 'Net'?
@@ -210,12 +207,6 @@ WORDS = {
     "SWEEP": "sweep digits --budget smoke --rounds 2 --protocol feddrm", "LONG": "x" * 5000,
 }  # fmt: skip
 ROWS = CASES.strip().splitlines()
-FIGURES = """
-[[figure]]
-title = "Round by round"
-kind = "rounds"
-series = { tables = { "" = "./mine.toml" }, x = "round", label = "round" }
-"""
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +218,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Path:
     texts = {
         "rows.csv": "client,sample,split\n0,0,train\n0,1797,test\n", "text.parquet": "no pack",
         "other.py": "class Other: ...\n", "missing.py": "import nothing_of_that_name", "faulty.py": "syntax error",
-        "figures.toml": 2 * FIGURES,
+        "figures.toml": FIGURES,
     }  # fmt: skip
     for name, text in texts.items():
         (folder / name).write_text(text)

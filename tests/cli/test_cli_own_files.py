@@ -28,7 +28,7 @@ from tests.support.cli_user import (
     own_recipe,
     runs,
 )
-from tests.support.own_table import own_images, own_table
+from tests.support.own_table import FIGURES, own_images, own_table
 
 METHOD = """
 from dataclasses import dataclass
@@ -222,17 +222,6 @@ def test_a_mistake_in_a_network_is_told_by_its_line(ready: Path) -> None:
 
 
 MINE = ("--table", "./mine.toml", *SMOKE)
-FIGURES = """
-[[figure]]
-title = "By μ"
-kind = "sweep"
-series = { tables = { "" = "./mine.toml" }, x = "mu", label = "μ" }
-
-[[figure]]
-title = "Round by round"
-kind = "rounds"
-series = { tables = { "" = "./mine.toml" }, x = "round", label = "round" }
-"""
 
 
 def train_table(*more: str) -> Said:

@@ -30,13 +30,6 @@ from tests.reports.conftest import DIR, SPC, Lab, of_csv
 from tests.support.cli_user import good, refused
 
 
-class Seeds(NamedTuple):
-    store: Store
-    fedavg: list[str]
-    ditto: list[str]
-    lower: str  #: at the other learning rate
-
-
 def twenty(lab: Lab) -> Setting:
     """Twenty clients, of which each has an accuracy of its own in `run`."""
     there = lab.setting("feddrm/1", DIR)
@@ -58,21 +51,20 @@ def run(lab: Lab, setting: Setting, method: str, accuracy: float, spread: float 
 
 
 @pytest.fixture(scope="module")
-def of_seeds(tmp_path_factory: pytest.TempPathFactory) -> Seeds:
-    """FedAvg and Ditto of three seeds, FedAvg at another learning rate of one: ids, and their store."""
+def of_seeds(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """FedAvg and Ditto of three seeds, FedAvg at another learning rate of one."""
     lab = Lab(Store(tmp_path_factory.mktemp("compare") / "store"))
     lab.dataset("cifar10")
     at = twenty(lab)
-    return Seeds(
-        lab.store,
-        [run(lab, replace(at, seed=s), "fedavg", a, 0.1) for s, a in enumerate((0.5, 0.6, 0.7))],
-        [run(lab, replace(at, seed=s), "ditto", a, 0.2) for s, a in enumerate((0.7, 0.7, 0.73))],
-        run(lab, replace(at, lr=0.01), "fedavg", 0.4),
-    )
+    for s, (fedavg, ditto) in enumerate(((0.5, 0.7), (0.6, 0.7), (0.7, 0.73))):
+        run(lab, replace(at, seed=s), "fedavg", fedavg, 0.1)
+        run(lab, replace(at, seed=s), "ditto", ditto, 0.2)
+    run(lab, replace(at, lr=0.01), "fedavg", 0.4)
+    return lab.store
 
 
 @pytest.fixture
-def seeds(of_seeds: Seeds, five: None) -> Seeds:
+def seeds(of_seeds: Store, five: None) -> Store:
     return of_seeds
 
 
@@ -96,24 +88,25 @@ def test_times_of_several_processors_have_no_best(lab: Lab, setting: Setting, ot
     assert [cell(table, "Average accuracy", name).rank for name in ("FedAvg", "ditto")] == [2, 1]
 
 
-def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(seeds: Seeds) -> None:
-    table = grid(compare(select(seeds.store)))
+def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(seeds: Store) -> None:
+    table = grid(compare(select(seeds)))
     assert table.keys == ("method", "lr")
     assert [line.keys for line in table.lines] == [("ditto", "0.1"), ("FedAvg", "0.01"), ("FedAvg", "0.1")]
     heads = ["Average accuracy", "std", "worst 10 %", "worst", "Time", "Sent", "Rounds", "Seeds"]
     assert [head.label for head in table.heads] == heads
     assert table.title == "7 runs on cifar10, Dir-0.3"
     entry = cell(table, "Average accuracy", "FedAvg", "0.1")
-    assert (entry.text, entry.spread, entry.runs) == ("60.00", "10.00", tuple(seeds.fedavg))
+    fedavg = select(seeds, ["method=fedavg", "lr=0.1"])
+    assert (entry.text, entry.spread, entry.runs) == ("60.00", "10.00", tuple(run.id for run in fedavg))
     assert entry.value.per_seed == pytest.approx({0: 50, 1: 60, 2: 70})
     assert cell(table, "Average accuracy", "FedAvg", "0.01").spread == ""  # one seed has none
     first, second = table.about
     ddof = "Mean ± standard deviation (ddof 1) over 1 to 3 seeds (column Seeds), on one draw of the partition."
     assert first == ddof
     assert second.startswith("After the last round, on test images as they are. Average accuracy: of each client's")
-    (first, *_) = grid(compare(select(seeds.store, ["lr=0.01"]))).about
+    (first, *_) = grid(compare(select(seeds, ["lr=0.01"]))).about
     assert first.startswith("One run a row, so no ±")
-    runs = select(seeds.store)
+    runs = select(seeds)
     lines = grid(compare(runs, sort="average_accuracy")).lines
     assert [line.entries[0].text for line in lines] == ["71.00", "60.00", "40.00"]
     assert [line.keys[1] for line in grid(compare(runs, sort="lr")).lines] == ["0.01", "0.1", "0.1"]
@@ -121,7 +114,7 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(
         compare(runs, sort="lrr")
     with pytest.raises(FedbenchError, match="unknown metric 'accurracy'"):
         compare(runs, ["accurracy"])
-    table = grid(compare(select(seeds.store, ["method=ditto"])))
+    table = grid(compare(select(seeds, ["method=ditto"])))
     clients = [[a + 0.2 * (2 * c / 19 - 1) for c in range(20)] for a in (0.7, 0.7, 0.73)]
     for column, of in (("std", stdev), ("worst", min), ("worst 10 %", lambda each: mean(sorted(each)[:2]))):
         entry, by_hand = cell(table, column, "ditto"), [100 * of(each) for each in clients]
@@ -243,8 +236,8 @@ def test_a_screen_gets_what_it_takes_and_is_told_of_the_rest(lab: Lab, setting: 
     assert "momentum" in render([table], "console")
 
 
-def test_every_format_has_the_keys_in_columns(seeds: Seeds) -> None:
-    side = compare(select(seeds.store))
+def test_every_format_has_the_keys_in_columns(seeds: Store) -> None:
+    side = compare(select(seeds))
     text = {form: render([grid(side), pairs_grid(side, in_pairs(side))], form) for form in FORMATS}
     first, second = json.loads(text["json"])
     assert first["cells"][0]["keys"] == {"method": "ditto", "lr": "0.1"}
@@ -260,8 +253,8 @@ def test_every_format_has_the_keys_in_columns(seeds: Seeds) -> None:
     assert "\\begin{tabular}{llcccccccc}" in text["latex"]
 
 
-def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are_few(seeds: Seeds) -> None:
-    side = compare(select(seeds.store, ["lr=0.1"]))
+def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are_few(seeds: Store) -> None:
+    side = compare(select(seeds, ["lr=0.1"]))
     (pair,) = in_pairs(side)
     assert pair.over == "seeds"
     assert pair.differences == pytest.approx([0.2, 0.1, 0.03])
@@ -271,7 +264,7 @@ def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are
     assert "3 seeds: no test can reach 0.05 (p is 0.25 at the least)" in about
     (chosen,) = in_pairs(side, "clients")
     assert (chosen.over, len(chosen.differences)) == ("clients", 20)
-    side = compare(select(seeds.store))
+    side = compare(select(seeds))
     pairs = {tuple(side.label(g) for g in (pair.first, pair.second)): pair for pair in in_pairs(side)}
     assert {names: (pair.over, len(pair.differences)) for names, pair in pairs.items()} == {
         ("ditto, lr 0.1", "FedAvg, lr 0.01"): ("clients", 20),

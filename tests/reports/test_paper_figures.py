@@ -442,32 +442,24 @@ def test_shifts_stand_in_the_figures_order_and_one_that_is_not_on_the_axis_is_an
         gathered(short, lab.store)
 
 
-LEAD = {"feddrm": 0.03, "fedavgft": 0.0}
-
-
-def retina(lab: Lab) -> dict[str, str]:
-    setting = lab.setting("feddrm/figure7", "RETINA/System accuracy")
-    assert setting.model == "cifar_cnn_projection"
-    made = {}
-    for method, lead in LEAD.items():
-        metrics = {
-            "average_accuracy": lambda t, lead=lead: 0.5 + t / 1000 + lead,
-            "system_accuracy": lambda t, lead=lead: 0.4 + t / 1000 + lead,
-            "train_loss": lambda t, lead=lead: 1 / t - lead / 10,
-        }
-        made[method] = lab.run(setting, method, metrics=metrics, views=("plain",)).id
-    return made
-
-
 def test_lines_by_round(lab: Lab, draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.dataset("retina")
     with pytest.raises(FedbenchError, match="no cell of table feddrm/figure7 is measured at budget small") as error:
         draws("feddrm/7")
     assert "fedbench train --table feddrm/figure7" in str(error.value.hint)
-    runs, titles = retina(lab), ["Average accuracy", "System accuracy", "Training loss"]
+    setting, runs = lab.setting("feddrm/figure7", "RETINA/System accuracy"), {}
+    assert setting.model == "cifar_cnn_projection"
+    for method, lead in (("feddrm", 0.03), ("fedavgft", 0.0)):
+        metrics = {
+            "average_accuracy": lambda t, lead=lead: 0.5 + t / 1000 + lead,
+            "system_accuracy": lambda t, lead=lead: 0.4 + t / 1000 + lead,
+            "train_loss": lambda t, lead=lead: 1 / t - lead / 10,
+        }
+        runs[method] = lab.run(setting, method, metrics=metrics, views=("plain",)).id
+    titles = ["Average accuracy", "System accuracy", "Training loss"]
     told = json.loads(draws("feddrm/7", "--json").stdout)
     assert [panel["title"] for panel in told["panels"]] == titles
-    evaluated = lab.setting("feddrm/figure7", "RETINA/System accuracy").evaluated_rounds()
+    evaluated = setting.evaluated_rounds()
     for panel, unit in zip(told["panels"], ("%", "%", ""), strict=True):
         lines = [(line["line"], line["run"]) for line in panel["lines"]]
         assert (panel["unit"], lines) == (unit, [("FedAvgFT", runs["fedavgft"]), ("FedDRM", runs["feddrm"])])

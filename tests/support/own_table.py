@@ -33,6 +33,17 @@ label = "Bands"
 dataset = "digits"
 partition = { scheme = "./bright.py:Bright", bands = 2, clients = 4 }
 """
+FIGURES = """
+[[figure]]
+title = "By μ"
+kind = "sweep"
+series = { tables = { "" = "./mine.toml" }, x = "mu", label = "μ" }
+
+[[figure]]
+title = "Round by round"
+kind = "rounds"
+series = { tables = { "" = "./mine.toml" }, x = "round", label = "round" }
+"""
 
 
 def own_table(folder: Path, *changes: tuple[str, str]) -> Path:
