@@ -314,20 +314,10 @@ def test_no_terminal_undoes_anothers_choice(tmp_path: Path) -> None:
 TWO = (*TABLE, "-m", "fedavgft", "-m", "ditto")
 
 
-class Clock:
-    """Seconds that pass by themselves never; and the alarm that is set."""
-
-    def __init__(self) -> None:
-        self.now, self.alarm = 0.0, lambda: None
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(home: Path, brief: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Each run takes a minute and is estimated to take one."""
-    it, run = Clock(), live.run
+def clock(home: Path, brief: None, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Each run takes a minute and is estimated to take one; nothing else takes time. And the alarm that is set."""
+    it, run = SimpleNamespace(now=0.0, monotonic=lambda: it.now), live.run
 
     def timer(seconds: float, stop: Callable[[], None]) -> Any:
         it.alarm = stop
@@ -345,7 +335,7 @@ def clock(home: Path, brief: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
     return it
 
 
-def test_what_would_not_end_in_time_is_not_begun(clock: Clock, tmp_path: Path) -> None:
+def test_what_would_not_end_in_time_is_not_begun(clock: SimpleNamespace, tmp_path: Path) -> None:
     pack = tmp_path / "pack.parquet"
     said = good(*TWO, "--minutes", "2.5", "--export", pack)
     assert "2 of 4 runs made\n" in said.err
@@ -360,13 +350,13 @@ def test_what_would_not_end_in_time_is_not_begun(clock: Clock, tmp_path: Path) -
     assert good(*TWO, "--minutes", "9").line == "nothing to run: no cell of the table is missing"
 
 
-def test_a_slow_machine_is_noticed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_machine_is_noticed(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "of", lambda runs, device: {one.spec.id: 20.0 for one in runs})
     assert "2 of 4 runs made\n" in good(*TWO, "--minutes", "2.5").err
 
 
 def test_what_is_under_way_at_the_end_is_saved_and_goes_on(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run = making.run
 

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,18 +38,15 @@ from tests.support.cli_user import fedbench, good
 Call = Callable[[str], Result]
 
 
-def of_home(home: Path, words: str) -> Result:
-    return answer(home, *words.split())
-
-
 @pytest.fixture
 def call(lab: Lab) -> Call:
-    return partial(of_home, lab.store.home)
+    return lambda words: answer(lab.store.home, *words.split())
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Call:
-    return partial(of_home, tmp_path_factory.mktemp("empty"))
+    home = tmp_path_factory.mktemp("empty")
+    return lambda words: answer(home, *words.split())
 
 
 @pytest.mark.parametrize("on", [True, False])
