@@ -70,7 +70,7 @@ def _shipped(tables: Path) -> dict[str, Path]:
 
 
 def _holds_tables(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.glob("*.toml"))
+    return os.path.isdir(folder) and any(folder.glob("*.toml"))  # a name may be too long to ask a path
 
 
 def _name(folder: Path) -> str:

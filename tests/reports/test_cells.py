@@ -32,7 +32,7 @@ from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import source
 from fedbench.reports.layout import times
 from fedbench.reports.layout.build import build
-from fedbench.reports.layout.grid import Entry, Grid
+from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.site.pages import Told, pages
 from fedbench.specs import RunSpec
