@@ -181,9 +181,6 @@ def trainer(
     s = fitting(how, s or setting())
     the_plan = plan(s, data.n_train, data.shape[:2])
     build = network or (lambda: models.build(s.model, shape=data.shape, classes=data.classes, seed=s.seed))
-    model, initial = initialise(how, build, data, s)
-    where.mkdir(parents=True, exist_ok=True)
-    runner: Executor = executors.make(executor, model, data, s, **(options or {}))
 
     def further(k: int) -> Any:
         model = build()
@@ -192,6 +189,9 @@ def trainer(
         return model
 
     context = Context.of(data, s, further if network else None)
+    model, initial = initialise(how, build, data, s, context)
+    where.mkdir(parents=True, exist_ok=True)
+    runner: Executor = executors.make(executor, model, data, s, **(options or {}))
     return Trainer(s, how, data, model, initial, runner, the_plan, Checkpoint(where), context)
 
 

@@ -28,9 +28,14 @@ from fedbench.specs import Setting
 
 
 def initialise(
-    method: Method, build: Callable[[], nn.Module], federation: Federation, setting: Setting
+    method: Method,
+    build: Callable[[], nn.Module],
+    federation: Federation,
+    setting: Setting,
+    context: Context | None = None,
 ) -> tuple[nn.Module, State]:
-    """The network and the state that all clients start from, from the seed of the initial weights alone.
+    """The network and the state that all clients start from, from the seed of the initial weights alone; `context` is
+    the run's, made here unless given.
 
     The global random state is left as it was. Raises FedbenchError for a method that cannot work with such labels.
     """
@@ -39,7 +44,7 @@ def initialise(
             f"{method.name} works with one class an image, and these images have {federation.classes} labels each",
             "choose another method ('fedavg', say) or another data set",
         )
-    model, context, seed = build(), Context.of(federation, setting), setting.initial_seed
+    model, context, seed = build(), context or Context.of(federation, setting), setting.initial_seed
     with seeded(seed, "method"):
         model = method.build(model, context)
     if not isinstance(model, nn.Module):

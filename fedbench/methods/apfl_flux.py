@@ -23,9 +23,9 @@ from fedbench.core.client import (
 )
 from fedbench.core.federation import task_of
 from fedbench.core.network import OfEach
-from fedbench.core.state import State
+from fedbench.core.state import State, as_model
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import probabilities
 from fedbench.specs import Setting
 
@@ -54,6 +54,10 @@ class APFLFlux(Method):
     learns from half of the loss, and a round is as many passes as it has local epochs, of so many epochs each. Both
     models' momentum lives on between rounds (`--momentum-lives`).
 
+    deviates: FLUX's own was run in that code, whose mixing has no effect, as it writes into a copy, and whose own model
+    begins with other weights (`separate`): a shared model and an own one that never meet. Here the own one's are those
+    of the seed after the run's.
+
     deviates: alpha is fixed unless `adaptive`, as in that code; FLUX's paper describes it as learned and gives no
     formula.
     """
@@ -80,8 +84,17 @@ class APFLFlux(Method):
         choices=("paper", "fedrc"), later=True,
     )  # fmt: skip
 
+    separate: bool = hyperparameter(
+        False, "whether the own model begins with weights of its own and is never mixed", source="FedRC's code",
+        later=True,
+    )  # fmt: skip
+
+    def check_setting(self, setting: Setting) -> None:
+        check(not (self.separate and self.adaptive), self.name, "separate", self.separate, "False with --adaptive")
+
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return {ALPHA: torch.tensor(self.alpha)}
+        own = as_model(context.fresh(1), "own") if self.separate else {}
+        return {ALPHA: torch.tensor(self.alpha), **own}
 
     def local(self, client: Client) -> ClientUpdate:
         epochs, fedrc = client.setting.epochs, self.variant == "fedrc"
@@ -89,7 +102,8 @@ class APFLFlux(Method):
         for _ in range(epochs or 1):
             yield Train(loss, epochs=length)
             yield Train(loss, epochs=length, model="own")
-            client.put(self.mixture(client), "own")
+            if not self.separate:
+                client.put(self.mixture(client), "own")
         if self.adaptive:  # at the end, so that the rounds' batches stay those of a fixed share
             yield from self.learn_alpha(client)
 

@@ -17,6 +17,17 @@ from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 from fedbench.methods.parts.linkage import halves
 from fedbench.methods.parts.steps import trainable
 
+#: In FedDrift's code: eps1 and eps2 as shares of the largest norm of a mean update; what the gap between two halves
+#: must be above.
+SHARES, GAP = (0.1, 0.6), 0.1
+
+
+@dataclass
+class Largest:
+    """The largest norm that a cluster's mean update has had so far."""
+
+    mean: float = 0.0
+
 
 @dataclass(frozen=True)
 class CFL(Clustered):
@@ -41,6 +52,13 @@ class CFL(Clustered):
     deviates: the mean update weighs clients by training images, as the average does; in FedRC's code it is the plain
     mean (`mean` plain), and a client's momentum lives on between rounds (`--momentum-lives`).
 
+    deviates: FLUX's own CFL was run in FedDrift's code (`variant` feddrift, which sets all of this). There the mean
+    update is plain and the largest norm counts; eps1 is a tenth of the largest norm that a cluster's mean update has
+    had so far, in a round that raises it there is no split, and eps2 is six tenths of it; sqrt((1 - the greatest cosine
+    across the halves) / 2) must be above 0.1. After a split no model is averaged in that round, and both halves begin
+    anew, here with the weights that the run began with; that code draws those of one half, and splits nine times at
+    most.
+
     deviates: with partial participation the updates of the round's members decide. Members who are absent, or met for
     the first time, are in the larger half, which keeps the cluster's number (of equals, that of the first member), and
     in the first cluster; the paper would let each walk down the tree of all splits by its own update.
@@ -62,39 +80,53 @@ class CFL(Clustered):
         "weighted", "mean update that must have vanished", source="FedRC's code: plain",
         choices=("weighted", "plain"), later=True,
     )  # fmt: skip
+    variant: str = hyperparameter(
+        "paper", "thresholds, and what becomes of a cluster that is split", source="FedDrift's code: feddrift",
+        choices=("paper", "feddrift"), later=True,
+    )  # fmt: skip
+
+    def start(self, server: Server) -> None:
+        server.memory = Largest()
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server.models = server.models or [dict(server.shared)]
         for client in cohort:
             server.assigned.setdefault(client.index, 0)
-        for m in range(len(server.models)):
+        count = len(server.models)
+        for m in range(count):
             members = [c for c in cohort if server.assigned[c.index] == m]
             if len(members) > 2:
                 self.split(server, members, m)
-        average_by_cluster(server, cohort)
+        if self.variant == "paper" or len(server.models) == count:
+            average_by_cluster(server, cohort)
         server.shared = server.models[0]  # what a client that has not been met holds
 
     def split(self, server: Server, members: Sequence[Client], m: int) -> None:
         """Move a half of cluster m to a new cluster if its members' updates say so."""
         updates = [update(c) for c in members]
         products = inner_products(updates)
-        sizes = norms_of(products) if self.largest == "norm" else largest_entries(updates)
-        weights = [c.n_train if self.mean == "weighted" else 1 for c in members]
-        if not self.splits(products, weights, float(sizes.max())):
+        sizes = largest_entries(updates) if self.largest == "entry" and self.variant == "paper" else norms_of(products)
+        plain = self.mean == "plain" or self.variant == "feddrift"
+        mean, largest = mean_norm(products, [1 if plain else c.n_train for c in members]), float(sizes.max())
+        eps1, eps2 = self.eps1, self.eps2
+        if self.variant == "feddrift":
+            if mean > server.memory.mean:
+                server.memory = Largest(mean)
+                return
+            eps1, eps2 = (share * server.memory.mean for share in SHARES)
+        if not (mean < eps1 and largest > eps2):
             return
-        half = halves(cosine_distances(products))
+        distances = cosine_distances(products)
+        half = halves(distances)
+        if self.variant == "feddrift":
+            if np.sqrt(distances[np.ix_(half == 0, half == 1)].min() / 2) <= GAP:
+                return
+            server.models[m] = {name: server.initial[name] for name in server.models[m]}
         leaving = 1 if half.sum() <= len(half) / 2 else 0
         for client, side in zip(members, half.tolist(), strict=True):
             if side == leaving:
                 server.assigned[client.index] = len(server.models)
         server.models.append(server.models[m])
-
-    def splits(self, products: NDArray[np.float64], weights: Sequence[int], largest: float) -> bool:
-        """Whether updates with these inner products [n, n], of which one is so large, split their cluster, by the mean
-        of these weights [n]."""
-        share = np.array(weights, np.float64) / sum(weights)
-        mean = float(share @ products @ share)
-        return bool(np.sqrt(max(mean, 0.0)) < self.eps1 and largest > self.eps2)
 
 
 def update(client: Client) -> State:
@@ -109,6 +141,12 @@ def inner_products(updates: Sequence[State]) -> NDArray[np.float64]:
         rows = torch.stack([u[name].flatten() for u in updates]).double()
         total += (rows @ rows.T).cpu()
     return total.numpy()
+
+
+def mean_norm(products: NDArray[np.float64], weights: Sequence[int]) -> float:
+    """Norm of the mean, by these weights [n], of vectors with these inner products [n, n]."""
+    share = np.array(weights, np.float64) / sum(weights)
+    return float(np.sqrt(max(float(share @ products @ share), 0.0)))
 
 
 def norms_of(products: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -39,7 +40,7 @@ def apart(accuracy: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def groups(server: Server, cohort: Sequence[Client], count: int, delta: float) -> list[list[int]]:
     """Which models become one: those that the cohort has compared, of the first `count`, and all others alone. A
-    client's upload has the `accuracy` [M] of each model on its training images."""
+    client's upload has the accuracy [M] of each model on its training images `so_far`."""
     holders: dict[int, list[Client]] = {}
     for client in cohort:
         if (m := server.assigned[client.index]) < count:
@@ -47,12 +48,21 @@ def groups(server: Server, cohort: Sequence[Client], count: int, delta: float) -
     clusters, compared = [[m] for m in range(len(server.models)) if m not in holders], sorted(holders)
     if compared:
         rows = [
-            np.average([c.upload.accuracy.numpy() for c in holders[m]], 0, [c.n_train for c in holders[m]])
+            np.average([c.upload.so_far.numpy() for c in holders[m]], 0, [c.n_train for c in holders[m]])
             for m in compared
         ]
         labels = within(apart(np.stack(rows, 1)[compared]), delta)
         clusters += [[compared[k] for k in np.flatnonzero(labels == g)] for g in range(labels.max() + 1)]
     return sorted(clusters)
+
+
+def in_parts(rows: Tensor, t: int, rounds: int) -> Tensor:
+    """Means [2, M] of values [n, M] of a client's images: over part t (from 1) of as many equal parts as there are
+    rounds, and over all parts so far; each has one image at least."""
+    begin, end = (k * len(rows) // rounds for k in (t - 1, t))
+    begin = min(begin, len(rows) - 1)
+    end = max(end, begin + 1)
+    return torch.stack([rows[begin:end].mean(0), rows[:end].mean(0)])
 
 
 def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, float]) -> None:
@@ -86,11 +96,19 @@ class Known:
 
 @dataclass(frozen=True)
 class Compared:
-    """What it sends back: the accuracy of each model on its training images [M] float64, and which model it went on
-    with (M: a fresh copy)."""
+    """What it sends back: the accuracy of each model on its training images [M] float64, or on those of this round and
+    on those so far [2, M]; and which model it went on with (M: a fresh copy)."""
 
     accuracy: Tensor
     model: int
+
+    @property
+    def now(self) -> Tensor:
+        return self.accuracy if self.accuracy.dim() == 1 else self.accuracy[0]
+
+    @property
+    def so_far(self) -> Tensor:
+        return self.accuracy if self.accuracy.dim() == 1 else self.accuracy[1]
 
 
 @dataclass
@@ -127,6 +145,11 @@ class FedDrift(Clustered):
     each model counted once (`assignment` random, which FLUX's protocol sets): under P(Y) at levels 6 to 8 the classes
     that the groups of the paper's own clients share give them, mean and spread, without any training.
 
+    deviates: FLUX's own was run in FedDrift's code with delta 0.06 and all images in every round's training, but a
+    round's accuracies were on that round's part of them, the t-th of as many equal parts as there are rounds, and
+    merging went by all parts so far (`judged_on` part). That code draws at most 21 batches of 32 for it from all
+    clients that ever held a model; here it is all images of those that hold it now.
+
     deviates: a client that was absent from the first round begins with the model that is best on its data, and one that
     never takes part holds that of most clients.
     """
@@ -142,6 +165,10 @@ class FedDrift(Clustered):
     assignment: str = hyperparameter(
         "ensemble", "models that answer a client without labels: all, or one drawn for each image",
         source="FLUX, App. F; its numbers: random", choices=("ensemble", "random"), later=True,
+    )  # fmt: skip
+    judged_on: str = hyperparameter(
+        "all", "training images that a round's accuracies are on", source="FedDrift's code in FLUX's hands: part",
+        choices=("all", "part"), later=True,
     )  # fmt: skip
 
     def start(self, server: Server) -> None:
@@ -160,11 +187,14 @@ class FedDrift(Clustered):
         if client.inbox:
             own, before, count = client.inbox.own, client.inbox.best, count_of(client.state)
             each = yield from each_model(client, count, right, "train")
-            accuracy = each.rows.double().mean(0).cpu()
+            rows, part = each.rows.double(), self.judged_on == "part"
+            found = in_parts(rows, client.round, client.setting.rounds) if part else rows.mean(0)
+            compared = Compared(found.cpu(), count)
+            accuracy = compared.now
             best = own if own >= 0 and accuracy[own] == accuracy.max() else int(accuracy.argmax())
             drifted = before - float(accuracy[best]) > self.delta
             client.put(client.model(str(best)))
-            client.upload = Compared(accuracy, count if drifted else best)
+            client.upload = compared if drifted else replace(compared, model=best)
         yield Train(cross_entropy)
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
@@ -176,7 +206,7 @@ class FedDrift(Clustered):
                 number = len(server.models)
                 server.models.append(dict(server.shared))
             server.assigned[client.index] = number
-            best[client.index] = float(client.upload.accuracy.max()) if client.upload else 0.0
+            best[client.index] = float(client.upload.now.max()) if client.upload else 0.0
             images[client.index] = float(client.n_train)
         average_by_cluster(server, cohort)
         merged = groups(server, [c for c in cohort if c.upload], count, self.delta)

@@ -29,6 +29,11 @@ class FedEM(em.Mixtures):
     deviates: FedEM's paper gives no way to serve clients without labels; the sum of pi is the plainest ensemble that
     FLUX's text allows. M is the true number of distributions, as FLUX has it.
 
+    deviates: FLUX's copy of FedRC's code takes the losses of the E-step from the held-back images, repeated to the
+    number of training images, and the weights that come of them for the training images at the same positions
+    (`judged_on` validation), three models set by hand (`clusters`; two and four in other states of that code) and a
+    weight decay of 5e-4.
+
     deviates: all models of a client take their steps on the same batches; the code of FedEM's paper shuffles the images
     anew for each.
     """
@@ -43,5 +48,5 @@ class FedEM(em.Mixtures):
         return em.even(self.count(context))
 
     def local(self, client: Client) -> ClientUpdate:
-        q, _ = yield from em.expectation(client)
+        q, _ = yield from em.expectation(client, judged_on=self.judged_on)
         yield from em.maximisation(client, q)

@@ -39,6 +39,11 @@ class FedRC(em.Mixtures):
     deviates: FedRC's paper gives no way to serve clients without labels; as for FedEM, the models' class probabilities
     are averaged with the sum of the clients' pi. M is the true number of distributions, as FLUX has it.
 
+    deviates: FLUX's copy of FedRC's code takes the losses of the E-step from the held-back images, repeated to the
+    number of training images, and the weights that come of them for the training images at the same positions
+    (`judged_on` validation), three models set by hand (`clusters`; two and four in other states of that code) and a
+    weight decay of 5e-4.
+
     deviates: all models of a client take their steps on the same batches, as in FedEM here.
     """
 
@@ -53,7 +58,7 @@ class FedRC(em.Mixtures):
         return {**em.even(count), CLASS_SHARES: class_shares(torch.ones(count, classes, dtype=torch.float64))}
 
     def local(self, client: Client) -> ClientUpdate:
-        q, counts = yield from em.expectation(client, client.state[CLASS_SHARES])
+        q, counts = yield from em.expectation(client, client.state[CLASS_SHARES], judged_on=self.judged_on)
         yield from em.maximisation(client, q)
         client.state = {**client.state, CLASS_SHARES: counts}
 

@@ -130,6 +130,9 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any], Federation, Setting]] = {
     "soft": ("flux_soft", {"start": 2}, DRIFTING, DRIFTS),
     # Its first round trains all models.
     "fesem": ("fesem", {"clusters": 3, "variant": "fedrc"}, GROUPED, grouped_setting(rounds=2, epochs=1)),
+    "cfl": ("cfl", {"variant": "feddrift"}, GROUPED, COMING),
+    "separate": ("apfl_flux", {"separate": True}, GROUPED, COMING),
+    "feddrift": ("feddrift", {"judged_on": "part", "delta": 0.06}, GROUPED, COMING),
 }
 
 

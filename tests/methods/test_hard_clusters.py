@@ -27,7 +27,7 @@ from fedbench.core.simulation import new_client
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.methods import cfl, haccs
-from fedbench.methods.feddrift import Compared, FedDrift, Memory, apart, groups, merge
+from fedbench.methods.feddrift import Compared, FedDrift, Memory, apart, groups, in_parts, merge
 from fedbench.methods.flux import clustering
 from fedbench.methods.flux_soft import Memory as SoftMemory
 from fedbench.methods.flux_soft import soft_weights
@@ -677,3 +677,54 @@ def test_mixing_by_hand() -> None:
     assert server.models[0]["w"].tolist() == [0.75 + 2.5, 1.5 + 5]
     assert server.models[1]["w"].tolist() == [10, 20], "not in the cohort"
     assert server.models[2]["w"].tolist() == [100, 200]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "found"),
+    [
+        ([2.0, -2, 2, -1], {0: 0, 1: 1, 2: 0, 3: 1}),  # the plain mean is 0.25, a tenth of the largest is 0.3
+        ([2.0, -2, 2, -0.7], {}),  # 0.325
+        ([1.7, -1.7, 1.7, -1.7], {}),  # nobody has moved by 1.8
+        ([2.5, *[0.001] * 8], {}),  # all the same way
+        ([4.0] * 4, {}),  # a larger mean than before
+    ],
+)
+def test_cfl_in_feddrifts_code(deltas: list[float], found: dict[int, int]) -> None:
+    """After a mean of 3. A split averages nothing, and both halves begin anew."""
+    how = method("cfl", variant="feddrift", largest="entry", eps1=9.0)  # which do not count
+    begin = {"w": torch.zeros(2, dtype=torch.float64), "norm.running_mean": torch.zeros(3)}
+    server = Server(begin, dict(begin), models=[dict(begin)])
+    how.start(server)
+    how.aggregate(server, [updated(i, [3.0, 0]) for i in range(4)], 1)
+    assert (len(server.models), server.memory.mean, server.models[0]["w"].tolist()) == (1, 3.0, [4.0, 1.0])
+    how.aggregate(server, [updated(i, [d, 0], 9 - 8 * (i % 2)) for i, d in enumerate(deltas)], 2)
+    assert server.assigned == (found or dict.fromkeys(range(max(4, len(deltas))), 0))
+    assert server.memory.mean == max(3.0, deltas[0] if deltas[0] == deltas[1] else 0)
+    if found:
+        assert [m["w"].tolist() for m in server.models] == [[0.0, 0.0]] * 2
+    else:
+        weights = [9 - 8 * (i % 2) for i in range(len(deltas))]
+        assert server.models[0]["w"].tolist() == pytest.approx([1 + np.average(deltas, weights=weights), 1.0])
+
+
+def test_feddrift_judges_on_a_rounds_part_of_the_images() -> None:
+    """Ten images, four rounds: parts of 2, 3, 2 and 3. In round 2 client 0 goes by images 2 to 4 and sends what it is
+    merged by, images 0 to 4, too. With one round a part is all of them."""
+    rows = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1], *[[0, 1]] * 5], dtype=torch.float64)
+    assert in_parts(rows, 1, 1).tolist() == [rows.mean(0).tolist()] * 2
+    assert in_parts(rows, 4, 4).tolist() == [[0.0, 1.0], [0.3, 0.8]]
+    assert in_parts(rows[:1], 2, 4).tolist() == [[1.0, 0.0]] * 2  # one at least
+    how = method("feddrift", judged_on="part", delta=0.06)
+    server = server_of(10.0, 20.0, assigned={0: 0, 1: 1}, met={0: (1.0, 10.0), 1: (1.0, 10.0)})
+    context: Any = SimpleNamespace(setting=setting(rounds=4))
+    client = dataclasses.replace(member(0, server.view(0), 10), round=2, context=context)
+    how.broadcast(server, client)
+    drive(how.local(client), Collected(rows, torch.zeros(10)))
+    assert client.upload.accuracy.tolist() == [[pytest.approx(1 / 3), 1.0], [0.6, 0.6]]
+    assert client.upload.model == 1
+    other = member(1, {"w": torch.tensor([2.0])}, 10)
+    other.upload = Compared(torch.tensor([[0.0, 1.0], [0.55, 0.6]], dtype=torch.float64), 1)
+    client.upload = Compared(client.upload.accuracy, 0)
+    how.aggregate(server, [client, other], 2)  # 0 and 1 are 0.05 apart on the parts so far, 1 on this round's
+    assert len(server.models) == 1
+    assert server.memory.best == {0: 1.0, 1: 1.0}

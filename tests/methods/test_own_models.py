@@ -190,13 +190,20 @@ def test_rounds_of_mr_mtl(restarts: bool, tmp_path: Path) -> None:
         close(of(it.server.view(i), "own/"), models[i], 1e-4, 2e-5)
 
 
-@pytest.mark.parametrize(("alpha", "variant"), [(0.0, "flux"), (0.3, "flux"), (0.3, "fedrc")])
-def test_rounds_of_fluxs_apfl(alpha: float, variant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("alpha", "variant", "separate"),
+    [(0.0, "flux", False), (0.3, "flux", False), (0.3, "fedrc", False), (0.3, "flux", True), (0.3, "fedrc", True)],
+)
+def test_rounds_of_fluxs_apfl(alpha: float, variant: str, separate: bool, tmp_path: Path) -> None:
     """Shares exchanged, mixing once a round, a copy that is mixed too, or answers by one model would differ. In FedRC's
-    code a round is two passes of two epochs of either model; half of the loss is half of the learning rate."""
+    code a round is two passes of two epochs of either model; half of the loss is half of the learning rate. Where the
+    models are separate, the own one begins with the next seed's weights, and no share counts."""
     chosen = {} if variant == "flux" else {"variant": variant}
-    it, run = trained(method("apfl_flux", alpha=alpha, **chosen), GROUPED, SHORT, tmp_path), ByHand(GROUPED, SHORT)
-    own, length, lr = [started()] * 4, 1 if variant == "flux" else 2, SHORT.lr / (1 if variant == "flux" else 2)
+    how = method("apfl_flux", alpha=alpha, **chosen, **({"separate": True} if separate else {}))
+    it, run = trained(how, GROUPED, SHORT, tmp_path), ByHand(GROUPED, SHORT)
+    begin, alpha = (it.context.fresh(1), 0.0) if separate else (started(), alpha)
+    assert any(not torch.equal(t, begin[n]) for n, t in started().items()) == separate
+    own, length, lr = [begin] * 4, 1 if variant == "flux" else 2, SHORT.lr / (1 if variant == "flux" else 2)
 
     def passes(state: State, rows: list[torch.Tensor]) -> State:
         each = len(rows) // length

@@ -278,6 +278,12 @@ ONE = {"steps": 1, "passes": "endless", "momentum": 0.0}
         ("fedsam", {"beta": 0.1}, ADAMW, "fedsam takes its steps by a rule of its own, not by adamw"),
         ("fednova", {"mu": 21}, {}, "--mu of fednova must be at most 1/lr, 20 at a learning rate"),
         ("pfedme", {"lambda": 20.5}, {}, "--lambda of pfedme must be at most 1/lr, 20 at "),
+        (
+            "apfl_flux",
+            {"separate": True, "adaptive": True},
+            {},
+            "--separate of apfl_flux must be False with --adaptive",
+        ),
         ("perfedavg", {"variant": "hf"}, {"precision": "bf16"}, "takes differences of gradients, which bf16"),
         *(("confree", {"head_steps": 5}, c, "--head-steps of confree") for c in ({}, {"steps": 5})),
         *(("fedala", {"weight_steps": 5}, c, "--weight-steps of fedala") for c in ({}, {"steps": 5})),

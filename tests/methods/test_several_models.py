@@ -60,9 +60,11 @@ def probabilities(run: Run, state: State, rows: torch.Tensor) -> np.ndarray:
     return answered(state, to_input(DATA.images[rows]), copy.deepcopy(run.trainer.executor.model)).numpy()
 
 
-def losses(run: Run, states: list[State], client: int) -> np.ndarray:
-    """[M, n]: each model's cross-entropy on each training image of the client."""
+def losses(run: Run, states: list[State], client: int, judged_on: str = "train") -> np.ndarray:
+    """[M, n]: each model's cross-entropy on each training image of the client, or on the held-back ones, over again."""
     rows = DATA.train[client]
+    if judged_on == "validation":
+        rows = np.resize(DATA.validation[client], len(rows))
     y = DATA.labels[rows].numpy()
     return np.stack([-np.log(probabilities(run, state, rows)[np.arange(len(y)), y]) for state in states])
 
@@ -81,9 +83,9 @@ def given(run: Run, client: int, column: str = "own") -> np.ndarray:
     return run.predictions.to_pandas().query(f"client == {client}")[column].to_numpy()
 
 
-def watched(name: str, where: Path, s: Any, after: Any) -> Run:
+def watched(name: str, where: Path, s: Any, after: Any, **chosen: Any) -> Run:
     """A run with two models; `after` (round, trainer, models before it) hears of every round."""
-    it = trainer(method(name, clusters=2), DATA, where, s)
+    it = trainer(method(name, clusters=2, **chosen), DATA, where, s)
     it.resume()
     before = models_of(it.server)
 
@@ -328,14 +330,15 @@ def by_hand(costs: np.ndarray, pi: np.ndarray, y: np.ndarray, s: np.ndarray | No
 
 
 @soft
-def test_the_expectation_step_of_every_round(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("judged_on", ["train", "validation"])
+def test_the_expectation_step_of_every_round(name: str, judged_on: str, tmp_path: Path) -> None:
     """pi after each round, and FedRC's class shares, from the models before it; at first they are equal."""
     pi, shares = {i: np.full(2, 0.5) for i in range(6)}, np.full((2, 10), 0.1)
 
     def after(t: int, it: Any, before: list[State]) -> None:
         total = np.zeros((2, 10))
         for i in it.plan.cohort(t):
-            y, costs = DATA.labels[DATA.train[i]].numpy(), losses(Run(it, []), before, i)
+            y, costs = DATA.labels[DATA.train[i]].numpy(), losses(Run(it, []), before, i, judged_on)
             q, counts = by_hand(costs, pi[i], y, shares if name == "fedrc" else None)
             pi[i] = q.mean(0)
             total += counts
@@ -344,7 +347,8 @@ def test_the_expectation_step_of_every_round(name: str, tmp_path: Path) -> None:
             shares[:] = np.maximum(total / total.sum(1, keepdims=True), 1e-8)
             np.testing.assert_allclose(it.server.shared[CLASS_SHARES].numpy(), shares, rtol=1e-4)
 
-    watched(name, tmp_path, grouped_setting(rounds=3, participation=0.7, seed=4), after)
+    chosen = {} if judged_on == "train" else {"judged_on": judged_on}
+    watched(name, tmp_path, grouped_setting(rounds=3, participation=0.7, seed=4), after, **chosen)
     assert max(abs(p[0] - 0.5) for p in pi.values()) > 0.01
 
 

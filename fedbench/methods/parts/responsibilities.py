@@ -17,6 +17,7 @@ from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, Clie
 from fedbench.core.network import OfEach
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import (
     GivenCount,
     choice_cost,
@@ -45,18 +46,25 @@ def posterior(pi: Tensor, costs: Tensor) -> Tensor:
     return torch.softmax(pi.double().log() - costs.double().T, 1)
 
 
-def expectation(client: Client, class_shares: Tensor | None = None) -> Generator[Collect, Any, tuple[Tensor, Tensor]]:
+def expectation(
+    client: Client, class_shares: Tensor | None = None, judged_on: str = "train"
+) -> Generator[Collect, Any, tuple[Tensor, Tensor]]:
     """The E-step: the client's q from its pi and the losses of the models it was sent; pi becomes the mean of q.
 
     With class shares [M, K], exp(-loss) is divided by the share that the image's class has in the model, or where
-    images have many labels by the geometric mean of its labels' shares. Returns q and how many images of each class
-    (or with each label) each model has, [M, K] float64.
+    images have many labels by the geometric mean of its labels' shares. With `judged_on` validation a training image's
+    losses are those of the held-back image at its position, which begin again as often as there are training images.
+    Returns q and how many images of each class (or with each label) each model has, [M, K] float64.
     """
     pi = client.state[PI]
     if len(pi) == 1:  # everything belongs to the one model
         return torch.ones(client.n_train, 1, dtype=torch.float64, device=pi.device), client.class_counts[None].double()
     each = yield from each_model(client, len(pi), losses, "train")
-    costs, y = each.rows.T.double(), each.labels
+    rows, y = each.rows, each.labels
+    if judged_on == "validation":
+        held_back = (yield from each_model(client, len(pi), losses, client.validates_on)).rows
+        rows = held_back[torch.arange(len(rows), device=rows.device) % len(held_back)]
+    costs = rows.T.double()
     if class_shares is not None:
         costs = costs + of_labels(class_shares.double().log(), y)
     q = posterior(pi, costs)
@@ -92,11 +100,11 @@ def weighted_losses(models: Any, batch: Batch) -> Loss:
     return Loss(weighted, logged=each.mean(0) @ batch.extras["share"])
 
 
-def answer_by_pi(client: Client, class_shares: Tensor | None = None) -> ClientUpdate:
+def answer_by_pi(client: Client, class_shares: Tensor | None = None, judged_on: str = "train") -> ClientUpdate:
     """Answer with the mixture of the models by the client's pi; a client that has learned none yet does so now."""
     pi = client.state[PI]
     if bool((pi == pi[0]).all()):
-        yield from expectation(client, class_shares)
+        yield from expectation(client, class_shares, judged_on)
     yield from mixture(client, client.state[PI])
 
 
@@ -107,6 +115,11 @@ class Mixtures(GivenCount):
     takes_votes = False
     personal = (PI,)
     serves = (MEMBER, UNSEEN, UNLABELLED)
+
+    judged_on: str = hyperparameter(
+        "train", "images whose losses say whose a training image is; validation: those at the same positions",
+        source="FLUX's copy of FedRC's code: validation", choices=("train", "validation"), later=True,
+    )  # fmt: skip
 
     def start(self, server: Server) -> None:
         models = fresh_models(server, len(server.initial[PI]))
@@ -131,4 +144,4 @@ class Mixtures(GivenCount):
         return shares_of(torch.stack(mixtures).sum(0) if mixtures else torch.zeros_like(server.initial[PI]).cpu())
 
     def personalise(self, client: Client) -> ClientUpdate | None:
-        return super().personalise(client) or answer_by_pi(client, self.class_shares_of(client))
+        return super().personalise(client) or answer_by_pi(client, self.class_shares_of(client), self.judged_on)
