@@ -48,7 +48,7 @@ MEASURED = [n for n in NUMBERED if n not in COUNTED]
 
 
 def printed(table: Table) -> set[tuple[str, str]]:
-    return {(row.label, column.key) for row in table.rows for column in table.printed}
+    return {(row.label, column.key) for row in table.rows if not row.added for column in table.printed}
 
 
 def test_all_tables_are_there_and_every_cell_is_reported_or_not_available_as_in_the_paper() -> None:
@@ -105,17 +105,18 @@ def test_summaries_read_the_runs_of_the_tables_by_shift(here: Lab) -> None:
         return {(j.setting.id, j.method, repr(sorted(j.params.items()))) for j in cells.runs(State.MISSING)}
 
     apart = {n: jobs(f"flux/{n}") for n in range(12, 20)}
-    assert all(len(found) == 12 * 4 * 5 for found in apart.values())
+    # 12 rows of the paper's and 3 as it ran them; under P(X) 2 more with three models.
+    assert {n: len(found) for n, found in apart.items()} == {n: (17 if n < 14 else 15) * 4 * 5 for n in apart}
     whole = set().union(*apart.values())
     assert jobs("flux/levels_mnist") == jobs("flux/10") | jobs("flux/11")
-    # ATP has no known association, so that P(Y|X) needs no run of it but in its own tables.
+    # ATP has no known association, so that P(Y|X) needs no run of it but in its own tables; three models are P(X)'s.
     missing = whole - jobs("flux/levels_mnist")
     assert jobs("flux/levels_mnist") <= whole
-    assert {method for _, method, _ in missing} == {"atp"}
+    assert {method for _, method, _ in missing} == {"atp", "fedrc", "fedem"}
     scaled = set().union(*(jobs(f"flux/{n}") for n in range(52, 56)))
     # Its time is wanted of ATP under P(Y|X) too.
     assert {method for _, method, _ in jobs("flux/51") - scaled} == {"atp"}
-    assert len(scaled) == 5 * (4 * (12 * 4 - 1) - 2 * 4)
+    assert len(scaled) == 5 * (4 * (15 * 4 - 1 + 2) - 4 * 4)
 
 
 @pytest.mark.parametrize("name", ["flux/13", "flux/levels_mnist", "flux/53", "flux/57"])
@@ -125,7 +126,7 @@ def test_the_tables_by_level_alone_rest_the_baselines_momentum(here: Lab, name: 
     baselines = {row["label"] for row in rules.rows["all"] if row["method"] not in ("fedavg", "flux")}
     living = baselines if name in ("flux/53", "flux/57") else set()
     cells = here.cells(name, "paper").grid
-    of = {cell.row.label: cell.specs[0].setting for line in cells for cell in line if cell.specs}
+    of = {cell.row.label: cell.specs[0].setting for line in cells for cell in line if cell.specs and not cell.row.added}
     assert {label for label, s in of.items() if s.momentum_lives} == living
     assert {label for label, s in of.items() if not s.momentum_restarts} == living
     rested = [{k: v for k, v in row.items() if k != "train"} for row in rules.rows["all"]]
@@ -742,3 +743,25 @@ def test_the_smallest_classes_are_those_of_the_images(real_images: RealImages, n
         side: int(np.bincount(whole.labels[whole.split == k]).min()) for k, side in enumerate(("train", "test"))
     }
     assert tables.load(name).smallest == smallest
+
+
+@pytest.mark.parametrize("name", ["flux/13", "flux/53"])
+def test_what_flux_ran_stands_beside_the_methods_own(here: Lab, name: str) -> None:
+    """An optimiser a round in FedDrift's code (momentum neither rests in it nor lives on), one a run in FedRC's."""
+    found = {}
+    for cell in (line[0] for line in here.cells(name, "paper").grid):
+        if cell.row.added:
+            s = cell.specs[0].setting
+            found[cell.row.label] = (s.momentum_restarts, s.momentum_lives, s.weight_decay, dict(cell.specs[0].params))
+    kept = {"eps1": 0.4, "eps2": 0.6}
+    assert found == {
+        "FedDrift (as run)": (None, None, 0, {"delta": 0.06, "judged_on": "part", "assignment": "random"}),
+        "CFL (as run)": (None, None, 0, {"variant": "feddrift", "largest": "norm", "mean": "plain", **kept}),
+        "APFL (as run)": (None, True, 5e-4, {"separate": True, "variant": "fedrc", "alpha": 0.5, "adaptive": False}),
+        **{
+            f"{title} (3 models)": (None, True, 5e-4, {"clusters": 3, "judged_on": "validation"})
+            for title in ("FedRC", "FedEM")
+        },
+    }
+    own = tables.load("flux/52")
+    assert not own.doubts("CFL", "Test phase/P(X)")

@@ -466,14 +466,17 @@ def _read(id: str, path: Path, number: str) -> Table:
 
 
 def _with_shared_rows(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The content with the rows in it that its protocol has for several tables, where it names them."""
-    name, rules = raw.get("rows"), raw.get("protocol")
-    if not (isinstance(name, str) and isinstance(rules, str)):
+    """The content with the rows in it that its protocol has for several tables, where it names them: `rows` is a name,
+    or has names among its entries."""
+    rows, rules = raw.get("rows"), raw.get("protocol")
+    entries = [rows] if isinstance(rows, str) else rows
+    if not (isinstance(entries, list) and isinstance(rules, str) and any(isinstance(one, str) for one in entries)):
         return raw
     known = protocol.load(rules).rows
-    if name not in known:
-        raise unknown(f"rows in {path}", name, known)
-    return {**raw, "rows": known[name]}
+    for name in entries:
+        if isinstance(name, str) and name not in known:
+            raise unknown(f"rows in {path}", name, known)
+    return {**raw, "rows": [row for one in entries for row in (known[one] if isinstance(one, str) else [one])]}
 
 
 def _parts(column: Column, before: Sequence[Column], table: Table) -> list[Column]:
