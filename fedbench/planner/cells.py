@@ -62,6 +62,9 @@ DEFAULT_BUDGET = "small"
 #: The precision that is said of runs only where it is another.
 DEFAULT_PRECISION = Setting.precision
 
+#: Metrics that a method which serves no clients without labels has none of, and what it would declare that it serves.
+TEST_PHASE, UNLABELLED = ("test_phase_accuracy_mean", "test_phase_auc_mean"), "unlabelled"
+
 #: A cell that needs several runs (seeds) stands as the one of them that comes first here.
 _WORST = (State.UNDEFINED, State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
           State.NOT_PACKED, State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
@@ -249,6 +252,16 @@ def find(
             empty = replace(empty, make=partial(runs, of=of, tuned=values), trials=grid.trials, tuned=values)
         return _looked_up(empty, index) if column.key in columns else empty
 
+    def printable(found: Cell) -> Cell:
+        """The cell, but that a number which its runs cannot have, or of which their pack has too little, is not done:
+        what stands as done prints."""
+        method = sources.get(found.row.label) or declarations.of(found.row.method)
+        if found.row.reads(found.column).metric in TEST_PHASE and UNLABELLED not in method.serves:
+            return replace(found, state=State.UNDEFINED)
+        if found.column.statistic == "pairs" and found.shipped:  # snapshots are in no pack
+            return replace(found, state=State.NOT_PACKED)
+        return found
+
     def cell(row: Row, column: Column) -> Cell:
         if (row.label, column.key) in table.no_numbers:
             return Cell(row, column, State.UNDEFINED)
@@ -264,8 +277,8 @@ def find(
         if column.key in in_packs and not any(own.records):
             # Shipped runs may be of a copy of the images that is not here.
             shipped = from_store(row, column, theirs, in_packs)
-            return shipped if any(shipped.records) else own
-        return own
+            return printable(shipped if any(shipped.records) else own)
+        return printable(own)
 
     cells: dict[tuple[str, str], Cell] = {}
     for column in table.columns:  # parts stand before their means

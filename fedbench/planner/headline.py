@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fedbench.metrics.read import Metrics, load, spec_of
 from fedbench.metrics.statistics import last_rounds
+from fedbench.planner.cells import TEST_PHASE
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 
@@ -25,14 +26,12 @@ AREAS = ("client_auc_mean", "test_phase_auc_mean")
 UNSEEN = "unseen_client_accuracy"
 #: The test images that a run is judged by where nothing else is said: untouched ones.
 VIEW = "plain"
-#: What is measured of clients without labels.
-_UNLABELLED = ("test_phase_accuracy_mean", "test_phase_auc_mean")
 
 
 def headline(metrics: Metrics, setting: Setting, view: str) -> dict[str, float]:
     """Headline metric -> its mean over the last evaluated rounds; those that the run does not have are left out."""
     # Without labels nothing can be told of P(Y|X): a number would mean nothing.
-    unknown = _UNLABELLED if setting.partition.shift == "pyx" else ()
+    unknown = TEST_PHASE if setting.partition.shift == "pyx" else ()
     means = {
         name: last_rounds(metrics.series(name, view), setting.window).mean
         for name in (*HEADLINES, *AREAS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.method_metrics import MEASURES
-from fedbench.planner.cells import Cell, Cells, find, worst
+from fedbench.planner.cells import TEST_PHASE, Cell, Cells, find, worst
 from fedbench.planner.index import Index, Record, State
 from fedbench.planner.others import others, title_of
 from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled, ranks
@@ -63,8 +63,6 @@ def lay_out(
     return _Layout(cells, view or cells.table.view, compare, extra).grid(tuple(seeds))
 
 
-#: Metrics that a method without a test phase has none of.
-TEST_PHASE = ("test_phase_accuracy_mean", "test_phase_auc_mean")
 #: Metrics that a method without a router has none of.
 ROUTING = ("routing_accuracy", "system_accuracy_probability", "system_accuracy_density_ratio")
 
