@@ -200,7 +200,7 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            help="The figure: feddrm/3 to 12 or 14, flux/4, 5, 8 or 10 to 12, ftw_erm/2 or 3, pfedfda/2 to 4, scale/1, "
+            help="The figure: feddrm/3 to 12 or 14, flux/4 to 12, ftw_erm/2 or 3, pfedfda/2 to 4, scale/1, "
             "arena/mnist, cifar10 or both; of runs curves, clients, confusion or ranks; of partitions partition (or "
             "bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
         ),

@@ -160,6 +160,7 @@ class SeriesSpec:
         default_factory=dict
     )  #: where x is a text: name on the axis -> the text, in order
     bold: tuple[str, ...] = ()  #: the lines that the figure is about
+    changes: bool = False  #: kind "rounds": below each panel what it changes by from round to round
 
     def at(self, x: object) -> float | None:
         """Where a value stands: a number at itself, a text at its place among `values`. None for any other."""

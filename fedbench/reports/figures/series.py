@@ -89,7 +89,7 @@ class Series(Kind[Lines]):
             row, column, entry = rows[line.label], table.printed[k], line.entries[k]
             title, name, names = self.place(table, row, column)
             new = _headed(heading, title), Lines(table.id, grid.heads[k].unit, rounds, names)
-            _, marks = panels.setdefault(column.key if self.by_column else title, new)
+            _, marks = panels.setdefault(column.key if self.by_column and len(rows) > 1 else title, new)
             cell = f"{line.label} at {column.key} ({entry.state})"
             reported = table.trusted.get((line.label, column.key)) if compared else None
             if entry.value is None and entry.state is State.UNDEFINED and not reported:
@@ -441,13 +441,23 @@ def _cell_values(p: Point) -> dict[str, Any]:
 
 
 class Rounds(Series):
-    """A panel a column, a line a row: the column's metric after each round in which it was measured."""
+    """A panel a column, a line a row: the column's metric after each round in which it was measured. A table of one row
+    has a panel a heading of columns, and a line a column. With `changes` panels of what each line changes by in a round
+    follow."""
 
     options = ("budget", "seed")
     columns = ("panel", "table", "budget", "line", "round", "value", "run")
     by_column = True
 
+    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
+        content = super().gather(figure, ask)
+        assert figure.series is not None
+        more = [Panel(f"{p.title}, change a round", p.about, _changes(p.marks)) for p in content.panels]
+        return dataclasses.replace(content, panels=[*content.panels, *more]) if figure.series.changes else content
+
     def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
+        if len(table.rows) == 1:
+            return column.group, column.label, tuple(dict.fromkeys(c.label for c in table.printed))
         return column.label, row.label, tuple(r.label for r in table.rows)
 
     def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> None:
@@ -482,14 +492,15 @@ class Rounds(Series):
             yield f"{panel.title}, budget {content.about['budget']}, after the last round: {'; '.join(last)}"
 
     def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
-        """The panels beside each other."""
+        """The panels beside each other, changes below."""
         from matplotlib.ticker import MaxNLocator
 
         assert figure.series is not None
-        drawn = looks_of(content, figure.series)
-        picture, (row,) = subplots((0.6 + 3.2 * len(content.panels), 3.6), 1, len(content.panels))
+        drawn, down = looks_of(content, figure.series), 1 + figure.series.changes
+        across = len(content.panels) // down
+        picture, grid = subplots((0.6 + 3.2 * across, 3.6 * down), down, across)
         styles = {name: {k: look[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
-        for axes, panel in titled([row], content.panels):
+        for axes, panel in titled(grid, content.panels):
             for name, points in panel.marks.lines.items():
                 rounds, values, _ = zip(*map(_numbers, points), strict=True)
                 axes.plot(rounds, values, **styles[name], marker="." if len(rounds) < _FEW else "")
@@ -502,6 +513,15 @@ class Rounds(Series):
         handles = [handle(name, **styles[name]) for name in line_names(content)]
         picture.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
         return picture
+
+
+def _changes(marks: Lines) -> Lines:
+    """What each line changes by a round, from each point to the next."""
+    lines = {}
+    for name, points in marks.lines.items():
+        pairs = [(b, _numbers(a), _numbers(b)) for a, b in pairwise(points)]
+        lines[name] = [dataclasses.replace(p, value=Value((y - x) / (t - s))) for p, (s, x, _), (t, y, _) in pairs]
+    return dataclasses.replace(marks, lines={name: points for name, points in lines.items() if points})
 
 
 #: Fewer rounds than this have dots.
