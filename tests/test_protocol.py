@@ -94,7 +94,7 @@ def test_layouts_of_ftw_erm_are_complete_on_their_data_sets() -> None:
     protocol = load("ftw_erm")
     found = {name: protocol.partition_spec(MNIST, 10, preset=name) for name in protocol.presets}
     assert {name: p.clients for name, p in found.items()} == {
-        "five": 5, "hundred": 100, "two": 2, "one": 1, "colored": 2, "colored_whole": 2,
+        "five": 5, "hundred": 100, "two": 2, "no_shift": 2, "one_shift": 2, "one": 1, "colored": 2, "colored_whole": 2,
     }  # fmt: skip
     assert {p.scheme for name, p in found.items() if not name.startswith("colored")} == {"mixture"}
     assert len({p.id for p in found.values()}) == len(found)

@@ -28,6 +28,7 @@ from fedbench.planner.settings import sketch
 from fedbench.planner.table import cost
 from fedbench.planner.table.spec import COMPARED, STATISTICS, Table
 from fedbench.protocol import load
+from fedbench.ratios.divergence import DIVERGENCES
 from fedbench.reports.layout.build import lay_out
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.notes import departures
@@ -640,6 +641,7 @@ def test_all_numbers_of_the_paper_are_there() -> None:
     [
         ("ftw_erm/1", 30, {5000, 15000}), ("ftw_erm/2", 4, {200000}), ("ftw_erm/3", 30, {5000}),
         ("ftw_erm/7", 12, {20000, 200000}), ("ftw_erm/10", 25, {5000}), ("ftw_erm/13", 7, {1}),
+        ("ftw_erm/4", 25, {5000}), ("ftw_erm/5", 60, {5000}),
     ],
 )  # fmt: skip
 def test_runs_at_the_papers_budget(ftw: Lab, name: str, runs: int, rounds: set[int]) -> None:
@@ -791,3 +793,22 @@ def test_every_cell_that_counts_as_done_prints_and_no_other(store: Store) -> Non
     assert off == []
     assert printed > 2000
     assert find(tables.load("flux/4"), "small", store, [], index=index).counts[State.NOT_PACKED] == 9
+
+
+def test_ftw_erms_scenarios_hold_what_they_assume_and_each_has_its_weights() -> None:
+    """Table 5; Table 4's functions are those that HDRM has."""
+    table, presets = tables.load("ftw_erm/5"), protocol.load("ftw_erm").presets
+    run = {(r.params.get("case"), c.partition["preset"]) for r in table.rows for c in table.columns
+           if not table.undefines(r.label, c.key) and not r.added}  # fmt: skip
+    assert run == {("no_cs", "no_shift"), ("cs_one", "one_shift"), ("cs_both", "two"), ("cs_multi", "five")}
+    assert {c.client for c in table.columns} == {1}
+    shifted = {
+        name: [p != q for p, q in zip(presets[name]["train_mix"], presets[name]["test_mix"], strict=True)]
+        for _, name in run
+    }
+    two = {"no_shift": [False, False], "one_shift": [True, False], "two": [True, True]}
+    assert shifted == {**two, "five": [True] * 5}
+    first, second = presets["no_shift"]["train_mix"]
+    assert first != second
+    four = [r.params["divergence"] for r in tables.load("ftw_erm/4").rows if not r.added]
+    assert set(four) == set(DIVERGENCES)
