@@ -402,3 +402,34 @@ def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:
     file.write_text('[[figure]]\ntitle = "T"\nkind = "sweep"\nserie = 1\n')
     with pytest.raises(FedbenchError, match=r"figures\.toml, figure 1 'serie'; did you mean 'series'"):
         of_file(file)
+
+
+def test_a_table_of_one_row_has_a_line_a_column_and_what_they_change_by(here: Lab, draws: Draws) -> None:
+    """FLUX's Figure 9: under P(X) MNIST rises to 90 by ever less, FMNIST by five points a round."""
+    risen = {"mnist": lambda t: 0.9 - 0.8 / t, "fashion_mnist": lambda t: 0.1 + 0.05 * t}
+    here.dataset("fashion_mnist")
+    for cell in here.cells("flux/figure9").all:
+        if cell.column.group == "P(X)" and cell.column.dataset in risen:
+            accuracy = {"validation_accuracy": risen[cell.column.dataset]}
+            here.run(cell.specs[0].setting, "fedavg", rules="flux", metrics=accuracy, views=("plain",))
+    panels = json.loads(draws("flux/9", "--json").stdout)["panels"]
+    assert [panel["title"] for panel in panels] == ["P(X)", "P(X), change a round"]
+    whole, change = ({line["line"]: line for line in panel["lines"]} for panel in panels)
+    assert list(whole) == list(change) == ["MNIST", "FMNIST"]
+    assert whole["MNIST"]["values"] == pytest.approx([100 * (0.9 - 0.8 / t) for t in range(1, 11)])
+    assert change["MNIST"]["rounds"] == list(range(2, 11))
+    assert change["MNIST"]["values"] == pytest.approx([80 / (t - 1) - 80 / t for t in range(2, 11)])
+    assert change["FMNIST"]["values"] == pytest.approx([5.0] * 9)
+    figure = figures.load("flux/9")
+    (upper, lower) = kinds.draw(figure, gathered(figure, here.store)[0]).axes
+    assert [len(axes.lines) for axes in (upper, lower)] == [2, 2]
+    assert upper.get_position().y0 > lower.get_position().y0
+
+
+@pytest.mark.parametrize(("number", "dataset"), [("6", "mnist"), ("7", "cifar10")])
+def test_two_clients_under_each_of_flux_shifts(number: str, dataset: str) -> None:
+    panels = figures.load(f"flux/{number}").panels
+    assert [(p.title, p.partition["shift"], p.dataset, list(p.clients)) for p in panels] == [
+        (title, shift, dataset, [0, other])
+        for title, shift, other in (("P(X)", "px", 1), ("P(Y)", "py", 2), ("P(Y|X)", "pyx", 1), ("P(X|Y)", "pxy", 1))
+    ]

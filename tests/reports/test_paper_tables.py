@@ -21,24 +21,20 @@ from fedbench.metrics.statistics import spread_of_mean
 from fedbench.partitions import schemes
 from fedbench.partitions.transforms import CORRUPTIONS
 from fedbench.planner import table as tables
-from fedbench.planner.cells import Cells, find
-from fedbench.planner.index import Index, State
+from fedbench.planner.cells import Cells
+from fedbench.planner.index import State
 from fedbench.planner.others import others
 from fedbench.planner.settings import sketch
 from fedbench.planner.table import cost
 from fedbench.planner.table.spec import COMPARED, STATISTICS, Table
 from fedbench.protocol import load
-from fedbench.ratios.divergence import DIVERGENCES
-from fedbench.reports.layout.build import lay_out
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.notes import departures
 from fedbench.reports.layout.tables import with_client_mean
 from fedbench.reports.numbers import counted
 from fedbench.reports.render import FORMATS, render
 from fedbench.resources import TABLES
-from fedbench.results.shelf import Shelf
 from fedbench.specs import DatasetSpec, Setting
-from fedbench.store import Store
 from fedbench.theory.arrays import deviations
 from tests.reports.conftest import Lab, written
 from tests.support.cli_user import refused
@@ -773,42 +769,3 @@ def test_what_flux_ran_stands_beside_the_methods_own(here: Lab, name: str) -> No
     }
     own = tables.load("flux/52")
     assert not own.doubts("CFL", "Test phase/P(X)")
-
-
-@pytest.mark.shipped
-def test_every_cell_that_counts_as_done_prints_and_no_other(store: Store) -> None:
-    """Of the first table of each file, from the packs alone: hidden columns and means too. Table 4's snapshots are in
-    no pack."""
-    index, done = Index(store, Shelf.of(store)), (State.DONE, State.STALE)
-    off, printed = [], 0
-    for table in (tables.load(names[0]) for names in tables.families()):
-        cells = find(table, "small", store, [], index=index)
-        if table.counted or not any(cell.state in done for cell in cells.all):
-            continue
-        shown = replace(table, column=[replace(column, hidden=False) for column in table.columns])
-        lines = lay_out(replace(cells, table=shown)).lines
-        for cell, entry in zip(cells.all, (e for line in lines for e in line.entries), strict=True):
-            off += [(table.id, cell.row.label, cell.column.key)] if (cell.state in done) != bool(entry.text) else []
-            printed += bool(entry.text)
-    assert off == []
-    assert printed > 2000
-    assert find(tables.load("flux/4"), "small", store, [], index=index).counts[State.NOT_PACKED] == 9
-
-
-def test_ftw_erms_scenarios_hold_what_they_assume_and_each_has_its_weights() -> None:
-    """Table 5; Table 4's functions are those that HDRM has."""
-    table, presets = tables.load("ftw_erm/5"), protocol.load("ftw_erm").presets
-    run = {(r.params.get("case"), c.partition["preset"]) for r in table.rows for c in table.columns
-           if not table.undefines(r.label, c.key) and not r.added}  # fmt: skip
-    assert run == {("no_cs", "no_shift"), ("cs_one", "one_shift"), ("cs_both", "two"), ("cs_multi", "five")}
-    assert {c.client for c in table.columns} == {1}
-    shifted = {
-        name: [p != q for p, q in zip(presets[name]["train_mix"], presets[name]["test_mix"], strict=True)]
-        for _, name in run
-    }
-    two = {"no_shift": [False, False], "one_shift": [True, False], "two": [True, True]}
-    assert shifted == {**two, "five": [True] * 5}
-    first, second = presets["no_shift"]["train_mix"]
-    assert first != second
-    four = [r.params["divergence"] for r in tables.load("ftw_erm/4").rows if not r.added]
-    assert set(four) == set(DIVERGENCES)
