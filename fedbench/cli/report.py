@@ -310,11 +310,13 @@ def figure(
 
 def _show(wanted: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
     """What the figure says, in words; more of it on a terminal, and as `text`."""
+    from fedbench.reports.figures import kinds
+
     out = context.out()
     if out.is_terminal or text:
         for part in kind.details(wanted, content):
             out.print(part)
-    for line in kind.words(wanted, content):
+    for line in kinds.words(wanted, content):
         out.print(line, soft_wrap=True)
     for verdict in content.claims:
         detail = f" ({verdict.detail})" if verdict.detail else ""

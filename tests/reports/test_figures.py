@@ -288,7 +288,7 @@ def test_everything_lies_inside_the_paper(every: Shown) -> None:
         legend = drawn.legends[0].get_window_extent(renderer)
         boxes = [axes.get_tightbbox(renderer) for axes in drawn.axes if axes.get_visible()]
         assert not any(legend.overlaps(box) for box in boxes), figure.id
-        for box in (legend, *boxes):
+        for box in (legend, *boxes, *(text.get_window_extent(renderer) for text in drawn.texts)):
             assert min(box.x0, box.y0) >= -1, figure.id
             assert (box.x1 <= drawn.bbox.width + 1, box.y1 <= drawn.bbox.height + 1) == (True, True), figure.id
         for axes in drawn.axes:  # labels of ticks do not run into each other
@@ -433,3 +433,34 @@ def test_two_clients_under_each_of_flux_shifts(number: str, dataset: str) -> Non
         (title, shift, dataset, [0, other])
         for title, shift, other in (("P(X)", "px", 1), ("P(Y)", "py", 2), ("P(Y|X)", "pyx", 1), ("P(X|Y)", "pxy", 1))
     ]
+
+
+@pytest.mark.parametrize(("measured", "says"), [(20, ""), (10, ""), (9, "9 of 20 cells measured")])
+def test_a_figure_says_when_most_of_its_cells_are_missing(lab: Lab, draws: Draws, measured: int, says: str) -> None:
+    columns = [column.key for column in tables.load("pfedfda/figure4").columns]
+    cells = [(method, key) for key in columns for method in ("fedavgft", "pfedfda")]
+    fill_epochs(lab, cells[measured:])
+    epochs = figures.load("pfedfda/4")
+    shown, _ = gathered(epochs, lab.store)
+    assert kinds.draw(epochs, shown).get_suptitle() == says
+    words = draws("pfedfda/4", "-o", "f.svg").stdout.splitlines()
+    assert [line for line in words if "cells measured" in line] == ([says] if says else [])
+    assert json.loads(draws("pfedfda/4", "--json").stdout)["cells"] == {"measured": measured, "all": 20}
+
+
+def test_a_long_title_is_broken_where_the_picture_ends_and_equal_points_are_both_seen(here: Lab) -> None:
+    thresholds = figures.load("flux/10")
+    fill_series(here, "flux/figure10", lambda s: s.partition.dataset.name == "mnist", [("flux", {"threshold": 0.8})])
+    shown, _ = gathered(thresholds, here.store)
+    (panel,) = shown.panels
+    own = panel.marks.lines
+    own["Test phase"] = own["Known association"]
+    drawn = kinds.draw(thresholds, shown)
+    assert drawn.get_suptitle().splitlines() == [
+        "FLUX by the threshold of the warm-up", "(budget small, 10 rounds, 1 seed)", "6 of 84 cells measured"
+    ]  # fmt: skip
+    drawn.draw_without_rendering()
+    (title,) = drawn.texts
+    assert 0 < title.get_window_extent().x0 < title.get_window_extent().x1 < drawn.bbox.width
+    first, second = drawn.axes[0].lines
+    assert first.get_markersize() > second.get_markersize() + 2

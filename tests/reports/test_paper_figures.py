@@ -119,7 +119,7 @@ def test_the_picture_of_levels(here: Lab) -> None:
         np.testing.assert_allclose(line.get_xdata(), range(1, 9))
 
 
-def test_what_the_paper_reports_is_drawn_thin_and_dotted_and_twelve_methods_apart(here: Lab, draws: Draws) -> None:
+def test_what_the_paper_reports_doubles_no_line_and_twelve_methods_are_told_apart(here: Lab, draws: Draws) -> None:
     with pytest.raises(FedbenchError, match="no cell of table flux/levels_mnist is measured at budget small, and flux/4"
                        " shows nothing else; make them: fedbench train --table flux/levels_mnist"):  # fmt: skip
         draws("flux/4")
@@ -134,11 +134,15 @@ def test_what_the_paper_reports_is_drawn_thin_and_dotted_and_twelve_methods_apar
     assert "ATP" not in points.line_names(shown), "its summaries are no target"
     drawn = kinds.draw(LEVELS, shown)
     dotted = [line for line in drawn.axes[0].lines if line.get_linestyle() == ":"]
-    assert len(dotted) == 11
+    assert len(dotted) == 10, "a line that is measured has ticks instead, so that none has a second one beside it"
+    (paper,) = (line for line in drawn.axes[0].lines if line.get_marker() == "_")
+    reported = [trusted["FLUX", f"Known association/Level {n}"][0] for n in range(1, 9)]
+    assert (paper.get_linestyle(), list(paper.get_ydata())) == ("None", reported)
+    assert paper.get_color() == series.looks_of(shown, LEVELS.series)["FLUX"]["color"]
     assert max(line.get_linewidth() for line in dotted) < 0.8
     levels = [trusted["FLUX-prior", f"Known association/Level {n}"][0] for n in range(1, 9)]
     assert any(list(line.get_ydata()) == levels for line in dotted)
-    assert drawn.legends[0].get_texts()[-1].get_text() == "the paper's"
+    assert [t.get_text() for t in drawn.legends[0].get_texts()[-2:]] == ["the paper's", "the paper's, not measured"]
     plain, _ = gathered(LEVELS, here.store)
     assert not [line for line in kinds.draw(LEVELS, plain).axes[0].lines if line.get_linestyle() == ":"]
     shown, _ = gathered(LEVELS, here.store, compare=True)
@@ -360,6 +364,7 @@ def test_the_figures_own_runs_and_series(here: Lab, draws: Draws) -> None:
     id = described_run(here.store, setting=setting)
     shown, remarks = gathered(PLANE, here.store)
     assert [(p.title, p.about["run"]) for p in shown.panels] == [("MNIST, 4 distributions", id)]
+    assert kinds.draw(PLANE, shown).get_suptitle() == "1 of 6 cells measured"
     assert len(remarks) == 5
     assert sum("cifar100" in r for r in remarks) == 3
     for figure in (LEVELS, SCALING, ROUNDS, THRESHOLDS, FOUR):
@@ -713,7 +718,7 @@ def test_accuracy_by_epochs(lab: Lab, draws: Draws) -> None:
     assert [t.get_text() for t in left.get_xticklabels()] == ["1", "2", "5", "10", "20"]
     assert not left.collections, "of one seed there is no error; the spread over clients is none"
     assert left.get_title().startswith("CIFAR100 (budget small, ")
-    assert right.get_title().startswith("CIFAR100-S 25 % (budget small, ")
+    assert right.get_title().startswith("CIFAR100-S 25 %\n(budget small, ")
     (legend,) = drawn.legends
     assert [t.get_text() for t in legend.get_texts()] == ["FedAvgFT", "pFedFDA"]
     assert len({line.get_color() for line in legend.get_lines()}) == 2

@@ -550,3 +550,46 @@ def test_charts_in_letters_of_lines_a_point_none_and_without_braille() -> None:
     assert all(row.isascii() for row in rows)
     for width in (20, 60, 200):  # as wide as the terminal, up to a limit
         assert max(map(len, printed({"up": RISING}, width))) <= min(width, 90)
+
+
+# -- what would lie over one another -----------------------------------------------------------------------------
+
+
+def test_long_labels_of_mixed_settings_stay_with_their_axes(lab: Lab, setting: Setting) -> None:
+    for i, method in enumerate(("fedavg", "feddrm", "local")):
+        mixed = {"lr": 0.1 + i, "momentum": 0.5 + i / 10, "batch_size": 8 + i, "rounds": 8 + i}
+        lab.run(replace(setting, **mixed), method, clients=some(0.5, 0.6, 0.7, 0.8))
+    figure = figures.FREE["clients"]
+    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
+    picture.draw_without_rendering()
+    left, right = picture.axes
+    assert (
+        left.get_xlabel().replace("\n", " ").startswith("FedAvg, rounds 8, batch size 8, lr 0.1, momentum 0.5: client")
+    )
+    assert "lr\n" not in left.get_xlabel()
+    below = [axes.xaxis.label.get_window_extent() for axes in (left, right)]
+    assert 0 <= below[0].x0 < below[0].x1 < below[1].x0 < below[1].x1 <= picture.bbox.width
+    for axes in (left, right):
+        beside, within = axes.yaxis.label.get_window_extent(), axes.get_window_extent()
+        assert within.y0 - 1 <= beside.y0 < beside.y1 <= within.y1 + 1
+
+
+def test_equal_curves_are_both_seen(lab: Lab, setting: Setting) -> None:
+    """By the colours that the picture has beyond its legend."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    for method in ("fedavg", "feddrm", "local"):
+        lab.run(setting, method, metrics=rising(0.1))
+    figure = figures.FREE["curves"]
+    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
+    for line in picture.axes[0].lines:
+        line.set_marker("")
+    canvas = FigureCanvasAgg(picture)
+    picture.set_dpi(200)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3]
+    box = picture.axes[0].get_window_extent()
+    drawn = pixels[len(pixels) - int(box.y1) : len(pixels) - int(box.y0), int(box.x0) : int(box.x1)].reshape(-1, 3)
+    colours = [tuple(int(line.get_color()[i : i + 2], 16) for i in (1, 3, 5)) for line in picture.axes[0].lines]
+    seen = [int((drawn == colour).all(axis=1).sum()) for colour in colours]
+    assert min(seen) > 0.6 * max(seen) > 100, seen

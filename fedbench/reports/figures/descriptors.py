@@ -65,7 +65,7 @@ class Descriptors(Kind[Plane]):
             raise faults[0]
         for fault in faults:
             ask.remark(str(fault))
-        return Content(gathered)
+        return Content(gathered, cells=(len(gathered), len(figure.runs)))
 
     def rows(self, marks: Plane) -> Iterator[Mapping[str, Any]]:
         """One line a client."""

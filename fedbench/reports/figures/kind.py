@@ -54,6 +54,13 @@ class Content(Generic[Marks]):
     panels: Sequence[Panel[Marks]]
     about: Mapping[str, Any] = field(default_factory=dict)  #: what goes for all of them, as in `Panel`
     claims: Sequence[Verdict] = ()  #: how it stands with what the paper says of the figure
+    cells: tuple[int, int] | None = None  #: of the tables behind it: how many are measured, how many there are
+
+    @property
+    def sparse(self) -> str:
+        """How many cells are measured, in words, where that is fewer than half of them."""
+        measured, every = self.cells or (0, 0)
+        return f"{measured} of {every} cell{'' if every == 1 else 's'} measured" if 2 * measured < every else ""
 
 
 def of_run(run: Artifact, marks: Marks, title: str = "") -> Panel[Marks]:
@@ -106,6 +113,11 @@ class Lines:
         )
         between = [x for x in self.gaps.get(name, ()) if there and there[0][0] < x < there[-1][0]]
         return sorted([*there, *((x, math.nan, 0.0) for x in between)], key=itemgetter(0))
+
+    @property
+    def measured_lines(self) -> dict[str, list[tuple[float, ...]]]:
+        """The lines that have measured points, and these points."""
+        return {name: points for name in self.lines if (points := self.measured(name))}
 
 
 def every_name(content: Content[Lines]) -> list[str]:

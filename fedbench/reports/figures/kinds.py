@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedbench import resources
@@ -88,6 +89,13 @@ def kind_of(figure: FigureSpec) -> Kind[Any]:
     return KINDS[figure.kind]
 
 
+def words(figure: FigureSpec, content: Content[Any]) -> Iterable[str]:
+    """What is seen, in a few plain lines, and how little of it there is, where much is missing."""
+    yield from kind_of(figure).words(figure, content)
+    if content.sparse:
+        yield content.sparse
+
+
 # -- data ------------------------------------------------------------------------------------------------------
 # A figure's numbers for programs: a tidy CSV (one line a mark of the picture) and JSON.
 
@@ -116,7 +124,8 @@ def as_json(figure: FigureSpec, content: Content[Any]) -> str:
         for panel in content.panels
     ]
     claims = [{"text": v.claim.text, "state": v.state, "detail": v.detail} for v in content.claims]
-    document = {"figure": figure.id, "title": figure.title, **content.about, "panels": panels}
+    cells = {"cells": dict(zip(("measured", "all"), content.cells, strict=True))} if content.cells else {}
+    document = {"figure": figure.id, "title": figure.title, **content.about, **cells, "panels": panels}
     return json.dumps(document | ({"claims": claims} if claims else {}), indent=1, allow_nan=False) + "\n"
 
 
@@ -128,9 +137,12 @@ __all__ = ["COLOURS", "FORMATS", "draw", "render"]
 
 
 def draw(figure: FigureSpec, content: Content[Any]) -> Figure:
-    """The figure of what its kind gathered."""
+    """The figure of what its kind gathered, which says so where most of its cells are missing."""
     with style.applied():
-        return style.literal(kind_of(figure).paint(figure, content))
+        picture = kind_of(figure).paint(figure, content)
+        if content.sparse:
+            picture.suptitle("\n".join(filter(None, (picture.get_suptitle(), content.sparse))), fontsize=9)
+        return style.fitted(style.literal(picture))
 
 
 def render(figure: FigureSpec, content: Content[Any], format: str) -> bytes:

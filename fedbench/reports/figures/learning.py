@@ -17,13 +17,12 @@ from fedbench.planner.runs import SEEDS, Run, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed, quantity, room_for
-from fedbench.reports.figures.style import handle, look, shape, subplots, titled
+from fedbench.reports.figures.style import abreast, apart, handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
     from rich.console import RenderableType
 
 
@@ -248,12 +247,13 @@ class Learning(Kind[Curves]):
         if several:
             picture.suptitle(f"mean over {over}, band: ± standard deviation", fontsize=8)
         handles = [handle(name if over != "seeds" else _counted(name, content), **looks[name]) for name in names]
-        picture.legend(handles=handles, loc="outside lower center", ncols=_columns(handles, picture.get_figwidth()))
+        picture.legend(handles=handles, loc="outside lower center", ncols=abreast(handles, picture.get_figwidth()))
         return picture
 
 
 def _paint(axes: Axes, curves: Curves, looks: Mapping[str, dict[str, Any]]) -> None:
     """Lines with some markers, and their bands; one point is a marker with an error bar."""
+    looks = apart({name: list(zip(c.x, c.mean, strict=True)) for name, c in curves.items()}, looks)
     shade = max(0.05, min(0.18, 0.6 / len(curves)))  # many bands lie over one another
     for i, (name, curve) in enumerate(curves.items()):
         step = max(1, len(curve.x) // 6)
@@ -292,9 +292,3 @@ def _counted(name: str, content: Content[Curves]) -> str:
     """A line's name, and of how many runs it is."""
     curves = [panel.marks[name] for panel in content.panels if name in panel.marks]
     return f"{name} ({_count(*curves)})"
-
-
-def _columns(handles: Sequence[Line2D], width: float) -> int:
-    """How many entries of a legend stand beside each other in so many inches."""
-    widest = 0.45 + 0.062 * max(len(str(entry.get_label())) for entry in handles)
-    return max(1, min(len(handles), int(width / widest)))

@@ -40,15 +40,15 @@ class Ranking(Kind[Ranks]):
             filled = [source.filled(name, ask, index) for name in figure.ranked]
             for one in filled:
                 source.say(figure, ask, one, [], [])
-            ranks = of_tables([(one.table, one.grid) for one in filled])
+            ranks, cells = of_tables([(one.table, one.grid) for one in filled]), source.counted(filled)
         else:
             view = ask.seen()
-            ranks = ranked(ask.runs(), ask.metric, ask.by or (), view)
+            ranks, cells = ranked(ask.runs(), ask.metric, ask.by or (), view), None
         for text in ranks.left_out:
             ask.remark(f"left out: {text}")
         if ranks.mixed:
             ask.remark(f"a line is a mean over runs that differ in {', '.join(ranks.mixed)}, too")
-        return Content([Panel(ranks.number.label, {}, ranks)], {"metric": ranks.number.name})
+        return Content([Panel(ranks.number.label, {}, ranks)], {"metric": ranks.number.name}, cells=cells)
 
     def rows(self, marks: Ranks) -> Iterator[Mapping[str, Any]]:
         """One line a method and place."""

@@ -28,7 +28,7 @@ from fedbench.reports.figures.kind import (
     line_names,
     listed,
 )
-from fedbench.reports.figures.style import COLOURS, colour, handle, subplots, titled
+from fedbench.reports.figures.style import COLOURS, abreast, apart, handle, look, subplots, titled
 from fedbench.reports.numbers.measured import Value
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Series(Kind[Lines]):
         claims = [_under(heading, ours) for heading, filled in tables for ours, _ in filled.grid.verdicts]
         names = list(dict.fromkeys(panel.marks.table for panel in panels))
         missing = [cell for _, missing, _ in read for cell in missing]
-        return Content(panels, self.about(names, tables[0][1].budget, axis, missing), claims)
+        about = self.about(names, tables[0][1].budget, axis, missing)
+        return Content(panels, about, claims, source.counted([filled for _, filled in tables]))
 
     def _read(
         self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool, index: Index
@@ -189,9 +190,13 @@ class Series(Kind[Lines]):
         handles = [handle(name, **looks[name]) for name in line_names(content)]
         if any(p.x is None for p in every):
             handles.append(handle("own choice", color="0.2", linewidth=0.9, linestyle="--"))
-        if any(p.reported for p in every):
-            handles.append(handle("the paper's", color="0.2", **_REPORTED))
-        picture.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7 if wide > 2 else 6))
+        lines = [points for panel in content.panels for points in panel.marks.lines.values()]
+        beside = {_measured(points) for points in lines if any(p.reported for p in points)}
+        if True in beside:
+            handles.append(handle("the paper's", color="0.2", **_TICK))
+        if False in beside:
+            handles.append(handle("the paper's, not measured", color="0.2", **_REPORTED))
+        picture.legend(handles=handles, loc="outside lower center", ncols=abreast(handles, picture.get_figwidth()))
         return picture
 
 
@@ -244,6 +249,9 @@ def _values(p: Point) -> dict[str, Any]:
 
 #: One a line, so that lines of one colour, or without any, can be told apart.
 _MARKERS = "os^DvPX*<>ph"
+#: The paper's numbers: of a line that is measured a tick at each, so that no second line runs beside it; of another
+#: the line itself.
+_TICK: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 8, "markeredgewidth": 1.1}
 _REPORTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": ":"}
 #: Lines stand beside each other, within this share of the least distance of two points, where they have error bars.
 _ABREAST = 0.36
@@ -272,11 +280,18 @@ def looks_of(content: Content[Lines], axis: SeriesSpec) -> dict[str, dict[str, A
     return looks
 
 
+def _measured(points: Iterable[Point]) -> bool:
+    """Whether a line has a measured point along the axis."""
+    return any(p.x is not None and p.value is not None for p in points)
+
+
 def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str, Any]]) -> None:
     xs = sorted({p.x for p in marks.points if p.x is not None})
     places = dict(zip(xs, _places(xs, axis.scale), strict=True))
     least = min((b - a for a, b in pairwise(places.values())), default=0.0)
     spread = any(p.error for p in marks.points)
+    if not spread:  # else equal lines stand beside each other
+        looks = looks | apart(marks.measured_lines, looks)
     for i, (name, points) in enumerate(marks.lines.items()):
         look = looks[name]
         aside = _ABREAST * least * ((i + 0.5) / len(marks.lines) - 0.5) if spread else 0.0
@@ -295,10 +310,8 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
                 axes.axhline(p.value.mean, color=look["color"], linewidth=0.9, linestyle="--", zorder=1)
         reported = [(x, p.reported[0]) for x, p in placed if p.reported]
         if reported:  # a faint marker at each number
-            axes.plot(
-                *zip(*reported, strict=True), color=look["color"], marker=look["marker"],
-                markersize=2, alpha=0.8, zorder=2, **_REPORTED,
-            )  # fmt: skip
+            faint = _TICK if _measured(points) else {"marker": look["marker"], "markersize": 2, **_REPORTED}
+            axes.plot(*zip(*reported, strict=True), color=look["color"], alpha=0.8, zorder=2, **faint)
     axes.set_xticks(list(places.values()), [axis.tick(x) for x in places])
     axes.margins(x=0.05)
     axes.grid(axis="y")
@@ -398,15 +411,13 @@ class Epochs(Series):
 
         assert figure.series is not None
         picture, (row,) = subplots((0.6 + 3.0 * len(content.panels), 3.0), 1, len(content.panels))
-        names, lines = line_names(content), {}
+        looks = {name: look(i) for i, name in enumerate(line_names(content))}
         for axes, panel in titled([row], content.panels):
-            for name in panel.marks.lines:
-                i = names.index(name)
+            for name, own in apart(panel.marks.measured_lines, looks).items():
                 at, means, spread = zip(*panel.marks.measured(name), strict=True)
                 if any(spread):
-                    axes.errorbar(at, means, spread, color=colour(i), linestyle="none", capsize=2, linewidth=0.8)
-                marker = "osD^vP*X"[i % 8]
-                (lines[name],) = axes.plot(at, means, color=colour(i), marker=marker, markersize=4, label=name)
+                    axes.errorbar(at, means, spread, color=own["color"], linestyle="none", capsize=2, linewidth=0.8)
+                axes.plot(at, means, **own, label=name)
             measured = sorted({p.x for p in panel.marks.points if p.x is not None})
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
@@ -418,7 +429,8 @@ class Epochs(Series):
             axes.set_xlabel(figure.series.label)
         unit = content.panels[0].marks.unit
         row[0].set_ylabel("mean local test accuracy" + (f" ({unit})" if unit else ""))
-        picture.legend(handles=[lines[name] for name in names], loc="outside lower center", ncols=4)
+        handles = [handle(name, **own) for name, own in looks.items()]
+        picture.legend(handles=handles, loc="outside lower center", ncols=abreast(handles, picture.get_figwidth()))
         return picture
 
 
@@ -501,9 +513,10 @@ class Rounds(Series):
         picture, grid = subplots((0.6 + 3.2 * across, 3.6 * down), down, across)
         styles = {name: {k: look[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
         for axes, panel in titled(grid, content.panels):
+            own = apart(panel.marks.measured_lines, styles)
             for name, points in panel.marks.lines.items():
                 rounds, values, _ = zip(*map(_numbers, points), strict=True)
-                axes.plot(rounds, values, **styles[name], marker="." if len(rounds) < _FEW else "")
+                axes.plot(rounds, values, **own[name], marker="." if len(rounds) < _FEW else "")
             axes.set_xlabel(figure.series.label)
             axes.set_ylabel(panel.marks.unit)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -511,7 +524,7 @@ class Rounds(Series):
             axes.grid(axis="y")
         picture.suptitle(heading_of(figure, content), fontsize=9)
         handles = [handle(name, **styles[name]) for name in line_names(content)]
-        picture.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
+        picture.legend(handles=handles, loc="outside lower center", ncols=abreast(handles, picture.get_figwidth()))
         return picture
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -162,6 +163,14 @@ def filled(name: str, ask: Ask, index: Index) -> Filled:
         ask.remark(problem)
     ask.remark_code(r.artifact for r in records(cells, {}) if r.artifact)
     return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds))
+
+
+def counted(tables: Sequence[Filled]) -> tuple[int, int]:
+    """How many of the tables' cells are measured and how many there are, as said below the tables."""
+    from fedbench.planner.index import State
+
+    counts = sum((Counter(one.grid.counts) for one in tables), Counter[str]())
+    return counts[State.DONE.value] + counts[State.STALE.value], counts.total()
 
 
 def say(figure: FigureSpec, ask: Ask, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:

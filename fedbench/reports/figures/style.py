@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Iterable, Iterator
-from itertools import chain, zip_longest
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fedbench.plain import plain
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.text import Text
 
     from fedbench.reports.figures.kind import Panel
 
@@ -42,6 +45,8 @@ _STYLE = {
 #: One a line, so that lines can be told apart in grey.
 MARKERS = "os^DvP*X"
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
+#: Of each of several lines that lie over one another, in widths of a line.
+_DASH = 6
 #: Of a mark that stands for one thing, such as a client.
 DOT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markeredgecolor": "white", "markeredgewidth": 0.3}
 #: Nothing in a file may tell when or by which version it was written.
@@ -73,6 +78,23 @@ def look(i: int) -> dict[str, Any]:
     return {"color": colour(i), "marker": marker, "markersize": 4.0, "linestyle": _DASHES[turn % len(_DASHES)]}
 
 
+def apart(
+    lines: Mapping[str, Iterable[Sequence[float]]], looks: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Looks of lines by which those of the same points (x, y, ...) are all seen: the first stays whole, the dashes of
+    the others take turns on it, and its markers stand out from under theirs."""
+    equal: dict[Any, list[str]] = {}
+    for name, points in lines.items():
+        equal.setdefault(tuple(f"{value:.5g}" for point in points for value in point[:2]), []).append(name)
+    new = {name: dict(looks[name]) for name in lines}
+    for names in equal.values():
+        for i, name in enumerate(names):
+            new[name]["markersize"] = looks[name].get("markersize", 6) + 2.5 * min(3, len(names) - 1 - i)
+            if i:
+                new[name]["linestyle"] = (_DASH * (len(names) - i), (_DASH, _DASH * (len(names) - 1)))
+    return new
+
+
 def shape(panels: int, widest: int = 3) -> tuple[int, int]:
     """Rows and columns of so many panels: as square as can be, up to so many beside each other."""
     columns = min(widest, panels, math.ceil(math.sqrt(panels)) if panels > widest else panels)
@@ -102,6 +124,72 @@ def handle(label: str, **look: Any) -> Line2D:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **look)
+
+
+def abreast(handles: Sequence[Line2D], width: float) -> int:
+    """How many columns a legend has that is at most so many inches wide."""
+    wide = [0.45 + 0.062 * len(str(entry.get_label())) for entry in handles]
+
+    def total(columns: int) -> float:
+        """As matplotlib fills them: one below the other, the first columns with one more."""
+        rows, more = divmod(len(wide), columns)
+        ends = [rows * i + min(i, more) for i in range(columns + 1)]
+        return sum(max(wide[a:b]) for a, b in pairwise(ends))
+
+    most = next((n for n in range(len(wide), 1, -1) if total(n) <= width), 1)
+    return math.ceil(len(wide) / math.ceil(len(wide) / most))  # as few as make no further row
+
+
+def fitted(picture: Figure) -> Figure:
+    """The figure with long titles and labels in several lines, so that they end where their axes do, or the picture."""
+    if any(length > room for _, length, room in _lengths(picture)):
+        picture.draw_without_rendering()  # which makes the layout, and so the room
+        for text, length, room in list(_lengths(picture)):
+            whole = text.get_text()
+            letters = max(map(len, whole.split("\n")))
+            while length > room and letters > _FEWEST:
+                letters = min(letters - 1, int(letters * room / length))
+                text.set_text(_wrapped(whole, letters))
+                length = _length(text)
+    return picture
+
+
+#: No line of a title has fewer letters, however little room there is.
+_FEWEST = 8
+_BOUND = "\N{NO-BREAK SPACE}"  #: a space at which no line ends
+
+
+def _wrapped(text: str, letters: int) -> str:
+    """The text in lines of at most so many letters, as even as their number allows. A number stays at its name, and
+    what stands in brackets together where a line holds it."""
+    bound = re.sub(r"\([^()]*\)", lambda m: m[0].replace(" ", _BOUND) if len(m[0]) <= letters else m[0], text)
+    bound = re.sub(r"(?<=[^,]) (?=[\d.+-])", _BOUND, bound)
+
+    def lines(letters: int) -> list[str]:
+        return [part for line in bound.split("\n") for part in textwrap.wrap(line, letters, break_on_hyphens=False)]
+
+    fewest, count = max(_FEWEST, *map(len, re.split("[ \n]", bound))), len(lines(letters))
+    while letters > fewest and len(lines(letters - 1)) == count:
+        letters -= 1
+    return "\n".join(lines(letters)).replace(_BOUND, " ")
+
+
+def _lengths(picture: Figure) -> Iterator[tuple[Text, float, float]]:
+    """Titles and labels, how long they are and may be, in pixels."""
+    inch, width = picture.dpi, picture.bbox.width
+    rooms = [(text, width - 0.1 * inch) for text in picture.texts]
+    rooms += [(text, width - 0.6 * inch) for legend in picture.legends for text in legend.get_texts()]
+    for axes in picture.axes:
+        box = axes.get_window_extent()
+        rooms += [(axes.title, box.width), (axes.xaxis.label, box.width), (axes.yaxis.label, box.height)]
+    for text, room in rooms:
+        if text.get_text():
+            yield text, _length(text), room
+
+
+def _length(text: Text) -> float:
+    box = text.get_window_extent()
+    return box.height if text.get_rotation() == 90 else box.width
 
 
 def literal(picture: Figure) -> Figure:
