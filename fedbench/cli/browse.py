@@ -15,12 +15,14 @@ from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
 from fedbench.measure import stored
 from fedbench.plugins.mistakes import reported
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
     from fedbench.declaration import Declaration
+    from fedbench.engine import bill
     from fedbench.planner.cells import Cell, Cells
     from fedbench.planner.index import Index
     from fedbench.planner.table.spec import Table
@@ -272,16 +274,23 @@ def tables(
     budget: context.RunBudget = None,
     precision: context.RunPrecision = None,
     mine: context.Mine = False,
+    bill: Annotated[
+        bool, typer.Option("--bill", help="What the tables cost at --budget (paper): runs, core-hours, GPU-hours.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts; of several tables at all budgets.")] = False,
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
     from fedbench.planner import table as specs
     from fedbench.planner.index import Index
 
+    if bill and mine:
+        raise FedbenchError("--bill takes a GPU's speed from shipped runs, which --mine leaves out", "leave one out")
     index = Index(context.store(), None if mine else context.shelf())
     name = name and resources.named(name)
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
-    if families:
+    if bill:
+        _bill([*chain(*families)] or [str(name)], index, budget or "paper", precision, name is None, as_json)
+    elif families:
         _several(families, index, budget, precision, as_json, folded=name is None)
     else:
         _one(str(name), index, budget, precision, as_json)
@@ -405,6 +414,71 @@ def _bar(entry: _Entry) -> Text:
     return Text.assemble(
         ("█" * own, "green"), ("▓" * (full - own), "green"), ("▏" * part, "green"), ("░" * (BAR - full - part), "dim")
     )
+
+
+#: What the house means its four papers to take: hours of one H100.
+GOAL = 24
+
+
+def _bill(names: Sequence[str], index: Index, budget: str, precision: str | None, folded: bool, as_json: bool) -> None:
+    """A line for each table (`folded`: for each paper), and one for all."""
+    from fedbench.engine import bill
+
+    lines = bill.bill(names, budget, index, context.roots(), precision)
+    total = bill.together("all", lines)
+    if folded:
+        papers: dict[str, list[bill.Line]] = {}
+        for line in lines:
+            papers.setdefault(line.name.partition("/")[0], []).append(line)
+        lines = [bill.together(name, of) for name, of in papers.items()]
+    if as_json:
+        said = {"budget": budget, "goal_gpu_hours": GOAL, "lines": [_priced(line) for line in (*lines, total)]}
+        context.print_json(said | {"rates": [asdict(rate) | {"step": rate.step._asdict()} for rate in total.rates]})
+        return
+    from rich.table import Table
+
+    table = Table("", "runs", "done", box=None, header_style="bold", pad_edge=False)
+    for head in ("core-hours", "done", "left", "GPU-hours", "done", "left", "of runs"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for column in table.columns[1:3]:
+        column.justify = "right"
+    for line in (*lines, *([total] if len(lines) > 1 else [])):
+        hours = [text for of in ("core", "gpu") for text in _hours(line, of)]
+        table.add_row(line.name, f"{line.runs:,}", f"{line.done:,}", *hours, f"{line.known('gpu'):,}")
+    out = context.out()
+    out.print(table)
+    out.print(f"\nBudget {budget}, all seeds, each run once. Core-hours: of one of this machine's, when idle.")
+    for rate in total.rates:
+        network, shape, batch, of = rate.step
+        step = f"{network}, {' x '.join(map(str, shape))}, batches of {batch}, {of}"
+        speed = f"{1000 * rate.seconds / rate.images:.2g} ms a training image in {counted(rate.runs, 'shipped run')}"
+        out.print(f"GPU-hours of {step}: of one {rate.device}, {speed}.")
+    if unsized := total.runs - total.known("core"):
+        unknown_to = sorted({n.spec.setting.partition.dataset.name for n in total.needs.values() if n.core is None})
+        out.print(f"In no hours: {counted(unsized, 'run')} on data of unknown size ({', '.join(unknown_to)}).")
+    if untimed := total.known("core") - total.known("gpu"):
+        out.print(f"In no GPU-hours: {counted(untimed, 'other run')}, of whose kind no pack holds a run on a GPU.")
+    left, every = total.seconds("gpu", done=False) / 3600, total.known("gpu")
+    goal = f"Goal: all four papers within {GOAL} hours of one H100."
+    out.print(f"{goal} Here {left:,.1f} are left of the {counted(every, 'run')} that GPU-hours are known of.")
+
+
+def _hours(line: bill.Line, of: str) -> tuple[str, str, str]:
+    """All, done and left, in print."""
+    if not line.known(of):
+        return ("-",) * 3
+    done, left = (line.seconds(of, done=one) / 3600 for one in (True, False))
+    return f"{done + left:,.1f}", f"{done:,.1f}", f"{left:,.1f}"
+
+
+def _priced(line: bill.Line) -> dict[str, Any]:
+    """A line in JSON; hours are of `runs` of them, null where none is known."""
+    priced: dict[str, Any] = {"name": line.name, "runs": line.runs, "done": line.done}
+    for of in ("core", "gpu"):
+        hours = {what: line.seconds(of, done=what == "done") / 3600 for what in ("done", "left")}
+        known = line.known(of)
+        priced[f"{of}_hours"] = {"runs": known, **(hours if known else dict.fromkeys(hours))}
+    return priced
 
 
 def _one(name: str, index: Index, budget: str | None, precision: str | None, as_json: bool) -> None:

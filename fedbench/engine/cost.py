@@ -46,7 +46,7 @@ def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path
     work = images_to_process(setting, n_train, int(part.n_test.sum()), relative_compute)
     batch = min(setting.batch_size, max(n_train))  # a probe must not take more memory than a step of the run
     shape = part.image_shape(facts.shape)
-    return work / _speed(setting.model, shape, len(part.classes), device, batch, setting.precision)
+    return work / speed(setting.model, shape, len(part.classes), device, batch, setting.precision)
 
 
 def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, relative_compute: float = 1.0) -> float:
@@ -64,7 +64,7 @@ def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, rel
 
 
 @cache
-def _speed(model: str, shape: tuple[int, int, int], classes: int, device: str, batch: int, precision: str) -> float:
+def speed(model: str, shape: tuple[int, int, int], classes: int, device: str, batch: int, precision: str) -> float:
     """Images a second, measured once a process."""
     import torch
 
@@ -74,11 +74,11 @@ def _speed(model: str, shape: tuple[int, int, int], classes: int, device: str, b
     network = models.build(model, shape=shape, classes=classes, seed=0)
     with reported():
         place = choose_device(device)
-        speed = images_per_second(network, shape, place, batch, precision)
+        images = images_per_second(network, shape, place, batch, precision)
         if place.type == "cpu":
-            return speed
+            return images
         flop = batch * flop_of_step(network, torch.zeros(1, shape[2], *shape[:2], device=place))
-        return speed * (STACKED if flop <= RULES["cuda"].flop else STREAMED[precision])
+        return images * (STACKED if flop <= RULES["cuda"].flop else STREAMED[precision])
 
 
 def images_per_second(

@@ -16,7 +16,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.methods import declarations
 from fedbench.planner import table as tables
 from fedbench.planner.index import Index, Record, State
-from fedbench.planner.settings import Settings, dataset, shipped_dataset
+from fedbench.planner.settings import Settings, dataset, nominal, shipped_dataset
 from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.plugins.load import is_file
 from fedbench.results.shelf import Shelf
@@ -171,8 +171,10 @@ def find(
     precision: str | None = None,
     seeds: Iterable[int] = (),
     index: Index | None = None,
+    sketched: bool = False,
 ) -> Cells:
-    """The cells of a table at a budget and a precision (default: that of the budget).
+    """The cells of a table at a budget and a precision (default: that of the budget). `sketched`: cells whose images
+    are not at hand have runs, too, so that these can be counted; ids of those that no pack holds mean nothing.
 
     Reads manifests only; raises FedbenchError for an unknown budget or precision.
     """
@@ -198,6 +200,8 @@ def find(
             absent[name] = str(error)
         if (shipped := shipped_dataset(name, index.shelf)) and shipped != at_hand.get(name):
             packed[name] = shipped
+        if sketched and name not in at_hand and (stand_in := shipped or nominal(name)):
+            at_hand[name] = stand_in
     seeds = tuple(seeds) or tuple(table.seeds) or usual
     settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
     theirs = Settings(table, budget, precision, seeds, packed, index.settings)
@@ -270,7 +274,7 @@ def find(
             return Cell(row, column, worst(cells[label, key].state for label in rows for key in column.of))
         if row.label not in built:
             return Cell(row, column, State.NOT_BUILT)
-        if column.dataset in absent:
+        if column.dataset not in at_hand:
             own = Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
         else:
             own = from_store(row, column, settings, in_store)

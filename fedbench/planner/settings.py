@@ -117,6 +117,18 @@ def dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec
     return spec, info(spec, store).partition_classes
 
 
+def nominal(name: str) -> tuple[DatasetSpec, int] | None:
+    """Stands in for a data set that is not at hand, with the classes that its recipe names: ids that come of it mean
+    nothing. None if no recipe names them."""
+    from fedbench.data import recipe
+
+    try:
+        chosen = recipe(name)
+    except FedbenchError:
+        return None
+    return (DatasetSpec(chosen.name, "", ""), chosen.partition_classes) if chosen.told else None
+
+
 def shipped_dataset(name: str, shelf: Shelf) -> tuple[DatasetSpec, int] | None:
     """The images that shipped runs of the data set are of, and by how many classes they are partitioned; None without
     such runs."""

@@ -1,0 +1,222 @@
+"""What the tables of papers cost at a budget: the runs that they need, each once however many tables read it, in hours
+of one core here, and in hours of a GPU where result packs hold runs of the same network on one.
+
+Images need not be at hand: the partitions are drawn of made-up labels, as many as the recipe says there are, each class
+as often as every other. A GPU's hours are its seconds an image in the packs' runs of the same network, images, batch
+size and precision, times the run's images (`cost.images_to_process`, for both).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedbench import methods, protocol
+from fedbench.core.executors import available_cores
+from fedbench.data import recipe
+from fedbench.data.dataset import Dataset
+from fedbench.data.recipe import Recipe
+from fedbench.engine import cost
+from fedbench.errors import FedbenchError, unknown
+from fedbench.partitions.builder import make
+from fedbench.planner import table as tables
+from fedbench.planner.cells import find
+from fedbench.planner.index import Index
+from fedbench.planner.table.spec import Table
+from fedbench.plugins.mistakes import reported
+from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
+
+
+class Step(NamedTuple):
+    """What the time of a step on a device hangs on."""
+
+    network: str
+    shape: tuple[int, int, int]  #: (height, width, channels) of an image
+    batch_size: int
+    precision: str
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What the packs' runs of one kind of step took on a GPU."""
+
+    step: Step
+    device: str
+    runs: int
+    seconds: float
+    images: float  #: in training-image equivalents
+
+
+@dataclass(frozen=True)
+class Need:
+    """A run that a table needs."""
+
+    spec: RunSpec
+    done: bool = False  #: by you, or shipped
+    core: float | None = None  #: seconds of one core; None: no recipe says how many images there are
+    gpu: float | None = None  #: seconds of the device of `rate`; None also where no pack has a run of the kind
+    rate: Rate | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a table, or several, cost. Seconds are of the runs for which they are known."""
+
+    name: str
+    needs: Mapping[str, Need]
+
+    @property
+    def runs(self) -> int:
+        return len(self.needs)
+
+    @property
+    def done(self) -> int:
+        return sum(one.done for one in self.needs.values())
+
+    def known(self, of: str) -> int:
+        """Of how many runs the seconds `of` the cores ("core") or of the GPU ("gpu") are known."""
+        return sum(getattr(one, of) is not None for one in self.needs.values())
+
+    def seconds(self, of: str, done: bool) -> float:
+        """Of the runs that are done, or that are left."""
+        return sum(getattr(one, of) or 0.0 for one in self.needs.values() if one.done is done)
+
+    @property
+    def rates(self) -> list[Rate]:
+        """By which the GPU's seconds are told, the longest measured first."""
+        found = {one.rate.step: one.rate for one in self.needs.values() if one.rate}
+        return sorted(found.values(), key=lambda rate: -rate.seconds)
+
+
+def bill(
+    names: Iterable[str], budget: str, index: Index, roots: Sequence[Path], precision: str | None = None
+) -> list[Line]:
+    """A line for each of these tables that has runs at the budget; a run that several read is in each of their lines.
+
+    Tables that are counted need no run, and of those that choose values by trials nobody knows which runs follow: they
+    are left out. Raises FedbenchError if none is left.
+    """
+    every = [tables.load(name) for name in names]
+    runs = [table for table in every if not table.counted]
+    chosen = [one for one in runs if not one.tune and budget in protocol.load(one.protocol).budgets]
+    if not chosen:
+        which = ", ".join(table.id for table in every)
+        if not runs:
+            raise FedbenchError(f"{which}: counted, so that no run is needed", "name another table, or a paper")
+        if all(table.tune for table in runs):
+            raise FedbenchError(f"{which}: the runs follow from trials, so nobody knows them", "name another table")
+        raise unknown("budget", budget, {b for table in runs for b in protocol.load(table.protocol).budgets})
+    prices = _Prices(index)
+    return [Line(table.id, prices.of(table, budget, roots, precision)) for table in chosen]
+
+
+def together(name: str, lines: Iterable[Line]) -> Line:
+    """One line for all of these."""
+    return Line(name, {key: need for line in lines for key, need in line.needs.items()})
+
+
+class _Prices:
+    """What runs cost, each told once."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.needs: dict[str, Need] = {}
+
+    def of(self, table: Table, budget: str, roots: Sequence[Path], precision: str | None) -> dict[str, Need]:
+        """The runs of a table. A run is the same on whichever copy of a data set."""
+        cells = find(table, budget, self.index.store, roots, precision=precision, index=self.index, sketched=True)
+        mine: dict[str, Need] = {}
+        for cell in cells.all:
+            for spec, record in zip(cell.specs, cell.records, strict=True):
+                key = f"{_of_any_copy(spec.setting)} {spec.method} {spec.source} {spec.params}"
+                need = self.needs.get(key) or self._need(spec, cell.row.method)
+                if record is not None and record.artifact is not None:
+                    need = replace(need, done=True)
+                mine[key] = self.needs[key] = need
+        return mine
+
+    def _need(self, spec: RunSpec, method: str) -> Need:
+        if (work := _work(spec, method)) is None:
+            return Need(spec)
+        step, images, classes = work
+        speed = cost.speed(step.network, step.shape, classes, "cpu", step.batch_size, step.precision)
+        rate = self.rates.get(step)
+        gpu = images * rate.seconds / rate.images if rate else None
+        return Need(spec, False, images / speed * available_cores(), gpu, rate)
+
+    @cached_property
+    def rates(self) -> dict[Step, Rate]:
+        """Of each kind of step that of the device on which packs hold most images."""
+        sums: dict[tuple[Step, str], Rate] = {}
+        for pack in self.index.shelf.packs:
+            for row, about in enumerate(pack.heads["about"]):
+                device = str(json.loads(about).get("device", "cpu"))
+                if device == "cpu":
+                    continue
+                with contextlib.suppress(FedbenchError):  # a method or partitioner of another fedbench
+                    spec = pack.spec(row)
+                    if work := _work(spec, spec.method):
+                        step, images, _ = work
+                        old = sums.get((step, device), Rate(step, device, 0, 0.0, 0.0))
+                        seconds = old.seconds + pack.heads["seconds"][row]
+                        sums[step, device] = Rate(step, device, old.runs + 1, seconds, old.images + images)
+        return {rate.step: rate for rate in sorted(sums.values(), key=lambda rate: rate.images)}
+
+
+@cache
+def _of_any_copy(setting: Setting) -> str:
+    """What names the setting on whichever copy of its data set."""
+    part = setting.partition
+    return replace(setting, partition=replace(part, dataset=DatasetSpec(part.dataset.name, "", ""))).id
+
+
+def _work(spec: RunSpec, method: str) -> tuple[Step, float, int] | None:
+    """What kind of step the run takes, its images in training-image equivalents, and how many classes there are; None
+    where no recipe tells how many images there are."""
+    setting, part = spec.setting, spec.setting.partition
+    if (drawn := _sizes(replace(part, dataset=replace(part.dataset, content=""), seed=0))) is None:
+        return None
+    n_train, n_test, shape, classes = drawn
+    with reported():
+        relative = methods.load(method)[0].create(spec.params).relative_compute(setting)
+    images = cost.images_to_process(setting, n_train, n_test, relative)
+    return Step(setting.model, shape, min(setting.batch_size, max(n_train)), setting.precision), images, classes
+
+
+@cache
+def _sizes(part: PartitionSpec) -> tuple[list[int], int, tuple[int, int, int], int] | None:
+    """Training images of each client (in drift phases, of a phase), test images of all, an image's shape and the number
+    of classes, of the partition as drawn of made-up labels; None where that takes more than a recipe tells."""
+    try:
+        chosen = recipe(part.dataset.name)
+        split = np.repeat(np.array([0, 1], np.uint8), _images(chosen, part.dataset.source))
+        number = np.arange(len(split))
+        columns = {chosen.partition_label: number % chosen.partition_classes} if chosen.partition_label else {}
+        images = np.broadcast_to(np.zeros((1, *chosen.shape), np.uint8), (len(split), *chosen.shape))
+        made_up = Dataset(
+            part.dataset, images, number % len(chosen.classes), split, columns, chosen.classes, chosen.partition_label,
+            chosen.partition_classes,
+        )  # fmt: skip
+        drawn = make(part, made_up)
+    except FedbenchError:
+        return None
+    sizes = [int(n) // (part.phases or 1) for n in drawn.n_train]
+    return sizes, int(drawn.n_test.sum()), drawn.image_shape(chosen.shape), len(drawn.classes)
+
+
+def _images(of: Recipe, source: str = "") -> tuple[int, int]:
+    """Training and test images of that source, or of the first. Raises FedbenchError where the recipe does not tell."""
+    chosen = next((one for one in of.sources if one.name == source), of.sources[0])
+    if chosen.parts:
+        each = [_images(recipe(part)) for part in chosen.parts]
+        return sum(train for train, _ in each), sum(test for _, test in each)
+    if chosen.train is None or chosen.test is None or of.multi_label:
+        raise FedbenchError(f"the recipe of {of.name} does not say how many images there are of each class")
+    return chosen.train, chosen.test
