@@ -114,7 +114,8 @@ def bill(
             raise FedbenchError(f"{which}: the runs follow from trials, so nobody knows them", "name another table")
         raise unknown("budget", budget, {b for table in runs for b in protocol.load(table.protocol).budgets})
     prices = _Prices(index)
-    return [Line(table.id, prices.of(table, budget, roots, precision)) for table in chosen]
+    runs_of = {table.id: prices.of(table, budget, roots, precision) for table in chosen}
+    return [Line(id, {key: prices.needs[key] for key in keys}) for id, keys in runs_of.items()]
 
 
 def together(name: str, lines: Iterable[Line]) -> Line:
@@ -129,18 +130,18 @@ class _Prices:
         self.index = index
         self.needs: dict[str, Need] = {}
 
-    def of(self, table: Table, budget: str, roots: Sequence[Path], precision: str | None) -> dict[str, Need]:
-        """The runs of a table. A run is the same on whichever copy of a data set."""
+    def of(self, table: Table, budget: str, roots: Sequence[Path], precision: str | None) -> list[str]:
+        """The keys of a table's runs among `needs`. A run is the same on whichever copy of a data set."""
         cells = find(table, budget, self.index.store, roots, precision=precision, index=self.index, sketched=True)
-        mine: dict[str, Need] = {}
+        keys: dict[str, None] = {}  # an ordered set
         for cell in cells.all:
             for spec, record in zip(cell.specs, cell.records, strict=True):
                 key = f"{_of_any_copy(spec.setting)} {spec.method} {spec.source} {spec.params}"
                 need = self.needs.get(key) or self._need(spec, cell.row.method)
                 if record is not None and record.artifact is not None:
                     need = replace(need, done=True)
-                mine[key] = self.needs[key] = need
-        return mine
+                self.needs[key], keys[key] = need, None
+        return list(keys)
 
     def _need(self, spec: RunSpec, method: str) -> Need:
         if (work := _work(spec, method)) is None:
@@ -196,9 +197,12 @@ def _sizes(part: PartitionSpec) -> tuple[list[int], int, tuple[int, int, int], i
     of classes, of the partition as drawn of made-up labels; None where that takes more than a recipe tells."""
     try:
         chosen = recipe(part.dataset.name)
-        split = np.repeat(np.array([0, 1], np.uint8), _images(chosen, part.dataset.source))
+        sizes = np.array(_images(chosen, part.dataset.source)).T  # [2, parts]
+        split = np.repeat(np.array([0, 1], np.uint8), sizes.sum(1))
         number = np.arange(len(split))
         columns = {chosen.partition_label: number % chosen.partition_classes} if chosen.partition_label else {}
+        if sizes.shape[1] > 1:
+            columns |= dict.fromkeys(chosen.columns, np.repeat([*range(sizes.shape[1])] * 2, sizes.ravel()))
         images = np.broadcast_to(np.zeros((1, *chosen.shape), np.uint8), (len(split), *chosen.shape))
         made_up = Dataset(
             part.dataset, images, number % len(chosen.classes), split, columns, chosen.classes, chosen.partition_label,
@@ -207,16 +211,16 @@ def _sizes(part: PartitionSpec) -> tuple[list[int], int, tuple[int, int, int], i
         drawn = make(part, made_up)
     except FedbenchError:
         return None
-    sizes = [int(n) // (part.phases or 1) for n in drawn.n_train]
-    return sizes, int(drawn.n_test.sum()), drawn.image_shape(chosen.shape), len(drawn.classes)
+    n_train = [int(n) // (part.phases or 1) for n in drawn.n_train]
+    return n_train, int(drawn.n_test.sum()), drawn.image_shape(chosen.shape), len(drawn.classes)
 
 
-def _images(of: Recipe, source: str = "") -> tuple[int, int]:
-    """Training and test images of that source, or of the first. Raises FedbenchError where the recipe does not tell."""
+def _images(of: Recipe, source: str = "") -> list[tuple[int, int]]:
+    """Training and test images of that source, or of the first; of a union those of each part. Raises FedbenchError
+    where the recipe does not tell."""
     chosen = next((one for one in of.sources if one.name == source), of.sources[0])
     if chosen.parts:
-        each = [_images(recipe(part)) for part in chosen.parts]
-        return sum(train for train, _ in each), sum(test for _, test in each)
+        return [one for part in chosen.parts for one in _images(recipe(part))]
     if chosen.train is None or chosen.test is None or of.multi_label:
         raise FedbenchError(f"the recipe of {of.name} does not say how many images there are of each class")
-    return chosen.train, chosen.test
+    return [(chosen.train, chosen.test)]

@@ -180,6 +180,8 @@ def test_a_bill_counts_a_run_once_and_needs_no_images(store: Store, tmp_path: Pa
     assert needs["fedavg", "femnist"].core is None, "no recipe says how many images a writer has"
     assert total.seconds("core", done=False) == pytest.approx((sum(digits.values()) + mnist) / 50)
     assert total.known("gpu") == 0
+    (union,) = bill.bill(["pfedfda/7"], "paper", Index(store), [])
+    assert union.known("core") == union.runs == 24, "the sizes of DIGIT-5 are those of its parts"
 
 
 @pytest.mark.usefixtures("even")
