@@ -77,7 +77,7 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: d
 
 
 def test_a_paper_at_a_glance(site: dict[str, str]) -> None:
-    rows = rows_of(site["index.html"], 'class="papers"')
+    rows = rows_of(site["index.html"], 'class="listing papers"')
     (title,) = (first for first in rows if first.startswith("FedDRM"))
     assert "Beyond Aggregation: Guiding Clients in Heterogeneous Federated Learning, ICLR 2026" in title
     # At the fullest budget, at the paper's, and the claims of both tables.

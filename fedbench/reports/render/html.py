@@ -68,7 +68,7 @@ def fragment(grids: Sequence[Grid]) -> str:
 def _section(grid: Grid, full: bool) -> str:
     scope = f", {grid.scope}" if grid.scope else ""
     command = [f"To fill them: <code>{grid.command}</code>"] if grid.command else []
-    problems = [f'<span class="outside">Problem: {text}</span>' for text in grid.problems]
+    problems = [f'<span class="off">Problem: {text}</span>' for text in grid.problems]
     more = [*grid.notes, *(f"<sup>{letters}</sup> {text}" for letters, text in grid.footnotes)]
     more += [f"{text}: <em>{verdict}</em>" for text, verdict in claims(grid)]
     out = [

@@ -62,7 +62,7 @@ def listing(heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int =
         for first, *rest in rows
     ]
     table = f"<thead><tr>{head}</tr></thead>\n<tbody>{''.join(lines)}</tbody>"
-    return f'<div class="scroll"><table class="{look}">{table}</table></div>'
+    return f'<div class="scroll"><table class="listing {look}">{table}</table></div>'
 
 
 def command(line: str) -> str:
