@@ -319,10 +319,10 @@ def names() -> list[str]:
 def load(name: str) -> Protocol:
     """The protocol of that name, such as 'feddrm', or of the paper in that folder."""
     name = resources.named(name)
-    path = resources.papers().get(name, resources.TABLES) / "protocol.toml"
-    if not path.exists():
+    folder = resources.paper(name)
+    if folder is None or not (folder / "protocol.toml").exists():
         raise unknown("protocol", name, names())
-    return _read(name, path)
+    return _read(name, folder / "protocol.toml")
 
 
 @cache

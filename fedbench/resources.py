@@ -34,6 +34,11 @@ def papers() -> dict[str, Path]:
     return {**_shipped(TABLES), **of_user()}
 
 
+def paper(name: str) -> Path | None:
+    """The folder of one paper; None if there is no such paper."""
+    return _shipped(TABLES).get(name) or of_user().get(name)
+
+
 def of_user() -> dict[str, Path]:
     """The papers that are not fedbench's own."""
     named = [Path(text).expanduser() for text in os.environ.get(PAPERS, "").split(os.pathsep) if text]
@@ -46,9 +51,10 @@ def of_user() -> dict[str, Path]:
 def named(text: str) -> str:
     """What fedbench calls a paper, or a table or figure of one, of which `text` is the path ('./mine', './mine/1'), as
     if FEDBENCH_PAPERS named the folder; any other text as it is. Raises FedbenchError as `papers`."""
-    path = Path(text).expanduser()
-    if text.partition("/")[0] in papers() or ".toml" in text:
+    paper = text.partition("/")[0]
+    if paper in _shipped(TABLES) or ".toml" in text or paper in of_user():
         return text
+    path = Path(text).expanduser()
     places = [(path, ""), (path.parent, f"/{path.name}")] if "/" in text else [(path, "")]
     for folder, rest in places:
         if _holds_tables(folder):

@@ -92,6 +92,14 @@ class Friedman:
         return sets
 
 
+def ranks_of(values: np.ndarray, best: str = "max") -> np.ndarray:
+    """Ranks [N, k] of values [N, k] in each line, 1 the best, ties with their mean; equal but for rounding is a tie."""
+    from scipy.stats import rankdata
+
+    ranks: np.ndarray = rankdata(np.round(-values if best == "max" else values, 12), axis=1)
+    return ranks
+
+
 def friedman(values: np.ndarray, best: str = "max") -> Friedman:
     """Of values [N, k] of k >= 2 methods on N >= 2 data sets, where the greatest ("max") or the least is best.
 
@@ -100,7 +108,7 @@ def friedman(values: np.ndarray, best: str = "max") -> Friedman:
     from scipy import stats
 
     n, k = values.shape
-    ranks = stats.rankdata(np.round(-values if best == "max" else values, 12), axis=1)
+    ranks = ranks_of(values, best)
     average = ranks.mean(axis=0)
     chi2 = 12 * n / (k * (k + 1)) * (float((average**2).sum()) - k * (k + 1) ** 2 / 4)
     rest = n * (k - 1) - chi2

@@ -22,7 +22,7 @@ from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Stand
-from fedbench.reports.compare.ranks import LEVEL, friedman, holm, least_p, wilcoxon
+from fedbench.reports.compare.ranks import LEVEL, holm, least_p, ranks_of, wilcoxon
 from fedbench.reports.layout.grid import SHIPPED, Grid, Line
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
@@ -344,7 +344,7 @@ def _standings(table: Table, lines: Sequence[Line], ranked: Sequence[int]) -> li
     if not lines:
         return []
     values_of = np.array([[_value(line, k) for line in lines] for k in ranked])
-    ranks = friedman(values_of, table.best).ranks if len(lines) > 1 else np.ones_like(values_of)
+    ranks = ranks_of(values_of, table.best)
     sizes = [k for k, c in enumerate(table.printed) if c.unit == "megabytes"]
     standings = []
     for line, own in zip(lines, ranks.T.tolist(), strict=True):
