@@ -320,12 +320,15 @@ def load(name: str) -> Protocol:
     """The protocol of that name, such as 'feddrm', or of the paper in that folder."""
     name = resources.named(name)
     folder = resources.paper(name)
-    if folder is None or not (folder / "protocol.toml").exists():
+    if folder is None:
         raise unknown("protocol", name, names())
-    return _read(name, folder / "protocol.toml")
+    return _read(name, folder)
 
 
 @cache
-def _read(name: str, path: Path) -> Protocol:
+def _read(name: str, folder: Path) -> Protocol:
+    path = folder / "protocol.toml"
+    if not path.exists():
+        raise unknown("protocol", name, names())
     f = reader.read(File, reader.toml(path, "protocol"), str(path))
     return Protocol(name, f.title, f.partition, f.train, f.budget, f.deviates, f.preset, f.rows)
