@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from fedbench.planner.runs import SEEDS, Run, differing, grouped
 from fedbench.planner.table.spec import Table
 from fedbench.reports.compare.comparison import VIEW, Number, of_metric
 from fedbench.reports.layout.grid import Grid
+from fedbench.words import counted
 
 # -- significance ----------------------------------------------------------------------------------------------
 # Tests of methods against each other, as Demšar recommends them: Statistical Comparisons of Classifiers over Multiple
@@ -127,6 +129,20 @@ def critical_value(k: int, level: float = LEVEL) -> float:
     return float(studentized_range.ppf(1 - level, k, np.inf)) / math.sqrt(2)
 
 
+def neighbours(values: np.ndarray, order: Sequence[int]) -> str:
+    """What values [N, k] of k methods tell of each method and the next in this order: a sentence on Wilcoxon's tests,
+    with Holm's correction."""
+    n = len(values)
+    ps = [wilcoxon(values[:, a] - values[:, b]).p for a, b in pairwise(order)]
+    apart = sum(p < LEVEL for p in holm(ps))
+    said = (
+        f"of {counted(len(ps), 'pair')} of neighbours {apart or 'none'} differ{'s' * (apart == 1)} by Wilcoxon's test "
+        f"with Holm's correction at {LEVEL:g}"
+    )
+    short = least_p(n) * len(ps) >= LEVEL
+    return f"{said}: {n} data sets and partitions cannot tell so many pairs apart" if short else said
+
+
 # -- ranks -----------------------------------------------------------------------------------------------------
 
 
@@ -141,6 +157,16 @@ class Ranks:
     result: Friedman
     left_out: Sequence[str] = ()  #: places that lack some of the lines, and which
     mixed: Sequence[str] = ()  #: keys that runs of one line differ in at some place, besides their seeds
+
+    @property
+    def order(self) -> list[int]:
+        """The lines from the best average rank to the worst."""
+        return [int(j) for j in np.argsort(self.result.average, kind="stable")]
+
+    @property
+    def critical(self) -> bool:
+        """Whether a critical difference of all pairs says something: with more places than lines."""
+        return len(self.places) > len(self.lines)
 
 
 def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (), view: str = VIEW) -> Ranks:

@@ -1,4 +1,5 @@
-"""Average ranks over data sets and partitions, as a critical-difference diagram (Demšar, JMLR 2006, Figure 1)."""
+"""Average ranks over data sets and partitions; with more of these than methods, as a critical-difference diagram
+(Demšar, JMLR 2006, Figure 1)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.compare.ranks import LEVEL, Ranks, of_tables, ranked
+from fedbench.reports.compare.ranks import LEVEL, Ranks, neighbours, of_tables, ranked
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed
 from fedbench.reports.figures.style import subplots
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Ranking(Kind[Ranks]):
-    """Methods along an axis of ranks; a bar joins those between which Nemenyi's test finds no difference."""
+    """Methods along an axis of ranks; with more places than methods, a bar joins those between which Nemenyi's test
+    finds no difference."""
 
     options = ("filters", "metric", "by", "view", "budget")
     columns = ("metric", "line", "average_rank", "place", "value", "rank")
@@ -71,11 +73,12 @@ class Ranking(Kind[Ranks]):
     def words(self, figure: FigureSpec, content: Content[Ranks]) -> Iterable[str]:
         for panel in content.panels:
             marks, result = panel.marks, panel.marks.result
-            order = sorted(range(len(marks.lines)), key=lambda j: result.average[j])
-            yield "Average ranks: " + ", ".join(f"{marks.lines[j]} {result.average[j]:.2f}" for j in order)
+            yield "Average ranks: " + ", ".join(f"{marks.lines[j]} {result.average[j]:.2f}" for j in marks.order)
+            pairs = f"Nemenyi's critical difference {result.difference:.2f} at {LEVEL}"
+            pairs = pairs if marks.critical else neighbours(marks.values, marks.order)
             yield (
                 f"Friedman over {len(marks.places)} data sets and partitions: chi squared {result.chi2:.2f}, F "
-                f"{result.f:.2f}, p {result.p:.3g}; Nemenyi's critical difference {result.difference:.2f} at {LEVEL}"
+                f"{result.f:.2f}, p {result.p:.3g}; {pairs}"
             )
             if result.p > LEVEL:
                 yield f"p is above {LEVEL}: the ranks tell no difference between any two."
@@ -86,7 +89,7 @@ class Ranking(Kind[Ranks]):
         k = len(panel.marks.lines)
         half = (k + 1) // 2
         picture, ((axes,),) = subplots(
-            (max(6.4, 0.2 * k + 3.0), 1.2 + 0.2 * half + 0.12 * len(panel.marks.result.alike)), 1, 1
+            (max(6.4, 0.2 * k + 3.0), 1.2 + 0.2 * half + 0.12 * len(_bars(panel.marks))), 1, 1
         )
         _paint(axes, panel.marks)
         result = panel.marks.result
@@ -98,11 +101,15 @@ class Ranking(Kind[Ranks]):
         return picture
 
 
+def _bars(marks: Ranks) -> Sequence[tuple[int, ...]]:
+    """The sets of methods that a bar joins."""
+    return marks.result.alike if marks.critical else ()
+
+
 def _paint(axes: Axes, marks: Ranks) -> None:
     """Ranks lie along x, y counts lines of text downwards from the axis at 0."""
     result, k = marks.result, len(marks.lines)
-    order = sorted(range(k), key=lambda j: result.average[j])
-    half, bars = (k + 1) // 2, 0.5 * len(result.alike)
+    half, bars = (k + 1) // 2, 0.5 * len(_bars(marks))
     width = max(k - 1, 1)
     black: dict[str, Any] = {"color": "black", "linewidth": 0.8, "clip_on": False}
     axes.plot([1, k], [0, 0], **black)
@@ -111,9 +118,11 @@ def _paint(axes: Axes, marks: Ranks) -> None:
         axes.plot([rank, rank], [0, -0.25], **black)
         if rank == 1 or rank % step == 0:
             axes.text(rank, -0.4, str(rank), ha="center", va="bottom")
-    axes.plot([1, 1 + result.difference], [-1.6, -1.6], marker="|", **black)
-    axes.text(1 + result.difference / 2, -1.75, f"CD = {result.difference:.2f}", ha="center", va="bottom", fontsize=7)
-    for place, j in enumerate(order):
+    wide = 1 + result.difference if marks.critical else 1
+    if marks.critical:
+        axes.plot([1, wide], [-1.6, -1.6], marker="|", **black)
+        axes.text((1 + wide) / 2, -1.75, f"CD = {result.difference:.2f}", ha="center", va="bottom", fontsize=7)
+    for place, j in enumerate(marks.order):
         left = place < half
         row = place if left else k - 1 - place
         y, x = 1 + bars + row, float(result.average[j])
@@ -122,10 +131,10 @@ def _paint(axes: Axes, marks: Ranks) -> None:
         text = f"{marks.lines[j]}  {x:.2f}" if left else f"{x:.2f}  {marks.lines[j]}"
         gap = -0.015 * width if left else 0.015 * width
         axes.text(end + gap, y, text, ha="right" if left else "left", va="center")
-    for i, together in enumerate(result.alike):
+    for i, together in enumerate(_bars(marks)):
         first, last = (float(result.average[j]) for j in (together[0], together[-1]))
         y = 0.5 + 0.5 * i
         axes.plot([first - 0.01 * width, last + 0.01 * width], [y, y], color="black", linewidth=3.2)
-    axes.set_xlim(1 - 0.1 * width, max(k, 1 + result.difference) + 0.1 * width)
+    axes.set_xlim(1 - 0.1 * width, max(k, wide) + 0.1 * width)
     axes.set_ylim(1.4 + bars + half, -2.6)
     axes.set_axis_off()

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Stand
-from fedbench.reports.compare.ranks import LEVEL, holm, least_p, ranks_of, wilcoxon
+from fedbench.reports.compare.ranks import neighbours, ranks_of
 from fedbench.reports.layout.grid import SHIPPED, Grid, Line
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
@@ -383,17 +382,12 @@ def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], med
 
 
 def _told(standings: Sequence[Standing], ranked: Sequence[int]) -> str:
-    """What the ranks can tell: a test of each method against the next."""
-    n = len(ranked)
-    ps = [wilcoxon(np.array([_value(a.line, c) - _value(b.line, c) for c in ranked])).p for a, b in pairwise(standings)]
-    apart = sum(p < LEVEL for p in holm(ps))
+    """What the ranks can tell."""
+    numbers = np.array([[_value(one.line, k) for one in standings] for k in ranked])
     said = (
-        f"{counted(len(standings), 'method')} by their average rank over {counted(n, 'column')}; dark is best. "
-        f"Of {counted(len(ps), 'pair')} of neighbours {apart or 'none'} differ{'s' * (apart == 1)} by Wilcoxon's test "
-        f"with Holm's correction at {LEVEL:g}"
+        f"{counted(len(standings), 'method')} by their average rank over {counted(len(ranked), 'column')}; dark is best"
     )
-    short = least_p(n) * len(ps) >= LEVEL
-    return f"{said}: so few columns cannot tell so many pairs apart." if short else f"{said}."
+    return f"{said}; {neighbours(numbers, range(len(standings)))}."
 
 
 # -- method ----------------------------------------------------------------------------------------------------
