@@ -19,7 +19,7 @@ from fedbench.planner.headline import headline
 from fedbench.planner.runs import by_seed, differing, grouped, label, select
 from fedbench.reports.compare.comparison import compare, worst_tenth
 from fedbench.reports.compare.layout import grid, in_pairs, pairs_grid, side_by_side
-from fedbench.reports.compare.ranks import critical_value, friedman, holm, least_p, wilcoxon
+from fedbench.reports.compare.ranks import critical_value, friedman, holm, least_p, neighbours, wilcoxon
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.render.console import show
@@ -486,3 +486,15 @@ def test_wilcoxon_as_demsar_works_it_out_and_it_and_holm_by_hand() -> None:
     assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_neighbours_are_told_apart_only_where_there_are_places_enough() -> None:
+    """Ten places: the first method always beats the second (p 2/1024, twice by Holm), which equals the third."""
+    first = np.arange(10.0)
+    values = np.stack([first + 1, first, first], axis=1)
+    assert neighbours(values, [0, 1, 2]) == (
+        "of 2 pairs of neighbours 1 differs by Wilcoxon's test with Holm's correction at 0.05"
+    )
+    few = neighbours(values[:5], [0, 1, 2])  # the least p of five is 2/32
+    assert few.startswith("of 2 pairs of neighbours none differ by")
+    assert few.endswith(": 5 data sets and partitions cannot tell so many pairs apart")

@@ -14,6 +14,8 @@ from scipy.stats import rankdata
 from fedbench.methods import declarations
 from fedbench.planner import counts
 from fedbench.planner.index import Index
+from fedbench.reports import figures
+from fedbench.reports.figures import kinds
 from fedbench.reports.layout.tables import laid_out
 from fedbench.reports.render.text import records
 from fedbench.reports.site import benchmark
@@ -127,6 +129,14 @@ def test_the_arena_ranks_by_the_mean_over_partitions_and_sets_methods_of_one_gra
     assert [shown[row][1] for row in names[:at]] == sorted(means.values(), key=float)
     assert shown["FedAvg"][0] == "one model for all"
     assert shown["Ditto"][0] == "personalised"
+
+
+def test_forty_methods_on_six_partitions_have_no_critical_difference(store: Store) -> None:
+    figure = figures.load("arena/mnist")
+    content = figures.kind_of(figure).gather(figure, figures.Ask(store))
+    assert not content.panels[0].marks.critical
+    assert "none differ by Wilcoxon's test" in " ".join(figures.kind_of(figure).words(figure, content))
+    assert not [text for text in kinds.draw(figure, content).axes[0].texts if "CD" in text.get_text()]
 
 
 def test_a_method_says_what_it_is_and_where_it_stands(site: dict[str, str], store: Store) -> None:
