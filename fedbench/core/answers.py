@@ -85,8 +85,7 @@ class _Answers:
 
     def to(self, rows: Tensor) -> np.ndarray:
         """[n, ...] to the images of these rows [n]."""
-        image, state = self.executor.federation.image, self.state
-        images = (rows if image is None else image[rows]).cpu().numpy()
+        images, state = self.executor.federation.image_at(rows).cpu().numpy(), self.state
         distinct, at = np.unique(images, return_index=True)
         new = ~self.there[distinct]
 

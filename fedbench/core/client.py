@@ -194,20 +194,6 @@ class Work:
         rows = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}[split]
         return rows if part is None else rows[slice(*part)]
 
-    def images(self, split: str) -> Tensor:
-        """[n, H, W, C] uint8 of a split."""
-        rows = self.rows_of(split)
-        return self.federation.images[rows if self.federation.image is None else self.federation.image[rows]]
-
-    def labels(self, split: str) -> Tensor:
-        """[n] int64 of a split, or with multi-label images [n, K]; NO_LABEL for test images."""
-        return known(self.federation.labels[self.rows_of(split)], split)
-
-    def strata(self) -> Tensor:
-        """[n] int64: the stratum of each training image."""
-        rows = self.rows
-        return torch.from_numpy(self.federation.densities.strata[rows.cpu().numpy()]).to(rows.device)
-
     def counted(self, draws: bool) -> None:
         """Count a request, before it is answered: one that draws batches, or a Collect."""
         if draws:
@@ -508,11 +494,12 @@ class Client:
 
     def images(self, split: str = "train") -> Tensor:
         """Its images of a split as they are stored, [n, H, W, C] uint8; a Collect sees them as the network does."""
-        return self.work.images(split)
+        data = self.work.federation
+        return data.images[data.image_at(self.work.rows_of(split))]
 
     def labels(self, split: str = "train") -> Tensor:
-        """Labels of its images of a split; test images come without."""
-        return self.work.labels(split)
+        """[n] int64 of its images of a split, or with multi-label images [n, K]; test images come with NO_LABEL."""
+        return known(self.work.federation.labels[self.work.rows_of(split)], split)
 
     @property
     def first_alike(self) -> int:
@@ -523,7 +510,8 @@ class Client:
     @property
     def strata(self) -> Tensor:
         """[n] int64: the stratum of each training image (partitions/distribution.py)."""
-        return self.work.strata()
+        rows = self.work.rows
+        return torch.from_numpy(self.work.federation.densities.strata[rows.cpu().numpy()]).to(rows.device)
 
     @property
     def validates_on(self) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedbench.core import executors, tables
 from fedbench.core.answers import Alike, Answers, let_go, own_answers, vote
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Collect, Context, logits
-from fedbench.core.federation import Federation, sizes, task_of
+from fedbench.core.federation import Federation, task_of
 from fedbench.core.message import size
 from fedbench.core.plan import Plan
 from fedbench.core.server import Best, Server
@@ -41,7 +41,7 @@ def held_back_accuracy(run: Simulation, server: Server, t: int, trained: Mapping
 
     None where no client that trains holds images back, or clients answer without scores.
     """
-    holding = [i for i, n in enumerate(sizes(run.federation.validation)[: run.plan.trainees]) if n]
+    holding = [i for i, n in enumerate(run.federation.validation.sizes[: run.plan.trainees]) if n]
     right, images = 0.0, 0
     for who in run.blocks(holding):
         block = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in who]

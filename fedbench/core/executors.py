@@ -346,7 +346,7 @@ def suited(model: nn.Module, federation: Federation, setting: Setting, trainees:
 def training_flop(model: nn.Module, federation: Federation, setting: Setting) -> float:
     """Floating-point operations of a run's training steps, by what its setting says."""
     height, width, _ = federation.shape
-    plan = Plan(setting, [len(rows) for rows in federation.at(0)[0]], (height, width))
+    plan = Plan(setting, federation.n_train, (height, width))
     return plan.training_images() * flop_of_step(model, _batch(1, federation))
 
 

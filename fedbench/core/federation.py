@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, overload
+from typing import overload
 
 import numpy as np
 import torch
@@ -16,79 +16,54 @@ from torch.nn import functional as F
 from fedbench.partitions.distribution import Densities, counted, realised
 
 # -- task ------------------------------------------------------------------------------------------------------
-# What a network's outputs mean: one class an image, or several labels, each there or not.
 #
 # K classes or labels, B images; outputs (logits) [B, K] float32. Everything that differs between the two stands here.
 
 
-class Task(Protocol):
-    """How outputs are trained, answered by and counted."""
-
-    multi_label: bool
-
-    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The mean loss [] of a batch."""
-
-    def losses(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss of each image [B], of which `loss` is the mean."""
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """Probabilities [B, K] of the classes, or of each label by itself."""
-
-    def outputs(self, probabilities: Tensor) -> Tensor:
-        """Outputs that mean these probabilities: of a client that answers by several models."""
-
-    def normalised(self, logits: Tensor) -> Tensor:
-        """Outputs of the same meaning in one form: log-probabilities of the classes, log-odds of each label."""
-
-    def answer(self, probabilities: Tensor) -> Tensor:
-        """What images are answered by probabilities (or, one class an image, by any scores in their order): the class
-        [B], or the probabilities of all labels themselves [B, K]."""
-
-    def right(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Whether each image is answered rightly, 0 or 1 [B]; of several labels the share that are."""
-
-    def members(self, y: Tensor, classes: int) -> Tensor:
-        """0 or 1 [B, K]: which classes or labels each image has."""
-
-    def counts(self, y: Tensor, classes: int) -> Tensor:
-        """[K] float32: images of each class, or with each label."""
-
-
-class OneClass:
-    """Each image has one class: y [B] int64."""
+class Task:
+    """How outputs are trained, answered by and counted: here of images with one class each, y [B] int64."""
 
     multi_label = False
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The mean loss [] of a batch."""
         return F.cross_entropy(logits, y)
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss of each image [B], of which `loss` is the mean."""
         return F.cross_entropy(logits, y, reduction="none")
 
     def probabilities(self, logits: Tensor) -> Tensor:
+        """Probabilities [B, K] of the classes, or of each label by itself."""
         return torch.softmax(logits, 1)
 
     def outputs(self, probabilities: Tensor) -> Tensor:
+        """Outputs that mean these probabilities: of a client that answers by several models."""
         return probabilities.clamp(min=torch.finfo(torch.float32).tiny).log()
 
     def normalised(self, logits: Tensor) -> Tensor:
+        """Outputs of the same meaning in one form: log-probabilities of the classes, log-odds of each label."""
         return torch.log_softmax(logits, 1)
 
     def answer(self, probabilities: Tensor) -> Tensor:
+        """What images are answered by probabilities (or, one class an image, by any scores in their order): the class
+        [B], or the probabilities of all labels themselves [B, K]."""
         return probabilities.argmax(1)
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Whether each image is answered rightly, 0 or 1 [B]; of several labels the share that are."""
         return (logits.argmax(1) == y).float()
 
     def members(self, y: Tensor, classes: int) -> Tensor:
+        """0 or 1 [B, K]: which classes or labels each image has."""
         return F.one_hot(y, classes)
 
     def counts(self, y: Tensor, classes: int) -> Tensor:
+        """[K] float32: images of each class, or with each label."""
         return torch.bincount(y, minlength=classes).float()
 
 
-class MultiLabel:
+class MultiLabel(Task):
     """Each image has or has not each of K labels: y [B, K] float32, 0 or 1."""
 
     multi_label = True
@@ -121,7 +96,7 @@ class MultiLabel:
         return y.sum(0)
 
 
-ONE_CLASS, MULTI_LABEL = OneClass(), MultiLabel()
+ONE_CLASS, MULTI_LABEL = Task(), MultiLabel()
 
 
 def task_of(y: Tensor) -> Task:
@@ -180,7 +155,6 @@ def to_input(images: Tensor) -> Tensor:
 
 
 # -- by client -------------------------------------------------------------------------------------------------
-# Rows of a federation, client by client: one tensor, and where each client's part of it lies.
 
 
 class ByClient(Sequence[Tensor]):
@@ -202,6 +176,12 @@ class ByClient(Sequence[Tensor]):
         """The same clients where their federation begins at row `by`."""
         return ByClient(self.rows + by, self.ends)
 
+    @cached_property
+    def sizes(self) -> list[int]:
+        """[M] how many rows each client has."""
+        of_each: list[int] = np.diff(self.ends).tolist()
+        return of_each
+
     def __len__(self) -> int:
         return len(self.ends) - 1
 
@@ -216,21 +196,7 @@ class ByClient(Sequence[Tensor]):
         return self.rows[self.ends[i] : self.ends[i + 1]]
 
 
-def moved(clients: Iterable[Tensor], by: int) -> Sequence[Tensor]:
-    """The rows of each client where their federation begins at row `by`."""
-    return clients.moved(by) if isinstance(clients, ByClient) else [rows + by for rows in clients]
-
-
-def sizes(clients: Iterable[Tensor]) -> list[int]:
-    """[M] how many rows each client has."""
-    if isinstance(clients, ByClient):
-        of_each: list[int] = np.diff(clients.ends).tolist()
-        return of_each
-    return [len(rows) for rows in clients]
-
-
 # -- federation ------------------------------------------------------------------------------------------------
-# The federation's images on the device: once, as 8-bit pixels, each seen through its client's shift.
 
 
 @dataclass(frozen=True)
@@ -250,16 +216,14 @@ class Federation:
     sample: np.ndarray
     is_test: np.ndarray
     classes: int
-    train: Sequence[Tensor]
-    test: Sequence[Tensor]
+    test: ByClient
     class_counts: Tensor  #: [M, K] float32: training images of each class (or label) a client
     densities: Densities  #: what is known of the clients' training and test distributions
-    validation: Sequence[Tensor]
     groups: Sequence[int]  #: [M] the true group of each client, where its data drift: of its last stage
     test_groups: Sequence[int]  #: [M] the same of its test images
+    #: [S][M] training and validation rows of each stage of data that drift; `train`, `validation` are the first's.
+    stages: Sequence[tuple[ByClient, ByClient]]
     image: Tensor | None = None  #: [R] int64
-    #: [S][M] training and validation rows of each stage where the data drift; `train`, `validation` are the first's.
-    stages: Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]] = ()
     #: [R, 2, C] float32: by what factor and offset of each channel a client's own normalisation differs from [-1, 1].
     scaling: Tensor | None = None
 
@@ -292,10 +256,9 @@ class Federation:
         def rows(mask: np.ndarray) -> ByClient:
             return ByClient.of(mask, client, clients, device)
 
-        trains, drifts = ~is_test & ~held_back, range(0 if stage is None else int(stage.max()) + 1)
-        stages = [(rows(trains & (stage == s)), rows(held_back & (stage == s))) for s in drifts]
-        first = np.ones(len(client), bool) if stage is None else stage == 0
-        mask = trains & first
+        stage = np.zeros(len(client), int) if stage is None else stage
+        trains, drifts = ~is_test & ~held_back, range(int(stage.max()) + 1)
+        mask = trains & (stage == 0)
         if labels.ndim > 1:
             counts = np.zeros((clients, classes), np.float32)
             np.add.at(counts, client[mask], labels[mask])
@@ -309,15 +272,13 @@ class Federation:
             sample=sample,
             is_test=is_test,
             classes=classes,
-            train=rows(mask),
             test=rows(is_test),
             class_counts=torch.from_numpy(counts).to(device),
             densities=densities or realised(labels, client, clients, classes),
-            validation=rows(held_back & first),
             groups=groups,
             test_groups=test_groups or groups,
             image=None if image is None else torch.from_numpy(image.astype(np.int64)).to(device),
-            stages=stages,
+            stages=[(rows(trains & (stage == s)), rows(held_back & (stage == s))) for s in drifts],
             scaling=None if scaling is None else torch.from_numpy(scaling).to(device),
         )
 
@@ -338,17 +299,16 @@ class Federation:
         starts = np.cumsum([0, *(len(p.labels) for p in parts[:-1])]).tolist()
         if any(p.image is not None for p in parts):
             image_starts = np.cumsum([0, *(len(p.images) for p in parts[:-1])]).tolist()
-            image = torch.cat([p.image_of_rows + at for p, at in zip(parts, image_starts, strict=True)])
+            every = (p.image_at(torch.arange(len(p.labels), device=p.images.device)) for p in parts)
+            image = torch.cat([images + at for images, at in zip(every, image_starts, strict=True)])
             whole = replace(whole, image=image)
         if any(p.scaling is not None for p in parts):
             whole = replace(whole, scaling=torch.cat([p.scaling_of_rows for p in parts]))
         return [
             replace(
                 whole,
-                train=moved(p.train, at),
-                test=moved(p.test, at),
-                validation=moved(p.validation, at),
-                stages=[(moved(train, at), moved(held, at)) for train, held in p.stages],
+                test=p.test.moved(at),
+                stages=[(train.moved(at), held.moved(at)) for train, held in p.stages],
                 class_counts=p.class_counts,
                 groups=p.groups,
                 test_groups=p.test_groups,
@@ -357,22 +317,27 @@ class Federation:
             for p, at in zip(parts, starts, strict=True)
         ]
 
-    def at(self, stage: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """[M] training and [M] validation rows of each client at a stage of its data (from 0)."""
-        return self.stages[stage] if self.stages else (self.train, self.validation)
+    @property
+    def train(self) -> ByClient:
+        """[M] training rows of each client, at first."""
+        return self.stages[0][0]
+
+    @property
+    def validation(self) -> ByClient:
+        """[M] rows that each client holds back from training, at first."""
+        return self.stages[0][1]
 
     @cached_property
     def first_alike(self) -> list[int]:
         """[M] the first client with the very same training images as each, itself counted. All are read for it."""
         first: dict[bytes, int] = {}
-        images = (self.images[rows if self.image is None else self.image[rows]] for rows in self.train)
+        images = (self.images[self.image_at(rows)] for rows in self.train)
         digests = (hashlib.blake2b(mine.cpu().numpy().tobytes()).digest() for mine in images)
         return [first.setdefault(digest, i) for i, digest in enumerate(digests)]
 
-    @property
-    def image_of_rows(self) -> Tensor:
-        """[R] int64: which of the images each row is."""
-        return torch.arange(len(self.labels), device=self.images.device) if self.image is None else self.image
+    def image_at(self, rows: Tensor) -> Tensor:
+        """[n] int64: which of the images these rows [n] are."""
+        return rows if self.image is None else self.image[rows]
 
     @property
     def scaling_of_rows(self) -> Tensor:
@@ -406,10 +371,10 @@ class Federation:
         h, w, c = self.images.shape[1:]
         return h, w, c
 
-    @cached_property
+    @property
     def n_train(self) -> list[int]:
-        return sizes(self.train)
+        return self.train.sizes
 
-    @cached_property
+    @property
     def n_test(self) -> list[int]:
-        return sizes(self.test)
+        return self.test.sizes

@@ -72,7 +72,7 @@ def new_client(
     """Client `index` at the start of round t, with the state that it has received; `phase` is where its count of
     requests begins, which keys its random streams."""
     stage = context.stage(t)
-    rows, held_back = (side[index] for side in federation.at(stage))
+    rows, held_back = (side[index] for side in federation.stages[stage])
     counts = federation.counts(rows) if stage else federation.class_counts[index]
     return Client(
         index=index,

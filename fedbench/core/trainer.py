@@ -16,7 +16,7 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import UNLABELLED, Client, Context
 from fedbench.core.evaluation import Associate, consider, evaluate
 from fedbench.core.executors import Executor, one_thread
-from fedbench.core.federation import Federation, sizes
+from fedbench.core.federation import Federation
 from fedbench.core.method import Method
 from fedbench.core.network import check_batches
 from fedbench.core.plan import Plan
@@ -167,7 +167,7 @@ class Trainer(Simulation):
         told, mean = self.method.communicates(t, self.setting.rounds), None
         communicates = bool(self.given(told, bool | np.bool_, "communicates", "True or False"))
         if cohort and communicates and self.method.streams:
-            n_train = sizes(self.federation.at(self.context.stage(t))[0])
+            n_train = self.federation.stages[self.context.stage(t)][0].sizes
             mean = Mean(server.shared, [n_train[i] for i in cohort])
         return Round(server, cohort, communicates, mean, seconds=time.perf_counter() - started)
 

@@ -315,8 +315,7 @@ class Worker:
 
     def batch(self, rows: Tensor, windows: Tensor | None = None) -> Tensor:
         """Network input [B, C, H, W] of these rows, cropped to the windows [B, 4] if given."""
-        image, scaling = self.federation.image, self.federation.scaling
-        at = rows if image is None else image[rows]
+        at, scaling = self.federation.image_at(rows), self.federation.scaling
         images = self.federation.images.index_select(0, at)  # a fifth of the time of images[rows] on a CPU
         if windows is not None:
             if self.setting.augment == "pad_flip":

@@ -259,7 +259,7 @@ def test_an_image_is_answered_once_by_each_model_and_for_every_client(
     shared = train(name, data, tmp_path / "together", s, executor=executor)
     once = list(seen)
     models = max(1, len(shared.trainer.server.models))
-    distinct = len({int(i) for rows in data.test for i in data.image_of_rows[rows]})
+    distinct = len({int(i) for rows in data.test for i in data.image_at(rows)})
     assert distinct <= len(once) <= models * distinct
     seen.clear()
     monkeypatch.setattr(Alike, "models", lambda self, clients: {})

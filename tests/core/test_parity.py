@@ -5,7 +5,7 @@ suite (tests/methods/test_conformance.py)."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from fedbench.core.client import (
     Train,
     logits,
 )
-from fedbench.core.federation import Federation
+from fedbench.core.federation import ByClient, Federation
 from fedbench.core.plan import Plan
 from fedbench.core.precision import arithmetic
 from fedbench.core.state import state_of
@@ -450,8 +450,8 @@ def test_fluxs_networks_train_and_show_their_latents_alike(name: str, size: int)
 
 def moved(data: Federation, device: str) -> Federation:
 
-    def there(tensors: Sequence[Tensor]) -> list[Tensor]:
-        return [t.to(device) for t in tensors]
+    def there(clients: ByClient) -> ByClient:
+        return ByClient(clients.rows.to(device), clients.ends)
 
     def some(name: str) -> Tensor | None:
         tensor = getattr(data, name)
@@ -460,7 +460,7 @@ def moved(data: Federation, device: str) -> Federation:
     return dataclasses.replace(
         data,
         **{name: some(name) for name in ("images", "labels", "class_counts", "image", "scaling")},
-        **{name: there(getattr(data, name)) for name in ("train", "test", "validation")},
+        test=there(data.test),
         stages=[(there(train), there(held)) for train, held in data.stages],
     )
 

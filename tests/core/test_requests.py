@@ -44,11 +44,11 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
-from tests.support.lab import client, federation, own, setting, train, trainer
+from tests.support.lab import client, federation, own, setting, staged, train, trainer
 
 
 def held(data: Federation, n: int) -> Federation:
-    return replace(data, validation=[rows[:n] for rows in data.train], train=[rows[n:] for rows in data.train])
+    return staged(data, ([rows[n:] for rows in data.train], [rows[:n] for rows in data.train]))
 
 
 DATA = federation((60, 40))
@@ -178,7 +178,7 @@ def test_a_client_without_labels_has_none(tmp_path: Path) -> None:
 def test_drift_moves_on_to_the_next_stage() -> None:
     none = [rows[:0] for rows in DATA.train]
     stages = [([rows[:10] for rows in DATA.train], none), ([rows[10:20] for rows in DATA.train], DATA.test)]
-    data = replace(DATA, train=stages[0][0], stages=stages)
+    data = staged(DATA, *stages)
     part = partition_spec(DatasetSpec("digits", "", ""), "equal", 2, 1, shift="px", level=1, phases=2)
     s = setting(rounds=4, drifts=(3,), partition=part)
     plan = Plan(s, data.n_train, data.shape[:2])

@@ -34,7 +34,7 @@ from fedbench.methods.base import FORWARD, Method, cross_entropy
 from fedbench.models import build
 from fedbench.models.base import FLModel
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import client, federation, finish, method, own, setting, train, trainer
+from tests.support.lab import client, federation, finish, method, own, setting, staged, train, trainer
 
 DATA = federation()
 
@@ -165,7 +165,7 @@ def test_it_is_the_accuracy_on_images_that_are_held_back(name: str, tmp_path: Pa
 
 
 def test_nothing_else_changes_where_images_are_held_back(tmp_path: Path) -> None:
-    bare = replace(GROUPED, validation=[torch.zeros(0, dtype=torch.long)] * GROUPED.clients)
+    bare = staged(GROUPED, (GROUPED.train, [rows[:0] for rows in GROUPED.train]))
     runs = [train("ditto", data, tmp_path / str(k), TWO) for k, data in enumerate((GROUPED, bare))]
     assert runs[0].predictions.equals(runs[1].predictions)
     assert all("validation_accuracy" not in line for line in runs[1].trainer.checkpoint.rounds)

@@ -48,7 +48,7 @@ from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
 from tests.support.formula_lab import column
 from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
-from tests.support.lab import Run, federation, method, own, same, setting, train, trainer
+from tests.support.lab import Run, federation, method, own, same, setting, staged, train, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
 
@@ -331,7 +331,7 @@ def validation_loss(run: Run, data: Federation) -> float:
 
 @pytest.mark.parametrize("held_back", [True, False])
 def test_the_best_round_answers(held_back: bool, tmp_path: Path) -> None:
-    data = FOUR if held_back else replace(FOUR, validation=[torch.zeros(0, dtype=torch.long)] * FOUR.clients)
+    data = FOUR if held_back else staged(FOUR, (FOUR.train, [rows[:0] for rows in FOUR.train]))
     rounds = [train("fedavg", data, tmp_path / str(t), replace(SETTING, rounds=t)) for t in (1, 2, 3, 4)]
     losses = [validation_loss(run, data) for run in rounds]
     best = int(np.argmin(losses))

@@ -548,7 +548,7 @@ def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> Non
         "nobody trains in the round of a drift"
     )
     assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == 6
-    known = described(found, replace(data, train=data.stages[1][0]), "train")
+    known = described(found, replace(data, stages=data.stages[1:]), "train")
     labels, eps = clustering.dynamic(known)
     assert [found.trainer.server.assigned[i] for i in range(4)] == labels.tolist()
     assert found.trainer.server.memory.elbow == pytest.approx(eps, rel=1e-4)

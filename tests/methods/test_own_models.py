@@ -47,7 +47,7 @@ from tests.support.formula_lab import (
     trained,
 )
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import client, federation, method, same, setting, train
+from tests.support.lab import client, federation, method, same, setting, staged, train
 
 THREE = federation((40, 30, 26), skew=1.0)
 NAMES = ("apfl", "ditto", "pfedme", "fedrod")
@@ -681,7 +681,7 @@ def test_rates_and_answers_are_those_of_autograd(rounds: int, tmp_path: Path) ->
 
 def test_rates_come_from_validation_images_or_else_from_training_images(tmp_path: Path) -> None:
     """Labels of validation images change them alone."""
-    without = dataclasses.replace(TURNED, validation=[rows[:0] for rows in TURNED.validation])
+    without = staged(TURNED, (TURNED.train, [rows[:0] for rows in TURNED.validation]))
     for data, split in ((TURNED, "validation"), (without, "train")):
         someone = client(data, Plan(BRIEF, data.n_train, data.shape[:2]), 0, started(), t=2)
         someone.inbox = Rates(torch.zeros(len(NETWORK)))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from fedbench import methods
 from fedbench.conformance.lab import (
@@ -18,7 +23,7 @@ from fedbench.conformance.lab import (
     trainer,
 )
 from fedbench.core.client import Client, Context
-from fedbench.core.federation import Federation
+from fedbench.core.federation import ByClient, Federation
 from fedbench.core.plan import Plan
 from fedbench.core.simulation import new_client
 from fedbench.core.state import State
@@ -28,7 +33,7 @@ from fedbench.specs import Setting
 
 __all__ = [
     "Run", "client", "digits", "drive", "equal", "federation", "finish", "method", "own", "parquet_bytes", "same",
-    "setting", "train", "trainer",
+    "setting", "staged", "train", "trainer",
 ]  # fmt: skip
 
 
@@ -42,6 +47,15 @@ def own(base: type[Method] = Method, **hooks: Any) -> Method:
     other values of the class."""
     made: Method = type("Own", (base,), {"name": "own", **hooks})()
     return made
+
+
+def staged(data: Federation, *stages: tuple[Sequence[Tensor], Sequence[Tensor]]) -> Federation:
+    """The same clients with these rows to train on and to validate on, at each stage."""
+
+    def by_client(rows: Sequence[Tensor]) -> ByClient:
+        return ByClient(torch.cat(list(rows)), np.cumsum([0, *map(len, rows)]))
+
+    return replace(data, stages=[(by_client(train), by_client(held)) for train, held in stages])
 
 
 def client(data: Federation, plan: Plan, index: int, state: State, t: int = 1) -> Client:
