@@ -144,7 +144,7 @@ class Run:
 
     @property
     def predictions(self) -> pa.Table:
-        return self.trainer.checkpoint.read_predictions()
+        return self.trainer.checkpoint.read("predictions")
 
     @property
     def shared(self) -> dict[str, np.ndarray]:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from fedbench.core.tables import Models
 
 
+#: What of a checkpoint stands in its file as it is.
+_LASTING = ("code", "round", "rounds", "notes", "written", "personal")
+
+
 @dataclass
 class Checkpoint:
     """A run's progress in its work folder."""
@@ -39,8 +43,8 @@ class Checkpoint:
     round: int = 0  #: last completed round on disk
     rounds: list[dict[str, Any]] = field(default_factory=list)  #: a line a round: loss, seconds, bytes
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: metrics a client of the last evaluation
-    predictions: dict[str, str] = field(default_factory=dict)  #: file -> checksum
-    further: dict[str, str] = field(default_factory=dict)  #: ... of what is kept beside them
+    #: File -> checksum: of predictions, and of what is kept beside them.
+    written: dict[str, str] = field(default_factory=dict)
     personal: dict[str, str] = field(default_factory=dict)  #: ... of the personal states
     #: What is to be kept. Of a run that goes on, also what it was begun with.
     keep: frozenset[str] = frozenset()
@@ -51,28 +55,19 @@ class Checkpoint:
     def index(self) -> Path:
         return self.folder / CHECKPOINT
 
-    def save_predictions(self, t: int, tables: Iterable[pa.Table]) -> None:
-        """Write the predictions of round t, part by part; they count from the next `save`."""
-        self.predictions |= self._saved(f"predictions-{t:06d}.parquet", tables)
-
-    def save_logits(self, t: int, table: pa.Table) -> None:
-        """The same of what is kept of their probabilities."""
-        self.further |= self._saved(f"logits-{t:06d}.parquet", [table])
+    def save_tables(self, kind: str, t: int, tables: Iterable[pa.Table]) -> None:
+        """Write the 'predictions' or 'logits' of round t, part by part; they count from the next `save`."""
+        self._write(f"{kind}-{t:06d}.parquet", lambda path: writing.write(path, tables))
 
     def save_models(self, t: int, models: Models) -> None:
         """The same of the models that answer after round t."""
-        self.guard()
-        name = f"models-{t:06d}.safetensors"
-        with disk_errors("saving models", self.folder):
-            models.write(self.folder / name)
-        self.further[name] = sha256_of(self.folder / name)
+        self._write(f"models-{t:06d}.safetensors", models.write)
 
-    def _saved(self, name: str, tables: Iterable[pa.Table]) -> dict[str, str]:
-        """Write tables as one there; its checksum by its name."""
+    def _write(self, name: str, write: Callable[[Path], Any]) -> None:
         self.guard()
         with disk_errors(f"saving {name.split('-')[0]}", self.folder):
-            writing.write(self.folder / name, tables)
-        return {name: sha256_of(self.folder / name)}
+            write(self.folder / name)
+        self.written[name] = sha256_of(self.folder / name)
 
     def save(self, t: int, tensors: State, personal: Mapping[str, str] | None = None) -> None:
         """Make the end of round t the state that a restart resumes from; what was noted of a later round goes.
@@ -81,10 +76,7 @@ class Checkpoint:
         """
         self.guard()
         self.round, self.rounds = t, self.rounds[:t]
-        self.predictions, self.further = (
-            {name: digest for name, digest in files.items() if _round_of(name) <= t}
-            for files in (self.predictions, self.further)
-        )
+        self.written = {name: digest for name, digest in self.written.items() if _round_of(name) <= t}
         self.personal = dict(personal or {})
         name = f"state-{self.round:06d}.safetensors"
         part = self.folder / f"{name}.part"
@@ -92,11 +84,8 @@ class Checkpoint:
             # By rename: an interrupt may save once more the round that the index on disk already counts on.
             write(part, tensors)
             part.replace(self.folder / name)
-            entry = {
-                "code": self.code, "round": self.round, "rounds": self.rounds, "notes": self.notes,
-                "predictions": self.predictions, "state": {name: sha256_of(self.folder / name)},
-                "keep": sorted(self.keep), "further": self.further, "personal": self.personal,
-            }  # fmt: skip
+            entry = {name: getattr(self, name) for name in _LASTING} | {"keep": sorted(self.keep)}
+            entry["state"] = {name: sha256_of(self.folder / name)}
             write_json(self.index, sealed(entry))
         self._clear(name)
 
@@ -112,7 +101,7 @@ class Checkpoint:
 
         entry = read_json(self.index)
         remedy = f"delete the folder {self.folder} to begin this run again"
-        if not entry.keys() >= {"round", "rounds", "notes", "predictions", "state"}:
+        if not entry.keys() >= {"round", "rounds", "notes", "state"}:
             raise FedbenchError(f"{self.index} is no checkpoint of a run", remedy)
         if not intact(entry):
             raise FedbenchError(f"{self.index} was altered after it was written", remedy)
@@ -120,8 +109,7 @@ class Checkpoint:
             self.index.unlink()
             self._clear(None)
             return None
-        further, personal = entry.get("further", {}), entry.get("personal", {})
-        for name, digest in {**entry["predictions"], **further, **personal, **entry["state"]}.items():
+        for name, digest in {**entry["written"], **entry["personal"], **entry["state"]}.items():
             path = self.folder / name
             if not path.is_file() or sha256_of(path) != digest:
                 raise FedbenchError(f"the checkpoint {path} is missing or damaged (checksum differs)", remedy)
@@ -131,9 +119,9 @@ class Checkpoint:
                 tensors = {key: file.get_tensor(key) for key in names_of(file)}
         except (SafetensorError, OSError, KeyError) as error:
             raise FedbenchError(f"cannot read the checkpoint {self.folder / name} ({error})", remedy) from error
-        self.round = entry["round"]
-        self.rounds, self.notes, self.predictions = entry["rounds"], entry["notes"], entry["predictions"]
-        self.further, self.personal, self.keep = further, personal, self.keep | {*entry.get("keep", ())}
+        for key in _LASTING:
+            setattr(self, key, entry[key])
+        self.keep |= {*entry["keep"]}
         self._clear(name)
         return tensors
 
@@ -143,20 +131,13 @@ class Checkpoint:
 
     def files(self, kind: str) -> list[Path]:
         """Those of the 'predictions', 'logits' or 'models' so far, in the order of the rounds."""
-        names = sorted(name for name in {**self.predictions, **self.further} if name.startswith(f"{kind}-"))
-        return [self.folder / name for name in names]
+        return [self.folder / name for name in sorted(self.written) if name.startswith(f"{kind}-")]
 
-    def read_predictions(self) -> pa.Table:
-        """All predictions so far at once."""
+    def read(self, kind: str) -> pa.Table | None:
+        """All 'predictions' or 'logits' so far at once; None if there are none."""
         import pyarrow as pa
 
-        return pa.concat_tables(self.parts("predictions"))
-
-    def read_logits(self) -> pa.Table | None:
-        """All that is kept of their probabilities, or None."""
-        import pyarrow as pa
-
-        parts = list(self.parts("logits"))
+        parts = list(self.parts(kind))
         return pa.concat_tables(parts) if parts else None
 
     def models(self) -> Path | None:
@@ -165,7 +146,7 @@ class Checkpoint:
         return files[-1] if files else None
 
     def _clear(self, state: str | None) -> None:
-        keep = {state, *self.predictions, *self.further, *self.personal}
+        keep = {state, *self.written, *self.personal}
         for pattern in ("state-*", "personal-*", "predictions-*", "logits-*", "models-*"):
             for path in self.folder.glob(pattern):
                 if path.name not in keep:

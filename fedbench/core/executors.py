@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -75,80 +75,77 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Executor(Protocol):
+class Executor:
     """Runs clients' updates, and other jobs that need a model, on the device."""
 
-    name: str
-    federation: Federation
-    model: nn.Module  #: the network that the workers copy
-    width: int  #: clients that it is busy with at a time
+    name: ClassVar[str]
+    kind: ClassVar[type[Worker]] = Worker
+    width = 1  #: clients that it is busy with at a time
+
+    def __init__(self, model: nn.Module, federation: Federation, setting: Setting, **options: Any) -> None:
+        keep_freed_pages()
+        self.model = model  #: the network that the workers copy
+        self.federation, self.setting, self.options = federation, setting, options  #: of its workers
+        self.device = federation.images.device
+        self.cancel = threading.Event()
 
     def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         """Run `update` for every client; each client's `state`, `losses` and `metrics` are updated."""
+        self.map(lambda worker, block: worker.serve(block, update), self.blocks(clients))
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         """The clients as a worker takes them at a time."""
+        return [[client] for client in clients]
 
     def map(self, job: Callable[[Worker, T], R], items: Iterable[T]) -> list[R]:
         """job(worker, item) for every item, results in the order of the items."""
+        raise NotImplementedError
+
+    def new_worker(self) -> Worker:
+        return self.kind(self.model, self.federation, self.setting, self.cancel, **self.options)
 
     def close(self) -> None:
         """Stop the workers."""
 
 
-class Sequential:
+class Sequential(Executor):
     """Client after client, in the calling thread."""
 
-    name, width = "sequential", 1
+    name = "sequential"
 
     def __init__(self, model: nn.Module, federation: Federation, setting: Setting) -> None:
-        keep_freed_pages()
-        self.federation, self.model = federation, model
-        self.worker = Worker(model, federation, setting, threading.Event())
-
-    def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
-        self.map(lambda worker, block: worker.serve(block, update), self.blocks(clients))
-
-    def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
-        return [[client] for client in clients]
+        super().__init__(model, federation, setting)
+        self.worker = self.new_worker()
 
     def map(self, job: Callable[[Worker, T], R], items: Iterable[T]) -> list[R]:
         with one_thread():
             return [job(self.worker, item) for item in items]
 
-    def close(self) -> None:
-        return
 
-
-class Cores:
+class Cores(Executor):
     """One client a core: threads with one worker each (the heavy operators release the interpreter lock).
 
     On a GPU each thread has a stream of its own.
     """
 
     name = "cores"
+    streams = 4  #: workers on a GPU
+    captures = False  #: then a GPU has one, whatever `cores` says: nobody else may use the device at a capture
 
-    def __init__(self, model: nn.Module, federation: Federation, setting: Setting, cores: int | None = None) -> None:
-        keep_freed_pages()
-        self.federation, self.model, self.setting = federation, model, setting
-        self.device = federation.images.device
-        self.cancel = threading.Event()
-        self.count = cores or (available_cores() if self.device.type == "cpu" else self.streams)
+    def __init__(
+        self, model: nn.Module, federation: Federation, setting: Setting, cores: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(model, federation, setting, **options)
+        on_gpu = self.device.type == "cuda"
+        if on_gpu and self.captures:
+            cores = 1
+        self.count = cores or (self.streams if on_gpu else available_cores())
         self.width = self.count
         self.workers: SimpleQueue[Worker] = SimpleQueue()
         self.stream_of: dict[Worker, torch.cuda.Stream] = {}  #: on a GPU
         for _ in range(self.count):
-            self.workers.put(self.worker())
+            self.workers.put(self.new_worker())
         self.pool = ThreadPoolExecutor(self.count, "core", initializer=_single)
-
-    streams = 4  #: workers on a GPU
-
-    def worker(self) -> Worker:
-        """A new worker."""
-        return Worker(self.model, self.federation, self.setting, self.cancel)
-
-    def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
-        self.map(lambda worker, block: worker.serve(block, update), self.blocks(clients))
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         return [[client] for client in _largest_first(clients)]
@@ -204,7 +201,7 @@ class Stacked(Cores):
 
     name = "stacked"
     streams = 1
-    kind: type[StackedWorker] = StackedWorker
+    kind = StackedWorker
 
     def __init__(
         self,
@@ -213,17 +210,13 @@ class Stacked(Cores):
         setting: Setting,
         cores: int | None = None,
         block: int | None = None,
-        convolution: str = "",
+        **options: Any,
     ) -> None:
-        self.options: dict[str, Any] = {"convolution": convolution}
-        super().__init__(model, federation, setting, cores)
+        super().__init__(model, federation, setting, cores, **options)
         self.block = block or self._fit()
         on_cpu = self.device.type == "cpu"
         self.stacks, self.by_run = CPU_STACKS if on_cpu else 1, on_cpu
         self.width = self.block * self.stacks
-
-    def worker(self) -> Worker:
-        return self.kind(self.model, self.federation, self.setting, self.cancel, **self.options)
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         parts: dict[Hashable, list[Client]] = {}
@@ -240,18 +233,12 @@ class Stacked(Cores):
 class Graphed(Stacked):
     """Blocks of clients whose steps are captured once and replayed, without the cost of launching each operator.
 
-    Where there is nothing to capture (on a CPU) the same step is called. On a GPU there is one worker, whatever `cores`
-    says: nobody else may use the device while a step is captured.
+    Where there is nothing to capture (on a CPU) the same step is called.
     """
 
     name = "graphed"
+    captures = True
     kind = GraphedWorker
-
-    def __init__(
-        self, model: nn.Module, federation: Federation, setting: Setting, cores: int | None = None, **options: Any
-    ) -> None:
-        on_gpu = federation.images.device.type == "cuda"
-        super().__init__(model, federation, setting, 1 if on_gpu else cores, **options)
 
 
 class Streams(Cores):
@@ -262,6 +249,8 @@ class Streams(Cores):
     """
 
     name = "streams"
+    captures = True
+    kind = StreamedWorker
 
     def __init__(
         self,
@@ -278,17 +267,12 @@ class Streams(Cores):
             lanes = min(LANES, lanes_that_fit(model, images, optimizer(setting).moments)) if on_gpu else 1
         if compiled is None:
             compiled = on_gpu and training_flop(model, federation, setting) > COMPILED_FLOP
+        super().__init__(model, federation, setting, cores, lanes=lanes, compiled=compiled)
         self.lanes, self.compiled = lanes, compiled
-        super().__init__(model, federation, setting, 1 if on_gpu else cores)
         self.width = self.lanes * self.count
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         return even_blocks(clients, self.lanes, self.count)
-
-    def worker(self) -> Worker:
-        return StreamedWorker(
-            self.model, self.federation, self.setting, self.cancel, lanes=self.lanes, compiled=self.compiled
-        )
 
     def close(self) -> None:
         super().close()

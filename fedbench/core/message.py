@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.core.state import State
+from fedbench.core.state import State, name_in
 from fedbench.errors import FedbenchError
 
 #: Bytes of a number.
@@ -63,40 +63,46 @@ def check_lasting(memory: Any, kind: type, what: str) -> None:
         raise FedbenchError(why, "annotate each field with its type: tensors, numbers, dict, list, tuple, dataclasses")
 
 
-def tensors(message: Any, place: str) -> State:
+def tensors(message: Any, place: str = "") -> State:
     """Everything in a message as tensors by path, such as 'memory/m'; numbers become tensors [] of 64 bits."""
     return {path: leaf if isinstance(leaf, Tensor) else _as_tensor(leaf) for path, leaf in _leaves(message, place)}
 
 
-def restored(kind: Any, saved: Mapping[str, Tensor], place: str) -> Any:
+def restored(kind: Any, saved: Mapping[str, Tensor], place: str = "") -> Any:
     """Inverse of `tensors`, dictionaries in their order, by the annotations of that type; None for an optional field of
     which nothing was saved.
 
     Raises TypeError for a type that no checkpoint holds.
     """
+    parts: dict[str, State] = {}  #: first part of a name -> what is saved below it
+    if place:
+        saved = {path[len(place) + 1 :]: t for path, t in saved.items() if f"{path}/".startswith(f"{place}/")}
+    for path, tensor in saved.items():
+        if path:
+            first, _, rest = path.partition("/")
+            parts.setdefault(first, {})[rest] = tensor
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    below = [key.removeprefix(f"{place}/") for key in saved if key.startswith(f"{place}/")]
     if origin in (types.UnionType, typing.Union):
         some = [a for a in arguments if a is not type(None)]
         if len(some) != 1:
             raise TypeError(f"{kind} may be several things")
-        return restored(some[0], saved, place) if below or place in saved else None
+        return restored(some[0], saved) if saved else None
     if kind is Tensor:
-        return saved.get(place)
+        return saved.get("")
     if isinstance(kind, type) and issubclass(kind, int | float):  # of a number, of a truth, of an enumeration
-        return kind(saved[place].item()) if place in saved else None
+        return kind(saved[""].item()) if "" in saved else None
     if dataclasses.is_dataclass(kind):
         hints, make = typing.get_type_hints(kind), typing.cast(Any, kind)
-        return make(**{f.name: restored(hints[f.name], saved, f"{place}/{f.name}") for f in dataclasses.fields(kind)})
+        return make(**{f.name: restored(hints[f.name], parts.get(f.name, {})) for f in dataclasses.fields(kind)})
     if origin is dict:
         key_kind, value_kind = arguments
-        # Names of tensors may have slashes of their own.
-        keys = below if value_kind is Tensor else dict.fromkeys(key.split("/", 1)[0] for key in below)
-        return {key_kind(key): restored(value_kind, saved, f"{place}/{key}") for key in keys}
+        if value_kind is Tensor:  # names of tensors may have slashes of their own
+            return {key_kind(name): tensor for name, tensor in saved.items() if name}
+        return {key_kind(key): restored(value_kind, below) for key, below in parts.items()}
     if origin in (list, tuple):
-        count = 1 + max((int(key.split("/", 1)[0]) for key in below), default=-1)
+        count = 1 + max(map(int, parts), default=-1)
         kinds = list(arguments) if origin is tuple and ... not in arguments else [arguments[0]] * count
-        return origin(restored(one, saved, f"{place}/{k}") for k, one in enumerate(kinds))
+        return origin(restored(one, parts.get(str(k), {})) for k, one in enumerate(kinds))
     raise TypeError(f"{kind} is none of the types that a checkpoint holds")
 
 
@@ -129,10 +135,10 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Tensor | float]]:
         yield path, value
     elif _is_dataclass(value):
         for f in dataclasses.fields(value):
-            yield from _leaves(getattr(value, f.name), f"{path}/{f.name}")
+            yield from _leaves(getattr(value, f.name), name_in(path, f.name))
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(item, f"{path}/{key}")
+            yield from _leaves(item, name_in(path, key))
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         for k, item in enumerate(value):
             yield from _leaves(item, f"{path}/{k}")

@@ -7,7 +7,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from numbers import Integral
 from pathlib import Path
@@ -85,7 +85,7 @@ class Shelf(MutableMapping[int, State]):
     def __len__(self) -> int:
         return len(self.near) + sum(client not in self.near for client in self.far)
 
-    def copy(self) -> Shelf:
+    def __copy__(self) -> Shelf:
         other = Shelf(self.folder)
         other.near, other.far, other.digests = dict(self.near), dict(self.far), dict(self.digests)
         other.bytes, other.coming = self.bytes, self.coming
@@ -177,9 +177,6 @@ def _reader() -> ThreadPoolExecutor:
 # What the server of a federation knows: the shared state, and each client's personal state.
 
 
-#: The key of the clusters' members in a checkpoint, and the keys of who is in which file of personal states.
-ASSIGNED, FAR = "assigned/", "far"
-
 #: What a method may set, where that is not anything.
 _KINDS: dict[str, type] = {
     "shared": dict, "personal": Mapping, "models": list, "assigned": dict, "momenta": dict, "copies": dict,
@@ -192,6 +189,20 @@ class Best:
 
     loss: float
     server: State
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A server in a checkpoint."""
+
+    shared: State
+    best: Best | None
+    far: State  #: file of personal states -> [n, 2]: who is there, and in which row
+    personal: dict[int, State]
+    momentum: dict[int, State]
+    copy: dict[int, State]
+    model: list[State]
+    assigned: Tensor | None  #: [n, 2]: client and cluster
 
 
 @dataclass
@@ -253,61 +264,29 @@ class Server:
 
     def copy(self, round: int) -> Server:
         """The server at the end of `round`, to be worked on: new dictionaries, the same tensors."""
-        return Server(
-            self.initial,
-            dict(self.shared),
-            self.personal.copy(),
-            round,
-            copy.copy(self.memory),
-            list(self.models),
-            dict(self.assigned),
-            self.best,
-            self.context,
-            dict(self.momenta),
-            dict(self.copies),
-        )
+        own = ("shared", "personal", "memory", "models", "assigned", "momenta", "copies")
+        return replace(self, round=round, **{name: copy.copy(getattr(self, name)) for name in own})
 
     def tensors(self, files: bool = False) -> State:
         """Everything that a checkpoint must hold (the initial state comes again from the seed); with `files` beside
         the files of personal states, of which it is said who is in which."""
-        out = {f"shared/{name}": t for name, t in self.shared.items()}
-        out.update(message.tensors(self.memory, "memory"))
-        out.update(message.tensors(self.best, "best"))
-        if files:
-            out.update({f"{FAR}/{name}": rows for name, rows in self.personal.places().items()})
-        personal = self.personal.near if files else self.personal
-        for slot, of in (("personal", personal), ("momentum", self.momenta), ("copy", self.copies)):
-            for i, state in of.items():
-                out.update({f"{slot}/{i}/{name}": t for name, t in state.items()})
-        for m, state in enumerate(self.models):
-            out.update({f"model/{m}/{name}": t for name, t in state.items()})
-        if self.assigned:
-            out[ASSIGNED] = torch.tensor([(int(i), int(m)) for i, m in self.assigned.items()])
-        return out
+        near, far = (self.personal.near, self.personal.places()) if files else (dict(self.personal), {})
+        assigned = torch.tensor([(int(i), int(m)) for i, m in self.assigned.items()]) if self.assigned else None
+        saved = _Saved(self.shared, self.best, far, near, self.momenta, self.copies, self.models, assigned)
+        return {**message.tensors(self.memory, "memory"), **message.tensors(saved)}
 
     def restore(self, tensors: State) -> None:
         """Inverse of `tensors`; what the server remembers has the type of what it began with."""
-        self.shared, self.assigned, self.momenta, self.copies = {}, {}, {}, {}
-        self.personal = Shelf(self.personal.folder)
         if self.memory is not None:
             self.memory = message.restored(type(self.memory), tensors, "memory")
-        self.best = message.restored(Best | None, tensors, "best")
-        models: dict[int, State] = {}
-        personal: dict[int, State] = {}
-        slots = {"personal": personal, "momentum": self.momenta, "copy": self.copies, "model": models}
-        for key, tensor in tensors.items():
-            slot, rest = key.split("/", 1)
-            if key == ASSIGNED:
-                self.assigned = dict(tensor.tolist())
-            elif slot == FAR:
-                self.personal.place(rest, tensor)
-            elif slot == "shared":
-                self.shared[rest] = tensor
-            elif slot not in ("memory", "best"):
-                index, name = rest.split("/", 1)
-                slots[slot].setdefault(int(index), {})[name] = tensor
-        self.personal.update(personal)
-        self.models = [models[m] for m in sorted(models)]
+        saved: _Saved = message.restored(_Saved, tensors)
+        self.shared, self.best, self.models = saved.shared, saved.best, saved.model
+        self.momenta, self.copies = saved.momentum, saved.copy
+        self.assigned = {} if saved.assigned is None else dict(saved.assigned.tolist())
+        self.personal = Shelf(self.personal.folder)
+        for file, rows in saved.far.items():
+            self.personal.place(file, rows)
+        self.personal.update(saved.personal)
 
     def answering(self) -> Server:
         """The server whose models answer: itself, or as it was after the best round."""

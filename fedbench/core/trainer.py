@@ -269,9 +269,9 @@ class Trainer(Simulation):
         round.line = {**line, **{f"{phase}_seconds": s for phase, s in seconds.items()}}
         round.line |= {"describe_seconds": before_first, "total_seconds": total, "peak_bytes": peak_bytes(self.device)}
         if answers is not None:
-            self.checkpoint.save_predictions(t, tables.predictions(t, answers, self.federation))
+            self.checkpoint.save_tables("predictions", t, tables.predictions(t, answers, self.federation))
             if (logits := tables.kept_logits(t, answers, self.federation)) is not None:
-                self.checkpoint.save_logits(t, logits)
+                self.checkpoint.save_tables("logits", t, [logits])
             if models is not None:
                 self.checkpoint.save_models(t, models)
             round.accuracy = tables.average_accuracy(answers, self.federation, self.plan.trainees)

@@ -364,11 +364,11 @@ def test_kept_models_answer_again_as_they_did(tmp_path: Path, how: Method, expec
     run = kept(how, tmp_path / "kept", executor, votes=False)
     without = kept(how, tmp_path / "plain", executor, keep=frozenset(), votes=False)
     assert parquet_bytes(run.predictions) == parquet_bytes(without.predictions), "keeping changes nothing"
-    assert without.trainer.checkpoint.models() is without.trainer.checkpoint.read_logits() is None
+    assert without.trainer.checkpoint.models() is without.trainer.checkpoint.read("logits") is None
     it = models_of(run)
     assert places(it) == expected
     again = answers_of(it, network(run), lambda: how, KEPT, run.trainer.setting)
-    own, before = last(run.predictions, "own"), run.trainer.checkpoint.read_logits()
+    own, before = last(run.predictions, "own"), run.trainer.checkpoint.read("logits")
     assert len(np.unique(own)) > 2, "answers too alike to show anything"
     assert before is not None
     np.testing.assert_allclose(again.logits, last(before, "logits"), atol=0.02)
@@ -382,7 +382,7 @@ def test_kept_models_answer_again_as_they_did(tmp_path: Path, how: Method, expec
 def test_logits_are_those_of_the_answers(tmp_path: Path, how: Method, votes: bool) -> None:
     """Also where clients vote, and of a mixture, which answers nobody else."""
     run = kept(how, tmp_path, votes=votes)
-    before, it = run.trainer.checkpoint.read_logits(), models_of(run)
+    before, it = run.trainer.checkpoint.read("logits"), models_of(run)
     assert before is not None
     assert before.num_rows == run.predictions.num_rows
     answered_by(before, run.predictions)
@@ -402,7 +402,7 @@ def test_what_cannot_be_kept_is_left_out_and_the_run_goes_on(tmp_path: Path) -> 
         client.answers_by = Collect(lambda model, batch: model(batch.x))
 
     run = kept(own(personalise=with_classes, takes_votes=False), tmp_path / "classes")
-    assert run.trainer.checkpoint.read_logits() is None
+    assert run.trainer.checkpoint.read("logits") is None
     assert models_of(run).clients[0].alone
     nowhere = models_of(kept(own(personalise=by_lambda), tmp_path / "lambdas"))
     with pytest.raises(FedbenchError, match="stands in no module by that name"):
@@ -441,7 +441,7 @@ def test_an_interrupted_run_goes_on_keeping(tmp_path: Path) -> None:
         ours, theirs = models_of(resumed), models_of(whole)
         assert ours.tensors.keys() == theirs.tensors.keys()
         assert all(torch.equal(t, theirs.tensors[name]) for name, t in ours.tensors.items())
-        logits_of = [run.trainer.checkpoint.read_logits() for run in (resumed, whole)]
+        logits_of = [run.trainer.checkpoint.read("logits") for run in (resumed, whole)]
         assert logits_of[0] is not None
         assert logits_of[0].equals(logits_of[1])
 

@@ -5,6 +5,7 @@ a method does not choose. tests/cli/test_cli_processes.py and tests/robust kill.
 
 from __future__ import annotations
 
+import copy
 import errno
 import gc
 import json
@@ -62,7 +63,7 @@ def saved(tmp_path: Path) -> Checkpoint:
     """A checkpoint of round 2 with predictions of rounds 1 and 2."""
     it = Checkpoint(tmp_path)
     for t in (1, 2):
-        it.save_predictions(t, [table(t)])
+        it.save_tables("predictions", t, [table(t)])
         it.rounds.append({"round": t, "loss": 1 / t})
         it.notes = {"0": {"beta": 0.1 * t}}
         it.save(t, tensors(t))
@@ -85,7 +86,7 @@ def test_a_restart_finds_everything(saved: Checkpoint) -> None:
         assert state[name].dtype == t.dtype
         assert torch.equal(state[name], t)
     assert (again.round, again.rounds, again.notes) == (2, saved.rounds, {"0": {"beta": 0.2}})
-    assert again.read_predictions().equals(pa.concat_tables([table(1), table(2)]))
+    assert again.read("predictions").equals(pa.concat_tables([table(1), table(2)]))
     assert files(saved.folder) == WHOLE
 
 
@@ -129,8 +130,8 @@ def test_what_a_server_holds_comes_back_in_its_order(saved: Checkpoint) -> None:
 def test_predictions_stand_in_the_order_of_the_rounds(tmp_path: Path) -> None:
     it = Checkpoint(tmp_path)
     for t in (10, 9, 1_000_000 - 1, 100):
-        it.save_predictions(t, [table(t)])
-    assert it.read_predictions()["round"].to_pylist() == [9, 9, 10, 10, 100, 100, 999_999, 999_999]
+        it.save_tables("predictions", t, [table(t)])
+    assert it.read("predictions")["round"].to_pylist() == [9, 9, 10, 10, 100, 100, 999_999, 999_999]
 
 
 def test_a_fresh_start_clears_leftovers_and_nothing_else(tmp_path: Path) -> None:
@@ -143,13 +144,13 @@ def test_a_fresh_start_clears_leftovers_and_nothing_else(tmp_path: Path) -> None
 
 
 def test_files_beyond_the_checkpoint_are_cleared(saved: Checkpoint) -> None:
-    saved.save_predictions(3, [table(3)])
+    saved.save_tables("predictions", 3, [table(3)])
     (saved.folder / "state-000003.safetensors").write_bytes(b"half")
     (saved.folder / "state-000003.safetensors.part").write_bytes(b"half")
     again = Checkpoint(saved.folder)
     again.load()
     assert files(saved.folder) == WHOLE
-    assert set(again.predictions) == {"predictions-000001.parquet", "predictions-000002.parquet"}
+    assert set(again.written) == {"predictions-000001.parquet", "predictions-000002.parquet"}
 
 
 def test_an_empty_state_and_two_names_for_one_tensor_can_be_saved(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_a_full_or_read_only_disk_is_one_clear_line(
 def test_a_checkpoint_of_other_code_is_not_continued(saved: Checkpoint) -> None:
     other = Checkpoint(saved.folder, code="other")
     assert other.load() is None
-    assert (other.round, other.rounds, other.predictions) == (0, [], {})
+    assert (other.round, other.rounds, other.written) == (0, [], {})
     assert files(saved.folder) == set()
 
 
@@ -448,7 +449,7 @@ def test_what_is_put_by_comes_back_and_a_copy_goes_its_own_way(shelf: Shelf, tmp
     assert list(shelf) == list(range(6))
     with pytest.raises(KeyError):
         shelf[6]
-    other = shelf.copy()
+    other = copy.copy(shelf)
     other[0] = state_of_client(0, 9)
     del other[1]
     assert (shelf[0]["count"], other[0]["count"]) == (0, 9)
@@ -550,14 +551,14 @@ def test_an_interrupt_while_predictions_are_written(
     tmp_path: Path, whole: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = trainer(method("feddrm"), DATA, tmp_path, FIVE)
-    save = it.checkpoint.save_predictions
+    save = it.checkpoint.save_tables
 
-    def interrupted(t: int, table: Any) -> None:
-        save(t, table)
+    def interrupted(kind: str, t: int, table: Any) -> None:
+        save(kind, t, table)
         if t == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(it.checkpoint, "save_predictions", interrupted)
+    monkeypatch.setattr(it.checkpoint, "save_tables", interrupted)
     with pytest.raises(Interrupted, match="after round 3"):
         it.run()
     assert not (tmp_path / "predictions-000004.parquet").exists()

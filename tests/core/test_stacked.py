@@ -695,7 +695,7 @@ def test_a_mean_on_a_gpu_is_the_mean_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_worker_of_many_kinds_of_questions_asks_plainly_at_first(captures: list[Any]) -> None:
-    worker = executors.make("streams", small(3, True), COLOUR, COLOUR_SETTING, cores=1).worker()  # type: ignore[attr-defined]
+    worker = executors.make("streams", small(3, True), COLOUR, COLOUR_SETTING, cores=1).new_worker()
     assert isinstance(worker, StreamedWorker)
     worker.load(state_of(small(3, True)))
     piece = module.Piece(COLOUR.test[0], None)

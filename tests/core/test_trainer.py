@@ -465,7 +465,7 @@ def test_a_busy_worker_hears_of_the_interrupt() -> None:
     executor = make("sequential")
     assert isinstance(executor, executors.Sequential)
     who = client(FOUR, PLAN, 0, state_of(MODEL))
-    executor.worker.cancel.set()
+    executor.cancel.set()
     with pytest.raises(Cancelled):
         executor.worker.collect(who, Collect(lambda m, b: b.x))
 

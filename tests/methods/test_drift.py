@@ -447,7 +447,7 @@ def test_rounds_of_fedproto(tmp_path: Path) -> None:
 def test_clients_answer_by_the_nearest_prototype_or_by_their_heads(by: str, tmp_path: Path) -> None:
     s = setting(rounds=2, window=1, epochs=2, votes=False)
     it = trained(method("fedproto", answers=by), FEW, s, tmp_path)
-    table = it.checkpoint.read_predictions()
+    table = it.checkpoint.read("predictions")
     own, client = (np.array(table[column].to_pylist()) for column in ("own", "client"))
     mean, count = it.server.shared[MEAN], it.server.shared[COUNT]
     for i in range(FEW.clients):

@@ -134,7 +134,7 @@ def test_rounds_and_answers_by_hand(name: str, tmp_path: Path) -> None:
 
     w = run.rounds(local)
     close(of(it.server.shared), w, 1e-3, 2e-5)
-    last = it.checkpoint.read_predictions().to_pandas()
+    last = it.checkpoint.read("predictions").to_pandas()
     for i in range(3):
         close({n: it.server.personal[i][prefix + n] for n in own[i]}, own[i], 1e-3, 2e-5)
         x = images(THREE, THREE.test[i])
@@ -220,7 +220,7 @@ def test_rounds_of_fluxs_apfl(alpha: float, variant: str, separate: bool, tmp_pa
 
     shared = run.rounds(local)
     close(of(it.server.shared), shared, 1e-4, 2e-5)
-    table, alone = it.checkpoint.read_predictions().to_pandas(), 0
+    table, alone = it.checkpoint.read("predictions").to_pandas(), 0
     for i in range(4):
         close(of(it.server.view(i), "own/"), own[i], 1e-4, 2e-5)
         x = images(GROUPED, GROUPED.test[i])
@@ -671,7 +671,7 @@ def test_rates_and_answers_are_those_of_autograd(rounds: int, tmp_path: Path) ->
     close(found, expected, 2e-3)
     for name in ("norm.running_mean", "norm.running_var", "norm.weight", "conv.weight"):
         assert abs(float(found[f"backbone.{name}"])) > 5e-4, "nothing to compare"
-    told = it.checkpoint.read_predictions().to_pandas()
+    told = it.checkpoint.read("predictions").to_pandas()
     by_hand = answers_by_hand(theta, found, TURNED, 8)
     assert told["own"].tolist() == told["test_phase"].tolist() == by_hand
     unadapted = [k for rows in TURNED.test for k in forward(theta, images(TURNED, rows))[0].argmax(1).tolist()]
