@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect
 from fedbench.core.executors import Executor
-from fedbench.core.federation import Task
+from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.worker import CHUNK, LOGITS, Piece, Worker, on_host, pieces
@@ -25,7 +25,6 @@ from fedbench.machine import memory
 from fedbench.models.base import FLModel
 
 # -- alike -----------------------------------------------------------------------------------------------------
-# Clients that are served the very same tensors answer alike: an image of theirs goes through the network once.
 
 
 #: A model by the identities of its tensors.
@@ -33,14 +32,16 @@ Model = tuple[int, ...]
 
 
 class Alike:
-    """What the server's models answer to whole images, image by image as clients with them come."""
+    """What the server's models answer to whole images, image by image as clients with them come: clients that are
+    served the very same tensors answer alike, so that an image of theirs goes through the network once."""
 
     def __init__(self, server: Server, executor: Executor) -> None:
         self.executor = executor
         states = (server.initial, server.shared, *server.models)
         #: By name, the network's tensors that are no single client's.
         self.common = {n: [s[n] for s in states if n in s] for n in executor.model.state_dict()}
-        self.answers_of: dict[Model, _Answers] = {}
+        #: By model: whether an image [U] has been answered, and the answers [U, ...].
+        self.tables: dict[Model, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,57 +59,45 @@ class Alike:
             if all(any(client.state.get(n) is t for t in tensors) for n, tensors in self.common.items())
         }
 
-    def answers(self, clients: Sequence[Client], models: dict[int, Model]) -> list[np.ndarray]:
-        """What clients with these models answer to their test images."""
-        members: dict[Model, list[int]] = {}
-        for k, client in enumerate(clients):
-            members.setdefault(models[client.index], []).append(k)
-        out: list[np.ndarray] = [np.zeros(0)] * len(clients)
-        for model, where in members.items():
-            if model not in self.answers_of:
-                self.answers_of[model] = _Answers(self.executor, clients[where[0]].received)
-            rows = [clients[k].work.test_rows for k in where]
+    def answers(self, clients: Sequence[Client], models: dict[int, Model]) -> dict[int, np.ndarray]:
+        """client -> what it answers to its test images; clients with these models."""
+        members: dict[Model, list[Client]] = {}
+        for client in clients:
+            members.setdefault(models[client.index], []).append(client)
+        out: dict[int, np.ndarray] = {}
+        for model, its in members.items():
+            rows = [client.work.test_rows for client in its]
+            answers = self._to(torch.cat(rows), model, its[0].received)
             ends = [*accumulate(map(len, rows))]
-            own = np.split(self.answers_of[model].to(torch.cat(rows)), ends[:-1])
-            for k, answers in zip(where, own, strict=True):
-                out[k] = answers
+            out.update(zip((client.index for client in its), np.split(answers, ends[:-1]), strict=True))
         return out
 
-
-class _Answers:
-    """One model's."""
-
-    def __init__(self, executor: Executor, state: State) -> None:
-        self.executor, self.state = executor, state
-        self.there = np.zeros(len(executor.federation.images), bool)
-        self.values = np.zeros(0)  #: [U, ...] by image
-
-    def to(self, rows: Tensor) -> np.ndarray:
-        """[n, ...] to the images of these rows [n]."""
-        images, state = self.executor.federation.image_at(rows).cpu().numpy(), self.state
+    def _to(self, rows: Tensor, model: Model, state: State) -> np.ndarray:
+        """[n, ...] one model's answers to the images of these rows [n]."""
+        federation = self.executor.federation
+        images = federation.image_at(rows).cpu().numpy()
+        there, values = self.tables.get(model) or (np.zeros(len(federation.images), bool), np.zeros(0))
         distinct, at = np.unique(images, return_index=True)
-        new = ~self.there[distinct]
+        new = ~there[distinct]
 
         @torch.no_grad()
         def job(worker: Worker, piece: Piece) -> np.ndarray:
             worker.load(state)
-            return on_host([worker.answer_to(worker.scores(LOGITS, piece))])
+            return on_host(worker.answer_to(worker.scores(LOGITS, piece)))
 
         if new.any():
             unanswered = pieces(rows[torch.from_numpy(at[new]).to(rows.device)], None)
             answers = np.concatenate(self.executor.map(job, unanswered))
-            if not self.there.any():
-                self.values = np.zeros((len(self.there), *answers.shape[1:]), answers.dtype)
-            self.values[distinct[new]], self.there[distinct[new]] = answers, True
-        of_rows: np.ndarray = self.values[images]
+            if not there.any():
+                values = np.zeros((len(there), *answers.shape[1:]), answers.dtype)
+            values[distinct[new]], there[distinct[new]] = answers, True
+            self.tables[model] = there, values
+        of_rows: np.ndarray = values[images]
         return of_rows
 
 
 # -- answers ---------------------------------------------------------------------------------------------------
-# What every model answers for every test image: the predictions that all accuracies are computed from.
 
-
-R = TypeVar("R")
 
 #: Log-probabilities are kept no further from 0 than this: float16 holds it, and less than e^-100 is nothing.
 FURTHEST = 100.0
@@ -130,18 +119,25 @@ class Answers:
 
     rows: np.ndarray  #: [T] row of the federation
     own: np.ndarray  #: [T] uint16: the owner's model; with multi-label images their scores [T, U] float32
-    votes: Votes | None  #: [T, M]: every client's model
-    routes: Mapping[str, np.ndarray]  #: rule -> [T] int32 client chosen
+    votes: Votes | None = None  #: [T, M]: every client's model
+    routes: Mapping[str, np.ndarray] = field(default_factory=dict)  #: rule -> [T] int32 client chosen
     test_phase: np.ndarray | None = None  #: as `own`: what the owner is served with when it has no labels
     #: [T, K] float16: log-probabilities of the classes (log-odds of labels) by the owner's model, where asked for.
     logits: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, client: Client, answers: Tensor | np.ndarray, normalised: Tensor | None = None) -> Answers:
+        """A client's to its own test images; normalised outputs [n, K] where its logits are kept."""
+        kept = None if normalised is None else normalised.clamp(-FURTHEST, FURTHEST).half().cpu().numpy()
+        own = on_host(answers) if isinstance(answers, Tensor) else answers
+        return cls(client.work.test_rows.cpu().numpy(), own, logits=kept)
 
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
         """Own answers of clients after clients."""
         logits = [part.logits for part in parts if part.logits is not None]
         rows, own = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "own"))
-        return cls(rows, own, None, {}, logits=np.concatenate(logits) if len(logits) == len(parts) else None)
+        return cls(rows, own, logits=np.concatenate(logits) if len(logits) == len(parts) else None)
 
 
 def own_answers(
@@ -170,48 +166,34 @@ def own_answers(
             return False
         return all(client.state[n] is client.received[n] for n in names)
 
-    def job(worker: Worker, block: list[Client]) -> list[list[_Own | None]]:
+    def job(worker: Worker, block: list[Client]) -> list[dict[int, Answers]]:
         worker.serve(block, personalise)
-        for client in block:
-            if client.answer is not None and len(client.answer) != len(client.work.test_rows):
-                raise FedbenchError(
-                    f"client.answer of client {client.index} holds {len(client.answer)} answers to its "
-                    f"{len(client.work.test_rows)} test images"
-                )
-            if client.answer is not None and not _is_answer(client.answer, executor.federation.classes):
-                raise FedbenchError(
-                    f"client.answer of client {client.index} is {client.answer.dtype} {list(client.answer.shape)}, "
-                    f"neither classes nor probabilities of {executor.federation.classes} classes"
-                )
         by_view = []
         for view in views:
-            by_model = [client for client in block if client.answer is None and not later(client, view)]
-            images = [pieces_of(c, view) for c in by_model]
+            own = {c.index: _given(c, executor.federation, logits) for c in block if c.answer is not None}
+            asked = [c for c in block if c.answer is None and not later(c, view)]
+            images = [pieces_of(c, view) for c in asked]
             if logits:
-                scores = worker.of_scores(by_model, images, lambda s: s)
-                each = [_Own(on_host([worker.answer_to(s)]), _kept(task.normalised(s.float()))) for s in scores]
+                scores = worker.of_scores(asked, images, lambda s: s)
+                each = [(worker.answer_to(s), task.normalised(s.float())) for s in scores]
             else:
-                each = [_Own(one) for one in worker.answers(by_model, images)]
-            of = dict(zip(map(id, by_model), each, strict=True))
-            by_view.append([of.get(id(c)) if c.answer is None else _given(c.answer, task, logits) for c in block])
+                each = [(answers, None) for answers in worker.of_scores(asked, images, worker.answer_to)]
+            by_view.append(own | {c.index: Answers.of(c, *one) for c, one in zip(asked, each, strict=True)})
         if lets_go:
             let_go([client for client in block if not any(later(client, view) for view in views)])
         return by_view
 
-    blocks = together(executor.blocks(clients))
-    parts = executor.map(job, blocks)
+    parts = executor.map(job, together(executor.blocks(clients)))
     if note is not None:
         for client in clients:
             note(client)
     out = {}
     for k, view in enumerate(views):
-        by_client = in_order(clients, blocks, [part[k] for part in parts])
-        waiting = [client for client, one in zip(clients, by_client, strict=True) if one is None]
-        rest = iter([] if alike is None else alike.answers(waiting, served))
-        own = [_Own(next(rest)) if one is None else one for one in by_client]
-        logs = [one.logits for one in own if one.logits is not None]
-        whole = np.concatenate(logs) if len(logs) == len(own) else None
-        out[view] = Answers(rows_of(clients), np.concatenate([one.answers for one in own]), None, {}, logits=whole)
+        own = {index: one for part in parts for index, one in part[k].items()}
+        waiting = [client for client in clients if client.index not in own]
+        rest = alike.answers(waiting, served) if alike is not None else {}
+        own |= {client.index: Answers.of(client, rest[client.index]) for client in waiting}
+        out[view] = Answers.joined([own[client.index] for client in clients])
     let_go(clients)
     return out
 
@@ -237,30 +219,20 @@ def let_go(clients: Sequence[Client]) -> None:
         client.state, client.answer, client.answers_by = {}, None, None
 
 
-class _Own(NamedTuple):
-    """What one client answers its own test images, as in `Answers`."""
-
-    answers: np.ndarray
-    logits: np.ndarray | None = None
-
-
-def _is_answer(answer: Tensor, classes: int) -> bool:
-    """Whether these may be classes [m], or probabilities [m, K]."""
-    if answer.dim() != 1:
-        return answer.shape[1:] == (classes,)
-    return not answer.is_floating_point() and bool(((answer >= 0) & (answer < classes)).all())
-
-
-def _given(answer: Tensor, task: Task, logits: bool) -> _Own:
-    """What follows from a client's own `answer`: classes [m], or probabilities [m, K]."""
-    if answer.dim() == 1:
-        return _Own(on_host([answer]))
-    return _Own(on_host([task.answer(answer)]), _kept(task.outputs(answer)) if logits else None)
-
-
-def _kept(normalised: Tensor) -> np.ndarray:
-    """Normalised outputs [n, K] as they are kept."""
-    return normalised.clamp(-FURTHEST, FURTHEST).half().cpu().numpy()
+def _given(client: Client, federation: Federation, logits: bool) -> Answers:
+    """What follows from a client's own `answer`: classes [m], or probabilities [m, K]. Raises FedbenchError else."""
+    answer, classes, task, n = client.answer, federation.classes, federation.task, len(client.work.test_rows)
+    assert answer is not None
+    where = f"client.answer of client {client.index}"
+    if len(answer) != n:
+        raise FedbenchError(f"{where} holds {len(answer)} answers to its {n} test images")
+    if answer.dim() == 1 and not answer.is_floating_point() and bool(((answer >= 0) & (answer < classes)).all()):
+        return Answers.of(client, answer)
+    if answer.dim() == 1 or answer.shape[1:] != (classes,):
+        raise FedbenchError(
+            f"{where} is {answer.dtype} {list(answer.shape)}, neither classes nor probabilities of {classes} classes"
+        )
+    return Answers.of(client, task.answer(answer), task.outputs(answer) if logits else None)
 
 
 def pieces_of(owner: Client, view: str) -> list[Piece]:
@@ -270,18 +242,7 @@ def pieces_of(owner: Client, view: str) -> list[Piece]:
     )
 
 
-def rows_of(clients: Sequence[Client]) -> np.ndarray:
-    return torch.cat([c.work.test_rows for c in clients]).cpu().numpy()
-
-
-def in_order(clients: Sequence[Client], blocks: Sequence[Sequence[Client]], parts: Iterable[Iterable[R]]) -> list[R]:
-    """What was answered block by block, in the order of the clients."""
-    of = {c.index: x for block, part in zip(blocks, parts, strict=True) for c, x in zip(block, part, strict=True)}
-    return [of[c.index] for c in clients]
-
-
 # -- votes -----------------------------------------------------------------------------------------------------
-# Votes: what every client's model answers for every client's test images [T, M].
 
 
 #: The router of a method: (model, backbone features [B, d], log training shares [M]) -> client chosen [B] by rule.
@@ -355,7 +316,7 @@ def vote(
                 first += len(labels)
                 by_piece.append(chosen)
             routes[view] = {rule: np.concatenate([chosen[rule] for chosen in by_piece]) for rule in by_piece[0]}
-    rows = rows_of(everybody)
+    rows = torch.cat([client.work.test_rows for client in everybody]).cpu().numpy()
     return {view: Answers(rows, own[view], votes[view], routes[view]) for view in views}
 
 
@@ -363,7 +324,8 @@ def _answers(clients: Sequence[Client], executor: Executor, images: Sequence[Pie
     """[T, m]: what each of these clients' models answers to all images."""
     blocks = executor.blocks(clients)
     parts = executor.map(lambda worker, some: worker.answers(some, [images] * len(some)), blocks)
-    return np.stack(in_order(clients, blocks, parts), axis=1)
+    of = {c.index: one for some, part in zip(blocks, parts, strict=True) for c, one in zip(some, part, strict=True)}
+    return np.stack([of[client.index] for client in clients], axis=1)
 
 
 def _features(model: Any, batch: Batch) -> Tensor:
@@ -430,7 +392,7 @@ class Heads:
                 not isinstance(chosen, Tensor) or chosen.shape != h.shape[:1] for chosen in routes.values()
             ):
                 raise FedbenchError("route returns no dictionary of clients [B] by rule", "one client for each image")
-            return on_host([labels]), {rule: chosen.cpu().numpy().astype(np.int32) for rule, chosen in routes.items()}
+            return on_host(labels), {rule: chosen.cpu().numpy().astype(np.int32) for rule, chosen in routes.items()}
 
         many = max(executor.width, BYTES // (CHUNK * len(self.columns) * np.dtype(np.uint16).itemsize))
         for at in range(0, len(images), many):

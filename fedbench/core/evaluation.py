@@ -19,7 +19,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.server import Best, Server
 from fedbench.core.simulation import PERSONALISING, Simulation, new_client
 from fedbench.core.state import State
-from fedbench.core.tables import LOGITS, MODEL, How, Keeper, Models, Noted, output_of
+from fedbench.core.tables import LOGITS, MODEL, How, Keeper, Models, output_of
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
 
@@ -44,12 +44,11 @@ def held_back_accuracy(run: Simulation, server: Server, t: int, trained: Mapping
     holding = [i for i, n in enumerate(run.federation.validation.sizes[: run.plan.trainees]) if n]
     right, images = 0.0, 0
     for who in run.blocks(holding):
-        block = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in who]
-        run.executor.run(block, _tells(run.method.personalise, True))
-        if any(client.answer is not None for client in block):
+        told = _told(run, server, who, t, trained, True)
+        if told is None:
             return None
-        right += sum(client.upload.total for client in block)
-        images += sum(client.upload.images for client in block)
+        right += sum(one.total for one in told)
+        images += sum(one.images for one in told)
     return right / images if images else None
 
 
@@ -58,18 +57,25 @@ def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
     has none on its training images) is less than that of all rounds before (since the data last drifted: models of
     other data do not compete). Returns bytes up. Raises FedbenchError for answers without scores."""
     t = server.round
-    clients = [run.answering(server, i, MEMBER, t) for i in who]
-    run.executor.run(clients, _tells(run.method.personalise, False))
-    if any(client.answer is not None for client in clients):
+    told = _told(run, server, who, t, {}, False)
+    if told is None:
         raise FedbenchError(
             "no round can be selected by a loss: the method's clients answer without scores", "leave --select out"
         )
-    total, images = (sum(getattr(c.upload, part) for c in clients) for part in ("total", "images"))
-    loss = float(total / images)
+    loss = float(sum(one.total for one in told) / sum(one.images for one in told))
     if server.best is None or t in (run.setting.drifts or ()) or loss < server.best.loss:
         server.best = None
         server.best = Best(loss, server.tensors())
-    return sum(size(c.upload) for c in clients)
+    return sum(map(size, told))
+
+
+def _told(
+    run: Simulation, server: Server, who: Sequence[int], t: int, trained: Mapping[int, State], right: bool
+) -> list[Sum] | None:
+    """What these clients tell, personalised; None where one answers without scores."""
+    clients = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in who]
+    run.executor.run(clients, _tells(run.method.personalise, right))
+    return None if any(c.answer is not None for c in clients) else [c.upload for c in clients]
 
 
 def _tells(personalise: Callable[[Client], ClientUpdate | None], right: bool) -> Callable[[Client], ClientUpdate]:
@@ -147,13 +153,8 @@ def evaluate(
     usual = "crop" if run.setting.augment == "crop" else "plain"
     views = (usual,) if t < run.setting.rounds else tuple(dict.fromkeys((usual, "plain")))
     keeper = Keeper(served, run.executor.model.state_dict(), run.method)
-    noted: dict[int, Noted] = {}
+    note = keeper.note if MODEL in keep and t == run.setting.rounds else None
     notes: Notes = {}
-
-    def note(client: Client) -> None:
-        noted[client.index] = keeper.note(client)
-
-    to_note = note if MODEL in keep and t == run.setting.rounds else None
 
     def measured(some: Sequence[Client]) -> None:
         where = f"{run.method.name}: client.metrics"
@@ -169,7 +170,7 @@ def evaluate(
                 some = clients(block)
                 run.executor.run(some, run.method.personalise)
                 yield some
-                for client in some if to_note else ():
+                for client in some if note else ():
                     note(client)
                 measured(some)
                 if LOGITS in keep:
@@ -187,14 +188,14 @@ def evaluate(
         for block in run.blocks(everybody):
             some = clients(block)
             answered = own_answers(
-                some, run.executor, views, run.method.personalise, logits=LOGITS in keep, note=to_note, alike=alike
+                some, run.executor, views, run.method.personalise, logits=LOGITS in keep, note=note, alike=alike
             )
             parts.append(answered)
             measured(some)
         answers = {view: Answers.joined([part[view] for part in parts]) for view in views}
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:
         answers["plain"] = replace(answers["plain"], test_phase=_answers_without_labels(run, server, t))
-    models = keeper.models([noted[i] for i in everybody]) if noted else None
+    models = keeper.models() if note else None
     return Evaluated(answers, notes, held_back_accuracy(run, served, t, trained), models)
 
 

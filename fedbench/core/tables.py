@@ -108,26 +108,20 @@ class Models:
         return cls(tensors, tuple(about["network"]), clients)
 
 
-@dataclass(frozen=True)
-class Noted:
-    """What was noted of one client."""
-
-    how: How
-    own: State  #: under the file's names, on the host
-    initial: frozenset[str]  #: names of what it answers with as it began
-
-
 class Keeper:
     """Notes what each client answers with, as the clients are personalised, and puts it together at the end."""
 
     def __init__(self, server: Server, network: Iterable[str], method: object) -> None:
         self.server, self.network, self.method = server, tuple(network), method
         common = {"server": server.shared, **{f"cluster/{m}": state for m, state in enumerate(server.models)}}
+        self.clients: list[How] = []
+        self.own: State = {}  #: of clients, under the file's names, on the host
+        self.initial: set[str] = set()  #: names of what some client answers with as it began
         #: The file's name of each tensor that is not one client's alone.
         self.places = {id(t): f"{place}/{name}" for place, state in common.items() for name, t in state.items()}
 
-    def note(self, client: Client) -> Noted:
-        """How a personalised client answers, and with which tensors of its own."""
+    def note(self, client: Client) -> None:
+        """Keep how the next client, personalised, answers, and with which tensors of its own."""
         by = client.answers_by or Collect(logits)
         models = (by.model,) if isinstance(by.model, str) else tuple(by.model)
         names = [name_in(model, name) for model in models for name in self.network]
@@ -135,19 +129,19 @@ class Keeper:
         cluster = self._cluster(client.index, state)
         common = {**self.server.shared, **(self.server.models[cluster] if cluster is not None else {})}
         rest = {n: t for n, t in state.items() if t is not common.get(n)}
-        initial = frozenset(n for n, t in rest.items() if n not in common and t is self.server.initial.get(n))
+        initial = {n for n, t in rest.items() if n not in common and t is self.server.initial.get(n)}
         extras = {n: self.places.get(id(t), f"extra/{client.index}/{n}") for n, t in by.extras.items()}
         own = {f"client/{client.index}/{n}": t for n, t in rest.items() if n not in initial}
-        if client.answer is not None:  # nobody says what of its state it answers with
-            initial = frozenset()
+        if client.answer is None:  # else nobody says what of its state it answers with
+            self.initial |= initial
         own |= {place: by.extras[n] for n, place in extras.items() if place.startswith("extra/")}
         output, alone = self._output(by), ""
         if client.answer is not None:
             alone = "several models answer together, or by all of the images that they are asked"
         elif not output:
             alone = f"what answers ({getattr(by.output, '__qualname__', by.output)}) stands in no module by that name"
-        how = How(cluster, models, output, extras, alone)
-        return Noted(how, {name: compact(t.detach().cpu()) for name, t in own.items()}, initial)
+        self.clients.append(How(cluster, models, output, extras, alone))
+        self.own |= {name: compact(t.detach().cpu()) for name, t in own.items()}
 
     def _cluster(self, client: int, state: State) -> int | None:
         """The cluster whose tensors these are; the client's, if they are several clusters'."""
@@ -166,16 +160,13 @@ class Keeper:
         module = getattr(by.output, "__module__", "")
         return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is by.output else ""
 
-    def models(self, noted: Sequence[Noted]) -> Models:
-        """All of them together; `noted` are the clients 0..M-1."""
+    def models(self) -> Models:
+        """All of them together."""
         out = {f"server/{name}": t for name, t in self.server.shared.items()}
         for m, state in enumerate(self.server.models):
             out |= {f"cluster/{m}/{name}": t for name, t in state.items()}
-        for name in sorted({name for one in noted for name in one.initial}):
-            out[f"initial/{name}"] = self.server.initial[name]
-        for one in noted:
-            out |= one.own
-        return Models(out, self.network, tuple(one.how for one in noted))
+        out |= {f"initial/{name}": self.server.initial[name] for name in sorted(self.initial)}
+        return Models(out | self.own, self.network, tuple(self.clients))
 
 
 def output_of(how: How, method: Callable[[], object]) -> Callable[..., Tensor]:
@@ -210,14 +201,9 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
     for view, a in answers.items():
         for part in _parts(a):
             rows = a.rows[part]
-            columns: dict[str, Any] = {
-                "round": np.full(len(rows), t, np.int32),
-                "view": pa.array([view] * len(rows), pa.string()),
-                "client": federation.client[rows].astype(np.int32),
-                "sample": federation.sample[rows].astype(np.int32),
-                "label": as_column(labels[rows]),
-                own: as_column(a.own[part]),
-            }
+            columns = _which(t, view, rows, federation)
+            columns["sample"] = federation.sample[rows].astype(np.int32)
+            columns |= {"label": as_column(labels[rows]), own: as_column(a.own[part])}
             if a.votes is not None:
                 columns["votes"] = as_column(a.votes[part])
             columns.update({f"route_{rule}": chosen[part] for rule, chosen in a.routes.items()})
@@ -226,6 +212,17 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
             elif kind is not None:
                 columns[test_phase] = pa.nulls(len(rows), kind)
             yield pa.table(columns)
+
+
+def _which(t: int, view: str, rows: np.ndarray, federation: Federation) -> dict[str, Any]:
+    """The first columns of answers to these rows."""
+    import pyarrow as pa
+
+    return {
+        "round": np.full(len(rows), t, np.int32),
+        "view": pa.array([view] * len(rows), pa.string()),
+        "client": federation.client[rows].astype(np.int32),
+    }
 
 
 def _parts(answers: Answers) -> list[slice]:
@@ -239,17 +236,10 @@ def kept_logits(t: int, answers: Mapping[str, Answers], federation: Federation) 
     """What of round t's answers is kept of their probabilities, in the order of `predictions`; None if nothing is."""
     import pyarrow as pa
 
-    having = [(view, a, a.logits) for view, a in answers.items() if a.logits is not None]
     parts = [
-        pa.table(
-            {
-                "round": np.full(len(a.rows), t, np.int32),
-                "view": pa.array([view] * len(a.rows), pa.string()),
-                "client": federation.client[a.rows].astype(np.int32),
-                "logits": as_column(values),
-            }
-        )
-        for view, a, values in having
+        pa.table({**_which(t, view, a.rows, federation), "logits": as_column(a.logits)})
+        for view, a in answers.items()
+        if a.logits is not None
     ]
     return pa.concat_tables(parts) if parts else None
 

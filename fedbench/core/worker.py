@@ -108,9 +108,9 @@ def on_device(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor
     return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]
 
 
-def on_host(parts: Sequence[Tensor]) -> np.ndarray:
-    """Answers, piece by piece, on the host: classes as [T] uint16, scores of several labels as [T, U] float32."""
-    answers: np.ndarray = torch.cat(list(parts)).cpu().numpy()
+def on_host(tensor: Tensor) -> np.ndarray:
+    """Answers on the host: classes as [T] uint16, scores of several labels as [T, U] float32."""
+    answers: np.ndarray = tensor.cpu().numpy()
     return answers.astype(np.float32 if answers.dtype.kind == "f" else np.uint16)
 
 
@@ -271,7 +271,7 @@ class Worker:
 
     def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
         """What each client's model answers the images of that client's pieces: see `answer_to` and `on_host`."""
-        return [on_host([answers]) for answers in self.of_scores(clients, pieces, self.answer_to)]
+        return [on_host(answers) for answers in self.of_scores(clients, pieces, self.answer_to)]
 
     @torch.no_grad()
     def of_scores(
