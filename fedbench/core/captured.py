@@ -25,7 +25,6 @@ T = TypeVar("T")
 KEPT = 8
 
 # -- stacks ----------------------------------------------------------------------------------------------------
-# A stacked training step, captured once as a CUDA graph and replayed with other clients and images.
 
 
 #: A replay costs as much with few clients as with all: with fewer than this share of them the step runs plainly.
@@ -76,8 +75,7 @@ class GraphedWorker(StackedWorker):
         self.captured: OrderedDict[Hashable, CapturedStep] = OrderedDict()
         self.current: CapturedStep | None = None
 
-    def stacks(self, clients: Sequence[Client]) -> bool:
-        return True
+    least = 1
 
     def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
         """The clients' tensors at the places of a captured step."""

@@ -26,7 +26,6 @@ from fedbench.plugins.mistakes import FILES, shown
 from fedbench.specs import Setting
 
 # -- who -------------------------------------------------------------------------------------------------------
-# How a client stands to the federation when it is asked for answers.
 
 
 #: A client that may take part in training; one that has labelled images but joins after the last round; one whose
@@ -35,7 +34,6 @@ MEMBER, UNSEEN, UNLABELLED = "member", "unseen", "unlabelled"
 
 
 # -- rules -----------------------------------------------------------------------------------------------------
-# What changes the gradient of local steps: corrections, steps in two passes. Rules of a request apply in its order.
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,6 @@ def norm(state: State) -> Tensor:
 
 
 # -- context ---------------------------------------------------------------------------------------------------
-# What a method may know of the federation that it works in.
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +154,6 @@ class Context:
 
 
 # -- work ------------------------------------------------------------------------------------------------------
-# What the executor keeps of a client while it is at work: its images, its draws, and the count of what was done.
 
 
 #: The splits of a client's data.
@@ -529,8 +525,6 @@ class Client:
 
 
 # -- update ----------------------------------------------------------------------------------------------------
-# The start and the requests of a client's update, and what its functions give; what is none is told by the method's
-# and the hook's name.
 
 
 REQUESTS = (Train, Gradient, Collect)

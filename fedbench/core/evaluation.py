@@ -24,7 +24,6 @@ from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
 
 # -- validation ------------------------------------------------------------------------------------------------
-# How well the answering models do on images that clients hold back from training: what a choice may be made by.
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,6 @@ def _of_each(output: Callable[[Any, Batch], Tensor], right: bool) -> Callable[[A
 
 
 # -- evaluation ------------------------------------------------------------------------------------------------
-# The models of a round answer for the test images, or stand back for those of a better round.
 
 
 #: From each client's cluster, if it has one, to the cluster whose model it is served with when it answers.
@@ -209,7 +207,6 @@ def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarr
 
 
 # -- elsewhere -------------------------------------------------------------------------------------------------
-# Kept models answer the test images of another federation.
 
 
 #: Who answers a client of the other federation: the client of its number, or what the server holds.

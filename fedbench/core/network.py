@@ -21,7 +21,6 @@ from fedbench.errors import FedbenchError
 from fedbench.models.base import seeded
 
 # -- convolution -----------------------------------------------------------------------------------------------
-# A network's twin, and which of its convolutions are plain.
 
 
 def twin(model: nn.Module) -> nn.Module:
@@ -136,7 +135,6 @@ def _apart(x: Tensor, clients: int) -> Tensor:
 
 
 # -- norms -----------------------------------------------------------------------------------------------------
-# Norms: of a stack of clients, where torch's own rules for vmap fall short, and of a single image.
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -194,7 +192,6 @@ def check_batches(model: nn.Module, plan: Plan, shape: tuple[int, int, int]) -> 
 
 
 # -- several ---------------------------------------------------------------------------------------------------
-# Networks of one form side by side: what all of them put out for the same images, on a CPU in one pass.
 
 
 class Several(nn.ModuleList):
@@ -253,7 +250,6 @@ class OfEach:
 
 
 # -- network ---------------------------------------------------------------------------------------------------
-# A worker's modules for one or several of a client's models, and where their tensors stand in a client's state.
 
 
 #: Names of a client's models: "" is the one under the network's own names.

@@ -118,7 +118,6 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
 
 
 # -- clock -----------------------------------------------------------------------------------------------------
-# One clock for everything that takes time: seconds by phase.
 
 
 class Clock:
@@ -149,7 +148,6 @@ class Clock:
 
 
 # -- memory ----------------------------------------------------------------------------------------------------
-# Memory: how many clients fit in a stack, and pages that need not be faulted in again at every step.
 
 
 #: Models that are computed at once on a CPU, of a stack of clients or of one client: more would only fall out of the

@@ -174,7 +174,6 @@ def _reader() -> ThreadPoolExecutor:
 
 
 # -- server ----------------------------------------------------------------------------------------------------
-# What the server of a federation knows: the shared state, and each client's personal state.
 
 
 #: What a method may set, where that is not anything.

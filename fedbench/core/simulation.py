@@ -24,7 +24,6 @@ from fedbench.rng import stream
 from fedbench.specs import Setting
 
 # -- start -----------------------------------------------------------------------------------------------------
-# What clients start from: the network and the state of a run, and a client at the start of a round.
 
 
 def initialise(
@@ -93,7 +92,6 @@ def without_labels(client: Client) -> None:
 
 
 # -- communication ---------------------------------------------------------------------------------------------
-# Bytes between server and clients, counted from what goes to and fro, uncompressed.
 
 
 def bytes_down(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
@@ -120,7 +118,6 @@ def bytes_up(server: Server, client: Client, is_personal: Callable[[str], bool])
 
 
 # -- simulation ------------------------------------------------------------------------------------------------
-# One run's federation as it is simulated: its clients, and the method's hooks called with them.
 
 
 #: Where a client's count of requests starts when it personalises, and when the server asks it.
@@ -205,7 +202,6 @@ class Simulation:
 
 
 # -- survey ----------------------------------------------------------------------------------------------------
-# What the server asks its clients between rounds, such as how they describe their data.
 
 
 def survey(run: Simulation, server: Server, who: Sequence[int], t: int) -> tuple[int, int]:

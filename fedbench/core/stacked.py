@@ -28,7 +28,6 @@ from fedbench.core.client import (
     Gradient,
     Loss,
     Request,
-    Rule,
     Train,
     Trained,
     beside,
@@ -38,7 +37,7 @@ from fedbench.core.client import (
     output_of,
 )
 from fedbench.core.federation import Federation
-from fedbench.core.network import Network, twin, with_clients_among_channels, with_norms_for_vmap
+from fedbench.core.network import twin, with_clients_among_channels, with_norms_for_vmap
 from fedbench.core.optimizer import Optimizer, optimizer, recall, remember
 from fedbench.core.plan import Ints
 from fedbench.core.state import State, matches, plain
@@ -47,12 +46,10 @@ from fedbench.core.worker import (
     LOGITS,
     Piece,
     Worker,
+    apply,
     check_finite,
     fetch,
     fetched,
-    gradients,
-    gradients_at,
-    laid_as,
     on_device,
     pieces,
     put_by,
@@ -60,7 +57,6 @@ from fedbench.core.worker import (
 from fedbench.specs import Setting
 
 # -- stack -----------------------------------------------------------------------------------------------------
-# What a stack of clients is, how it is put together, and the order of its steps.
 
 
 #: A few clients of a stack: the first so many (a view of its tensors), or any (a copy).
@@ -192,33 +188,6 @@ def padded(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.cat([t, t[:1].expand(longest - len(t), *t.shape[1:])]) for t in tensors])
 
 
-def stack_of(clients: Sequence[Client], requests: Sequence[Train], network: Network, setting: Setting) -> Stack:
-    """The clients' tensors in a stack of new memory."""
-    request, first = requests[0], clients[0]
-    rule = optimizer(setting, request.momentum)
-    fixed = [n for n in network.parameters if not matches(n, request.trains)]
-    common = {n: first.state[n] for n in fixed if all(c.state[n] is first.state[n] for c in clients)}
-    own = {n: stacked([c.state[n] for c in clients]) for n in network.tensors if n not in common}
-    trained = {n: own[n] for n in network.parameters if n not in fixed}
-    memory = rule.memory(trained, stacked=True)
-    for i, (client, its) in enumerate(zip(clients, requests, strict=True)):
-        recall(client, its, {n: t[i] for n, t in memory.items()})
-    besides = [_flat(beside(request.rules, c.state, trained)) for c in clients] if request.rules else [{}]
-    return Stack(
-        request=request,
-        optimizer=rule,
-        lr=first.lr if request.lr is None else request.lr,
-        trained=trained,
-        buffers={n: t for n, t in own.items() if n not in network.parameters},
-        frozen={n: own[n] for n in fixed if n not in common},
-        common=common,
-        centre={n: stacked([c.received[plain(n)] for c in clients]) for n in trained} if request.prox else {},
-        memory=memory,
-        extras={n: stacked([r.extras[n] for r in requests]) for n in request.extras},
-        beside={n: stacked([b[n] for b in besides]) for n in besides[0]},
-    )
-
-
 def _flat(besides: Mapping[str, State]) -> State:
     """model -> name -> tensor, as "model:name" -> tensor."""
     return {f"{model}:{name}": t for model, state in besides.items() for name, t in state.items()}
@@ -233,12 +202,243 @@ def by_model(flat: State) -> dict[str, State]:
     return besides
 
 
-# -- stacked collect -------------------------------------------------------------------------------------------
-# What the models of a block of clients put out for images, without gradients: one pass of a stack of models.
+def kind(request: Request) -> Hashable:
+    """Requests of one kind can be stacked: equal, with extra tensors of the same names and shapes."""
+    return request, tuple(sorted((n, t.shape, t.dtype) for n, t in request.extras.items()))
 
 
-class StackedCollector(Worker):
-    """Answers Collect requests of a block of clients at once, and what their models answer for test images."""
+# -- stacked ---------------------------------------------------------------------------------------------------
+
+
+#: How a stack's convolutions are computed.
+CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "vmap": twin,
+    "grouped": with_clients_among_channels,
+}
+#: The fastest on each kind of device.
+FASTEST = {"cpu": "grouped", "cuda": "vmap"}
+
+
+class StackedWorker(Worker):
+    """Answers requests of a block of clients at once.
+
+    convolution: "vmap" leaves it to torch's own rule; "grouped" makes one grouped convolution of a layer's C
+    convolutions, channels-last; "" is the device's FASTEST.
+    """
+
+    least = 2  #: clients whose training is worth a stack
+
+    def __init__(
+        self,
+        model: nn.Module,
+        federation: Federation,
+        setting: Setting,
+        cancel: threading.Event,
+        convolution: str = "",
+    ) -> None:
+        which = convolution or FASTEST[federation.images.device.type]
+        lay = CONVOLUTIONS[which]
+        super().__init__(model, federation, setting, cancel, lambda model: with_norms_for_vmap(lay(model)))
+
+    # -- lockstep ----------------------------------------------------------------------------------------
+
+    def serve(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
+        started = time.perf_counter()
+        fetch(clients, self.device)
+        waiting: list[tuple[Client, ClientUpdate, Answer | None]] = [
+            (client, generator, None) for client in clients if (generator := opened(update, client)) is not None
+        ]
+        while waiting:
+            groups: dict[Hashable, list[tuple[Client, ClientUpdate, Request]]] = {}
+            for client, generator, answer in waiting:
+                request = following(update, generator, answer, client)
+                if request is None:
+                    continue
+                client.work.counted(draws=not isinstance(request, Collect))
+                groups.setdefault(kind(request), []).append((client, generator, request))
+            waiting = []
+            for group in groups.values():
+                began = time.perf_counter()
+                answers = self.answer([c for c, _, _ in group], [r for _, _, r in group])
+                for client, _, _ in group:
+                    client.work.count("network", (time.perf_counter() - began) / len(group))
+                waiting += [(c, g, a) for (c, g, _), a in zip(group, answers, strict=True)]
+        put_by(clients)
+        for client in clients:
+            client.work.seconds += (time.perf_counter() - started) / len(clients)
+
+    def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Sequence[Answer]:
+        """Answers to requests that differ in nothing but the client's own tensors."""
+        client, request = clients[0], requests[0]
+        if isinstance(request, Train) and len(clients) >= self.least:
+            return self.train_stack(clients, requests)
+        if len(clients) == 1:
+            return [self.answer_one(client, request)]
+        if isinstance(request, Gradient):
+            if request.split != "train":  # rare, and a stack's ticks are of training rows
+                return [self.gradient(c, r) for c, r in zip(clients, requests, strict=True)]
+            return self.gradient_stack(clients, requests)
+        return self.collect_stack(clients, requests)
+
+    # -- training ----------------------------------------------------------------------------------------
+
+    def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
+        """Minibatch training of all clients as the requests say; updates each `client.state`."""
+        schedules = [self.batches(c, r) for c, r in zip(clients, requests, strict=True)]
+        if not any(schedules):  # no steps, nothing to stack
+            return [self.train(c, r) for c, r in zip(clients, requests, strict=True)]
+        order = sorted(range(len(clients)), key=lambda i: -len(schedules[i]))  # who still trains comes first
+        clients, requests = [clients[i] for i in order], [requests[i] for i in order]
+        schedules, request = [schedules[i] for i in order], requests[0]
+        self.networks.of(request.model).scope.train()  # with the model in it: as products, that is a twin
+        stack, record = self.stack(clients, requests), Record(len(clients))
+        total = torch.zeros(len(clients), dtype=torch.float64, device=self.device)
+        for tick in ticks(clients, schedules):
+            self.stop_if_cancelled()
+            if self.setting.momentum_restarts and tick.begins:
+                for remembered in stack.memory.values():
+                    remembered[tick.begins] = 0.0
+            for _ in range(request.repeat):
+                step = self.step(stack, tick)
+                total[tick.members] += step.logged.double() * tick.rows.shape[1]
+                record.add(tick.members, step)
+            if request.follow:
+                self.follow(stack, tick)
+        finite = torch.ones(len(clients), dtype=torch.bool, device=self.device)
+        for t in stack.trained.values():
+            finite &= t[: len(clients)].isfinite().flatten(1).all(1)
+        images = [request.repeat * sum(len(b) for b in schedule) for schedule in schedules]
+        means = [t / max(n, 1) for t, n in zip(total.tolist(), images, strict=True)]
+        moved = self.moved(stack)
+        for i, (client, ok) in enumerate(zip(clients, finite.tolist(), strict=True)):
+            client.state = {**client.state, **{name: parts[i] for name, parts in moved.items()}}
+            remember(client, requests[i], {n: t[i] for n, t in stack.memory.items()})
+            check_finite(client, means[i], ok)
+            client.work.losses.append((means[i], images[i]))
+        collected, labels = record.by_client()
+        # In new memory: the next block's centres may come to the same places.
+        centres = {n: t.clone().unbind() for n, t in stack.centre.items()} if request.follow else {}
+        answers = [
+            Trained(
+                loss=means[i],
+                collected=collected[i],
+                labels=labels[i],
+                images=images[i],
+                pass_rows=c.work.plan.pass_rows(c.index) * request.repeat,
+                centre={n: parts[i] for n, parts in centres.items()},
+                steps=request.repeat * len(schedules[i]),
+            )
+            for i, c in enumerate(clients)
+        ]
+        return [answers[order.index(i)] for i in range(len(order))]
+
+    def follow(self, stack: Stack, tick: Tick) -> None:
+        """Move the centres of the tick's clients towards their weights."""
+        who = tick.members
+        for name, centre in stack.centre.items():
+            centre[who] = torch.lerp(centre[who], stack.trained[name][who], stack.request.follow)
+
+    def gradient_stack(self, clients: Sequence[Client], requests: Sequence[Gradient]) -> list[Differentiated]:
+        """Each client's gradient on one batch; clients whose batches differ in size come one size after another."""
+        self.networks.of(requests[0].model).scope.train()
+        # A gradient is a step that is not taken: nothing is remembered of it.
+        steps = [Train(r.loss, r.trains, model=r.model, momentum=0.0, extras=r.extras) for r in requests]
+        stack = StackedWorker.stack(self, clients, steps)  # in new memory, not at the places of a captured step
+        gradient_of: dict[int, Differentiated] = {}
+        for tick in ticks(clients, [[self.batch_of(c, r)] for c, r in zip(clients, requests, strict=True)]):
+            self.stop_if_cancelled()
+            leaves, buffers, step = self.backward(stack, tick)
+            gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in leaves.items()}
+            finite = torch.stack([g.flatten(1).sum(1) for g in gradient.values()]).isfinite().all(0).tolist()
+            who = range(len(clients))[tick.members] if isinstance(tick.members, slice) else tick.members.tolist()
+            for k, (i, logged) in enumerate(zip(who, step.logged.tolist(), strict=True)):
+                clients[i].state = {**clients[i].state, **{n: t[k] for n, t in buffers.items()}}
+                check_finite(clients[i], logged, finite[k])
+                clients[i].work.losses.append((logged, tick.rows.shape[1]))
+                gradient_of[i] = Differentiated(logged, {n: g[k] for n, g in gradient.items()}, tick.rows.shape[1])
+        return [gradient_of[i] for i in range(len(clients))]
+
+    def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
+        """The clients' tensors in a stack of new memory."""
+        request, first = requests[0], clients[0]
+        network = self.networks.of(request.model)
+        rule = optimizer(self.setting, request.momentum)
+        fixed = [n for n in network.parameters if not matches(n, request.trains)]
+        common = {n: first.state[n] for n in fixed if all(c.state[n] is first.state[n] for c in clients)}
+        own = {n: stacked([c.state[n] for c in clients]) for n in network.tensors if n not in common}
+        trained = {n: own[n] for n in network.parameters if n not in fixed}
+        memory = rule.memory(trained, stacked=True)
+        for i, (client, its) in enumerate(zip(clients, requests, strict=True)):
+            recall(client, its, {n: t[i] for n, t in memory.items()})
+        besides = [_flat(beside(request.rules, c.state, trained)) for c in clients] if request.rules else [{}]
+        return Stack(
+            request=request,
+            optimizer=rule,
+            lr=first.lr if request.lr is None else request.lr,
+            trained=trained,
+            buffers={n: t for n, t in own.items() if n not in network.parameters},
+            frozen={n: own[n] for n in fixed if n not in common},
+            common=common,
+            centre={n: stacked([c.received[plain(n)] for c in clients]) for n in trained} if request.prox else {},
+            memory=memory,
+            extras={n: stacked([r.extras[n] for r in requests]) for n in request.extras},
+            beside={n: stacked([b[n] for b in besides]) for n in besides[0]},
+        )
+
+    def moved(self, stack: Stack) -> dict[str, Sequence[Tensor]]:
+        """What training changed: name -> one tensor a client (a view of the stack)."""
+        return {name: t.unbind() for name, t in (*stack.trained.items(), *stack.buffers.items())}
+
+    def step(self, stack: Stack, tick: Tick) -> Step:
+        """One step of the tick's clients; updates the stack."""
+        leaves, buffers, step = self.backward(stack, tick)
+        besides = by_model({n: t[tick.members] for n, t in stack.beside.items()})
+        for rule in stack.request.rules:  # written for one client
+            again = partial(self.differentiate, stack, tick, leaves, buffers)
+            apply(rule, leaves, besides, again, torch.func.vmap)
+        memory = {n: t[tick.members] for n, t in stack.memory.items()}
+        stack.optimizer.descend(leaves, memory, stack.lr)
+        if isinstance(tick.members, Tensor):  # these were copies
+            for whole, part in ((stack.trained, leaves), (stack.buffers, buffers), (stack.memory, memory)):
+                for name, value in part.items():
+                    whole[name][tick.members] = value.detach()
+        return step
+
+    def backward(self, stack: Stack, tick: Tick) -> tuple[State, State, Step]:
+        """(leaves that hold their gradients, running statistics moved on, the step) of the tick's clients.
+
+        Where the members are the first of the stack, leaves and statistics lie in its memory.
+        """
+        trained, buffers = ({n: t[tick.members] for n, t in s.items()} for s in (stack.trained, stack.buffers))
+        leaves = {n: t.detach().requires_grad_() for n, t in trained.items()}
+        total, step = self.differentiate(stack, tick, leaves, buffers)
+        return leaves, buffers, step._replace(logged=total.detach()) if step.logged is None else step
+
+    def differentiate(self, stack: Stack, tick: Tick, leaves: State, buffers: State) -> tuple[Tensor, Step]:
+        """(each client's objective [k], the step); adds its gradient to the leaves' and moves running statistics."""
+        frozen, extras = ({n: t[tick.members] for n, t in s.items()} for s in (stack.frozen, stack.extras))
+        batch, network = self.stacked_batch(tick, extras), self.networks.of(stack.request.model)
+
+        def loss(common: State, state: State, batch: Batch) -> dict[str, Tensor]:
+            parts: Loss = network.call({**common, **state}, partial(loss_of, stack.request.loss), batch)
+            return {key: value for key, value in parts._asdict().items() if value is not None}
+
+        with self.autocast():
+            out = torch.func.vmap(loss, in_dims=(None, 0, 0))(stack.common, {**leaves, **buffers, **frozen}, batch)
+        total, collected, logged = out["total"], out.get("collected"), out.get("logged")
+        step = Step(
+            logged=None if logged is None else logged.detach(),  # type: ignore[arg-type]
+            collected=None if collected is None else collected.detach().float(),
+            labels=batch.y,
+        )
+        if stack.centre:
+            far = [(p - stack.centre[n][tick.members]).square().flatten(1).sum(1) for n, p in leaves.items()]
+            total = total + stack.request.prox / 2 * torch.stack(far).sum(0)
+        # Each client's loss depends on its own leaves alone, so the sum's gradient holds every client's gradient.
+        torch.autograd.backward(total.sum())
+        return total, step
+
+    # -- outputs -----------------------------------------------------------------------------------------
 
     def collect_stack(self, clients: Sequence[Client], requests: Sequence[Collect]) -> list[Collected]:
         """Each request's output for every image of a split of its client's data, or of a part of it."""
@@ -265,15 +465,12 @@ class StackedCollector(Worker):
     @torch.no_grad()
     def sweep_shared(self, client: Client, images: Sequence[Piece], request: Collect, first: int) -> list[Tensor]:
         """The output of one model for the images of several clients, one pass over all of them: [n, ...] a client."""
-        model = self.networks.of(request.model).load(client.state).eval()
+        self.load(client.state, request.model)
         counts = [len(piece.rows) for piece in images]
         places = torch.cat([torch.arange(first, first + n, device=self.device) for n in counts])
         positions, parts = torch.split(places, CHUNK), []
         for piece, position in zip(Piece.joined(images).split(CHUNK), positions, strict=True):
-            self.stop_if_cancelled()
-            batch = Batch(self.batch(*piece), self.labels(piece.rows, request.split), position, request.extras)
-            with self.autocast():
-                parts.append(output_of(request.output, model, batch))
+            parts.append(self.output(request, piece, self.labels(piece.rows, request.split), position))
         return list(torch.split(torch.cat(parts), counts))
 
     def of_scores(
@@ -335,254 +532,3 @@ class StackedCollector(Worker):
         """The tick's batch, all of it [k, B, ...]."""
         x = self.batch(tick.rows.flatten(), None if tick.windows is None else tick.windows.flatten(0, 1))
         return Batch(x.view(*tick.rows.shape, *x.shape[1:]), self.federation.labels[tick.rows], tick.positions, extras)
-
-
-def kind(request: Request) -> Hashable:
-    """Requests of one kind can be stacked: equal, with extra tensors of the same names and shapes."""
-    return request, tuple(sorted((n, t.shape, t.dtype) for n, t in request.extras.items()))
-
-
-# -- stacked ---------------------------------------------------------------------------------------------------
-
-
-#: How a stack's convolutions are computed.
-CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {
-    "vmap": twin,
-    "grouped": with_clients_among_channels,
-}
-#: The fastest on each kind of device.
-FASTEST = {"cpu": "grouped", "cuda": "vmap"}
-
-
-class StackedWorker(StackedCollector):
-    """Answers requests of a block of clients at once.
-
-    convolution: "vmap" leaves it to torch's own rule; "grouped" makes one grouped convolution of a layer's C
-    convolutions, channels-last; "" is the device's FASTEST.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        federation: Federation,
-        setting: Setting,
-        cancel: threading.Event,
-        convolution: str = "",
-    ) -> None:
-        which = convolution or FASTEST[federation.images.device.type]
-        lay = CONVOLUTIONS[which]
-        super().__init__(model, federation, setting, cancel, lambda model: with_norms_for_vmap(lay(model)))
-
-    # -- lockstep ----------------------------------------------------------------------------------------
-
-    def serve(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
-        started = time.perf_counter()
-        fetch(clients, self.device)
-        waiting: list[tuple[Client, ClientUpdate, Answer | None]] = [
-            (client, generator, None) for client in clients if (generator := opened(update, client)) is not None
-        ]
-        while waiting:
-            groups: dict[Hashable, list[tuple[Client, ClientUpdate, Request]]] = {}
-            for client, generator, answer in waiting:
-                request = following(update, generator, answer, client)
-                if request is None:
-                    continue
-                client.work.counted(draws=not isinstance(request, Collect))
-                groups.setdefault(kind(request), []).append((client, generator, request))
-            waiting = []
-            for group in groups.values():
-                began = time.perf_counter()
-                answers = self.answer([c for c, _, _ in group], [r for _, _, r in group])
-                for client, _, _ in group:
-                    client.work.count("network", (time.perf_counter() - began) / len(group))
-                waiting += [(c, g, a) for (c, g, _), a in zip(group, answers, strict=True)]
-        put_by(clients)
-        for client in clients:
-            client.work.seconds += (time.perf_counter() - started) / len(clients)
-
-    def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Sequence[Answer]:
-        """Answers to requests that differ in nothing but the client's own tensors."""
-        client, request = clients[0], requests[0]
-        if isinstance(request, Train) and self.stacks(clients):
-            return self.train_stack(clients, requests)
-        if len(clients) == 1:
-            return [self.answer_one(client, request)]
-        if isinstance(request, Gradient):
-            if request.split != "train":  # rare, and a stack's ticks are of training rows
-                return [self.gradient(c, r) for c, r in zip(clients, requests, strict=True)]
-            return self.gradient_stack(clients, requests)
-        return self.collect_stack(clients, requests)
-
-    def stacks(self, clients: Sequence[Client]) -> bool:
-        """Whether these clients' training is worth a stack."""
-        return len(clients) > 1
-
-    # -- training ----------------------------------------------------------------------------------------
-
-    def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
-        """Minibatch training of all clients as the requests say; updates each `client.state`."""
-        schedules = [self.batches(c, r) for c, r in zip(clients, requests, strict=True)]
-        if not any(schedules):  # no steps, nothing to stack
-            return [self.train(c, r) for c, r in zip(clients, requests, strict=True)]
-        order = sorted(range(len(clients)), key=lambda i: -len(schedules[i]))  # who still trains comes first
-        answers = self._train_in_order(
-            [clients[i] for i in order], [requests[i] for i in order], [schedules[i] for i in order]
-        )
-        return [answers[order.index(i)] for i in range(len(order))]
-
-    def _train_in_order(
-        self, clients: Sequence[Client], requests: Sequence[Train], schedules: Sequence[Sequence[Ints]]
-    ) -> list[Trained]:
-        request = requests[0]
-        self.networks.of(request.model).scope.train()  # with the model in it: as products, that is a twin
-        stack, record = self.stack(clients, requests), Record(len(clients))
-        total = torch.zeros(len(clients), dtype=torch.float64, device=self.device)
-        for tick in ticks(clients, schedules):
-            self.stop_if_cancelled()
-            if self.setting.momentum_restarts and tick.begins:
-                for remembered in stack.memory.values():
-                    remembered[tick.begins] = 0.0
-            for _ in range(request.repeat):
-                step = self.step(stack, tick)
-                total[tick.members] += step.logged.double() * tick.rows.shape[1]
-                record.add(tick.members, step)
-            if request.follow:
-                self.follow(stack, tick)
-        finite = torch.ones(len(clients), dtype=torch.bool, device=self.device)
-        for t in stack.trained.values():
-            finite &= t[: len(clients)].isfinite().flatten(1).all(1)
-        images = [request.repeat * sum(len(b) for b in schedule) for schedule in schedules]
-        means = [t / max(n, 1) for t, n in zip(total.tolist(), images, strict=True)]
-        moved = self.moved(stack)
-        for i, (client, ok) in enumerate(zip(clients, finite.tolist(), strict=True)):
-            client.state = {**client.state, **{name: parts[i] for name, parts in moved.items()}}
-            remember(client, requests[i], {n: t[i] for n, t in stack.memory.items()})
-            check_finite(client, means[i], ok)
-            client.work.losses.append((means[i], images[i]))
-        collected, labels = record.by_client()
-        # In new memory: the next block's centres may come to the same places.
-        centres = {n: t.clone().unbind() for n, t in stack.centre.items()} if request.follow else {}
-        return [
-            Trained(
-                loss=means[i],
-                collected=collected[i],
-                labels=labels[i],
-                images=images[i],
-                pass_rows=c.work.plan.pass_rows(c.index) * request.repeat,
-                centre={n: parts[i] for n, parts in centres.items()},
-                steps=request.repeat * len(schedules[i]),
-            )
-            for i, c in enumerate(clients)
-        ]
-
-    def follow(self, stack: Stack, tick: Tick) -> None:
-        """Move the centres of the tick's clients towards their weights."""
-        who = tick.members
-        for name, centre in stack.centre.items():
-            centre[who] = torch.lerp(centre[who], stack.trained[name][who], stack.request.follow)
-
-    def gradient_stack(self, clients: Sequence[Client], requests: Sequence[Gradient]) -> list[Differentiated]:
-        """Each client's gradient on one batch; clients whose batches differ in size come one size after another."""
-        self.networks.of(requests[0].model).scope.train()
-        # A gradient is a step that is not taken: nothing is remembered of it.
-        steps = [Train(r.loss, r.trains, model=r.model, momentum=0.0, extras=r.extras) for r in requests]
-        stack = StackedWorker.stack(self, clients, steps)  # in new memory, not at the places of a captured step
-        gradient_of: dict[int, Differentiated] = {}
-        for tick in ticks(clients, [[self.batch_of(c, r)] for c, r in zip(clients, requests, strict=True)]):
-            self.stop_if_cancelled()
-            leaves, buffers, step = self.backward(stack, tick)
-            gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in leaves.items()}
-            finite = torch.stack([g.flatten(1).sum(1) for g in gradient.values()]).isfinite().all(0).tolist()
-            who = range(len(clients))[tick.members] if isinstance(tick.members, slice) else tick.members.tolist()
-            for k, (i, logged) in enumerate(zip(who, step.logged.tolist(), strict=True)):
-                clients[i].state = {**clients[i].state, **{n: t[k] for n, t in buffers.items()}}
-                check_finite(clients[i], logged, finite[k])
-                clients[i].work.losses.append((logged, tick.rows.shape[1]))
-                gradient_of[i] = Differentiated(logged, {n: g[k] for n, g in gradient.items()}, tick.rows.shape[1])
-        return [gradient_of[i] for i in range(len(clients))]
-
-    def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
-        """The clients' tensors in a stack of new memory."""
-        return stack_of(clients, requests, self.networks.of(requests[0].model), self.setting)
-
-    def moved(self, stack: Stack) -> dict[str, Sequence[Tensor]]:
-        """What training changed: name -> one tensor a client (a view of the stack)."""
-        return {name: t.unbind() for name, t in (*stack.trained.items(), *stack.buffers.items())}
-
-    def step(self, stack: Stack, tick: Tick) -> Step:
-        """One step of the tick's clients; updates the stack."""
-        leaves, buffers, step = self.directed(stack, tick)
-        memory = {n: t[tick.members] for n, t in stack.memory.items()}
-        stack.optimizer.descend(leaves, memory, stack.lr)
-        if isinstance(tick.members, Tensor):  # these were copies
-            for whole, part in ((stack.trained, leaves), (stack.buffers, buffers), (stack.memory, memory)):
-                for name, value in part.items():
-                    whole[name][tick.members] = value.detach()
-        return step
-
-    def directed(self, stack: Stack, tick: Tick) -> tuple[State, State, Step]:
-        """As `backward`, the gradients changed by the request's rules."""
-        leaves, buffers, step = self.backward(stack, tick)
-        besides = by_model({n: t[tick.members] for n, t in stack.beside.items()})
-        for rule in stack.request.rules:
-            self.apply(rule, stack, tick, leaves, buffers, besides)
-        return leaves, buffers, step
-
-    def apply(
-        self, rule: Rule, stack: Stack, tick: Tick, leaves: State, buffers: State, besides: Mapping[str, State]
-    ) -> None:
-        """Change the leaves' gradients by a rule, which is written for one client."""
-        touched = {n: p for n, p in leaves.items() if p.grad is not None}
-        at, gradient = {n: p.detach() for n, p in touched.items()}, gradients(touched)
-
-        def again() -> None:
-            self.differentiate(stack, tick, leaves, buffers)
-
-        with torch.no_grad():
-            if rule.two_passes:
-                gradient = gradients_at(torch.func.vmap(rule.elsewhere)(at, gradient, besides), touched, again)
-            for n, g in torch.func.vmap(rule.direction)(at, gradient, besides).items():
-                touched[n].grad = laid_as(touched[n], g)
-
-    def backward(self, stack: Stack, tick: Tick) -> tuple[State, State, Step]:
-        """(leaves that hold their gradients, running statistics moved on, the step) of the tick's clients.
-
-        Where the members are the first of the stack, leaves and statistics lie in its memory.
-        """
-        trained, buffers = ({n: t[tick.members] for n, t in s.items()} for s in (stack.trained, stack.buffers))
-        leaves = {n: t.detach().requires_grad_() for n, t in trained.items()}
-        total, step = self.differentiate(stack, tick, leaves, buffers)
-        return leaves, buffers, step._replace(logged=total.detach()) if step.logged is None else step
-
-    def differentiate(self, stack: Stack, tick: Tick, leaves: State, buffers: State) -> tuple[Tensor, Step]:
-        """(each client's objective [k], the step); adds its gradient to the leaves' and moves running statistics."""
-        frozen, extras = ({n: t[tick.members] for n, t in s.items()} for s in (stack.frozen, stack.extras))
-        total, step = self.losses(stack, {**leaves, **buffers, **frozen}, self.stacked_batch(tick, extras))
-        if stack.centre:
-            far = [(p - stack.centre[n][tick.members]).square().flatten(1).sum(1) for n, p in leaves.items()]
-            total = total + stack.request.prox / 2 * torch.stack(far).sum(0)
-        # Each client's loss depends on its own leaves alone, so the sum's gradient holds every client's gradient.
-        torch.autograd.backward(total.sum())
-        return total, step
-
-    def losses(self, stack: Stack, state: State, batch: Batch) -> tuple[Tensor, Step]:
-        """Each client's loss [k] (what the method minimises), and what is logged and collected of it."""
-        with self.autocast():
-            out = self.vmapped(stack.request)(stack.common, state, batch)
-        collected, logged = out.get("collected"), out.get("logged")
-        return out["total"], Step(
-            logged=None if logged is None else logged.detach(),  # type: ignore[arg-type]
-            collected=None if collected is None else collected.detach().float(),
-            labels=batch.y,
-        )
-
-    def vmapped(self, request: Train) -> Callable[[State, State, Batch], dict[str, Tensor]]:
-        """The loss of all clients at once: (common, state [k, ...], batch [k, B, ...]) -> parts of Loss [k, ...]."""
-        network = self.networks.of(request.model)
-
-        def one(common: State, state: State, batch: Batch) -> dict[str, Tensor]:
-            parts: Loss = network.call({**common, **state}, partial(loss_of, request.loss), batch)
-            return {key: value for key, value in parts._asdict().items() if value is not None}
-
-        together: Callable[..., dict[str, Tensor]] = torch.func.vmap(one, in_dims=(None, 0, 0))
-        return together

@@ -182,7 +182,6 @@ def output_of(how: How, method: Callable[[], object]) -> Callable[..., Tensor]:
 
 
 # -- tables ----------------------------------------------------------------------------------------------------
-# What a run writes down of its rounds and clients.
 
 
 def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) -> Iterator[pa.Table]:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 # -- round -----------------------------------------------------------------------------------------------------
-# A round under way, and what is counted of it client by client.
 
 
 @dataclass

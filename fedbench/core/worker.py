@@ -151,7 +151,6 @@ def _to_host(tensor: Tensor) -> Tensor:
 
 
 # -- gradients -------------------------------------------------------------------------------------------------
-# The gradients of local steps: which parameters have one, and how a request's rules change it.
 
 
 def to_train(network: Network, prefixes: Sequence[str]) -> dict[str, nn.Parameter]:
@@ -162,14 +161,22 @@ def to_train(network: Network, prefixes: Sequence[str]) -> dict[str, nn.Paramete
     return {name: p for name, p in network.parameters.items() if p.requires_grad}
 
 
-def apply(rule: Rule, weights: Mapping[str, Tensor], besides: Mapping[str, State], again: Callable[[], Any]) -> None:
-    """Change the gradients that the weights hold by a rule of one client; `again` takes them where the weights are."""
+def apply(
+    rule: Rule,
+    weights: Mapping[str, Tensor],
+    besides: Mapping[str, State],
+    again: Callable[[], Any],
+    lift: Callable[[Callable[..., State]], Callable[..., State]] = lambda of_one: of_one,
+) -> None:
+    """Change the gradients that the weights hold by a rule of one client, which `lift` makes one of a stack; `again`
+    takes them where the weights are."""
     touched = {n: w for n, w in weights.items() if w.grad is not None}
     with torch.no_grad():
-        at, gradient = ({n: t.detach() for n, t in s.items()} for s in (touched, gradients(touched)))
+        at = {n: w.detach() for n, w in touched.items()}
+        gradient = {n: g.detach() for n, w in touched.items() if (g := w.grad) is not None}
         if rule.two_passes:
-            gradient = gradients_at(rule.elsewhere(at, gradient, besides), touched, again)
-        for n, g in rule.direction(at, gradient, besides).items():
+            gradient = gradients_at(lift(rule.elsewhere)(at, gradient, besides), touched, again)
+        for n, g in lift(rule.direction)(at, gradient, besides).items():
             touched[n].grad = laid_as(touched[n], g)
 
 
@@ -177,11 +184,6 @@ def laid_as(weight: Tensor, gradient: Tensor) -> Tensor:
     """The gradient, in memory in the order of its weight: torch's fused steps go by addresses, and on a CPU do not
     say when these differ."""
     return gradient if gradient.stride() == weight.stride() else torch.empty_like(weight).copy_(gradient)
-
-
-def gradients(weights: Mapping[str, Tensor]) -> State:
-    """The gradients that the weights hold."""
-    return {n: g for n, w in weights.items() if (g := w.grad) is not None}
 
 
 def gradients_at(place: State, weights: Mapping[str, Tensor], again: Callable[[], Any]) -> State:
@@ -195,13 +197,6 @@ def gradients_at(place: State, weights: Mapping[str, Tensor], again: Callable[[]
     for n, w in weights.items():
         w.data.copy_(home[n])
     return {n: g if (g := w.grad) is not None else torch.zeros_like(w) for n, w in weights.items()}
-
-
-@torch.no_grad()
-def follow(centres: Sequence[Tensor], parameters: Sequence[Tensor], share: float) -> None:
-    """Move centres that share of their way to the parameters, in place."""
-    for centre, p in zip(centres, parameters, strict=True):
-        centre.lerp_(p, share)
 
 
 def all_finite(tensors: Sequence[Tensor]) -> Tensor:
@@ -478,7 +473,9 @@ class LocalUpdate:
             if loss.collected is not None:
                 collected.append(loss.collected.detach().float())
         if request.follow:
-            follow(self.centre, self.parameters, request.follow)
+            with torch.no_grad():
+                for centre, p in zip(self.centre, self.parameters, strict=True):
+                    centre.lerp_(p, request.follow)
         return torch.cat(collected) if collected else None
 
     def backward(self, batch: Batch) -> tuple[Loss, Tensor]:
