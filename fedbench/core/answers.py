@@ -176,9 +176,11 @@ def own_answers(
             if logits:
                 scores = worker.of_scores(asked, images, lambda s: s)
                 each = [(worker.answer_to(s), task.normalised(s.float())) for s in scores]
+                own |= {c.index: Answers.of(c, *one) for c, one in zip(asked, each, strict=True)}
             else:
-                each = [(answers, None) for answers in worker.of_scores(asked, images, worker.answer_to)]
-            by_view.append(own | {c.index: Answers.of(c, *one) for c, one in zip(asked, each, strict=True)})
+                answers = worker.answers(asked, images)
+                own |= {c.index: Answers.of(c, one) for c, one in zip(asked, answers, strict=True)}
+            by_view.append(own)
         if lets_go:
             let_go([client for client in block if not any(later(client, view) for view in views)])
         return by_view

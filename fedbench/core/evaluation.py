@@ -168,8 +168,9 @@ def evaluate(
                 some = clients(block)
                 run.executor.run(some, run.method.personalise)
                 yield some
-                for client in some if note else ():
-                    note(client)
+                if note is not None:
+                    for client in some:
+                        note(client)
                 measured(some)
                 if LOGITS in keep:
                     logits.append(own_answers(some, run.executor, views, lambda _: None, logits=True))
