@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from fedbench.store import Store
 from tests.support.real_images import RealImages
+from tests.support.server import Server
 
 # A shell's background jobs ignore interrupts, and so would all that a suite run there starts and stops.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -47,6 +49,15 @@ def no_shipped_results(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 def store(tmp_path: Path) -> Store:
     """An empty store."""
     return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """To download from, without a pause between attempts."""
+    monkeypatch.setattr(importlib.import_module("fedbench.data.fetch"), "PAUSE", 0.0)
+    made = Server()
+    yield made
+    made.listener.close()
 
 
 @pytest.fixture(scope="session")

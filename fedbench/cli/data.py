@@ -117,7 +117,7 @@ def fetch(
     for name in names:
         recipe(name)  # a wrong name among them is an error before the first download
     brought = {}
-    with _bars() as progress:
+    with bars() as progress:
         for name in names:
             paths = bring(name, context.store(), progress, source, context.roots())
             brought[name] = [str(path) for path in paths]
@@ -200,7 +200,8 @@ def _print(report: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _bars() -> Iterator[Progress | None]:
+def bars() -> Iterator[Progress | None]:
+    """On a terminal what shows downloads, a bar a file."""
     console = context.err()
     if not console.is_terminal:
         yield None
@@ -214,12 +215,12 @@ def _bars() -> Iterator[Progress | None]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bars:
+    with Progress(*columns, console=console) as shown:
         tasks: dict[str, Any] = {}
 
         def advance(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
-                tasks[name] = bars.add_task(name, total=total)
-            bars.update(tasks[name], completed=done, total=total)
+                tasks[name] = shown.add_task(name, total=total)
+            shown.update(tasks[name], completed=done, total=total)
 
         yield advance

@@ -51,7 +51,7 @@ def list_(json: context.Json = False) -> None:
         context.print_json(packs)
         return
     if not packs:
-        context.out().print("no result packs are at hand; 'fedbench results import FILE' takes one in")
+        context.out().print("no result packs are at hand; 'fedbench results import PACK' takes one in")
         return
     rows = [
         {
@@ -153,7 +153,12 @@ def _of(total: int, new: int) -> str:
 
 @results_app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack that somebody else has exported.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="PACK", help="A pack that somebody else has exported: a file, its address, or a folder of packs."
+        ),
+    ],
     by: Annotated[str, typer.Option(help="Name of who made them (default: as the pack says).")] = "",
     prefer: Annotated[
         str | None,
@@ -162,17 +167,32 @@ def import_(
 ) -> None:
     """Take in somebody else's pack: tables fill from it where your store has no run, and say whose numbers they are.
 
-    A pack of the same name that was taken in before keeps its other runs. What your store has made itself comes first
-    in any case.
+    An address is https://HOST/NAME.parquet; of a folder every pack is taken, such as of a repository of results. A pack
+    of the same name that was taken in before keeps its other runs. What your store has made itself comes first in any
+    case.
     """
-    from fedbench.results.making import take_in
+    from fedbench.cli.data import bars
+    from fedbench.results.making import brought, take_in
     from fedbench.words import one_line
 
-    place, rows, left, total = take_in(path_of(str(file), "FILE"), context.store(), one_line(by, "--by"), prefer)
-    makers = ", ".join(dict.fromkeys(row.by for row in rows))
-    said = f"{counted(len(rows), 'run')} by {makers}{_of(total, len(rows))}, in {place}" if rows else "nothing taken in"
-    said += f"; {counted(left, 'run')} left out that were there with other numbers" if left else ""
-    context.err().print(said, soft_wrap=True, markup=False)
+    store, by, refused = context.store(), one_line(by, "--by"), []
+    with bars() as progress, brought(source, progress) as packs:
+        for pack in packs:
+            try:
+                place, rows, left, total = take_in(pack, store, by, prefer)
+            except FedbenchError as error:
+                if len(packs) == 1:
+                    raise
+                refused.append(error)
+                continue
+            makers = ", ".join(dict.fromkeys(row.by for row in rows))
+            said = f"{counted(len(rows), 'run')} by {makers}{_of(total, len(rows))}, in {place}"
+            said = said if rows else f"nothing taken in of {pack.name}"
+            said += f"; {counted(left, 'run')} left out that were there with other numbers" if left else ""
+            context.err().print(said, soft_wrap=True, markup=False)
+    if refused:
+        others = "; ".join(str(error) for error in refused)
+        raise FedbenchError(f"{len(refused)} of {counted(len(packs), 'pack')} not taken in: {others}")
 
 
 @results_app.command("page")

@@ -47,8 +47,8 @@ _BLOCK = 1 << 18
 
 
 def whole(file: File, path: Path) -> bool:
-    """Whether the file is there with the right checksum."""
-    if not path.is_file():
+    """Whether the file is there with the right checksum. Of one without a checksum nobody knows."""
+    if file.checksum is None or not path.is_file():
         return False
     try:
         verify(file, path)
@@ -57,12 +57,15 @@ def whole(file: File, path: Path) -> bool:
     return True
 
 
-def download(file: File, target: Path, progress: Progress | None) -> None:
-    """Bring a file to `target` from the first mirror that delivers it. Raises FedbenchError with each one's reason."""
+def download(file: File, target: Path, progress: Progress | None, stays: bool = False) -> None:
+    """Bring a file to `target` from the first mirror that delivers it; one without a checksum as the server sends it.
+
+    `stays`: a redirect to another host is not followed. Raises FedbenchError with each mirror's reason.
+    """
     part = target.with_name(f"{target.name}.part")
     reasons = []
     for url in file.urls:
-        reason = None if whole(file, part) else _from(url, file, part, progress)
+        reason = None if whole(file, part) else _from(url, file, part, progress, stays)
         if reason is None:
             with disk_errors("downloading", target.parent):
                 part.replace(target)
@@ -78,14 +81,14 @@ class _TooMuch(Exception):
     """A mirror sends more than the file can have."""
 
 
-def _from(url: str, file: File, part: Path, progress: Progress | None) -> str | None:
+def _from(url: str, file: File, part: Path, progress: Progress | None, stays: bool) -> str | None:
     """Complete `part` from one mirror; None if it is whole now, else why not."""
     reason, idle, anew = "", 0, False
     while idle < TRIES:
         before, wrong = _size(part), False
         time.sleep(PAUSE * idle)
         try:
-            _transfer(url, file, part, progress)
+            _transfer(url, file, part, progress, stays)
         except urllib.error.HTTPError as error:
             error.close()
             reason = f"the server answers {error.code} {_short(error.reason)}"
@@ -97,6 +100,8 @@ def _from(url: str, file: File, part: Path, progress: Progress | None) -> str | 
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an address that is none
             reason = _short(getattr(error, "reason", error)) or type(error).__name__
         else:
+            if file.checksum is None:
+                return None
             reason, wrong = f"checksum differs from the recipe's {file.checksum} ({_size(part)} bytes)", True
         if wrong:
             if whole(file, part):
@@ -111,16 +116,22 @@ def _from(url: str, file: File, part: Path, progress: Progress | None) -> str | 
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
+    def __init__(self, stays: bool) -> None:
+        self.stays = stays
+
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        if urlsplit(newurl).scheme not in ("http", "https"):
+        new, old = urlsplit(newurl), urlsplit(req.full_url)
+        if new.scheme not in ("http", "https"):
             raise urllib.error.HTTPError(newurl, code, f"and leads to {newurl}, no http(s) address", headers, fp)
+        if self.stays and new[:2] != old[:2]:
+            raise urllib.error.HTTPError(newurl, code, f"and leads to another host, {newurl}", headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _transfer(url: str, file: File, part: Path, progress: Progress | None) -> None:
+def _transfer(url: str, file: File, part: Path, progress: Progress | None, stays: bool) -> None:
     held, most = _size(part), file.size or LARGEST
     headers = {"User-Agent": f"fedbench/{__version__}", **({"Range": f"bytes={held}-"} if held else {})}
-    opener = urllib.request.build_opener(_Redirects)
+    opener = urllib.request.build_opener(_Redirects(stays))
     with opener.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as answer:
         resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {held}-")
         at = held if resumed else 0

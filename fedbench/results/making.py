@@ -6,9 +6,11 @@ import contextlib
 import dataclasses
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.evaluate import evaluate
@@ -20,10 +22,12 @@ from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code
 from fedbench.store.unfinished import unfinished
-from fedbench.words import counted
+from fedbench.words import counted, path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fedbench.data.fetch import Progress
 
 
 # -- checksum --------------------------------------------------------------------------------------------------
@@ -131,6 +135,57 @@ def machine(provenance: Mapping[str, Any]) -> str:
 
 #: Which numbers stand of a run that is there with others.
 NEW, OLD = "new", "old"
+#: Bytes of a pack at most that comes from an address; fedbench's own have two million.
+LARGEST = 64_000_000
+
+
+@contextlib.contextmanager
+def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path]]:
+    """The packs that a source names: a file, every .parquet in a folder and below it, or what an address answers, which
+    is at hand as long as the context.
+
+    An address is https (http on this machine only) and ends in the pack's name; a redirect to another host is not
+    followed, and more than LARGEST bytes are not taken. Raises FedbenchError for another one, if it does not deliver,
+    and for a folder without packs.
+    """
+    if "://" in source:
+        from fedbench.data.fetch import download
+        from fedbench.data.recipe import File
+
+        name = _name_at(source)
+        with tempfile.TemporaryDirectory(prefix="fedbench-pack-") as folder:
+            path = Path(folder) / name
+            try:
+                download(File(name, urls=(source,), size=LARGEST), path, progress, stays=True)
+                yield [path]
+            except FedbenchError as error:
+                hint = error.hint if path.exists() else "check the address, or bring the file and import that"
+                raise FedbenchError(error.message.replace(str(path), source), hint) from error
+        return
+    path = path_of(source, "FILE")
+    packs = [path]
+    if path.is_dir():
+        every = sorted(path.rglob("*.parquet"))
+        packs = [one for one in every if not any(part.startswith(".") for part in one.relative_to(path).parts)]
+        if not packs:
+            raise FedbenchError(f"there is no result pack (.parquet) in {path}", "'fedbench results export' makes one")
+    yield packs
+
+
+def _name_at(url: str) -> str:
+    """The name of the pack at an address. Raises FedbenchError for an address that no pack is taken from."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError as error:
+        raise FedbenchError(f"'{url}' is no address ({error})", "https://HOST/NAME.parquet") from error
+    here = host in ("localhost", "::1") or re.fullmatch(r"127(\.\d+){3}", host)
+    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and here)):
+        raise FedbenchError(f"a result pack is brought over https only, not from {url}", "https://HOST/NAME.parquet")
+    name = unquote(parts.path).rpartition("/")[2]
+    if not name.endswith(".parquet") or name.startswith(".") or not name.isprintable():
+        raise FedbenchError(f"{url} does not end in the name of a result pack", "https://HOST/NAME.parquet")
+    return name
 
 
 def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -> tuple[Path, list[Row], int, int]:

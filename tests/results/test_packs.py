@@ -25,7 +25,18 @@ from fedbench.reports.render.latex import escape
 from fedbench.reports.render.text import brief
 from fedbench.results import making
 from fedbench.results import pack as seal
-from fedbench.results.making import ABOUT, NEW, OLD, diverged, machine, own_code, refuse_other_code, row_of, take_in
+from fedbench.results.making import (
+    ABOUT,
+    NEW,
+    OLD,
+    brought,
+    diverged,
+    machine,
+    own_code,
+    refuse_other_code,
+    row_of,
+    take_in,
+)
 from fedbench.results.pack import (
     GROUP,
     KEY,
@@ -44,7 +55,9 @@ from fedbench.results.pack import (
 from fedbench.results.shelf import NotPacked, Shelf, summary, with_fedbench
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
+from tests.support.frames import refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run
+from tests.support.server import OK, Answer, Server, raw, whole
 
 
 def finished(store: Store, spec: RunSpec, answers: tuple[int, ...] = (0, 1, 2, 2), **told: object) -> Artifact:
@@ -392,6 +405,59 @@ def test_what_is_sealed_and_yet_wrong_is_refused_and_left_out(
     assert shelf.problems == said
     assert len(said) == 1
     assert (shelf.get(rows[0].id), shelf.find(rows[0].id), len(shelf.places)) == (None, None, 2)
+
+
+ELSEWHERE = b"HTTP/1.1 302 Found\r\nLocation: http://localhost:9/good.parquet\r\n\r\n"
+#: What an address answers, and what is said of it.
+ANSWERS: dict[str, tuple[Answer, str]] = {
+    "large": (raw(OK + b"Content-Length: 64000001\r\n\r\n"), r"64,000,001 bytes, more than 64,000,000\); check the"),
+    "elsewhere": (raw(ELSEWHERE), "302 and leads to another host, http://localhost:9/good.parquet"),
+    "page": (whole(b"<html>no pack</html>"), r"the result pack http://.*/page.parquet \("),
+    "cut": (whole(b"PAR1" * 99, cuts=[9] * 99), r"connection broke after \d+ of 396 bytes"),
+    "none": (raw(b"HTTP/1.1 404 no\r\n\r\n"), "the server answers 404 no"),
+}
+
+
+def into(source: str, store: Store) -> None:
+    with brought(source) as packs:
+        take_in(packs[0], store)
+
+
+def test_a_pack_by_its_address_is_checked_as_a_file_is(
+    server: Server, store: Store, rows: list[Row], tmp_path: Path
+) -> None:
+    write(good := tmp_path / "good.parquet", rows[:2])
+    there = pa.parquet.read_table(good)["value"]
+    server.answers = {f"/{name}.parquet": answer for name, (answer, _) in ANSWERS.items()}
+    server.answers["/a/my%20good.parquet?raw=1"] = whole(good.read_bytes())
+    server.answers["/moved.parquet"] = raw(b"HTTP/1.1 302 Found\r\nLocation: /a/my%20good.parquet?raw=1\r\n\r\n")
+    seen: list[int] = []
+    for address, name in (("/a/my%20good.parquet?raw=1", "my good"), ("/moved.parquet", "moved")):
+        with brought(server.base + address, lambda name, done, total: seen.append(done)) as packs:
+            place, taken, _, total = take_in(packs[0], store)
+        assert (place.name, len(taken), total, packs[0].exists()) == (f"{name}.parquet", 2, 2, False)
+    assert seen[-1] == good.stat().st_size
+    bad = resealed(good, "value", pa.array([[7.0, *own.as_py()[1:]] for own in there], there.type))
+    server.answers["/bad.parquet"] = whole(bad.read_bytes())
+    faults = {**{name: said for name, (_, said) in ANSWERS.items()}, "bad": "/bad.parquet .*accuracy is 7, not 0 to 1"}
+    for name, said in faults.items():
+        refused(said, into, f"{server.base}/{name}.parquet", store)
+    assert len(Shelf.of(store).packs) == 2
+    for address, said in (
+        ("http://example.org/x.parquet", "over https only"), ("file:///x.parquet", "over https only"),
+        ("http://127.0.0.1.example.org/x.parquet", "over https only"), ("https://[/x.parquet", "is no address"),
+        ("https://example.org/x.zip", "does not end in the name"), ("https://example.org/..%2f.parquet", "not end in"),
+    ):  # fmt: skip
+        refused(said, into, address, store)
+
+
+def test_every_pack_of_a_folder_is_brought(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    for name in ("b", "packs/a", ".git/c", "packs/.d"):
+        write(tmp_path / f"{name}.parquet", rows[:1])
+    with brought(str(tmp_path)) as packs:
+        assert packs == [tmp_path / "b.parquet", tmp_path / "packs/a.parquet"]
+    (tmp_path / "none").mkdir()
+    refused("there is no result pack", into, str(tmp_path / "none"), store)
 
 
 def test_a_builtin_methods_own_metric_has_a_range_and_a_users_none(rows: list[Row]) -> None:
