@@ -203,7 +203,7 @@ Filters = Annotated[
         metavar="FILTER",
         help="Filters of runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
         "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1, paper= and protocol= (those that its tables "
-        "read) and shipped=yes name shipped runs, too; default: all of one's own.",
+        "read), pack=feddrm/feddrm and shipped=yes name shipped runs, too; default: all of one's own.",
     ),
 ]
 

@@ -1,5 +1,5 @@
 """`fedbench new`: a commented file to begin a method, a model, a partitioner, a data set or a table with, or a paper's
-folder."""
+folder or one of results."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ NEXT = {
     "dataset": ("partition {file} --dir 0.5",),
     "table": ("train --table {file}", "report --table {file}"),
     "paper": ("train --table {file}/1", "report --table {file}/1 --compare", "claims {file}"),
+    "repository": ("results export --by ME -o {file}/packs/mine.parquet", "results import {file}"),
 }
 
 
@@ -52,7 +53,8 @@ def new(
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
-    For a paper a folder: its protocol, a table and reported numbers.
+    For a paper a folder: its protocol, a table and reported numbers. For a repository of results that others
+    contribute to a folder, too: one for packs, and a workflow that verifies what a pull request brings.
 
     It works as it is (a data set wants its images). What is there is left alone.
     """
@@ -67,10 +69,13 @@ def new(
         raise FedbenchError(f"{path} is there already", "choose another name, or another folder with -o")
     if path.suffix == ".py" and _is_installed(name):
         raise FedbenchError(f"{path} would hide the module {name} from files beside it", "choose another name")
-    files = {path / one.stem: one for one in template.iterdir()} if template.is_dir() else {path: template}
+    files = {path: template}
     if template.is_dir():
-        path.mkdir(parents=True)
+        every = (one for one in template.rglob("*") if one.is_file())
+        files = {path / one.relative_to(template).with_suffix(""): one for one in every}
     for file, source in files.items():
+        if template.is_dir():
+            file.parent.mkdir(parents=True, exist_ok=True)
         text = Template(source.read_text()).substitute(NAME=name, CLASS=cls)
         write_whole(file, text.encode(), "choose a folder with -o FOLDER")
     console = context.out()

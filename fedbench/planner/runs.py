@@ -17,6 +17,7 @@ from fedbench.partitions import schemes
 from fedbench.plain import plain
 from fedbench.planner.index import stale
 from fedbench.planner.others import title_of
+from fedbench.results.pack import name_of
 from fedbench.results.shelf import Shelf, Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
@@ -35,8 +36,8 @@ SEEDS = ("seed", "partition_seed", "init_seed")
 IDS = ("id", "partition")
 #: Keys whose values a label gives without their names.
 UNNAMED = ("row", "method", "title", "dataset", "split", "model")
-#: Filters by the tables that read a run: of a name, of a paper, under a protocol.
-OF_TABLES = ("table", "paper", "protocol")
+#: Filters by what has a run: the tables of a name, of a paper or under a protocol that read it, or a result pack.
+OF_TABLES = ("table", "paper", "protocol", "pack")
 
 
 @dataclass(frozen=True)
@@ -122,14 +123,15 @@ def select(
     ids = [word for word in filters if "=" not in word]
     conditions = [_Condition.of(word) for word in filters if "=" in word]
     of_tables = [(one, _read_by(one, store, roots, shelf)) for one in conditions if one.key in OF_TABLES]
-    rows = {id: row for one, read in of_tables if not one.negated for id, row in read.items()}
+    rows = {id: row for one, read in of_tables if not one.negated for id, row in read.items() if row}
     if ids:
         artifacts = [_found(store, shelf, id) for id in dict.fromkeys(ids)]
     else:
         artifacts = list(store.list("run"))
         own = {artifact.id for artifact in artifacts}
         if shelf and any(not one.negated for one, _ in of_tables):
-            artifacts += [run for id in rows if id not in own and (run := shelf.get(id))]
+            named = dict.fromkeys(id for one, read in of_tables if not one.negated for id in read)
+            artifacts += [run for id in named if id not in own and (run := shelf.get(id))]
         elif shelf and any(one.key == "shipped" for one in conditions):
             artifacts += [run for run in shelf.all() if run.id not in own]
     runs = [Run(artifact, store, rows.get(artifact.id)) for artifact in artifacts]
@@ -143,11 +145,17 @@ def select(
 
 
 def _read_by(condition: _Condition, store: Store, roots: Sequence[Path], shelf: Shelf | None) -> Mapping[str, str]:
-    """Id of each run that the tables which a filter names read -> what they call it."""
+    """Id of each run that the tables which a filter names read -> what they call it; "" of those that a pack has."""
     from fedbench import protocol
     from fedbench.planner import table as tables
     from fedbench.planner.cells import of_tables
 
+    if condition.key == "pack":
+        packs = {name_of(pack.path): pack for pack in (shelf.packs if shelf else ())}
+        chosen = [pack for name, pack in packs.items() if any(_matches(name, value) for value in condition.values)]
+        if not chosen:
+            raise unknown("result pack", ",".join(condition.values), packs)
+        return {id: "" for pack in chosen for id in pack.places}
     if condition.key != "protocol":
         return of_tables(condition.values, store, roots, shelf)
     under = {protocol.load(value).name for value in condition.values}
@@ -162,7 +170,11 @@ def shipped(shelf: Shelf, store: Store, filters: Sequence[str] = ()) -> list[Run
     if missing := [id for id, run in hits if run is None]:
         raise FedbenchError(f"no shipped run '{missing[0]}'", "'fedbench results list' shows the packs")
     runs = [run for _, run in hits if run is not None] if ids else shelf.all()
-    return _which([Run(run, store) for run in runs], [_Condition.of(word) for word in filters if "=" in word])
+    conditions = [_Condition.of(word) for word in filters if "=" in word]
+    for one in (one for one in conditions if one.key == "pack"):
+        there = _read_by(one, store, (), shelf)
+        runs = [run for run in runs if (run.id in there) is not one.negated]
+    return _which([Run(run, store) for run in runs], [one for one in conditions if one.key != "pack"])
 
 
 def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:

@@ -368,6 +368,7 @@ def test_ids_name_runs_filters_choose_and_differing_keys_are_those_that_a_reader
         ("protocol=fedrm", "unknown protocol 'fedrm'; did you mean 'feddrm'"),
         ("table=pfedfda/1", "no table has such a run: table=pfedfda/1"),
         ("shipped=yes", "no run is shipped=yes; there are shipped: false"),
+        ("pack=mine", "unknown result pack 'mine'; known: none"),
         ("method=fedavgg", "no run is method=fedavgg; there are method: ditto, fedavg, feddrm"),
         ("zzz", "no run 'zzz' in"),
     ],

@@ -547,6 +547,8 @@ def test_a_number_that_the_pack_lacks_is_an_empty_cell(lab: Lab, tmp_path: Path)
         (["paper=feddrm"], ["feddrm", "fedavg", "local"]),
         (["protocol=feddrm"], ["feddrm", "fedavg", "local"]),
         (["table!=pfedfda/1"], ["feddrm"]),
+        (["pack=*/pack", "method!=local"], ["fedavg"]),
+        (["pack!=*/pack"], ["feddrm"]),
     ],
 )
 def test_ones_own_come_first_and_shipped_runs_where_they_are_named(
