@@ -373,10 +373,8 @@ def form(format: str | None, output: Path | None, as_json: bool) -> str:
     return render.choose("json" if as_json else format, output)
 
 
-def put(
-    grids: Sequence[Grid], format: str, output: Path | None, *, full: bool = False, standalone: bool = False
-) -> None:
-    """Print the grids, or write them to the file `output`; `full` and `standalone` as `render.render` has them."""
+def put(grids: Sequence[Grid], format: str, output: Path | None, *, full: bool = False, **latex: bool) -> None:
+    """Print the grids, or write them to the file `output`; `full` and options of LaTeX as `render.render` has them."""
     from fedbench.files import write_whole
     from fedbench.reports import render
 
@@ -388,7 +386,7 @@ def put(
     if format == "csv":  # has no place for them
         for problem in dict.fromkeys(problem for grid in grids for problem in grid.problems):
             err().print(problem, soft_wrap=True, markup=False)
-    text = render.render(grids, format, full=full, standalone=standalone)
+    text = render.render(grids, format, full=full, **latex)
     if output is None:
         typer.echo(text, nl=False)
     else:

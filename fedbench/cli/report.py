@@ -76,19 +76,27 @@ def report(
     standalone: Annotated[
         bool, typer.Option("--standalone", help="LaTeX: a whole document, not a float to \\input; names its packages.")
     ] = False,
+    appendix: Annotated[
+        bool,
+        typer.Option(
+            "--appendix",
+            help="LaTeX: what a paper's appendix says of the tables, to \\input: settings, hyper-parameters, seeds, "
+            "compute, versions, licences, deviations, references.",
+        ),
+    ] = False,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.reports.layout.tables import laid_out
 
-    chosen = context.form(format, output, as_json)
+    chosen = context.form(format or ("latex" if appendix and output is None else None), output, as_json)
     if notes not in NOTES:
         raise unknown("notes", notes, NOTES)
     grids = laid_out(
         table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
-        only_done=only_done, mine=mine, extra=extra,
+        only_done=only_done, mine=mine, extra=extra, appendix=appendix,
     )  # fmt: skip
-    context.put(grids, chosen, output, full=notes == "full", standalone=standalone)
+    context.put(grids, chosen, output, full=notes == "full", standalone=standalone, appendix=appendix)
 
 
 # -- claims ----------------------------------------------------------------------------------------------------

@@ -313,6 +313,7 @@ COMMANDS = {"\\", ","} | set(
     TPTminimum textendash textemdash textbackslash textasciitilde textasciicircum textquoteleft texttt pm
     times cdot ldots dagger ddagger circ""".split()  # noqa: SIM905
 )
+OF_APPENDIX = set("begingroup endgroup sloppy subsection paragraph itemsep".split())  # noqa: SIM905
 FIELDS = ("title", "stub", "row", "group", "column", "note", "reported_note", "row_note", "claim", "method")
 
 
@@ -359,7 +360,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     lab.run(setting, "feddrm", deviations=[texts.get("note", "n")])
     lab.run(setting, "fedavgft", value=0.25)
     lab.run(setting, "own", value=0.125, title=texts.get("method", "m"))
-    return lab.grid(tables.load(str(path)), compare=True, extra=True)
+    return lab.grid(tables.load(str(path)), compare=True, extra=True, appendix=True)
 
 
 def acts(text: str) -> bool:
@@ -399,14 +400,15 @@ def test_hostile_texts_stand_as_they_are_in_html_markdown_a_terminal_csv_and_jso
         assert {read["title"], read["claims"][0]["text"], read["notes"][3]} == {printable(HOSTILE)}
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_latex_has_no_commands_but_our_own(hostile: Grid, tmp_path: Path, full: bool) -> None:
-    text = render([hostile], "latex", full=full, standalone=full)
+@pytest.mark.parametrize("how", ["brief", "full", "appendix"])
+def test_latex_has_no_commands_but_our_own(hostile: Grid, tmp_path: Path, how: str) -> None:
+    full, appendix = how == "full", how == "appendix"
+    text = render([hostile], "latex", full=full, standalone=full, appendix=appendix)
     bare = re.sub(r"\\[{}$&#%_]", "", re.sub(r"(?m)^%.*$", "", text))  # comments act on nothing
     commands = set(re.findall(r"\\([a-zA-Z]+|.)", bare))
-    assert commands <= COMMANDS
+    assert commands <= (COMMANDS | OF_APPENDIX if appendix else COMMANDS)
     wide = "\\resizebox" in bare
-    assert bare.count("\\begin{tabular}") == bare.count("\\end{tabular}") == 1 + wide
+    assert bare.count("\\begin{tabular}") == bare.count("\\end{tabular}") == (0 if appendix else 1 + wide)
     depth = 0
     for c in bare:
         depth += (c == "{") - (c == "}")
@@ -418,6 +420,7 @@ def test_latex_has_no_commands_but_our_own(hostile: Grid, tmp_path: Path, full: 
 
 
 def test_hostile_latex_compiles(hostile: Grid, tmp_path: Path) -> None:
+    compiled(tmp_path, render([hostile], "latex", appendix=True, standalone=True))
     for full in (True, False) if hostile.title == hostile.stub else (True,):  # the texts are everywhere
         compiled(tmp_path, render([hostile], "latex", full=full, standalone=True))
 

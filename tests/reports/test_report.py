@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import Result
 
 from fedbench import methods, protocol, resources
@@ -23,6 +24,7 @@ from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED,
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as measured
 from fedbench.reports.claims import PAGE, SENTENCES, Claims, claims, page, summary
+from fedbench.reports.layout.appendix import CITATION
 from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import laid_out
 from fedbench.reports.numbers.agreement import Tally
@@ -34,8 +36,19 @@ from fedbench.specs import Setting
 from fedbench.store import Store
 from tests.reports.conftest import DIR, SPC, Lab, answer, written
 from tests.support.cli_user import fedbench, good
+from tests.support.latex import compiled, fits
 
 Call = Callable[[str], Result]
+
+TUNED = """
+title = "Tuned"
+protocol = "plain"
+metric = "average_accuracy"
+statistic = "final"
+tune = { lr = [0.03, 0.1] }
+rows = [{ method = "fedavg" }]
+column = [{ label = "A", dataset = "cifar10", partition = { scheme = "iid", validation = 0.2 } }]
+"""
 
 
 @pytest.fixture
@@ -96,9 +109,68 @@ def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Pat
     assert "\\label{tab:pfedfda-8}" in (tmp_path / "t.tex").read_text()
 
 
+def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path: Path) -> None:
+    setting = lab.setting("feddrm/1", DIR)
+    cpu = {"device": "cpu", "platform": "Plan9-4", "cpu": "AVX9", "threads": 2, "title": "Ditto"}
+    lab.run(setting, "ditto", {"mu": 0.5}, deviations=["v is another"], libraries={"torch": "2.0"}, **cpu)
+    lab.run(setting, "fedavg", libraries={"torch": "2.1"}, device="NVIDIA X", train_seconds=7200.0)
+    assert call(f"report -t 1 --extra --appendix -o {tmp_path}/a.tex").stdout == ""
+    text = (tmp_path / "a.tex").read_text()
+    assert call("report -t 1 --extra --appendix").stdout == text
+    lines = text.replace("\\item ", "").splitlines()
+    wanted = (
+        r"\subsection*{Table feddrm/1: System accuracy under label and covariate shift, in \%}",
+        r"Budget small, not the paper's: 400 rounds of 10 steps, cifar\_cnn\_projection, the last 5 counted.",
+        "Local steps: SGD with momentum 0.9 and weight decay 0.0005.",
+        "cifar10: 8 clients, Dir-0.3, shift high, 70 \\% of a client's images train.",
+        "CIFAR-10 (cifar10), licence: none stated. A. Krizhevsky, Learning Multiple Layers of Features from Tiny "
+        "Images, technical report, University of Toronto, 2009.",
+        r"Ditto (mu = 0.5): mu = 0.5, personal\_epochs = (5), personal\_steps = 5.",
+        r"$\pm$ is the standard deviation (ddof 0) over the last 5 rounds of a run; seed 2025.",
+        "1 run, 60 s of training on Plan9 AVX9, 2 threads.",
+        "1 run, 2.0 h of training on NVIDIA X.",
+        "torch 2.0 (1 run).",
+        "Ditto (mu = 0.5): v is another",
+        r"\texttt{fedbench train {-}{-}table feddrm/1 {-}{-}budget small}, then \texttt{fedbench report}; "
+        r"\texttt{fedbench results verify} trains a sample of runs out of result packs again.",
+        "Table feddrm/1: Beyond Aggregation: Guiding Clients in Heterogeneous Federated Learning, ICLR 2026.",
+        "FedAvg: Federated averaging (McMahan et al., AISTATS 2017, Algorithm 1).",
+    )
+    assert [line for line in wanted if line not in lines] == []
+    both = call("report -t 1 -t 2 --appendix").stdout
+    assert both.count("paragraph{Software.}") == 1
+    assert both.index("subsection*{All tables}") < both.index("paragraph{Software.}") < both.index("{Table feddrm/1:")
+    said = compiled(tmp_path, r"\documentclass{article}\begin{document}\appendix\input{a}\end{document}", "m")
+    assert fits(said)
+
+
+def test_an_appendix_of_a_tuned_table_says_what_chose(lab: Lab, tmp_path: Path) -> None:
+    table = written(tmp_path, TUNED)
+    for setting, validation in zip(
+        (record.setting for record in lab.cells(table).grid[0][0].specs), (0.5, 0.7), strict=True
+    ):
+        made = {"validation_accuracy": lambda _, v=validation: v, "average_accuracy": lambda _: 0.5}
+        lab.run(setting, "fedavg", metrics=made, rules="plain")
+    told = dict(lab.grid(table, appendix=True).appendix)
+    assert told["Hyper-parameters"][0].startswith(
+        "Tuned: lr from 0.03, 0.1, for each row and partition by the accuracy on"
+    )
+    assert told["Hyper-parameters"][1:3] == ("FedAvg: lr 0.1 in A.", "The test images chose none of these values.")
+    assert told["Compute"][1].startswith("1 run, by which values were chosen, 60 s of training")
+
+
+def test_fedbench_is_cited_as_its_citation_file_says() -> None:
+    """Which does not come along with an installed fedbench."""
+    said = yaml.safe_load((Path(__file__).parents[2] / "CITATION.cff").read_text())
+    text = "".join(CITATION)
+    for part in (said["title"], said["authors"][0]["name"], said["version"]):
+        assert f"{{{part}}}" in text
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("report --appendix --format csv", "--appendix says nothing of csv; it goes with --format latex"),
         ("report -t fedrm/2", "unknown table 'fedrm/2'; did you mean 'feddrm/2'"),
         ("report --json --format csv", "--json or --format csv"),
         ("report -t flux/12 --only-done", "no cell has a number yet"),

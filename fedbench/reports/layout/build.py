@@ -18,6 +18,7 @@ from fedbench.planner.others import others, title_of
 from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled, ranks
 from fedbench.planner.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.reports.layout import times
+from fedbench.reports.layout.appendix import sections
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted
@@ -44,23 +45,31 @@ def build(
     seeds: Iterable[int] = (),
     compare: bool = False,
     extra: bool = False,
+    appendix: bool = False,
     index: Index | None = None,
 ) -> Grid:
     """The printed form of `table` at a budget and a precision.
 
     `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours, `extra` adds rows
-    of the store's other runs in the table's settings. Runs that lack metrics are evaluated; nothing is trained.
+    of the store's other runs in the table's settings, `appendix` the sections of a paper's appendix. Runs that lack
+    metrics are evaluated; nothing is trained.
     Raises FedbenchError for an unknown budget or precision.
     """
     cells = find(table, budget, store, roots, precision=precision, seeds=seeds, index=index)
-    return lay_out(cells, view=view, seeds=seeds, compare=compare, extra=extra)
+    return lay_out(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix)
 
 
 def lay_out(
-    cells: Cells, *, view: str | None = None, seeds: Iterable[int] = (), compare: bool = False, extra: bool = False
+    cells: Cells,
+    *,
+    view: str | None = None,
+    seeds: Iterable[int] = (),
+    compare: bool = False,
+    extra: bool = False,
+    appendix: bool = False,
 ) -> Grid:
     """As `build` does, of a table's cells (found for these seeds)."""
-    return _Layout(cells, view or cells.table.view, compare, extra).grid(tuple(seeds))
+    return _Layout(cells, view or cells.table.view, compare, extra).grid(tuple(seeds), appendix)
 
 
 #: Metrics that a method without a router has none of.
@@ -80,7 +89,7 @@ class _Layout:
         self._others: dict[str, tuple[Record, list[Shipped]]] = {}
         self._xi: dict[tuple[str, ...], Array | None] = {}
 
-    def grid(self, seeds: tuple[int, ...]) -> Grid:
+    def grid(self, seeds: tuple[int, ...], appendix: bool) -> Grid:
         table, columns = self.table, self.table.columns
         paper = [[self._paper(cell) for cell in line] for line in self.cells.grid]
         # Of the table's rows alone: an extra row that fills nothing is left out.
@@ -156,6 +165,7 @@ class _Layout:
             counts=counts,
             tally=tally,
             of_paper=table.of_paper,
+            appendix=sections(notes, seeds) if appendix else (),
         )
 
     # -- entries -----------------------------------------------------------------------------------------

@@ -161,6 +161,8 @@ class Grid:
     tally: Tally | None = None  #: how its numbers stand beside those reported, where that was asked for
     of_paper: bool = True  #: whether the table stands for a paper's
     keys: tuple[str, ...] = ()  #: what the rows differ in: a column each, in the place of that of the labels
+    #: Headings and lines of a paper's appendix (`appendix`), where it was asked for.
+    appendix: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def unit(self) -> str:

@@ -103,15 +103,15 @@ def _local(settings: Sequence[Setting]) -> str:
 def own_budgets(cells: Cells, rows: Sequence[Row]) -> list[str]:
     """Settings that single columns and these rows have of their own at the budget, such as more rounds."""
     own = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
-    return _alike([*own, *((row.label, row.own(cells.budget)) for row in rows)])
+    return alike([*own, *((row.label, row.own(cells.budget)) for row in rows)])
 
 
 def hyper_parameters(cells: Cells, rows: Sequence[Row]) -> list[str]:
     """The hyper-parameters that the protocol gives the methods of these rows at the budget."""
-    return _alike(place for row in rows for place in _of_row(cells, row))
+    return alike(place for row in rows for place in _of_row(cells, row))
 
 
-def _alike(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def alike(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """A line for all that have the same values."""
     labels: dict[str, dict[str, None]] = {}
     for label, values in places:
@@ -333,16 +333,16 @@ class Notes:
             in_words(self.cells),
             *of_own(self.cells),
             *table.about,
-            *_sources(self.cells),
+            *sources(self.cells),
             *own_budgets(self.cells, self.rows),
             *in_brief(self.cells),
             *statistics(self.cells, self.extra, self.views),
-            *_spreads(table),
+            *spreads(table),
             *([times.by_column(self.timed)] if len(times.executors(self.timed)) > 1 else []),
             *times.processors(provenance for _, provenance in self.timed),
             *times.unranked(self.apart),
-            *(self._augmentation() if self._other_view else []),
-            *self._completeness(),
+            *(self.augmentation() if self._other_view else []),
+            *self.completeness(),
             *by_other_code(r.artifact for r in records(self.cells, self.extra) if r.artifact),
             *shipped(records(self.cells, {})),
             *other_texts(self.cells, self.extra),
@@ -350,23 +350,27 @@ class Notes:
 
     def full(self, compare: bool) -> list[str]:
         """All that the brief lines leave out, but for the methods' deviations and the claims."""
-        table, budget = self.table, self.cells.budget
+        table = self.table
         executors = times.executors(self.timed)
         runs = [] if table.counted else [
             *the_papers(self.cells),
             *hyper_parameters(self.cells, self.rows),
             *by_row(self.cells, self.rows),
-            *([] if self._other_view else self._augmentation()),
+            *([] if self._other_view else self.augmentation()),
             *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
             *(_cost(records(self.cells, self.extra)) if compare else []),
             *(_tolerance(table) if compare else []),
         ]  # fmt: skip
+        return [*runs, *self.remarks()]
+
+    def remarks(self) -> list[str]:
+        """What the table, its protocol and its rows say of themselves."""
+        table, budget, precision = self.table, self.cells.budget, self.cells.precision
         return [
-            *runs,
             *table.notes,
-            *holding(table.remark, table, budget, self.rows, self.cells.precision),
+            *holding(table.remark, table, budget, self.rows, precision),
             *table.reported_notes,
-            *departures(table, budget, self.rows, self.cells.precision),
+            *departures(table, budget, self.rows, precision),
             *(f"{row.label}: {row.note}" for row in self.rows if row.note),
         ]
 
@@ -394,11 +398,11 @@ class Notes:
         usual = expected(self.cells, self.table.view)
         return {view for view, _ in self.views} != {view for view, _ in usual}
 
-    def _augmentation(self) -> list[str]:
+    def augmentation(self) -> list[str]:
         views = sorted({view for view, _ in self.views if view in VIEWS})
         return [f"Test augmentation: {' and '.join(VIEWS[view] for view in views)}."] if views else []
 
-    def _completeness(self) -> list[str]:
+    def completeness(self) -> list[str]:
         counts, absent = self.counts, self.cells.absent
         done = sum(counts.get(s.value, 0) for s in (State.DONE, State.STALE))
         open_states = [s.value for s in State if s not in (State.DONE, State.STALE)]
@@ -429,7 +433,7 @@ def _tolerance(table: Table) -> list[str]:
     return [f"Tolerance: {'; '.join([*bands, *sizes])}{meant}."] if bands or sizes else []
 
 
-def _spreads(table: Table) -> list[str]:
+def spreads(table: Table) -> list[str]:
     """What the ± of printed means over other columns says."""
     columns = {c.spread: [d.key for d in table.printed if d.spread == c.spread] for c in table.printed if c.spread}
     alone = len(columns) == 1
@@ -439,7 +443,7 @@ def _spreads(table: Table) -> list[str]:
     ]
 
 
-def _sources(cells: Cells) -> list[str]:
+def sources(cells: Cells) -> list[str]:
     """Data sets whose images are not those of the recipe's first source, such as a copy or a part."""
     from fedbench.data import recipe
 

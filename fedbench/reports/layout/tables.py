@@ -73,6 +73,7 @@ def laid_out(
     only_done: bool = False,
     mine: bool = False,
     extra: bool = False,
+    appendix: bool = False,
 ) -> list[Grid]:
     """The tables of these names (none: the headline tables), filled from the store, and from result packs where it
     lacks a run (not if `mine`); runs that lack metrics are evaluated. The options are those of `fedbench report`.
@@ -94,7 +95,7 @@ def laid_out(
         grids.append(
             build(
                 wanted, budget or DEFAULT_BUDGET, store, roots, precision=precision, view=view,
-                seeds=seeds, compare=compare, extra=extra, index=index,
+                seeds=seeds, compare=compare, extra=extra, appendix=appendix, index=index,
             )
         )  # fmt: skip
     if not only_done:

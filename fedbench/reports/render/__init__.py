@@ -29,10 +29,14 @@ def choose(format: str | None, output: Path | None) -> str:
     return _SUFFIXES[output.suffix]
 
 
-def render(grids: Sequence[Grid], format: str, *, full: bool = False, standalone: bool = False) -> str:
-    """The grids in that format, `full` with all their notes; `standalone` (LaTeX only) as a document of its own."""
-    if standalone and format != "latex":
-        raise FedbenchError(f"--standalone says nothing of {format}", "it goes with --format latex")
+def render(
+    grids: Sequence[Grid], format: str, *, full: bool = False, standalone: bool = False, appendix: bool = False
+) -> str:
+    """The grids in that format, `full` with all their notes; LaTeX only: `standalone` as a document of its own,
+    `appendix` not the tables but what a paper's appendix says of them."""
+    for option, given in (("standalone", standalone), ("appendix", appendix)):
+        if given and format != "latex":
+            raise FedbenchError(f"--{option} says nothing of {format}", "it goes with --format latex")
     if format in ("csv", "json"):  # which hold everything
         from fedbench.reports.render import text
 
@@ -41,7 +45,7 @@ def render(grids: Sequence[Grid], format: str, *, full: bool = False, standalone
     if format == "latex":
         from fedbench.reports.render import latex
 
-        return latex.document(grids, full, standalone)
+        return latex.appendix(grids, standalone) if appendix else latex.document(grids, full, standalone)
     if format == "markdown":
         from fedbench.reports.render import text
 

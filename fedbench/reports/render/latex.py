@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbench.plain import plain
+from fedbench.reports.layout.appendix import CITATION
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import brief, claims, harmless, shown
 
@@ -18,12 +19,11 @@ _PREAMBLE = r"""\documentclass[10pt]{article}
 % Needs a TeX that has the packages $NEEDS
 \usepackage[utf8]{inputenc}
 \usepackage[a4paper,margin=18mm]{geometry}
-\usepackage{booktabs}
-\usepackage{caption}
-\captionsetup{font=small,labelfont=bf}
-\pagestyle{empty}
+$TABLES\pagestyle{empty}
 \begin{document}
 """
+#: What tables need of it besides.
+_TABLES = "\\usepackage{$PACKAGES}\n\\usepackage{caption}\n\\captionsetup{font=small,labelfont=bf}\n"
 
 #: Before a table that no font makes narrow enough.
 _SHRUNK = r"\resizebox{\linewidth}{!}"
@@ -63,8 +63,32 @@ def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
     packages = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
     if not standalone:
         return f"% Needs \\usepackage{{{','.join(packages)}}}\n{body}"
-    preamble = _PREAMBLE.replace("booktabs", ",".join(packages))
-    return preamble.replace("$NEEDS", ", ".join([*packages, "caption, geometry"])) + body + "\\end{document}\n"
+    return _whole(packages, body)
+
+
+def _whole(packages: Sequence[str], body: str) -> str:
+    """A document, whose tables, if it has any, need these packages."""
+    preamble = _PREAMBLE.replace("$TABLES", _TABLES.replace("$PACKAGES", ",".join(packages)) if packages else "")
+    needs = ", ".join([*packages, *(["caption"] if packages else []), "geometry"])
+    return preamble.replace("$NEEDS", needs) + body + "\\end{document}\n"
+
+
+def appendix(grids: Sequence[Grid], standalone: bool) -> str:
+    r"""The sections of the grids' appendices, to be \input; what all tables have alike stands once, before them."""
+    of = [harmless(grid, escape) for grid in grids]
+    shared = [section for section in of[0].appendix if len(of) > 1 and all(section in one.appendix for one in of)]
+    parts = [("All tables", shared)] if shared else []
+    parts += [(f"Table {one.id}: {one.caption}", [s for s in one.appendix if s not in shared]) for one in of]
+    out = ["\\begingroup\\small\\sloppy"]
+    for title, sections in parts:
+        out.append(f"\\subsection*{{{title}}}")
+        for heading, lines in sections:
+            items = [rf"\item {line}" for line in lines] if len(lines) > 1 else []
+            listed = ["\\begin{itemize}\\setlength{\\itemsep}{0pt}", *items, "\\end{itemize}"] if items else lines
+            out += [rf"\paragraph{{{heading}.}}", *listed]
+    cited = ["% BibTeX:", *(f"% {line}" for line in CITATION)]
+    body = "\n".join([*out, "\\par\\endgroup", *cited, ""])
+    return _whole([], body) if standalone else body
 
 
 @dataclass(frozen=True)

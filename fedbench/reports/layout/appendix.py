@@ -1,0 +1,204 @@
+"""What the appendix of a paper says of the runs behind a table, in the sections that reproducibility checklists want.
+
+Each line says what the runs themselves, the table, the recipes and the methods tell; most stand below a printed table,
+too (`notes`). Papers are cited as fedbench's pages and methods name them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import fedbench
+from fedbench import protocol
+from fedbench.data import parts_of, recipe
+from fedbench.errors import FedbenchError
+from fedbench.methods import declarations
+from fedbench.partitions import schemes
+from fedbench.planner.index import Record, by_other_code
+from fedbench.planner.others import records
+from fedbench.planner.settings import sketch
+from fedbench.planner.table.load import short
+from fedbench.reports.layout import notes as words
+from fedbench.reports.layout.notes import Notes
+from fedbench.results.making import machine
+from fedbench.specs import PartitionSpec, Setting
+from fedbench.words import counted, duration
+
+#: A heading, and what stands below it.
+Section = tuple[str, tuple[str, ...]]
+
+#: Fields of a setting that a section of its own, `Setting.descent` or no number tells.
+_ELSEWHERE = {
+    "partition", "budget", "seed", "init_seed", "version", "model_version", "executor", "votes", "optimizer",
+    "momentum", "momentum_lives", "weight_decay",
+}  # fmt: skip
+#: Of CITATION.cff.
+CITATION = (
+    "@software{fedbench,",
+    "  title = {fedbench: benchmarks for federated learning, from a data recipe to the table in the paper},",
+    "  author = {{The fedbench developers}},",
+    f"  version = {{{fedbench.__version__}}},",
+    "}",
+)
+
+
+def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
+    """The sections on a table's runs, found for these seeds (none: the table's); those without a line are left out."""
+    cells, table = notes.cells, notes.table
+    runs = [record for record in records(cells, notes.extra) if record.artifact]
+    trials = {record.id: record for cell in cells.all for record in cell.trials if record and record.artifact}
+    spare = [record for id, record in trials.items() if id not in {one.id for one in runs}]
+    settings = [record.spec.setting for record in runs]
+    settings = settings or [sketch(table, column, cells.budget) for column in table.measured if not table.counted]
+    told = {
+        "Setting": notes.brief() if table.counted else [*_setting(notes, settings)],
+        "Data and clients": [*_clients(settings), *_datasets(settings), *words.sources(cells)],
+        "Hyper-parameters": [] if table.counted else [*_hyper_parameters(notes)],
+        "Seeds and uncertainty": [] if table.counted else [*_seeds(notes, settings)],
+        "Compute": [*_compute(runs, spare)],
+        "Software": [*_software([*runs, *spare])],
+        "Deviations and remarks": [*notes.remarks(), *_deviations(notes)],
+        "To run it again": [] if table.counted else [
+            f"`{words.command(cells, tuple(seeds))}`, then `fedbench report`; `fedbench results verify` trains a "
+            "sample of runs out of result packs again."
+        ],
+        "References": [*_references(notes)],
+    }  # fmt: skip
+    return tuple((heading, tuple(lines)) for heading, lines in told.items() if lines)
+
+
+def _setting(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
+    cells = notes.cells
+    yield words.in_words(cells)
+    yield from words.the_papers(cells)
+    yield f"Local steps: {words.either(setting.descent for setting in settings)}."
+    values: list[str] = []
+    for field in dataclasses.fields(Setting):
+        own = {getattr(setting, field.name) for setting in settings}
+        if field.name == "precision" or (field.name not in _ELSEWHERE and own != {field.default}):
+            called = {"lr": "learning rate"}.get(field.name, field.name.replace("_", " "))
+            values.append(f"{called} {words.either(map(short, sorted(own - {None}, key=str)))}")
+    yield f"{'; '.join(values)}."
+    yield from words.own_budgets(cells, notes.rows)
+
+
+def _clients(settings: Sequence[Setting]) -> Iterator[str]:
+    """A line for each way in which clients came by their images."""
+    places: dict[str, dict[str, None]] = {}
+    for part in dict.fromkeys(setting.partition for setting in settings):
+        places.setdefault(_dealt(part), {})[part.dataset.name] = None
+    yield from (f"{', '.join(names)}: {text}." for text, names in places.items())
+
+
+def _dealt(part: PartitionSpec) -> str:
+    label = schemes.label(part)
+    shift = [f"shift {part.shift}"] if part.shift not in ("none", label) else []
+    seen = f"{100 * part.train_fraction:g} % of a client's images train" if part.train_fraction else ""
+    return ", ".join(filter(None, (f"{part.clients} clients", label, *shift, *schemes.details(part), seen)))
+
+
+def _datasets(settings: Sequence[Setting]) -> Iterator[str]:
+    """Title, licence and citation of each data set, and of the parts of a union."""
+    names = [setting.partition.dataset.name for setting in settings]
+    for name in dict.fromkeys(names):
+        try:
+            own = recipe(name)
+        except FedbenchError:  # of a recipe of the user's own that is not here now
+            yield f"{name}: there is no recipe here that names its licence."
+            continue
+        parts = [part for source in own.sources for part in parts_of(source)]
+        for one in {one.name: one for one in (own, *parts)}.values():
+            cited = f" {one.citation}." if one.citation else ""
+            yield f"{one.title} ({one.name}), licence: {one.licence or 'not named'}.{cited}"
+
+
+def _hyper_parameters(notes: Notes) -> Iterator[str]:
+    """How values were chosen, then the values of each row as its runs have them."""
+    cells, table = notes.cells, notes.table
+    if table.tune:
+        yield from words.in_brief(cells)
+        yield from words.by_row(cells, notes.rows)
+        yield "The test images chose none of these values."
+    rules = protocol.load(table.protocol)
+    yield (
+        f"{'All other values' if table.tune else 'No value was searched for by this table: values'} are those of the "
+        f"protocol ({rules.title}) or of single rows, and the methods' own defaults (in brackets)."
+    )
+    places: list[tuple[str, dict[str, Any]]] = []
+    found = {row.label: [r for cell in cells.all if cell.row is row for r in cell.records if r] for row in notes.rows}
+    for label, own in {**found, **{label: [r for _, r in hits] for label, hits in notes.extra.items()}}.items():
+        values: dict[str, dict[str, None]] = {}
+        for record in (record for record in own if record.artifact):
+            given = record.provenance.get("overrides", {})
+            for name, value in record.spec.params.items():
+                values.setdefault(name, {})[short(value) if name in given else f"({short(value)})"] = None
+        places.append((label, {name: words.either(several) for name, several in values.items()}))
+    yield from words.alike(places) if any(values for _, values in places) else words.hyper_parameters(cells, notes.rows)
+
+
+def _seeds(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
+    yield from words.statistics(notes.cells, notes.extra, notes.views)
+    yield from words.spreads(notes.table)
+    parts = sorted({setting.partition.seed for setting in settings})
+    if protocol.load(notes.table.protocol).redraws:
+        yield "Each run draws its partition from its own seed."
+    else:
+        yield f"All runs of a column share one partition (seed {words.either(map(str, parts))})."
+    yield from notes.augmentation()
+    yield from notes.completeness()
+
+
+def _compute(runs: Sequence[Record], spare: Sequence[Record]) -> Iterator[str]:
+    """Hours of training, by who made the runs and on what."""
+    for those, why in ((runs, ""), (spare, ", by which values were chosen")):
+        groups: dict[str, list[float]] = {}
+        for record in those:
+            of, pack = record.provenance, record.shipped
+            kind = pack.origin.machine if pack else machine(of)
+            threads = f"{counted(of['threads'], 'thread')}" if of.get("threads") and of.get("device") == "cpu" else ""
+            on = ", ".join(filter(None, (kind, of.get("processor"), threads)))
+            by = f", made by {pack.origin.by} (result pack {pack.pack})" if pack and pack.origin.by else ""
+            groups.setdefault(f"on {on}{by}", []).append(float(of.get("train_seconds", 0.0)))
+        for on, seconds in groups.items():
+            yield f"{counted(len(seconds), 'run')}{why}, {duration(sum(seconds))} of training {on}."
+    if runs:
+        yield "Not counted: runs that failed or were replaced, and what was tried before."
+
+
+def _software(runs: Sequence[Record]) -> Iterator[str]:
+    versions = Counter(
+        ", ".join(f"{name} {version}" for name, version in record.provenance.get("libraries", {}).items())
+        for record in runs
+    )
+    for text, count in versions.most_common():
+        of = f" ({counted(count, 'run')})" if len(versions) > 1 else ""
+        yield f"{text or 'not recorded'}{of}."
+    yield from by_other_code(record.artifact for record in runs if record.artifact)
+
+
+def _deviations(notes: Notes) -> Iterator[str]:
+    """How methods deviate from their papers."""
+    marks, texts = notes.deviations()
+    for letters, text in texts:
+        rows = [label for label, mark in marks.items() if mark in letters.split(",")]
+        yield f"{', '.join(rows)}: {text}"
+
+
+def _references(notes: Notes) -> Iterator[str]:
+    """What to cite: the paper as its page names it, methods as they name their papers, fedbench."""
+    table = notes.table
+    page = table.path.parent / "README.md"
+    if table.of_paper and page.is_file():
+        first = page.read_text(encoding="utf-8", errors="replace").split("\n\n")[1:2]
+        if first and (cited := re.match(r"([^*`]{0,120})\*([^*]+)\*, ([^:.`*]+)", " ".join(first[0].split()))):
+            yield f"Table {table.id}: {''.join(cited.groups()[:2])}, {cited[3]}."
+    extra = {label: declarations.built_in().get(hits[0][1].spec.method) for label, hits in notes.extra.items()}
+    for label, own in ({row.label: notes.cells.declaration(row) for row in notes.rows} | extra).items():
+        text = " ".join(own.text.split("\n\n")[0].split()) if own else ""
+        if cited := re.match(r".{0,120}?\([^()]*\d{4}[^()]*\)", text):
+            yield f"{label}: {cited[0]}."
+    yield f"fedbench {fedbench.__version__}: its BibTeX entry, `fedbench`, is in this file's last lines."
