@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fedbench.planner.runs import Run
     from fedbench.reports.claims import Claims
     from fedbench.reports.figures import FigureSpec, Kind
+    from fedbench.reports.layout.grid import Grid
     from fedbench.reports.site.pages import Told
 
 
@@ -84,6 +86,13 @@ def report(
             "compute, versions, licences, deviations, references.",
         ),
     ] = False,
+    crate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.zip",
+            help="Write the tables (CSV, JSON), a pack of their runs and the appendix as one archive: an RO-Crate.",
+        ),
+    ] = None,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.reports.layout.tables import laid_out
@@ -91,12 +100,32 @@ def report(
     chosen = context.form(format or ("latex" if appendix and output is None else None), output, as_json)
     if notes not in NOTES:
         raise unknown("notes", notes, NOTES)
+    if crate and crate.suffix != ".zip":
+        raise FedbenchError(f"a crate is a ZIP archive, and {crate} does not end so", "--crate NAME.zip")
     grids = laid_out(
         table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
-        only_done=only_done, mine=mine, extra=extra, appendix=appendix,
+        only_done=only_done, mine=mine, extra=extra, appendix=appendix or crate is not None,
     )  # fmt: skip
+    if crate:
+        into_crate(grids, crate, mine)
+        return
     context.put(grids, chosen, output, full=notes == "full", standalone=standalone, appendix=appendix)
+
+
+def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
+    """Write the grids, laid out with their appendix, and what stands behind them as an RO-Crate."""
+    from fedbench.files import write_whole
+    from fedbench.reports.crate import crate
+    from fedbench.results.shelf import Shelf
+
+    data, packed, left = crate(grids, context.store(), Shelf([]) if mine else context.shelf())
+    write_whole(path, data)
+    said = f"{', '.join(grid.id for grid in grids)} with {counted(packed, 'run')} written to {path}"
+    said += (
+        f"; left out, being of code of your own: {counted(len(left), 'run')} ({', '.join(left[:3])})" if left else ""
+    )
+    context.err().print(f"{said}; it names no licence yet: that is yours to choose", soft_wrap=True, markup=False)
 
 
 # -- claims ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import fedbench
@@ -18,8 +18,9 @@ from fedbench.data import parts_of, recipe
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
+from fedbench.planner.cells import Cells
 from fedbench.planner.index import Record, by_other_code
-from fedbench.planner.others import records
+from fedbench.planner.others import Hits, records
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
 from fedbench.reports.layout import notes as words
@@ -46,12 +47,18 @@ CITATION = (
 )
 
 
+def behind(cells: Cells, extra: Mapping[str, Hits]) -> tuple[list[Record], list[Record]]:
+    """The complete runs that a table's numbers are of, and the others that chose values, some of which failed."""
+    runs = {record.id: record for record in records(cells, extra) if record.artifact}
+    trials = {record.id: record for cell in cells.all for record in cell.trials if record}
+    return list(runs.values()), [record for id, record in trials.items() if id not in runs]
+
+
 def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
     """The sections on a table's runs, found for these seeds (none: the table's); those without a line are left out."""
     cells, table = notes.cells, notes.table
-    runs = [record for record in records(cells, notes.extra) if record.artifact]
-    trials = {record.id: record for cell in cells.all for record in cell.trials if record and record.artifact}
-    spare = [record for id, record in trials.items() if id not in {one.id for one in runs}]
+    runs, trials = behind(cells, notes.extra)
+    spare = [record for record in trials if record.artifact]
     settings = [record.spec.setting for record in runs]
     settings = settings or [sketch(table, column, cells.budget) for column in table.measured if not table.counted]
     told = {

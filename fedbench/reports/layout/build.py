@@ -18,7 +18,7 @@ from fedbench.planner.others import others, title_of
 from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled, ranks
 from fedbench.planner.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.reports.layout import times
-from fedbench.reports.layout.appendix import sections
+from fedbench.reports.layout.appendix import behind, sections
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted
@@ -166,6 +166,7 @@ class _Layout:
             tally=tally,
             of_paper=table.of_paper,
             appendix=sections(notes, seeds) if appendix else (),
+            runs=tuple(one.id for of in behind(self.cells, extra) for one in of) if appendix else (),
         )
 
     # -- entries -----------------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ class Grid:
     keys: tuple[str, ...] = ()  #: what the rows differ in: a column each, in the place of that of the labels
     #: Headings and lines of a paper's appendix (`appendix`), where it was asked for.
     appendix: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    runs: tuple[str, ...] = ()  #: likewise: the ids of all runs behind it, also of those that chose values
 
     @property
     def unit(self) -> str:

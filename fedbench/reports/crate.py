@@ -1,0 +1,84 @@
+"""Tables and what stands behind them as one archive: an RO-Crate 1.1 (https://w3id.org/ro/crate/1.1), as archives of
+research data take it."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fedbench
+from fedbench.planner.runs import select
+from fedbench.reports.layout.grid import Grid
+from fedbench.reports.render import render
+from fedbench.results.making import diverged, own_code, row_of
+from fedbench.results.pack import Row, packed
+from fedbench.results.shelf import Shelf
+from fedbench.store import Store
+
+#: Files of a crate besides its metadata -> what they are, and their media type.
+FILES = {
+    "tables.csv": ("The tables, a line a number", "text/csv"),
+    "tables.json": ("The tables with all that is said of them", "application/json"),
+    "appendix.tex": ("Settings, hyper-parameters, seeds, compute, software, licences and references", "text/x-tex"),
+    "runs.parquet": (
+        "The runs behind the tables: specs, metrics and checksums of predictions; fedbench results import reads it",
+        "application/vnd.apache.parquet",
+    ),
+}
+
+
+def crate(grids: Sequence[Grid], store: Store, shelf: Shelf) -> tuple[bytes, int, list[str]]:
+    """The archive of grids that were laid out with their appendix, how many runs its pack holds, and the ids of those
+    that no pack takes, being of a user's own code. Of runs that a table chose values by, those that diverged go along.
+    """
+    ids = dict.fromkeys(id for grid in grids for id in grid.runs)
+    there = {artifact.id for artifact in store.list("run")} | shelf.places.keys()
+    named = [id for id in ids if id in there]
+    runs = select(store, named, shelf) if named else []
+    left = [run.id for run in runs if own_code(run.spec)]
+    rows: list[Row] = [
+        run.shipped.origin if run.shipped else row_of(run.artifact, store) for run in runs if run.id not in left
+    ]
+    failed = [*diverged(store, ids), *(one for id, one in shelf.failures.items() if id in ids)]
+    texts = {
+        "tables.csv": render(grids, "csv").encode(),
+        "tables.json": render(grids, "json").encode(),
+        "appendix.tex": render(grids, "latex", appendix=True).encode(),
+        **({"runs.parquet": packed(rows, failed)} if rows else {}),
+    }
+    texts["ro-crate-metadata.json"] = json.dumps(_metadata(grids, texts), indent=2, ensure_ascii=False).encode()
+    with zipfile.ZipFile(buffer := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in sorted(texts.items()):
+            member = zipfile.ZipInfo(name)
+            member.external_attr = 0o644 << 16  # else only its owner may read what is unpacked
+            archive.writestr(member, data, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue(), len(rows), left
+
+
+def _metadata(grids: Sequence[Grid], texts: Mapping[str, bytes]) -> dict[str, Any]:
+    """What ro-crate-metadata.json says, by schema.org's words."""
+    parts = [
+        {"@id": name, "@type": "File", "name": FILES[name][0], "encodingFormat": FILES[name][1],
+         "contentSize": str(len(data))}
+        for name, data in texts.items()
+    ]  # fmt: skip
+    titles = "; ".join(f"{grid.id}, {grid.title}" + (f" ({grid.scope})" if grid.scope else "") for grid in grids)
+    return {
+        "@context": "https://w3id.org/ro/crate/1.1/context",
+        "@graph": [
+            {"@id": "ro-crate-metadata.json", "@type": "CreativeWork", "about": {"@id": "./"},
+             "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"}},
+            {"@id": "./", "@type": "Dataset", "name": f"Results of {', '.join(grid.id for grid in grids)}",
+             "description": f"Tables of federated learning made by fedbench, and the runs behind them: {titles}.",
+             "datePublished": time.strftime("%Y-%m-%d", time.gmtime()),
+             "hasPart": [{"@id": part["@id"]} for part in parts]},
+            *parts,
+            {"@id": "#fedbench", "@type": "SoftwareApplication", "name": "fedbench", "version": fedbench.__version__},
+            {"@id": "#written", "@type": "CreateAction", "name": "fedbench report --crate",
+             "instrument": {"@id": "#fedbench"}, "result": {"@id": "./"}},
+        ],
+    }  # fmt: skip
