@@ -55,6 +55,7 @@ from fedbench.results.pack import (
 from fedbench.results.shelf import NotPacked, Shelf, summary, with_fedbench
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
+from tests.support.cli_user import fedbench
 from tests.support.frames import refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run
 from tests.support.server import OK, Answer, Server, raw, whole
@@ -458,6 +459,18 @@ def test_every_pack_of_a_folder_is_brought(store: Store, rows: list[Row], tmp_pa
         assert packs == [tmp_path / "b.parquet", tmp_path / "packs/a.parquet"]
     (tmp_path / "none").mkdir()
     refused("there is no result pack", into, str(tmp_path / "none"), store)
+
+
+def test_a_folder_with_a_damaged_pack_gives_the_others(
+    store: Store, rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDBENCH_HOME", str(store.home))
+    write(tmp_path / "packs/b.parquet", rows[:1])
+    (tmp_path / "packs/a.parquet").write_bytes(b"")
+    said = fedbench("results", "import", tmp_path / "packs")
+    assert (said.code, "1 run by us, in " in said.err) == (2, True)
+    assert re.search(r"^fedbench: 1 of 2 packs not taken in: cannot read the result pack .*/a\.parquet ", said.line)
+    assert [pack.path.name for pack in Shelf.of(store).packs] == ["b.parquet"]
 
 
 def test_a_builtin_methods_own_metric_has_a_range_and_a_users_none(rows: list[Row]) -> None:
