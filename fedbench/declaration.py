@@ -50,6 +50,7 @@ class Declaration:
     routes: bool
     takes_votes: bool
     takes_multi_label: bool
+    takes_vectors: bool
     measures: tuple[Measure, ...]
     clusters_by: str
     made_for: tuple[str, ...]
@@ -103,8 +104,8 @@ class Declaration:
 
 #: What a class declares under the same names.
 PLAIN = (
-    "serves", "personal", "personal_models", "unlabelled_has", "routes", "takes_votes", "takes_multi_label", "measures",
-    "clusters_by", "made_for", "adapts", "personalised", "one_step",
+    "serves", "personal", "personal_models", "unlabelled_has", "routes", "takes_votes", "takes_multi_label",
+    "takes_vectors", "measures", "clusters_by", "made_for", "adapts", "personalised", "one_step",
     "version",
 )  # fmt: skip
 

@@ -253,7 +253,8 @@ class Protocol:
             values.pop(name, None)
         values = _lay(values, values.pop("phases", {}).get(str(partition.phases), {}))
         own = values.pop("models", {})
-        values["model"] = own.get(partition.scheme) or own.get(dataset.name, values.get("model"))
+        vectors = own.get("vectors") if dataset.vectors else None
+        values["model"] = own.get(partition.scheme) or own.get(dataset.name) or vectors or values.get("model")
         return {"seed": 0, **values, "budget": budget}
 
 

@@ -88,8 +88,9 @@ def show(name: Name, json: context.Json = False) -> None:
         spec = None
     if spec is not None and not found.told and store.has(spec):
         about = info(spec, store)
+        shape = about.shape[2:] if found.vectors else about.shape
         found = dataclasses.replace(
-            found, shape=about.shape, classes=about.classes, partition_classes=about.partition_classes
+            found, shape=shape, classes=about.classes, partition_classes=about.partition_classes
         )
     counts = class_counts(spec, store) if spec else None
     report: dict[str, Any] = {
@@ -174,7 +175,8 @@ def _print(report: dict[str, Any]) -> None:
     out = context.out()
     out.print(report["title"], style="bold")
     shape = " x ".join(map(str, report["shape"]))
-    told = f"{shape} (height x width x channels)" if shape else "what its files say, once they are read"
+    of_images = "height x width x channels" if len(report["shape"]) > 1 else "values of a vector"
+    told = f"{shape} ({of_images})" if shape else "what its files say, once they are read"
     lines = {
         "name": report["name"], "id": report["id"] or "not at hand", "shape": told,
         "images": report["images"] or "?", "classes": f"{report['classes']}: {', '.join(report['class_names'])}",

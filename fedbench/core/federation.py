@@ -154,6 +154,12 @@ def to_input(images: Tensor) -> Tensor:
     return images.to(torch.float32, copy=True).div_(127.5).sub_(1.0).permute(0, 3, 1, 2)
 
 
+def stored_to_input(images: Tensor) -> Tensor:
+    """`to_input` of images as a federation holds them; of its vectors, which are normalised already (float32
+    [B, 1, 1, D], `Partition.distinct`), [B, D, 1, 1]."""
+    return images.permute(0, 3, 1, 2) if images.dtype == torch.float32 else to_input(images)
+
+
 # -- by client -------------------------------------------------------------------------------------------------
 
 
@@ -203,8 +209,8 @@ class ByClient(Sequence[Tensor]):
 class Federation:
     """All clients' data. Rows stand client by client; a client's training rows come before its test rows.
 
-    images [U, H, W, C] uint8, labels [R] int64 on the device (with multi-label images, 0 or 1 for each [R, K]
-    float32, as their loss takes them); client, sample [R] and is_test [R] on the host;
+    images [U, H, W, C] uint8 (vectors: [U, 1, 1, D] float32), labels [R] int64 on the device (with multi-label
+    images, 0 or 1 for each [R, K] float32, as their loss takes them); client, sample [R] and is_test [R] on the host;
     train[i], validation[i] and test[i] are the row indices of client i. Row r's image is `images[image[r]]`, or
     `images[r]` where `image` is None: copies of an image need no memory of their own. Federations that were joined have
     their rows one federation after another; each knows the rows of its own clients only.
@@ -351,6 +357,11 @@ class Federation:
     def multi_label(self) -> bool:
         """Whether an image has several labels, 0 or 1 each, instead of one class."""
         return self.task.multi_label
+
+    @property
+    def vectors(self) -> bool:
+        """Whether its images are vectors."""
+        return self.images.dtype == torch.float32
 
     @property
     def task(self) -> Task:

@@ -70,6 +70,7 @@ class Method:
     #: Whether images may be multi-label (CheXpert), 0 or 1 each, instead of one class. A method that works with
     #: classes itself, not by `cross_entropy` alone, cannot take them.
     takes_multi_label: ClassVar[bool] = True
+    takes_vectors: ClassVar[bool] = True  #: whether images may be vectors: a method of colours or grey levels says no
     #: The metrics that it reports of its rounds (`round_metrics`) and clients (`client.metrics`): metrics of its runs.
     measures: ClassVar[tuple[Measure, ...]] = ()
     clusters_by: ClassVar[str] = ""  #: one of declaration.CLUSTERS_BY, if it clusters clients

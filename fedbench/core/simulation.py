@@ -43,6 +43,11 @@ def initialise(
             f"{method.name} works with one class an image, and these images have {federation.classes} labels each",
             "choose another method ('fedavg', say) or another data set",
         )
+    if federation.vectors and not method.takes_vectors:
+        raise FedbenchError(
+            f"{method.name} works with the pixels of images, and these data are vectors",
+            "choose another method ('fedavg', say) or another data set",
+        )
     model, context, seed = build(), context or Context.of(federation, setting), setting.initial_seed
     with seeded(seed, "method"):
         model = method.build(model, context)

@@ -40,7 +40,7 @@ from fedbench.core.client import (
     opened,
     output_of,
 )
-from fedbench.core.federation import Federation, padded_flip, resized_crop, to_input
+from fedbench.core.federation import Federation, padded_flip, resized_crop, stored_to_input, to_input
 from fedbench.core.network import Network, Networks
 from fedbench.core.optimizer import optimizer, recall, remember
 from fedbench.core.plan import PADDING, CropStream, Ints
@@ -317,7 +317,7 @@ class Worker:
                 images = padded_flip(images, windows, PADDING)
             else:
                 images = resized_crop(images, windows)
-        x = to_input(images)
+        x = stored_to_input(images) if windows is None else to_input(images)
         if scaling is not None:
             factor, offset = scaling[rows, :, :, None, None].unbind(1)
             x.mul_(factor).add_(offset)

@@ -1,9 +1,9 @@
 """From a source's files to the data set's Parquet artifact.
 
-Tables of the artifact: `data`, a row an image (image: H*W*C bytes; label: a class, or with multi-label images a
-list of 0 and 1; split 0 train / 1 test; natural columns), training images first, each split in its official order;
-`classes`, a row a class (name, train, test), small enough to be read at any time. Both carry the recipe's shape,
-classes and partition label in the schema metadata.
+Tables of the artifact: `data`, a row an image (image: H*W*C bytes, of a vector its D values as float32; label: a
+class, or with multi-label images a list of 0 and 1; split 0 train / 1 test; natural columns), training images first,
+each split in its official order; `classes`, a row a class (name, train, test), small enough to be read at any time.
+Both carry the recipe's shape, classes and partition label in the schema metadata.
 """
 
 from __future__ import annotations
@@ -47,11 +47,15 @@ def read_union(recipe: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
     for code, part in enumerate(parts):
         name = part.spec.name
         require(part.classes == recipe.classes, f"{name}, a part of {recipe.name}, has other classes than that")
+        vectors, size = bool(part.spec.vectors), part.images.shape[1:]
+        good = vectors == recipe.vectors and (not vectors or size == recipe.form)
+        what = f"vectors of {size[-1]} values" if vectors else "images"
+        require(good, f"{name}, a part of {recipe.name}, holds {what}, unlike that (shape {list(recipe.shape)})")
         for number, split in enumerate(SPLITS):
             rows = part.split == number
             if not rows.any():  # not every data set has an official test set
                 continue
-            images, domain = fit(part.images[rows], recipe.shape), np.full(int(rows.sum()), code, np.int64)
+            images, domain = fit(part.images[rows], recipe.form), np.full(int(rows.sum()), code, np.int64)
             yield Part(f"{name} ({split})", split, images, {"label": part.labels[rows], "domain": domain})
 
 
@@ -138,13 +142,13 @@ def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, So
         return recipe, source
     classes = parts[0].classes
     if not classes:
-        labels = [part.column("label") for part in parts]
+        labels = [part.column(source.label) for part in parts]
         text = any(one.dtype.kind == "U" for one in labels)
         names = np.unique(np.concatenate(labels)).tolist() if text else range(1 + max(one.max() for one in labels))
         classes = tuple(map(str, names))
     require(len(classes) >= 2, f"{recipe.name} holds one class only", "it takes two to tell apart")
-    columns = source.columns or {name: name for name in parts[0].columns if name != "label"}
-    shape = parts[0].images.shape[1:]
+    columns = source.columns or {name: name for name in parts[0].columns if name != source.label}
+    shape = parts[0].images.shape[3 if recipe.vectors else 1 :]
     source = dataclasses.replace(source, columns=columns)
     return dataclasses.replace(recipe, shape=shape, classes=classes, partition_classes=len(classes)), source
 
@@ -154,8 +158,11 @@ def _found(recipe: Recipe, whole: Recipe, parts: list[Part]) -> list[str]:
     lines = list(dict.fromkeys(part.found for part in parts if part.found))
     if recipe.told or not parts:
         return lines
+    count = sum(len(part.images) for part in parts)
+    if whole.vectors:
+        return [*lines, f"{count:,} vectors of {whole.shape[0]} values, {len(whole.classes)} classes"]
     height, width, channels = whole.shape
-    count, kind = sum(len(part.images) for part in parts), "grey" if channels == 1 else "colour"
+    kind = "grey" if channels == 1 else "colour"
     return [*lines, f"{count:,} {kind} images of {height} x {width} pixels, {len(whole.classes)} classes"]
 
 
@@ -171,6 +178,7 @@ def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
         "get its files again",
     )
     images = np.concatenate([part.images.reshape(len(part.images), -1) for part in ordered])
+    images = np.ascontiguousarray(images).view(np.uint8)
     if recipe.multi_label:
         labels = np.concatenate([part.columns["label"] for part in ordered])
     else:
@@ -189,13 +197,11 @@ def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
     if recipe.partition_label is not None:
         _codes(columns[recipe.partition_label], recipe.partition_classes, f"{recipe.name}, {recipe.partition_label}")
     facts = {
-        "shape": recipe.shape, "classes": recipe.classes, "columns": sorted(columns),
+        "shape": recipe.form, "classes": recipe.classes, "columns": sorted(columns),
         "partition_label": recipe.partition_label, "partition_classes": recipe.partition_classes,
     }  # fmt: skip
     metadata = {METADATA: json.dumps(facts).encode()}
-    pixels = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(images.shape[1]), len(images), [None, pa.py_buffer(np.ascontiguousarray(images))]
-    )
+    pixels = pa.FixedSizeBinaryArray.from_buffers(pa.binary(images.shape[1]), len(images), [None, pa.py_buffer(images)])
     data = {"image": pixels, "label": as_column(labels), "split": split, **columns}
     counts = {name: _label_counts(labels[split == code], len(recipe.classes)) for code, name in enumerate(SPLITS)}
     return {
@@ -215,8 +221,10 @@ def _label_counts(labels: np.ndarray, classes: int) -> np.ndarray:
 def _check(recipe: Recipe, source: Source, part: Part) -> None:
     shape = part.images.shape
     require(
-        shape[1:] == tuple(recipe.shape),
-        f"{part.where}: images of shape {list(shape[1:])}; the recipe says {list(recipe.shape)}",
+        shape[1:] == tuple(recipe.form),
+        f"{part.where}: images of shape {list(shape[1:])}; the recipe says {list(recipe.form)}"
+        if not recipe.vectors
+        else f"{part.where}: vectors of {shape[-1]} values; the recipe says {recipe.shape[0]}",
     )
     one = () if recipe.multi_label else (source.label,)
     for name in (*one, *source.columns.values()):

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from fedbench import reader
 from fedbench.data import foreign
-from fedbench.data.recipe import KINDS, RESERVED, SPLITS, File, Recipe, Source
+from fedbench.data.recipe import KINDS, RESERVED, SPLITS, VECTORS, File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.resources import RECIPES
 from fedbench.specs import require
@@ -60,7 +60,8 @@ def _no_data_set(name: str) -> FedbenchError:
     return FedbenchError(
         f"the file {name} is no data set",
         "give a name of 'fedbench data list', a recipe (./mine.toml; 'fedbench new dataset mine' writes one, which may "
-        "read a CSV of images), a folder of PFLlib or LEAF (./FOLDER), hf:NAME, hf:./FOLDER or torchvision:NAME",
+        "read a CSV of images), a table of numbers (./FILE.csv,label=COLUMN), a folder of PFLlib or LEAF (./FOLDER), "
+        "hf:NAME, hf:./FOLDER or torchvision:NAME",
     )
 
 
@@ -107,7 +108,8 @@ def fetchable(source: Source) -> bool:
 #: What only sources of some kinds say.
 _OF_KINDS = {
     "resize": ("parquet", "folder", "csv"), "only_classes": ("folder",), "ordered_classes": ("folder",),
-    **dict.fromkeys(("label_columns", "label_values", "prefix", "pattern"), ("csv",)),
+    **dict.fromkeys(("label_columns", "prefix", "pattern"), ("csv",)), "label_values": ("csv", *VECTORS),
+    "features": ("table",),
 }  # fmt: skip
 
 
@@ -127,8 +129,9 @@ def read(path: Path) -> Recipe:
 
 def _check_recipe(recipe: Recipe, where: str) -> None:
     shape = recipe.shape
-    good = len(shape) == 3 and min(shape) >= 1 and shape[2] in (1, 3)
-    require(good, f"{where}: shape must be [height, width, channels] with 1 or 3 channels, not {list(shape)}")
+    good = bool(shape) and min(shape) >= 1 and (len(shape) == 1 or (len(shape) == 3 and shape[2] in (1, 3)))
+    form = "[height, width, channels] with 1 or 3 channels (of vectors: how many values, as [30])"
+    require(good, f"{where}: shape must be {form}, not {list(shape)}")
     require(len(recipe.classes) >= 2, f"{where}: classes must name at least 2 classes")
     require(len(set(recipe.classes)) == len(recipe.classes), f"{where}: classes holds a name twice")
     require(bool(recipe.source), f"{where} has no [[source]]")
@@ -145,6 +148,9 @@ def _check_recipe(recipe: Recipe, where: str) -> None:
 def _check_source(source: Source, recipe: Recipe, where: str) -> None:
     if source.kind not in KINDS:
         raise unknown(f"kind in {where}", source.kind, KINDS)
+    reads, shape = ("vectors", "[values]") if source.kind in VECTORS else ("images", "[height, width, channels]")
+    good = source.kind in ("builtin", "union") or (source.kind in VECTORS) == recipe.vectors == (len(recipe.shape) == 1)
+    require(good, f"{where}: kind {source.kind} reads {reads}, so shape is {shape}")
     require(set(source.columns) == set(recipe.columns), f"{where}: every source must give the same columns")
     for name in source.columns:
         require(name not in RESERVED, f"{where}: a natural column cannot be called '{name}'")
@@ -188,6 +194,11 @@ def _check_labels(source: Source, recipe: Recipe, where: str) -> None:
         good = bool(source.label_values) and set(source.label_values.values()) <= {0, 1}
         require(good, f"{where}: label_values must say which values of a label are 0 and which are 1")
         require(recipe.partition_label is None, f"{where}: there is no partition_label with multi-label images")
+    if source.kind in VECTORS:
+        codes, count = source.label_values.values(), len(recipe.classes)
+        good = all(0 <= code < count for code in codes)
+        require(good, f"{where}: label_values must say a class by its number, 0 to {count - 1}")
+        require(not set(source.features) & {source.label, *source.columns.values()}, f"{where}: features holds a label")
 
 
 def _check_file(file: File, kind: str, where: str) -> None:
@@ -201,10 +212,11 @@ def _check_file(file: File, kind: str, where: str) -> None:
     for url in file.urls:
         require(bool(re.match(r"https?://", url)), f"{where}: {url} is not an http(s) address")
     require(file.rows is None or file.rows >= 1, f"{where}: rows must be at least 1")
-    require(file.rows is None or kind in ("idx", "parquet", "csv"), f"{where}: kind {kind} has no rows")
+    require(file.rows is None or kind in ("idx", "parquet", "csv", "table"), f"{where}: kind {kind} has no rows")
     require(file.skip is None or file.skip >= 1, f"{where}: skip must be at least 1")
-    require(file.skip is None or kind == "csv", f"{where}: kind {kind} has no skip")
+    require(file.skip is None or kind in ("csv", "table"), f"{where}: kind {kind} has no skip")
     require(kind != "idx" or file.role is not None, f"{where}: kind idx needs a role (images, labels, ...)")
+    require(kind != "text" or file.role is not None, f"{where}: kind text needs a role (features, labels, ...)")
     require(kind != "folder" or bool(file.member), f"{where}: kind folder needs member, the patterns of its images")
     require(not file.member or kind in ("folder", "cifar-binary"), f"{where}: kind {kind} has no members")
     require(file.split in SPLITS, f"{where}: split must be train or test, not '{file.split}'")

@@ -41,7 +41,7 @@ class Dataset:
     """
 
     spec: DatasetSpec
-    images: np.ndarray  #: uint8 [N, H, W, C], C = 1 or 3
+    images: np.ndarray  #: uint8 [N, H, W, C], C = 1 or 3; where `spec.vectors`, float32 [N, 1, 1, D] as they were read
     labels: np.ndarray  #: int64 [N]: classes; or uint8 [N, U], 0 or 1 for each of several labels, which `classes` names
     split: np.ndarray  #: uint8 [N]: 0 official training image, 1 official test image
     columns: dict[str, np.ndarray]  #: natural columns (writer, ...) and further labels, each [N]
@@ -82,7 +82,7 @@ def from_artifact(artifact: Artifact) -> Dataset:
     table = artifact.table("data", ["label", "split", *facts.columns])
     return Dataset(
         spec=spec,
-        images=_pixels(artifact, len(table), facts.shape),
+        images=_pixels(artifact, len(table), facts.shape, np.dtype(np.float32 if spec.vectors else np.uint8)),
         labels=as_array(table["label"]),
         split=as_array(table["split"]),
         columns={name: _plain(table[name]) for name in facts.columns},
@@ -104,7 +104,7 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
         named = next(iter(candidates(which.name)), None) or recipe(which.name)
     else:
         named = recipe(which)
-    return Info(named.name, named.shape, named.classes, named.partition_label, named.partition_classes, named.columns)
+    return Info(named.name, named.form, named.classes, named.partition_label, named.partition_classes, named.columns)
 
 
 def groups(spec: DatasetSpec, store: Store, column: str, least: int = 1) -> int:
@@ -136,13 +136,13 @@ def _facts(metadata: dict[bytes, bytes] | None, artifact: Artifact) -> Info:
     return Info(artifact.manifest["spec"]["name"], **facts)
 
 
-def _pixels(artifact: Artifact, count: int, shape: tuple[int, ...]) -> np.ndarray:
+def _pixels(artifact: Artifact, count: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     # Some at a time, straight from Arrow's buffers: one copy, into memory of our own.
     size = int(np.prod(shape))
-    images = np.empty((count, *shape), np.uint8)
+    images = np.empty((count, *shape), dtype)
     at = 0
     for part in artifact.batches("data", "image"):
-        flat = np.frombuffer(part.buffers()[1], np.uint8, len(part) * size, part.offset * size)
+        flat = np.frombuffer(part.buffers()[1], dtype, len(part) * size, part.offset * size * dtype.itemsize)
         images[at : at + len(part)] = flat.reshape(-1, *shape)
         at += len(part)
     return images

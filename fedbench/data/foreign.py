@@ -2,6 +2,7 @@
 
     ./FOLDER                       clients' images in the folders of PFLlib or of LEAF (train/ and test/)
     hf:NAME[@REVISION][,OPTIONS]   a repository of the Hugging Face hub, or hf:./FOLDER, one that lies here
+    ./FILE.csv,label=COLUMN        a table of numbers (.csv, .parquet, .npz); group=COLUMN names natural groups
     torchvision:NAME[,OPTIONS]     one of torchvision's data sets, where its files lie as torchvision lays them
 
 Each becomes a recipe without shape and classes (`Recipe.told` is false): `build` completes it from what the reader
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.data.recipe import File, Member, Recipe, Source
+from fedbench.data.recipe import TABLES, File, Member, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
 from fedbench.words import path_of
@@ -76,6 +77,7 @@ REPOSITORIES = "hf"
 REVISION = ".revision"
 #: Option -> what it says, for each of the kinds that take any.
 _HUB = {"image": "column", "label": "column", "config": "name", "train": "split", "test": "split", "size": "pixels"}
+_TABLE = {"label": "column", "group": "column"}
 _SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
 
 
@@ -85,6 +87,8 @@ def recipe(name: str) -> Recipe | None:
         return _repository(*_options(name, HUB, _HUB))
     if name.startswith(TORCHVISION):
         return _torchvision(*_options(name, TORCHVISION, {"size": "pixels", "split": "name"}))
+    if (path := name.partition(",")[0]) != name and path.endswith(TABLES):
+        return _table(*_options(name, "", _TABLE))
     if "/" in name and not name.endswith(".toml") and path_of(name, "folder").is_dir():
         return _federation(path_of(name, "folder").resolve())
     return None
@@ -161,6 +165,15 @@ def _torchvision(name: str, options: Mapping[str, str]) -> Recipe:
         f"{name} as torchvision has it",
         Source("torchvision", "torchvision", "torchvision's files", files, _loader({"name": name, **options})),
     )
+
+
+def _table(name: str, options: Mapping[str, str]) -> Recipe:
+    path = path_of(name, "table").resolve()
+    require(path.is_file(), f"there is no file {name}", "./FILE.csv,label=COLUMN is a table that lies here")
+    require("label" in options, f"which column of {name} holds the classes?", f"{name},label=COLUMN")
+    columns = {options["group"]: options["group"]} if "group" in options else {}
+    source = Source("table", "table", "table of numbers", (File(path.name),), label=options["label"], columns=columns)
+    return _recipe(_plain(path.with_suffix("")), f"{path.name}, a table of numbers", source, path.parent)
 
 
 def _federation(folder: Path) -> Recipe:

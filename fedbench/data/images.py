@@ -162,14 +162,14 @@ def read_parquet(recipe: Recipe, source: Source, file: File, path: Path) -> Iter
     """The part of a file of kind parquet."""
     fields = [source.image, source.label, *source.columns.values()]
     with reading(path, "is damaged or not a Parquet file"):
-        table = _table(path, list(dict.fromkeys(fields)), source.image, file.rows)
+        table = parquet_table(path, list(dict.fromkeys(fields)), file.rows)
         flat = _blobs(table[source.image], path, source.image).combine_chunks()
         columns = {name: _values(table[name], path, name) for name in table.column_names if name != source.image}
     images = decode(len(flat), lambda i: flat[i].as_py(), lambda i: f"{path}, row {i}", recipe.shape, source.resize)
     yield Part(str(path), file.split, images, columns)
 
 
-def _table(path: Path, names: list[str], image: str, rows: int | None) -> pa.Table:
+def parquet_table(path: Path, names: list[str], rows: int | None) -> pa.Table:
     """The first `rows` rows of some columns, in memory that follows the values as they come.
 
     A value that many rows share stands in the file once: its own numbers do not tell how much it unpacks to.

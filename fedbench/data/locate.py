@@ -12,7 +12,7 @@ from typing import Any
 from fedbench.data.archive import open_tree
 from fedbench.data.catalogue import candidates, fetchable, parts_of, recipe
 from fedbench.data.guard import readable, regular
-from fedbench.data.recipe import File, Recipe, Source
+from fedbench.data.recipe import VECTORS, File, Recipe, Source
 from fedbench.errors import FedbenchError
 from fedbench.files import sha256_of
 from fedbench.specs import DatasetSpec
@@ -38,7 +38,8 @@ class Variant:
     def spec(self) -> DatasetSpec:
         """The spec of it. Reads files only where the recipe declares no checksum."""
         content = _content(self)
-        return DatasetSpec(name=self.recipe.name, source=self.source.name, content=content, version=VERSION)
+        of, vectors = self.recipe.name, self.recipe.vectors or None
+        return DatasetSpec(name=of, source=self.source.name, content=content, version=VERSION, vectors=vectors)
 
 
 def downloads(store: Store) -> Path:
@@ -192,6 +193,9 @@ def _content(variant: Variant) -> str:
             "labels": [source.label_columns, sorted(source.label_values.items())],
             "prefix": source.prefix, "pattern": source.pattern, "skip": [file.skip for file in source.file],
         }  # fmt: skip
+    if source.kind in VECTORS:
+        values, skip = sorted(source.label_values.items()), [file.skip for file in source.file]
+        content |= {"features": source.features, "labels": values, "skip": skip}
     if source.kind in _READER:
         content["reader"] = _READER[source.kind]
     if variant.parts:

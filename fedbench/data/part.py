@@ -38,7 +38,8 @@ def text(values: Sequence[str], where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Part:
-    """Images of one split: uint8 [n, H, W, C], with columns of length n (values) or [n, k] (several values a row)."""
+    """Images of one split: uint8 [n, H, W, C], or vectors: float32 [n, 1, 1, D]; with columns of length n (values) or
+    [n, k] (several values a row)."""
 
     where: str  #: names the file in an error
     split: str

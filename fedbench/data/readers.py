@@ -26,6 +26,7 @@ from fedbench.data.part import Part, text
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.data.table import read_csv
 from fedbench.data.torchvision_files import read_torchvision
+from fedbench.data.vectors import read_table, read_text
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
 
@@ -395,7 +396,16 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
     return np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None], bunch.target.astype(np.int64)
 
 
-_BUILTINS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {"digits": _digits}
+def _breast_cancer() -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    return bunch.data.astype(np.float32)[:, None, None, :], bunch.target.astype(np.int64)
+
+
+_BUILTINS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
+    "breast_cancer": _breast_cancer, "digits": _digits,
+}  # fmt: skip
 
 
 def _cifar(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
@@ -422,8 +432,9 @@ def _records(recipe: Recipe, source: Source, where: str, split: str, data: bytes
 #: Kind -> what reads all files of a source, or one file after another.
 _OF_ALL: dict[str, Callable[[Recipe, Source, Sequence[Path]], Iterator[Part]]] = {
     "builtin": _builtin, "idx": read_idx_parts, "csv": read_csv, "pflib": read_pflib, "hf": read_repository,
-    "torchvision": read_torchvision,
+    "torchvision": read_torchvision, "text": read_text,
 }  # fmt: skip
 _BY_FILE: dict[str, Callable[[Recipe, Source, File, Path], Iterator[Part]]] = {
     "cifar-binary": _cifar, "parquet": read_parquet, "folder": read_folder, "leaf": read_leaf, "mat": read_mat,
+    "table": read_table,
 }  # fmt: skip

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-KINDS = ("builtin", "idx", "cifar-binary", "parquet", "folder", "leaf", "mat", "csv", "union", "pflib")
+KINDS = ("builtin", "idx", "cifar-binary", "parquet", "folder", "leaf", "mat", "csv", "union", "pflib", "table", "text")
+#: Of these, those that read vectors.
+VECTORS = ("table", "text")
+#: Endings of the files of kind table.
+TABLES = (".csv", ".parquet", ".npz")
 SPLITS = ("train", "test")
 #: Columns that every data set has; natural columns need other names.
 RESERVED = ("image", "label", "split")
@@ -41,9 +45,11 @@ class File:
     urls: tuple[str, ...] = ()  #: mirrors, tried in this order
     size: int | None = None  #: bytes, beyond which a mirror is not listened to
     split: str = "train"
-    role: str | None = None  #: kind idx: "images", "labels" or the name of another array
+    #: Kind idx: "images", "labels" or the name of another array; kind text: "features", "labels" or another's name.
+    role: str | None = None
     rows: int | None = None  #: read only the first so many rows
-    skip: int | None = None  #: kind csv: of those behind the first so many; one file may so be training and test images
+    #: Kinds csv and table: of those behind the first so many; one file may so be training and test images.
+    skip: int | None = None
     member: tuple[Member, ...] = ()
 
     @property
@@ -69,8 +75,10 @@ class Source:
     #: Kind folder: a class is its folder's place in alphabetical order, whatever it is called, among the class folders
     #: of the same member whose other {name}s agree (as torchvision's ImageFolder numbers each of them).
     ordered_classes: bool = False
+    features: tuple[str, ...] = ()  #: kind table: the columns of the vector, in this order; none: all others
     #: Kind csv, with several labels an image in place of one class: the columns of the labels, in the order of the
-    #: recipe's classes, and what their values mean, 0 or 1 ("" is an empty field; numbers are compared as such).
+    #: recipe's classes, and what their values mean, 0 or 1 ("" is an empty field; numbers are compared as such). Kinds
+    #: table and text: which class, counted from 0, a value of the label means, where it is neither name nor number.
     label_columns: tuple[str, ...] = ()
     label_values: Mapping[str, int] = field(default_factory=dict)
     #: Kind csv: what the names of the images (column `image`) begin with that is no folder below the CSV file's, and
@@ -85,7 +93,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A validated recipe. `shape` is (height, width, channels); `folder` is where a user's own recipe lies.
+    """A validated recipe. `shape` is (height, width, channels), or (values,) of vectors; `folder` is where a user's own
+    recipe lies.
 
     One that stands for a data set without a recipe file (see `foreign`) has neither shape nor classes: its files say.
     """
@@ -106,6 +115,16 @@ class Recipe:
     def told(self) -> bool:
         """Whether shape and classes are known before the files are read."""
         return bool(self.shape)
+
+    @property
+    def vectors(self) -> bool:
+        """Whether it holds vectors instead of images."""
+        return len(self.shape) == 1 or self.source[0].kind in VECTORS
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """The shape of an image in memory; that of a vector of D values is (1, 1, D)."""
+        return (1, 1, *self.shape) if len(self.shape) == 1 else self.shape
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench import methods, models
 from fedbench.engine import keep as keeping
-from fedbench.engine.inputs import loaded
+from fedbench.engine.inputs import artifacts, loaded
 from fedbench.engine.run import choose_device
 from fedbench.errors import FedbenchError
 from fedbench.metrics.accuracy import Scores, accuracies, areas, measured, scored
@@ -60,7 +60,9 @@ def evaluate(
     them = keeping.models_of(run)
     by = who_answers(them, other.spec.all_clients)
     _check_classes(run, other, store)
-    (federation,) = loaded(images_of(other.spec.dataset, store, roots), [other], place)
+    # What the run's network takes are vectors that are normalised as those that it was trained on.
+    like = artifacts(spec.setting.partition, store, roots, False) if other.spec.dataset.vectors else None
+    (federation,) = loaded(images_of(other.spec.dataset, store, roots), [other], place, like)
     if scored(run) != federation.multi_label:
         raise FedbenchError(f"only one of run {run.id} and partition {other.id} is multi-label")
     with reported(), arithmetic(spec.setting.precision, place):
@@ -74,7 +76,6 @@ def evaluate(
 
 def _trained_on(run: Artifact, other: Artifact, store: Store, roots: list[Path]) -> tuple[int, int]:
     """(test images of the other partition, how many of these the run's clients had as training images)."""
-    from fedbench.engine.inputs import artifacts
     from fedbench.partitions.tables import read
 
     assert isinstance(run.spec, RunSpec)

@@ -126,12 +126,12 @@ def card(
     spec, p = run.spec, run.provenance
     assert isinstance(spec, RunSpec)
     part, setting = spec.setting.partition, spec.setting
-    sizes = "x".join(map(str, shape))
+    seen = f"vectors of {shape[2]} values" if part.dataset.vectors else f"images of {'x'.join(map(str, shape))}"
     length = counted(setting.steps, "step") if setting.steps is not None else counted(setting.epochs or 1, "epoch")
     facts = {
         "method": f"{p.get('title', spec.method)} ({spec.method}, version {spec.method_version})",
         "hyper-parameters": ", ".join(f"{k} {v}" for k, v in spec.params.items()) or "none",
-        "network": f"{setting.model}, for images of {sizes} and {classes} classes",
+        "network": f"{setting.model}, for {seen} and {classes} classes",
         "data set": f"{part.dataset.name} ({part.dataset.source}), content {part.dataset.content}",
         "partition": f"{part.id}: {schemes.label(part)}, {part.clients} clients, shift {part.shift}, seed {part.seed}",
         "training": f"{setting.rounds} rounds of {length} of {setting.batch_size} images, learning rate "
@@ -213,6 +213,9 @@ def _loading(spec: RunSpec, file: str, shape: tuple[int, int, int], classes: int
         code = ["from fedbench import models", ""]
         code += [f'network = models.build("{name}", shape={shape}, classes={classes}, seed=0)']
         inputs = f"x [B, {channels}, {height}, {width}]: pixels / 127.5 - 1"
+    if spec.setting.partition.dataset.vectors:
+        rows = f"the rows that partition {spec.setting.partition.id} trains on (Partition.moments)"
+        inputs = f"x [B, {channels}, 1, 1]: each value less its mean, by its standard deviation, over {rows}"
     code += [f"network.load_state_dict({state})", "network.eval()", f"logits = network(x)  # {inputs}"]
     return ["```python", first, *code, "```"]
 

@@ -74,9 +74,15 @@ def federations_of(
     return [federations[job.spec.setting.partition.id] for job in jobs], inputs
 
 
-def loaded(images: Artifact, partitions: Iterable[Artifact], device: torch.device) -> list[Federation]:
-    """The federation of each partition, on common images of one data set."""
-    return _joined(_arrays(images, partitions), device)
+def loaded(
+    images: Artifact,
+    partitions: Iterable[Artifact],
+    device: torch.device,
+    like: tuple[Artifact, Artifact] | None = None,
+) -> list[Federation]:
+    """The federation of each partition, on common images of one data set; vectors are normalised by their own training
+    samples, or as those of the images and the partition `like`."""
+    return _joined(_arrays(images, partitions, like), device)
 
 
 def federation_of(data: Data, device: torch.device) -> Federation:
@@ -85,7 +91,9 @@ def federation_of(data: Data, device: torch.device) -> Federation:
     return federation
 
 
-def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mapping[str, Any]]:
+def _arrays(
+    images: Artifact, partitions: Iterable[Artifact], like: tuple[Artifact, Artifact] | None = None
+) -> Iterable[Mapping[str, Any]]:
     """What `Federation.of` takes, of each partition."""
     import numpy as np
 
@@ -93,8 +101,9 @@ def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mappin
     from fedbench.partitions.tables import read
 
     dataset = from_artifact(images)
+    moments = None if like is None else read(like[1]).moments(from_artifact(like[0]))
     for p in map(read, partitions):
-        distinct, image = p.distinct(dataset)
+        distinct, image = p.distinct(dataset, moments)
         yield {
             "images": distinct,
             "labels": p.label,

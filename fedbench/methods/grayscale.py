@@ -30,6 +30,7 @@ class Grayscale(OneStep):
 
     name = "grayscale"
     title = "Grayscale"
+    takes_vectors = False
 
     def build(self, model: nn.Module, context: Context) -> nn.Module:
         backbone = model.get_submodule("backbone")

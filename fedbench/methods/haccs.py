@@ -60,6 +60,7 @@ class HACCS(Clustered):
     title = "HACCS"
     clusters_by = "descriptors"
     takes_multi_label = False
+    takes_vectors = False
 
     bins: int = hyperparameter(16, "bins of the pixel histograms", source="not given by HACCS", least=1, most=256)
     min_samples: int = hyperparameter(2, "clients that make a cluster, at least", source="code: OPTICS", least=2)

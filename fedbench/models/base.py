@@ -131,6 +131,8 @@ def flat_size(layers: nn.Module, name: str, shape: tuple[int, int, int]) -> int:
 def too_small(name: str, shape: tuple[int, int, int]) -> FedbenchError:
     """The error for images that a model's pooling would shrink to nothing."""
     size = "x".join(str(n) for n in shape)
+    if shape[:2] == (1, 1) and shape[2] not in (1, 3):
+        return FedbenchError(f"model {name} takes images, not vectors of {shape[2]} values", "mlp is for vectors")
     return FedbenchError(f"images of {size} are too small for model {name}", "digits_cnn is the model for small images")
 
 

@@ -59,6 +59,7 @@ _MODELS = {
     "lenet5_flux": "fedbench.models.cnn:LeNet5Flux",
     "lenet_gn": "fedbench.models.lenet_gn:LeNetGN",
     "lenet_tanh": "fedbench.models.cnn:LeNetTanh",
+    "mlp": "fedbench.models.cnn:MLP",
     "resnet18_bn": "fedbench.models.resnet:ResNet18BN",
     "resnet18_fedml": "fedbench.models.resnet:ResNet18FedML",
     "resnet18_gn": "fedbench.models.resnet:ResNet18GN",
@@ -72,6 +73,7 @@ _VERSIONS: dict[str, int] = {}
 _OPTIONS: dict[str, dict[str, int | tuple[str, ...]]] = {
     "cifar_cnn_projection": {"projection_size": 128},
     "lenet_gn": {"branch": ("deep", "mid", "shallow", "none")},
+    "mlp": {"width": 200, "layers": 2},
     "resnet18_gn": {"projection_size": 256},
 }
 

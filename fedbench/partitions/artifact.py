@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,25 +185,52 @@ class Partition:
         chosen = slice(None) if test is None else self.test if test else self.training
         return counted(self.client[chosen], self.label[chosen], self.clients, len(self.classes))
 
+    @property
+    def _rotations(self) -> Iterator[Rotation]:
+        """How the distributions see images."""
+        return (r for d in self.distributions for r in (d.rotation, *(one for _, one in d.rotations)))
+
+    @property
+    def alters(self) -> bool:
+        """Whether a client may see images other than as the data set has them."""
+        seen = any(one != Transform() for one in self.transforms) or any(r != Rotation() for r in self._rotations)
+        return seen or self.image_shape((1, 1, 1)) != (1, 1, 1)
+
     def image_shape(self, shape: Sequence[int]) -> tuple[int, int, int]:
         """(H, W, C) of an image as the clients see it, given that of the data set: coloured ones have 3 channels.
 
         So has every image under P(X) and P(X|Y), even at levels without a colour (flux/protocol.md#shards-and-images).
         """
         height, width, channels = shape
-        lit = any(r.colour for d in self.distributions for r in (d.rotation, *(one for _, one in d.rotations)))
+        lit = any(rotation.colour for rotation in self._rotations)
         coloured = self.colour is not None or lit or self.spec.shift.partition("+")[0] in ("px", "pxy")
         return height, width, 3 if coloured else channels
 
-    def distinct(self, dataset: Dataset) -> tuple[Images, NDArray[np.int64]]:
+    def moments(self, dataset: Dataset) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Mean and standard deviation [D] of each value of a vector, over the samples that are trained on (each once);
+        of a value that never differs the deviation is 1."""
+        rows = np.unique(self.sample[self.training & ~self.unseen[self.client]])
+        values = dataset.images[rows].astype(np.float64).reshape(len(rows), -1)
+        std = values.std(axis=0)
+        return values.mean(axis=0).astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
+
+    def distinct(
+        self, dataset: Dataset, moments: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The different images that the clients see, uint8 [U, H, W, C], and which of them each row shows [R].
 
         Copies of an image are one. Where clients see images through steps of colour or corruptions, every row is an
         image of its own: a corruption draws from a stream for either side of a client, image after image, so that
         the images of a subsampled client are among those of the whole one, whose test images are the same.
+
+        Vectors, float32 [U, 1, 1, D], are normalised: less the mean and by the deviation of `moments`, by default those
+        of this partition's own training samples.
         """
         if dataset.spec.id != self.spec.dataset.id:
             raise FedbenchError(f"partition {self.id} is of dataset {self.spec.dataset.id}, not {dataset.spec.id}")
+        if dataset.spec.vectors:
+            mean, std = moments or self.moments(dataset)
+            return (dataset.images - mean) / std, self.sample.astype(np.int64)
         plain = not any(transform.alters for transform in set(self.transforms))
         if self.colour is not None:
             images, index = paint(dataset.images[self.sample], self.colour), np.arange(len(self.sample))
@@ -240,8 +267,8 @@ class Partition:
             of_client[c] = 0.5 / std, (0.5 - mean) / std
         return of_client.astype(np.float32)[self.client]
 
-    def transformed_images(self, dataset: Dataset) -> Images:
-        """uint8 [R, H, W, C]: row r is the image of `sample[r]` as its client sees it; see `distinct`."""
+    def transformed_images(self, dataset: Dataset) -> NDArray[Any]:
+        """[R, H, W, C]: row r is the image of `sample[r]` as its client sees it; see `distinct`."""
         images, index = self.distinct(dataset)
         alone = len(images) == len(index) and np.array_equal(index, np.arange(len(index)))
         return images if alone else images[index]

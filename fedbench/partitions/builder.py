@@ -80,6 +80,11 @@ def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
     with reported():
         assignment = scheme.draw(dataset, spec)
     partition = _partition(spec, dataset, assignment)
+    if dataset.spec.vectors and partition.alters:
+        raise FedbenchError(
+            f"{spec.dataset.name} holds vectors, which clients cannot see in colours, turned or under corruptions",
+            "leave --shift (or what else changes images) out: labels, sizes and groups can differ",
+        )
     with reported():
         groups, declared = scheme.groups(partition), scheme.densities(partition)
     return replace(partition, groups=groups or partition.groups, declared=declared)

@@ -54,6 +54,7 @@ class Images:
     def __post_init__(self) -> None:
         p = self.partition
         require(p.phase is None, f"the training data of partition {p.id} drift, which no folder of clients can say")
+        require(not p.spec.dataset.vectors, f"{p.spec.dataset.name} holds vectors, and these folders images")
         require(not p.multi_label, f"{p.spec.dataset.name} has several labels an image, and these folders one")
 
     def of(self, client: int, side: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -51,7 +51,11 @@ class Settings:
 
 def sketch(table: Table, column: Column, budget: str, row: Row | None = None) -> Setting:
     """The setting of a column (of a row in it) as far as it can be told without the images: its ids mean nothing."""
-    return _setting(table, column, budget, DatasetSpec(column.dataset, "", ""), 1, row=row, known=_SKETCHES)
+    from fedbench.data.catalogue import candidates
+
+    vectors = any(recipe.vectors for recipe in candidates(column.dataset))  # they have a network of their own
+    dataset = DatasetSpec(column.dataset, "", "", vectors=vectors)
+    return _setting(table, column, budget, dataset, 1, row=row, known=_SKETCHES)
 
 
 #: What has been sketched: the texts below a table ask for the same settings many times over.

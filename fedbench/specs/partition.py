@@ -16,16 +16,19 @@ from fedbench.specs.base import Spec, check_seed, frozen, option, require, thawe
 
 @dataclass(frozen=True)
 class DatasetSpec(Spec):
-    """Which images: the recipe's name, which of its sources, and what those files hold."""
+    """Which images (or vectors): the recipe's name, which of its sources, and what those files hold."""
 
     kind: ClassVar[str] = "dataset"
     name: str
     source: str  #: name of the recipe's source; the same data set may exist in exact and in re-encoded form
     content: str  #: digest of the source's checksums and of how the recipe reads them
     version: int = 1  #: of the readers
+    #: Whether its "images" are float32 vectors [N, 1, 1, D] instead of pixels; None: they are not.
+    vectors: bool | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
+        object.__setattr__(self, "vectors", self.vectors or None)  # a data set has one id
 
 
 # -- partition -------------------------------------------------------------------------------------------------

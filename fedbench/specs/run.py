@@ -133,6 +133,11 @@ class Setting(Spec):
             f"2 to {self.rounds}, in rising order, not of {list(drifts)}",
             "for example --rounds 12 --drifts 5,8 with 3 phases",
         )
+        require(
+            not self.partition.dataset.vectors or self.augment == "none",
+            f"{self.partition.dataset.name} holds vectors, which have no {self.augment}: only images are augmented",
+            "fedbench's protocol for vectors is plain (--protocol plain)",
+        )
         if self.optimizer == "sgd":  # the default: a setting has one id
             object.__setattr__(self, "optimizer", None)
         require(

@@ -44,7 +44,7 @@ from fedbench.models import build
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
 from tests.support.gpu import needs_gpu
-from tests.support.lab import Run, client, digits, federation, finish, method, setting, trainer
+from tests.support.lab import Run, client, digits, federation, finish, method, setting, trainer, vectors
 from tests.support.rays_lab import many_labelled
 
 #: What the reference is compared with: (executor, its options). All executors, whatever their number.
@@ -84,6 +84,7 @@ SCENARIOS = {
     "lives": Scenario(federation(), setting(momentum_lives=True, votes=False)),
     "lives_adamw": Scenario(federation(), setting(**{**LIVING, **ADAMW, "lr": 0.003}, participation=0.6)),
     "labels": Scenario(many_labelled(3, 30), setting(**ALONE, weight_decay=0.0, momentum_restarts=True)),
+    "vectors": Scenario(vectors(), setting(model="mlp", rounds=2, votes=False)),
 }
 #: Momentum that goes on with a client's network, with its part of it, with the one of several models that it trains.
 LIVES: list[tuple[str, dict[str, Any]]] = [
@@ -108,6 +109,7 @@ RUNS += [(*case, "lives", "stacked") for case in LIVES] + [(*case, "labels", "st
 RUNS += [
     (name, {}, "lives_adamw", way) for name, way in (("fedavg", "cores"), ("fedavg", "graphed"), ("ditto", "stacked"))
 ]
+RUNS += [("fedavg", {}, "vectors", way) for way in WAYS] + [("pfedfda", {}, "vectors", "stacked")]
 RUNS += [(*LIVES[3], "lives", "graphed"), ("fedavg", {}, "labels", "cores"), (*LABELS[5], "labels", "graphed")]
 
 
@@ -131,7 +133,8 @@ def test_the_scenarios_are_as_ragged_as_they_should_be(reference: Any) -> None:
 def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: Path) -> Run:
     """Train to the end; `way` is of KNOWN or "sequential"."""
     name, options = KNOWN.get(way, (way, {}))
-    network = None if scenario.data.multi_label else partial(small, scenario.data.shape[2], scenario.norm)
+    whole = scenario.data.multi_label or scenario.data.vectors  # the setting's own network
+    network = None if whole else partial(small, scenario.data.shape[2], scenario.norm)
     it = trainer(
         method(case[0], **case[1]), scenario.data, where, scenario.setting, executor=name, options=options,
         plan=Recorder, network=network,

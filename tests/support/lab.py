@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from fedbench.specs import Setting
 
 __all__ = [
     "Run", "client", "digits", "drive", "equal", "federation", "finish", "method", "own", "parquet_bytes", "same",
-    "setting", "staged", "train", "trainer",
+    "setting", "staged", "train", "trainer", "vectors",
 ]  # fmt: skip
 
 
@@ -56,6 +57,18 @@ def staged(data: Federation, *stages: tuple[Sequence[Tensor], Sequence[Tensor]])
         return ByClient(torch.cat(list(rows)), np.cumsum([0, *map(len, rows)]))
 
     return replace(data, stages=[(by_client(train), by_client(held)) for train, held in stages])
+
+
+@cache
+def vectors(size: int = 40) -> Federation:
+    """Four clients of so many rows of breast cancer's 30 values, normalised; 70 % of each for training."""
+    from sklearn.datasets import load_breast_cancer
+
+    x, y = load_breast_cancer(return_X_y=True)
+    x, y, n = x[: 4 * size], y[: 4 * size], 4 * size
+    images = ((x - x.mean(0)) / x.std(0)).astype(np.float32)[:, None, None, :]
+    is_test = np.arange(n) % size >= round(0.7 * size)
+    return Federation.of(images, y.astype(np.int64), np.arange(n) // size, np.arange(n), is_test, 2)
 
 
 def client(data: Federation, plan: Plan, index: int, state: State, t: int = 1) -> Client:

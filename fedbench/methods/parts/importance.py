@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.core.client import MEMBER, UNLABELLED, Client, Context, Gradient
-from fedbench.core.federation import to_input
+from fedbench.core.federation import stored_to_input
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
@@ -116,7 +116,7 @@ def matched(client: Client, pool: Tensor, matching: Matching, draws: int | None 
         bound = find_bound(train, pool, matching, seed)
         with LOCK:  # initial weights are drawn through torch's global generator, which threads share
             network = ratio_network(at.setting.model, at.shape, seed).to(at.device)
-        return estimate(network, train, pool, matching, bound, seed, index, to_input)
+        return estimate(network, train, pool, matching, bound, seed, index, stored_to_input)
     except FedbenchError as error:
         if f"client {index}" in error.message:
             raise

@@ -66,6 +66,9 @@ class Images(source.OfPartitions[Views]):
         from fedbench import data
 
         room_for(len(clients), MOST, "clients are too many to be seen", f"choose up to {MOST}: --client")
+        if partition.spec.dataset.vectors:
+            raise FedbenchError(f"{partition.spec.dataset.name} holds vectors, of which there is nothing to see",
+                                "a figure of images takes a data set of images")  # fmt: skip
         dataset = data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify)
         alike = partition.drawn is None and partition.colour is None
         if ask.image and not alike:

@@ -1,0 +1,251 @@
+"""Vectors of numbers with labels: columns of CSV, Parquet or NPZ files (tabular sets, embeddings), or text files (HAR).
+
+A vector of D values is an image of one pixel and D channels, float32 [1, 1, D], so that partitions, methods and
+networks take it as they take images. Values are stored as they are read; `Partition.distinct` normalises them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbench.data.guard import content, fits, reading, regular
+from fedbench.data.images import parquet_table
+from fedbench.data.part import LONGEST, Part, as_array, text
+from fedbench.data.recipe import SPLITS, File, Recipe, Source
+from fedbench.errors import FedbenchError, unknown
+from fedbench.specs import require
+
+#: Names under which libraries write a table's index along.
+_INDEX = ("", "Unnamed: 0", "__index_level_0__")
+_NUMBERS = (
+    "write it as numbers (a column for each category, say), or name the columns to take in a recipe of kind table; a "
+    "CSV that lists images is of kind csv (fedbench new dataset)"
+)
+_MISSING = "fill such values in, or leave their rows or columns out: fedbench guesses none"
+
+
+def read_table(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
+    """The part of a file of kind table: .csv, .parquet or .npz, by its ending.
+
+    The vector are the source's `features`, else all columns but the label and the natural ones, in the file's order; a
+    column (or array) may hold W values a row. Raises FedbenchError naming file, column and row for a column that is not
+    there, text or a gap among the features, and a row of another length.
+    """
+    if path.suffix.lower() not in _FORMATS:
+        raise unknown("ending of a table", path.suffix, _FORMATS)
+    heads, load = _FORMATS[path.suffix.lower()]
+    names = heads(path)
+    others = list(dict.fromkeys((source.label, *source.columns.values())))
+    features = list(source.features) or [name for name in names if name not in others]
+    for name in (*features, *others):
+        if name not in names:
+            raise unknown(f"column of {path}", name, names)
+        require(names.count(name) == 1, f"{path} has two columns {name}")
+    require(bool(features), f"{path} has no column of numbers besides {', '.join(others)}")
+    index = next((name for name in features if name in _INDEX and not source.features), None)
+    require(index is None, f"{path} has a column '{index}', which is its rows' index", "write the file without it")
+    first, last = file.skip or 0, None if file.rows is None else (file.skip or 0) + file.rows
+    columns = load(path, features, others, last)
+    lengths = {len(values) for values in columns.values()}
+    require(len(lengths) == 1, f"{path} has arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} rows")
+    values = _numbers({name: columns[name] for name in features}, str(path))
+    own = {name: columns[name][first:] for name in others}
+    yield _part(recipe, source, str(path), file.split, values[first:], own)
+
+
+def read_text(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind text: numbers between blanks or commas, a row a line; a file an array, by role.
+
+    Raises FedbenchError naming the file for what is no number, and for rows or files of different lengths.
+    """
+    for split in SPLITS:
+        files = [(file.role, path) for file, path in zip(source.file, paths, strict=True) if file.split == split]
+        if not files:
+            continue
+        arrays = {role: _matrix(path) for role, path in files}
+        where = f"{recipe.name} ({source.name}, {split})"
+        good = {"features", "labels"} <= set(arrays)
+        require(good, f"{where} needs a file with role features and one with role labels")
+        features = arrays.pop("features")
+        for role, path in files:
+            alone = role == "features" or arrays[role].shape[1] == 1
+            require(alone, f"{path} has several numbers a line, and its role {role} is one")
+            here = len(features) if role == "features" else len(arrays[role])
+            require(here == len(features), f"{path} has {here:,} lines where the features have {len(features):,}")
+        columns = {source.label if role == "labels" else str(role): one[:, 0] for role, one in arrays.items()}
+        whole = {name: one.astype(np.int64) if (one == np.rint(one)).all() else one for name, one in columns.items()}
+        path = next(path for role, path in files if role == "features")
+        yield _part(recipe, source, where, split, _numbers({"features": features}, str(path)), whole)
+
+
+def _part(
+    recipe: Recipe, source: Source, where: str, split: str, values: np.ndarray, columns: Mapping[str, np.ndarray]
+) -> Part:
+    require(len(values) > 0, f"{where} holds no row")
+    labels, classes = _labels(recipe, source, columns[source.label], f"{where}: column {source.label}")
+    own = {name: _group(one, f"{where}: column {name}") for name, one in columns.items() if name != source.label}
+    return Part(where, split, values[:, None, None, :], {**own, source.label: labels}, classes)
+
+
+def _numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
+    """float32 [n, D]: the columns beside each other. Raises FedbenchError naming column and row of what is none."""
+    fits(sum(4 * one.size for one in columns.values()), where)
+    parts = []
+    for name, one in columns.items():
+        wide = one[:, None] if one.ndim == 1 else one.reshape(len(one), -1)
+        require(one.dtype.kind in "biuf", f"{where}: column {name} holds text, such as {str(one[:1])[1:60]}", _NUMBERS)
+        with np.errstate(over="ignore"):
+            parts.append(wide.astype(np.float32))
+        row = int(np.isfinite(parts[-1]).all(axis=1).argmin()) if len(wide) else 0
+        good = not len(wide) or bool(np.isfinite(parts[-1][row]).all())
+        require(good, f"{where}: column {name} has no number in row {row + 1} (missing, NaN or too large)", _MISSING)
+    return np.concatenate(parts, axis=1)
+
+
+def _labels(recipe: Recipe, source: Source, values: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """[n] labels, by name or by number, and the names of the classes if only the values tell them."""
+    names = _names(values, where)
+    unique, index = np.unique(names, return_inverse=True)
+    if source.label_values:
+        codes = {_name(value): code for value, code in source.label_values.items()}
+        for value in unique.tolist():
+            if value not in codes:
+                raise unknown(f"label value in {where}:", value, codes)
+        return np.array([codes[value] for value in unique.tolist()], np.int64)[index], ()
+    whole = all(re.fullmatch(r"-?\d{1,18}", value) for value in unique.tolist())
+    if not recipe.told:
+        ordered = sorted(unique.tolist(), key=(lambda value: int(value)) if whole else str)
+        require(len(ordered) <= max(2, len(names) // 2), f"{where} has {len(ordered):,} values: it holds no classes")
+        return names, tuple(ordered)
+    if whole and not set(unique.tolist()) & set(recipe.classes):
+        return unique.astype(np.int64)[index], ()
+    return names, ()
+
+
+def _names(values: np.ndarray, where: str) -> np.ndarray:
+    """[n] values as text; 1.0 is "1"."""
+    require(values.ndim == 1, f"{where} holds several values a row")
+    unique, index = np.unique(values, return_inverse=True)
+    names = [_name(value) for value in unique.tolist()]
+    row = next((int((index == i).argmax()) for i, name in enumerate(names) if name in ("", "nan")), None)
+    require(row is None, f"{where} is empty in row {(row or 0) + 1}", "leave rows without a value out")
+    return text(names, where)[index]
+
+
+def _name(value: object) -> str:
+    said = str(int(value)) if isinstance(value, bool) else str(value).strip()
+    return said[: -len(said.partition(".")[2]) - 1] if re.fullmatch(r"-?\d+\.0*", said) else said
+
+
+def _group(values: np.ndarray, where: str) -> np.ndarray:
+    """[n] a natural column: whole numbers as such, anything else as text."""
+    names = _names(values, where)
+    unique, index = np.unique(names, return_inverse=True)
+    whole = all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in unique.tolist())
+    return unique.astype(np.int64)[index] if whole else names
+
+
+# -- formats ---------------------------------------------------------------------------------------------------
+# Of each kind of file: the names of its columns, and its first `rows` rows of some as arrays, [n] or [n, W].
+
+
+def _csv_heads(path: Path) -> list[str]:
+    with reading(path, "is damaged or not a CSV file"), regular(path).open(newline="", encoding="utf-8-sig") as file:
+        heads = next(csv.reader(io.StringIO(file.readline(1 << 20))), [])
+    require(max(map(len, heads), default=0) <= LONGEST, f"{path} has the name of a column of over {LONGEST:,} letters")
+    return heads
+
+
+def _csv(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> dict[str, np.ndarray]:
+    import pyarrow as pa
+    from pyarrow import csv as reader
+
+    fits(4 * path.stat().st_size, path)
+    types = {name: pa.float64() for name in features} | {name: pa.string() for name in others}
+    convert = reader.ConvertOptions(column_types=types, include_columns=[*features, *others], strings_can_be_null=False)
+    try:  # in one thread, where errors say the line
+        with reading(path, "is damaged or not a CSV file"):
+            table = reader.read_csv(path, reader.ReadOptions(use_threads=False), convert_options=convert)
+    except FedbenchError as error:
+        place = re.search(r"column #(\d+): (?:Row #(\d+): )?.*invalid value '(.*?)'", error.message)
+        if place is None:
+            raise
+        line = f", line {place[2]}" if place[2] else ""
+        wrong = f"{path}{line}: column {_csv_heads(path)[int(place[1])]} holds '{place[3][:60]}', which is no number"
+        raise FedbenchError(wrong, _NUMBERS) from error
+    return {name: _array(table[name].slice(0, rows), f"{path}: column {name}") for name in (*features, *others)}
+
+
+def _parquet_heads(path: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    with reading(path, "is damaged or not a Parquet file"):
+        return list(pq.read_schema(regular(path)).names)
+
+
+def _parquet(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> dict[str, np.ndarray]:
+    with reading(path, "is damaged or not a Parquet file"):
+        table = parquet_table(path, [*features, *others], rows)
+    return {name: _array(table[name], f"{path}: column {name}") for name in (*features, *others)}
+
+
+def _array(column: Any, where: str) -> np.ndarray:
+    """[n] numbers or text of a column of Arrow, or [n, W] of lists of W numbers each."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = np.unique([len(one) for one in column])
+        require(len(lengths) <= 1, f"{where} holds lists of {lengths[:1]} to {lengths[-1:]} values, not all as many")
+        column = column.cast(pa.list_(kind.value_type, int(lengths[0]) if len(lengths) else 0))
+        kind = column.type
+    inner = kind.value_type if pa.types.is_fixed_size_list(kind) else kind
+    if pa.types.is_decimal(inner) and inner is kind:
+        column = column.cast(pa.float64())
+    elif pa.types.is_floating(inner) or pa.types.is_integer(inner) or pa.types.is_boolean(inner):
+        return as_array(column) if not column.null_count else column.to_numpy(zero_copy_only=False)
+    elif inner is kind and (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)):
+        return text([str(value) for value in column.to_pylist()], where)
+    else:
+        raise FedbenchError(f"{where} holds {kind}, which is neither numbers nor text", _NUMBERS)
+    return as_array(column)
+
+
+def _npz_heads(path: Path) -> list[str]:
+    with reading(path, "is damaged or not an npz file"), np.load(regular(path), allow_pickle=False) as arrays:
+        require(hasattr(arrays, "files"), f"{path} is not an npz file")
+        return list(arrays.files)
+
+
+def _npz(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> dict[str, np.ndarray]:
+    with reading(path, "is damaged or not an npz file"), np.load(path, allow_pickle=False) as arrays:
+        fits(sum(info.file_size for info in arrays.zip.infolist()), path)
+        out = {name: arrays[name] for name in (*features, *others)}
+    for name, one in out.items():
+        good = one.ndim >= 1 and one.dtype.kind in "biufU"
+        require(good, f"{path}: {name} is an array of {one.dtype} {list(one.shape)}, not of numbers or text")
+    return {name: one[:rows] for name, one in out.items()}
+
+
+def _matrix(path: Path) -> np.ndarray:
+    """float64 [n, W] of a text file of numbers."""
+    with reading(path, "is no table of numbers"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an empty file, which is told below
+        data = content(path).decode("utf-8-sig").replace(",", " ")
+        values = np.loadtxt(io.StringIO(data), np.float64, ndmin=2)
+    require(values.size > 0, f"{path} holds no number")
+    return values
+
+
+_Load = Callable[[Path, Sequence[str], Sequence[str], int | None], dict[str, np.ndarray]]
+_FORMATS: dict[str, tuple[Callable[[Path], list[str]], _Load]] = {
+    ".csv": (_csv_heads, _csv), ".npz": (_npz_heads, _npz), ".parquet": (_parquet_heads, _parquet),
+}  # fmt: skip

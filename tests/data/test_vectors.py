@@ -1,0 +1,375 @@
+"""Vectors in place of images: their files, what is normalised by what, and every method on them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedbench import partitions, protocol
+from fedbench.data import Dataset, load, resolve
+from fedbench.data.dataset import info
+from fedbench.engine.inputs import data_of, loaded
+from fedbench.errors import FedbenchError
+from fedbench.models import build
+from fedbench.partitions.exports import Images
+from fedbench.partitions.schemes import spec as partition_spec
+from fedbench.partitions.tables import read
+from fedbench.resources import RECIPES
+from fedbench.specs import PartitionSpec, Setting
+from fedbench.store import Store
+from tests.support.cases import CASES, label
+from tests.support.cli_user import bad, good, runs
+from tests.support.data_makers import written
+from tests.support.lab import finish, method, setting, trainer, vectors
+
+CSV = 'kind = "table"\nlabel = "y"\ncolumns = { site = "site" }'
+
+
+def recipe(folder: Path, source: str, shape: tuple[int, ...] = (3,), classes: str = '["ill", "well"]') -> str:
+    """The path of a recipe of this one source."""
+    head = f'title = "T"\nlicence = "none"\ncitation = "me"\nshape = {list(shape)}\nclasses = {classes}\n'
+    written(folder, {"toy.toml": f'{head}[[source]]\nname = "s"\n{source}\n'.encode()})
+    return str(folder / "toy.toml")
+
+
+def table(folder: Path, name: str = "t.csv", text: str = "", source: str = CSV, **more: Any) -> str:
+    """The path of a recipe of one table, with this text as its file."""
+    if text:
+        written(folder, {name: text.encode()})
+    return recipe(folder, f'{source}\nfile = [{{ path = "{name}" }}]', **more)
+
+
+ROWS = [
+    (1.5, 2.0, -3.0, "ill", "n"),
+    (4.0, 5.25, 6.0, "well", "s"),
+    (7.0, 8.0, 9.0, "well", "n"),
+    (0, 1, 0, "ill", "s"),
+]
+TEXT = "\n".join(["a,b,c,y,site", *(",".join(map(str, row)) for row in ROWS)])
+
+
+def written_as(folder: Path, ending: str, rows: list[tuple[Any, ...]]) -> str:
+    """The rows as a file of that kind: vectors beside each other, or as lists of one column."""
+    columns = dict(zip(("a", "b", "c", "y", "site"), zip(*rows, strict=True), strict=True))
+    x = np.array([columns[name] for name in "abc"], np.float64).T
+    rest = {"y": list(columns["y"]), "site": list(columns["site"])}
+    if ending == "npz":
+        np.savez(folder / "t.npz", x=x, **{name: np.array(values) for name, values in rest.items()})
+    elif ending == "lists.parquet":
+        pq.write_table(pa.table({"x": list(x), **rest}), folder / "t.lists.parquet")
+    elif ending == "parquet":
+        pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), folder / "t.parquet")
+    else:
+        return table(folder, "t.csv", "\n".join(["a,b,c,y,site", *(",".join(map(str, row)) for row in rows)]))
+    return table(folder, f"t.{ending}")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "lists.parquet", "npz"])
+@pytest.mark.parametrize(
+    ("labels", "values"),
+    [(("ill", "well"), ""), ((0, 1), ""), ((0.0, 1.0), ""), (("M", "B"), "label_values = { M = 0, B = 1 }"),
+     ((1, 2), "label_values = { 1 = 0, 2 = 1 }")],
+)  # fmt: skip
+def test_a_table_is_read_whatever_its_file(
+    ending: str, labels: tuple[Any, Any], values: str, tmp_path: Path, store: Store
+) -> None:
+    rows = [(*row[:3], labels[row[3] == "well"], row[4]) for row in ROWS]
+    path = written_as(tmp_path, ending, rows)
+    Path(path).write_text(Path(path).read_text().replace('label = "y"', f'label = "y"\n{values}'))
+    data = load(path, store)
+    assert (data.images.dtype, data.images.shape, data.spec.vectors) == (np.float32, (4, 1, 1, 3), True)
+    assert data.images[:, 0, 0].tolist() == [list(row[:3]) for row in ROWS]
+    assert data.labels.tolist() == [0, 1, 1, 0]
+    assert data.columns["site"].tolist() == ["n", "s", "n", "s"]
+    assert info(data.spec, store).shape == (1, 1, 3)
+
+
+def test_columns_are_chosen_and_rows_are_training_and_test_rows(tmp_path: Path, store: Store) -> None:
+    files = '{ path = "t.csv", rows = 3 }, { path = "t.csv", skip = 3, split = "test" }'
+    source = f'{CSV}\nfeatures = ["c", "a"]\nfile = [{files}]'
+    lines = TEXT.splitlines()
+    text = "\n".join([f"{lines[0]},note", *(f"{line},some words" for line in lines[1:])])
+    written(tmp_path, {"t.csv": text.encode()})
+    data = load(recipe(tmp_path, source, (2,)), store)
+    assert data.images[:, 0, 0].tolist() == [[row[2], row[0]] for row in ROWS]
+    assert data.split.tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (("5.25", ""), "t.csv: column b has no number in row 2 (missing, NaN or too large); fill such values in"),
+        (("5.25", "NaN"), "column b has no number in row 2"),
+        (("5.25", "inf"), "column b has no number in row 2"),
+        (("5.25", "1e39"), "column b has no number in row 2"),
+        (("5.25", "male"), "t.csv, line 3: column b holds 'male', which is no number; write it as numbers"),
+        (("5.25,", ""), "t.csv is damaged or not a CSV file"),
+        ((",y,", ",z,"), "unknown column of"),
+        (("a,b", "b,b"), "t.csv has two columns b"),
+        (("a,b", ",b"), "has a column '', which is its rows' index; write the file without it"),
+        (("well", "fine"), "class 'fine' is not among the recipe's classes"),
+        (("well", ""), "column y is empty in row 2"),
+        (("well", "2"), "class '2' is not among the recipe's classes"),
+        (("a,b,c", "a,d,e,b,c"), "t.csv is damaged or not a CSV file"),
+        ((TEXT, "a,b,c,y,site\n"), "holds no row"),
+        ((TEXT, "\x00\x01"), "t.csv"),
+    ],
+)  # fmt: skip
+def test_a_bad_table_is_one_line(change: tuple[str, str], line: str, tmp_path: Path, store: Store) -> None:
+    with pytest.raises(FedbenchError) as caught:
+        load(table(tmp_path, text=TEXT.replace(*change)), store)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def npz(folder: Path, **arrays: Any) -> None:
+    np.savez(folder / "t.npz", **{"y": np.zeros(2, int), "site": np.zeros(2, int), **arrays})
+
+
+@pytest.mark.parametrize(
+    ("arrays", "line"),
+    [
+        ({"x": np.zeros((3, 3))}, "t.npz has arrays of 2 and 3 rows"),
+        ({"x": np.zeros((2, 4))}, "vectors of 4 values; the recipe says 3"),
+        ({"x": np.array([["a"] * 3] * 2)}, "t.npz: column x holds text"),
+        ({"x": np.array([{}, {}])}, "t.npz is damaged or not an npz file"),
+        ({"x": np.full((2, 3), np.nan)}, "column x has no number in row 1"),
+        ({"x": np.zeros((2, 3)), "y": np.zeros((2, 2))}, "column y holds several values a row"),
+        ({"x": np.zeros((2, 3)), "y": np.array([0, 7])}, "labels must lie in 0..1"),
+        ({"x": np.zeros((2, 3)), "y": np.array([0.5, 1])}, "class '0.5' is not among the recipe's classes"),
+        ({}, "t.npz has no column of numbers besides y, site"),
+    ],
+)
+def test_bad_arrays_are_one_line(arrays: dict[str, Any], line: str, tmp_path: Path, store: Store) -> None:
+    npz(tmp_path, **arrays)
+    with pytest.raises(FedbenchError, match=line.replace("?", r"\?")) as caught:
+        load(table(tmp_path, "t.npz"), store)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "shape", "line"),
+    [
+        (CSV, (4, 4, 1), "kind table reads vectors, so shape is [values]"),
+        ('kind = "csv"', (3,), "kind csv reads images, so shape is [height, width, channels]"),
+        (CSV, (2, 2), "shape must be [height, width, channels] with 1 or 3 channels (of vectors: how many values"),
+        ('kind = "text"', (3,), "kind text needs a role (features, labels, ...)"),
+        (f"{CSV}\nlabel_values = {{ ill = 2 }}", (3,), "label_values must say a class by its number, 0 to 1"),
+        (f'{CSV}\nfeatures = ["y"]', (3,), "features holds a label"),
+        (f"{CSV}\nresize = true", (3,), "kind table has no resize"),
+    ],
+)
+def test_a_wrong_recipe_is_one_line(
+    source: str, shape: tuple[int, ...], line: str, tmp_path: Path, store: Store
+) -> None:
+    with pytest.raises(FedbenchError) as caught:
+        resolve(table(tmp_path, text=TEXT, source=source, shape=shape), store)
+    assert line in str(caught.value)
+
+
+def har(folder: Path) -> None:
+    """Files of UCI HAR's format, of six rows and four."""
+    rng = np.random.default_rng(3)
+    for side, rows in (("train", 6), ("test", 4)):
+        features = "\n".join("  " + " ".join(f"{v: .7e}" for v in row) for row in rng.uniform(-1, 1, (rows, 561)))
+        labels, subjects = (
+            "\n".join(str(i % 6 + 1) for i in range(rows)),
+            "\n".join(f"{i % 2 + 1}" for i in range(rows)),
+        )
+        files = {"X": features, "y": labels, "subject": subjects}
+        written(folder / "UCI HAR Dataset" / side, {f"{k}_{side}.txt": f"{v}\n".encode() for k, v in files.items()})
+
+
+def test_har_is_read_with_its_subjects(tmp_path: Path, store: Store) -> None:
+    har(tmp_path)
+    text = (RECIPES / "har.toml").read_text().replace("train = 7352", "train = 6").replace("test = 2947", "test = 4")
+    (tmp_path / "small.toml").write_text(text)
+    data = load(str(tmp_path / "small.toml"), store)
+    assert data.images.shape == (10, 1, 1, 561)
+    assert np.abs(data.images).max() <= 1
+    assert data.labels.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    assert data.columns["subject"].tolist() == [1, 2] * 5
+    assert data.split.tolist() == [0] * 6 + [1] * 4
+    cut = tmp_path / "UCI HAR Dataset/train"
+    for file, wrong, line in (
+        ("y_train.txt", "1\n2\n", "y_train.txt has 2 lines where the features have 6"),
+        ("y_train.txt", "1 1\n" * 6, "y_train.txt has several numbers a line"),
+        ("y_train.txt", "9\n" * 6, "unknown label value in har"),
+        ("X_train.txt", "1 2\n3\n", "X_train.txt is no table of numbers"),
+        ("X_train.txt", "", "X_train.txt holds no number"),
+    ):
+        har(tmp_path)
+        (cut / file).write_text(wrong)
+        with pytest.raises(FedbenchError) as caught:
+            load(str(tmp_path / "small.toml"), store)
+        assert line.replace("in har", "in small") in str(caught.value)
+
+
+def test_a_table_without_a_recipe_says_its_classes(tmp_path: Path, store: Store) -> None:
+    written(tmp_path, {"heart.csv": TEXT.encode()})
+    name = f"{tmp_path}/heart.csv,label=y,group=site"
+    data = load(name, store)
+    assert (data.spec.name, data.spec.vectors, data.classes) == ("heart", True, ("ill", "well"))
+    assert data.labels.tolist() == [0, 1, 1, 0]
+    assert data.columns["site"].tolist() == ["n", "s", "n", "s"]
+    written(tmp_path, {"codes.csv": TEXT.replace("ill", "10").replace("well", "9").replace("site", "s").encode()})
+    assert load(f"{tmp_path}/codes.csv,label=y,group=s", store).classes == ("9", "10")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("heart.csv,group=site", "which column of "),
+        ("none.csv,label=y", "there is no file "),
+        ("heart.csv,label=y,by=site", "unknown option of "),
+        ("heart.csv,label=z", "unknown column of "),
+        ("heart.csv,label=y", "column site holds 'n', which is no number; write it as numbers"),
+        ("numbers.csv,label=a", "column a has 4 values: it holds no classes"),
+        ("numbers.csv,label=c", "numbers holds one class only"),
+    ],
+)
+def test_a_table_that_cannot_be_is_one_line(name: str, line: str, tmp_path: Path, store: Store) -> None:
+    written(tmp_path, {"heart.csv": TEXT.encode(), "numbers.csv": b"a,b,c\n1.5,1,0\n2,1,0\n3,1,0\n4,1,0\n"})
+    with pytest.raises(FedbenchError) as caught:
+        load(f"{tmp_path}/{name}", store)
+    assert line in str(caught.value)
+
+
+# -- partitions and runs ---------------------------------------------------------------------------------------
+
+
+def breast_cancer(store: Store, **changes: Any) -> tuple[Dataset, PartitionSpec]:
+    dataset = load("breast_cancer", store)
+    values: dict[str, Any] = {"scheme": "dirichlet", "alpha": 0.5, "train_fraction": 0.7, **changes}
+    return dataset, partition_spec(dataset.spec, clients=4, seed=1, **values)
+
+
+def test_vectors_are_normalised_by_the_training_rows(store: Store) -> None:
+    dataset, spec = breast_cancer(store, unseen=1, validation=0.1)
+    made = partitions.build(spec, store)
+    again = read(store.open("partition", spec.id))  # its artifact says the same
+    assert np.array_equal(again.sample, made.sample)
+    assert np.array_equal(again.label, made.label)
+    rows = np.unique(made.sample[made.training & (made.client < 3)])
+    seen = dataset.images[:, 0, 0].astype(np.float64)
+    expected = (seen - seen[rows].mean(0)) / seen[rows].std(0)
+    images, index = again.distinct(dataset)
+    assert images.dtype == np.float32
+    np.testing.assert_allclose(images[index][:, 0, 0], expected[made.sample], rtol=1e-4, atol=1e-4)
+    held = data_of(spec, store, []).arrays
+    assert np.array_equal(held["images"], images)
+    assert np.array_equal(held["image"], made.sample)
+
+
+def test_another_partition_is_normalised_as_the_runs_own(store: Store) -> None:
+    import torch
+
+    dataset, spec = breast_cancer(store)
+    _, other = breast_cancer(store, scheme="iid", alpha=None)
+    mine, theirs = (partitions.build(one, store) for one in (spec, other))
+    artifacts = [store.open("partition", one.id) for one in (spec, other)]
+    images = store.open("dataset", dataset.spec.id)
+    (federation,) = loaded(images, [artifacts[1]], torch.device("cpu"), (images, artifacts[0]))
+    assert np.array_equal(federation.images.numpy(), mine.distinct(dataset)[0])
+    assert not np.array_equal(federation.images.numpy(), theirs.distinct(dataset)[0])
+
+
+def test_a_value_that_never_differs_is_left_at_zero(tmp_path: Path, store: Store) -> None:
+    text = "a,b,c,y,site\n" + "".join(f"{i},5,{i * i},{'ill' if i % 2 else 'well'},{i // 8}\n" for i in range(16))
+    dataset = load(table(tmp_path, text=text), store)
+    made = partitions.make(partition_spec(dataset.spec, "natural", 2, 0, 0.5, by="site"), dataset)
+    assert [set(dataset.columns["site"][made.sample[made.client == i]]) for i in (0, 1)] == [{0}, {1}]
+    images, _ = made.distinct(dataset)
+    assert np.isfinite(images).all()
+    assert (images[..., 1] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"shift": "low"}, {"scheme": "equal", "shift": "px", "level": 1}, {"unseen": 1, "unseen_as": ("fog-3",)}],
+    ids=str,
+)
+def test_vectors_have_no_looks(changes: dict[str, Any], store: Store) -> None:
+    if "scheme" in changes:
+        changes = {"alpha": None, "train_fraction": None, **changes}
+    dataset, spec = breast_cancer(store, **changes)
+    with pytest.raises(FedbenchError, match="breast_cancer holds vectors, which clients cannot see in colours"):
+        partitions.make(spec, dataset)
+
+
+def test_labels_of_vectors_may_shift(store: Store) -> None:
+    dataset, spec = breast_cancer(store, scheme="equal", alpha=None, train_fraction=None, shift="pyx", level=2)
+    assert not partitions.make(spec, dataset).alters
+
+
+def test_what_is_of_images_alone_is_one_line(store: Store, tmp_path: Path) -> None:
+    dataset, spec = breast_cancer(store)
+    with pytest.raises(FedbenchError, match="breast_cancer holds vectors, and these folders images"):
+        Images(partitions.make(spec, dataset), dataset)
+    with pytest.raises(FedbenchError, match="breast_cancer holds vectors, which have no crop"):
+        setting(partition=spec, augment="crop")
+    with pytest.raises(FedbenchError, match="model lenet5 takes images, not vectors of 30 values; mlp is for vectors"):
+        build("lenet5", shape=(1, 1, 30), classes=2, seed=0)
+    for name in ("haccs", "grayscale"):
+        with pytest.raises(FedbenchError, match=f"{name} works with the pixels of images"):
+            trainer(method(name), vectors(), tmp_path, setting(model="mlp"))
+
+
+def test_the_network_of_vectors_is_an_mlp(store: Store) -> None:
+    _, spec = breast_cancer(store)
+    assert protocol.load("plain").setting(spec, "small").model == "mlp"
+    network = build("mlp", shape=(28, 28, 1), classes=10, seed=0)
+    assert sum(p.numel() for p in network.parameters()) == 199_210  # McMahan et al.'s 2NN
+    small = build("mlp:width=5,layers=1", shape=(1, 1, 30), classes=2, seed=0)
+    assert [tuple(p.shape) for p in small.parameters()] == [(5, 30), (5,), (2, 5), (2,)]
+
+
+#: The page's commands and recipe, on a made file.
+PAGE = (RECIPES / "README.md").read_text().partition("## Vectors")[2]
+
+
+def test_the_pages_example_goes_from_file_to_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("FEDBENCH_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [(*rng.normal(i % 2, 1, 3), ("healthy", "ill")[i % 2], f"h{i // 20}") for i in range(80)]
+    text = "\n".join(["age,chol,bp,target,hospital", *(",".join(map(str, row)) for row in rows)])
+    recipe_text = PAGE.partition("```toml\n")[2].partition("```")[0]
+    written(tmp_path, {"heart.csv": text.encode(), "heart.toml": recipe_text.encode()})
+    lines = [line.split("#")[0].split()[1:] for line in PAGE.splitlines() if line.startswith("    fedbench train ./")]
+    assert len(lines) == 2
+    for line in lines:
+        good(*line, "--rounds", "2", "--keep", "model")
+    trained = runs(home)
+    assert [run.spec.setting.model for run in trained] == ["mlp", "mlp"]
+    by_iid = good("partition", "./heart.toml", "--iid", "--clients", "4").out
+    other = re.search(r"partition (\w{12}) ", by_iid)
+    assert other
+    assert "average_accuracy" in good("evaluate", trained[-1].id, "--on", other[1]).out
+    good("export", trained[-1].id, "-o", tmp_path / "card")
+    (card,) = (tmp_path / "card").glob("*.md")
+    assert "mlp, for vectors of 3 values and 2 classes" in card.read_text()
+    assert "x [B, 3, 1, 1]: each value less its mean" in card.read_text()
+    assert "heart holds vectors, and these folders images" in bad("export", other[1], "-o", "x", "--format", "leaf")
+    assert "heart holds vectors, of which there is nothing to see" in bad("figure", "images", other[1])
+
+
+WORKS = [case for case in CASES if case[0] not in ("haccs", "grayscale")]
+
+
+@pytest.mark.parametrize(("name", "chosen"), WORKS, ids=label)
+def test_every_method_trains_on_vectors(name: str, chosen: dict[str, Any], tmp_path: Path) -> None:
+    short: Setting = setting(model="mlp", rounds=2, votes=False)
+    it = trainer(method(name, **chosen), vectors(), tmp_path, short)
+    run = finish(it)
+    assert 0 <= run.accuracy <= 1
+    assert all(np.isfinite(t).all() for t in run.tensors.values())
+    first = it.server.initial["backbone.1.weight"]
+    assert any((t - first).abs().max() > 0 for n, t in it.server.tensors().items() if n.endswith("backbone.1.weight"))
