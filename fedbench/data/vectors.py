@@ -12,23 +12,23 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedbench.data.guard import content, fits, reading, regular
 from fedbench.data.images import parquet_table
-from fedbench.data.part import LONGEST, Part, as_array, text
+from fedbench.data.part import LONGEST, Part, filled, text, values_of
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 #: Names under which libraries write a table's index along.
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
-_NUMBERS = (
-    "write it as numbers (a column for each category, say), or name the columns to take in a recipe of kind table; a "
-    "CSV that lists images is of kind csv (fedbench new dataset)"
-)
+_NUMBERS = "write it as numbers, or take other columns: features = [...] in a recipe of kind table"
 _MISSING = "fill such values in, or leave their rows or columns out: fedbench guesses none"
 
 
@@ -56,6 +56,7 @@ def read_table(recipe: Recipe, source: Source, file: File, path: Path) -> Iterat
     columns = load(path, features, others, last)
     lengths = {len(values) for values in columns.values()}
     require(len(lengths) == 1, f"{path} has arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} rows")
+    require(lengths != {0}, f"{path} holds no row")
     values = _numbers({name: columns[name] for name in features}, str(path))
     own = {name: columns[name][first:] for name in others}
     yield _part(recipe, source, str(path), file.split, values[first:], own)
@@ -101,12 +102,17 @@ def _numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
     parts = []
     for name, one in columns.items():
         wide = one[:, None] if one.ndim == 1 else one.reshape(len(one), -1)
-        require(one.dtype.kind in "biuf", f"{where}: column {name} holds text, such as {str(one[:1])[1:60]}", _NUMBERS)
+        if one.dtype.kind not in "biuf":
+            raise FedbenchError(f"{where}: column {name} holds text, such as '{str(one.flat[0])[:60]}'", _NUMBERS)
         with np.errstate(over="ignore"):
             parts.append(wide.astype(np.float32))
-        row = int(np.isfinite(parts[-1]).all(axis=1).argmin()) if len(wide) else 0
-        good = not len(wide) or bool(np.isfinite(parts[-1][row]).all())
-        require(good, f"{where}: column {name} has no number in row {row + 1} (missing, NaN or too large)", _MISSING)
+        good = np.isfinite(parts[-1]).all(axis=1)
+        row = int(good.argmin())
+        require(
+            bool(good[row]),
+            f"{where}: column {name} has no number in row {row + 1} (missing, NaN or too large)",
+            _MISSING,
+        )
     return np.concatenate(parts, axis=1)
 
 
@@ -197,26 +203,26 @@ def _parquet(path: Path, features: Sequence[str], others: Sequence[str], rows: i
     return {name: _array(table[name], f"{path}: column {name}") for name in (*features, *others)}
 
 
-def _array(column: Any, where: str) -> np.ndarray:
-    """[n] numbers or text of a column of Arrow, or [n, W] of lists of W numbers each."""
+def _array(column: pa.ChunkedArray | pa.Array, where: str) -> np.ndarray:
+    """[n] numbers or text of a column, with NaN in its gaps, or [n, W] of lists of W numbers each."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        lengths = np.unique([len(one) for one in column])
-        require(len(lengths) <= 1, f"{where} holds lists of {lengths[:1]} to {lengths[-1:]} values, not all as many")
-        column = column.cast(pa.list_(kind.value_type, int(lengths[0]) if len(lengths) else 0))
-        kind = column.type
-    inner = kind.value_type if pa.types.is_fixed_size_list(kind) else kind
-    if pa.types.is_decimal(inner) and inner is kind:
-        column = column.cast(pa.float64())
-    elif pa.types.is_floating(inner) or pa.types.is_integer(inner) or pa.types.is_boolean(inner):
-        return as_array(column) if not column.null_count else column.to_numpy(zero_copy_only=False)
-    elif inner is kind and (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        lengths = np.unique(filled(pa.chunked_array(pc.list_value_length(column)), -1.0)).astype(int).tolist()
+        some = " and ".join(map(str, lengths[:3]))
+        require(len(lengths) <= 1 and 0 not in lengths, f"{where} holds lists of {some} values, not all as many")
+        flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return _array(flat.flatten(), where).reshape(len(column), -1)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
         return text([str(value) for value in column.to_pylist()], where)
-    else:
+    numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
+    if not any(is_one(kind) for is_one in numbers):
         raise FedbenchError(f"{where} holds {kind}, which is neither numbers nor text", _NUMBERS)
-    return as_array(column)
+    if column.null_count or pa.types.is_decimal(kind):
+        return filled(pa.chunked_array(column.cast(pa.float64())), np.nan)
+    return values_of(column).copy()
 
 
 def _npz_heads(path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,7 @@ def npz(folder: Path, **arrays: Any) -> None:
     ("arrays", "line"),
     [
         ({"x": np.zeros((3, 3))}, "t.npz has arrays of 2 and 3 rows"),
+        ({name: np.zeros((0, 3)) if name == "x" else np.zeros(0) for name in ("x", "y", "site")}, "holds no row"),
         ({"x": np.zeros((2, 4))}, "vectors of 4 values; the recipe says 3"),
         ({"x": np.array([["a"] * 3] * 2)}, "t.npz: column x holds text"),
         ({"x": np.array([{}, {}])}, "t.npz is damaged or not an npz file"),
@@ -151,6 +153,24 @@ def test_bad_arrays_are_one_line(arrays: dict[str, Any], line: str, tmp_path: Pa
     with pytest.raises(FedbenchError, match=line.replace("?", r"\?")) as caught:
         load(table(tmp_path, "t.npz"), store)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("x", "line"),
+    [
+        ([[1.0, None, 2.0]] * 2, "column x has no number in row 1"),
+        ([[1.0, 2.0], [3.0]], "column x holds lists of 1 and 2 values, not all as many"),
+        ([1.0, None], "column x has empty values"),
+        (["a", "b"], "column x holds text, such as 'a'; write it as numbers"),
+        ([datetime.date(2020, 1, 1)] * 2, "column x holds date32[day], which is neither numbers nor text"),
+        ([[[1.0, 2.0], [3.0, 4.0]]] * 2, "vectors of 4 values; the recipe says 3"),
+    ],
+)
+def test_a_bad_column_is_one_line(x: list[Any], line: str, tmp_path: Path, store: Store) -> None:
+    pq.write_table(pa.table({"x": x, "y": ["ill", "well"], "site": [0, 0]}), tmp_path / "t.parquet")
+    with pytest.raises(FedbenchError) as caught:
+        load(table(tmp_path, "t.parquet"), store)
+    assert line in str(caught.value)
 
 
 @pytest.mark.parametrize(
