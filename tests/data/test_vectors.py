@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from fedbench import partitions, protocol
 from fedbench.data import Dataset, load, resolve
@@ -18,15 +19,17 @@ from fedbench.data.dataset import info
 from fedbench.engine.inputs import data_of, loaded
 from fedbench.errors import FedbenchError
 from fedbench.models import build
+from fedbench.models.standard import MEAN, STD
 from fedbench.partitions.exports import Images
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.tables import read
 from fedbench.resources import RECIPES
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
+from fedbench.vision import torchvision
 from tests.support.cases import CASES, label
 from tests.support.cli_user import bad, good, runs
-from tests.support.data_makers import written
+from tests.support.data_makers import pixels, recipe_file, write_idx, written
 from tests.support.lab import finish, method, setting, trainer, vectors
 
 CSV = 'kind = "table"\nlabel = "y"\ncolumns = { site = "site" }'
@@ -288,8 +291,6 @@ def test_vectors_are_normalised_by_the_training_rows(store: Store) -> None:
 
 
 def test_another_partition_is_normalised_as_the_runs_own(store: Store) -> None:
-    import torch
-
     dataset, spec = breast_cancer(store)
     _, other = breast_cancer(store, scheme="iid", alpha=None)
     mine, theirs = (partitions.build(one, store) for one in (spec, other))
@@ -393,3 +394,53 @@ def test_every_method_trains_on_vectors(name: str, chosen: dict[str, Any], tmp_p
     assert all(np.isfinite(t).all() for t in run.tensors.values())
     first = it.server.initial["backbone.1.weight"]
     assert any((t - first).abs().max() > 0 for n, t in it.server.tensors().items() if n.endswith("backbone.1.weight"))
+
+
+# -- embeddings ------------------------------------------------------------------------------------------------
+
+
+def pictures(folder: Path, store: Store) -> str:
+    """The path of a recipe of 12 grey images of three classes in two splits, with a writer each."""
+    ones = {"images": pixels(8, 4, 5), "labels": np.arange(8) % 3, "writer": np.arange(8) % 2}
+    rest = {"images": pixels(4, 4, 5, seed=1), "labels": np.arange(4) % 3, "writer": np.arange(4) % 2}
+    files = []
+    for split, arrays in (("train", ones), ("test", rest)):
+        for role, values in arrays.items():
+            write_idx(folder / f"{split}-{role}", values.astype(np.uint8))
+            files.append(f'[[source.file]]\npath = "{split}-{role}"\nrole = "{role}"\nsplit = "{split}"')
+    body = 'columns = { writer = "writer" }\n' + "\n".join(files)
+    return recipe_file(folder, f'[[source]]\nname = "s"\nkind = "idx"\n{body}')
+
+
+def test_embeddings_are_the_encoders_features_under_the_same_labels(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDBENCH_HOME", str(store.home))
+    network = "shufflenet_v2_x0_5"
+    theirs = torchvision().models.get_model(network, num_classes=7).eval()
+    torch.save(theirs.state_dict(), tmp_path / "w.pth")
+    source, encoder = pictures(tmp_path, store), f"torchvision:{network}:{tmp_path / 'w.pth'}"
+    said = good("data", "embed", source, "--encoder", encoder, "--size", "32", "-o", tmp_path)
+    path = tmp_path / f"toy_{network}_w.toml"
+    assert f"wrote {path} and its table: 12 vectors of 1024 values" in " ".join(said.out.split())
+    assert str(tmp_path) not in path.read_text()
+    images, made = load(source, store), load(str(path), store)
+    assert made.classes == images.classes
+    for name in ("labels", "split"):
+        assert np.array_equal(getattr(made, name), getattr(images, name))
+    assert np.array_equal(made.columns["writer"], images.columns["writer"])
+    x = torch.from_numpy(images.images).permute(0, 3, 1, 2).repeat(1, 3, 1, 1) / 255
+    x = torch.nn.functional.interpolate(x, (32, 32), mode="bilinear", antialias=True)
+    mean, std = (torch.tensor(one)[:, None, None] for one in (MEAN, STD))
+    theirs.fc = torch.nn.Identity()
+    with torch.no_grad():
+        expected = theirs((x - mean) / std).numpy()
+    np.testing.assert_allclose(made.images[:, 0, 0], expected, rtol=1e-3, atol=1e-4)
+    assert "is there already" in bad("data", "embed", source, "--encoder", encoder, "-o", tmp_path)
+    other = f"torchvision:resnet18:{tmp_path / 'w.pth'}"
+    assert "holds no weights of torchvision's resnet18" in bad("data", "embed", source, "--encoder", other)
+    (tmp_path / "x.pth").write_bytes(b"text")
+    other = f"torchvision:resnet18:{tmp_path / 'x.pth'}"
+    assert "holds no weights of torchvision's resnet18" in bad("data", "embed", source, "--encoder", other)
+    assert "there is no file of weights" in bad("data", "embed", source, "--encoder", "torchvision:resnet18:./n.pth")
+    assert "holds vectors, and an encoder takes images" in bad("data", "embed", path, "--encoder", encoder)
