@@ -76,7 +76,8 @@ REPOSITORIES = "hf"
 #: The file in which the digits of a repository's revision stand, which are part of its identity.
 REVISION = ".revision"
 #: Option -> what it says, for each of the kinds that take any.
-_HUB = {"image": "column", "label": "column", "config": "name", "train": "split", "test": "split", "size": "pixels"}
+_HUB = {"image": "column", "label": "column", "config": "name", "train": "split", "test": "split", "size": "pixels",
+        "features": "column"}  # fmt: skip
 _TABLE = {"label": "column", "group": "column"}
 _SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
 
@@ -136,16 +137,20 @@ def _recipe(name: str, title: str, source: Source, folder: Path | None = None) -
 
 
 def _repository(name: str, options: Mapping[str, str]) -> Recipe:
-    title = "repository of the Hugging Face hub"
+    title, features = "repository of the Hugging Face hub", tuple(filter(None, options.get("features", "").split("+")))
+    images = next((one for one in ("image", "size") if one in options), None)
+    require(
+        not (features and images), f"hf:{name} has features: it holds vectors, which have no {images}", "leave one out"
+    )
     if name.startswith(("./", "../", "/", "~")):
         folder = path_of(name, "repository").resolve()
         require(folder.is_dir(), f"there is no folder {folder}", "hf:./FOLDER is one that lies here, hf:NAME the hub's")
-        source = Source("folder", "hf", title, (File(folder.name),), _loader(options))
+        source = Source("folder", "hf", title, (File(folder.name),), _loader(options), features=features)
         return _recipe(f"{HUB}{_plain(folder)}", f"{folder.name}, a {title}", source, folder.parent)
     good = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", name) and ".." not in name
     require(bool(good), f"'{name}' is no name of a repository of the hub", "such as hf:ylecun/mnist or hf:mnist@main")
     place = f"{REPOSITORIES}/{name}"
-    source = Source("hub", "hf", title, (File(place), File(f"{place}/{REVISION}")), _loader(options))
+    source = Source("hub", "hf", title, (File(place), File(f"{place}/{REVISION}")), _loader(options), features=features)
     return _recipe(f"{HUB}{name}", f"{name}, a {title}", source)
 
 

@@ -24,6 +24,7 @@ from fedbench.data.images import decode, mixed, shapes_of
 from fedbench.data.locate import downloads
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import RESERVED, Recipe, Source
+from fedbench.data.vectors import numbers
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import disk_errors, scratch
 from fedbench.specs import require
@@ -81,18 +82,30 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
         sides = {side: _split(splits, side, options, name) for side in ("train", "test")}
         features = next(iter(splits.values())).features
         require(bool(features), f"{name} does not say which columns it has", "it is no data set of images")
-        image = options.get("image") or _image(features, name)
+        image = None if source.features else options.get("image") or _image(features, name)
         label = options.get("label") or _label(splits, features, name)
-        for column in (image, label):
+        chosen = _chosen(source, features, label)
+        require(bool(image or chosen), f"{name} has no column of numbers besides {label}")
+        for column in (*chosen, *([image] if image else []), label):
             if column not in features:
                 raise unknown(f"column of {name}", column, features)
         columns = [
-            column for column in features if column not in (image, label, *RESERVED) and _plain(features[column])
-        ]
-        tables = [(side, _rows(splits[split], [image, label, *columns], image, f"{name}, {split}"))
+            column for column in features
+            if column not in (image, label, *chosen, *RESERVED) and _plain(features[column])
+        ]  # fmt: skip
+        tables = [(side, _rows(splits[split], [*(chosen or [image]), label, *columns], image, f"{name}, {split}"))
                   for side, split in sides.items() if split is not None]  # fmt: skip
     classes = _classes(features[label], [table[label] for _, table in tables], name)
     short = [c for c in columns if all(_fits(value) for _, table in tables for value in table[c])]
+    if chosen:
+        for side, table in tables:
+            where = f"{name}, {sides[side]}"
+            with reading(where, "holds text, gaps or lists of different lengths in these columns"):
+                vectors = numbers({column: np.array(table[column], np.float64) for column in chosen}, where)
+            own = {column: _values(table[column], f"{where}: column {column}") for column in short}
+            codes = {"label": _codes(table[label], classes, where), **own}
+            yield Part(where, side, vectors[:, None, None, :], codes, classes)
+        return
     every = [_Image(one, folder, f"{name}, {sides[side]}", row) for side, table in tables
              for row, one in enumerate(table[image])]  # fmt: skip
     require(bool(every), f"{name} holds no image", "see its page on the hub")
@@ -184,12 +197,23 @@ def _split(splits: Mapping[str, Any], side: str, options: Mapping[str, str], nam
     return split
 
 
+def _chosen(source: Source, features: Mapping[str, Any], label: str) -> list[str]:
+    """The columns of a vector, if it holds vectors: the source's; of "all" those of numbers, and of lists of them."""
+    if source.features != ("all",):
+        return list(source.features)
+    kinds = {column: getattr(kind, "feature", kind) for column, kind in features.items() if column != label}
+    of_numbers = ("int", "uint", "float", "bool")
+    return [name for name, kind in kinds.items() if str(getattr(kind, "dtype", "")).startswith(of_numbers)
+            and type(kind).__name__ != "ClassLabel"]  # fmt: skip
+
+
 def _image(features: Mapping[str, Any], name: str) -> str:
     images = [column for column, kind in features.items() if type(kind).__name__ == "Image" or _is_blob(kind)]
     if len(images) != 1:
         raise FedbenchError(
             f"{name} has {len(images)} columns of images among {', '.join(features)}",
-            f"say which: {name},image=COLUMN",
+            f"say which: {name},image=COLUMN"
+            + ("" if images else f"; if it holds numbers, which are the vectors: {name},features=all"),
         )
     return images[0]
 
@@ -231,10 +255,10 @@ def _plain(kind: Any) -> bool:
     )
 
 
-def _rows(rows: Any, columns: list[str], image: str, where: str) -> dict[str, list[Any]]:
+def _rows(rows: Any, columns: list[str], image: str | None, where: str) -> dict[str, list[Any]]:
     """The columns of a split; images as bytes or as paths, not decoded."""
-    kind = rows.features[image]
-    if type(kind).__name__ == "Image":
+    kind = rows.features[image] if image else None
+    if image and type(kind).__name__ == "Image":
         rows = rows.cast_column(image, type(kind)(decode=False))
     out: dict[str, list[Any]] = {column: [] for column in columns}
     size = 0
@@ -242,7 +266,7 @@ def _rows(rows: Any, columns: list[str], image: str, where: str) -> dict[str, li
         for row in rows.select_columns(columns):
             for column in columns:
                 out[column].append(row[column])
-            size += len((row[image] or {}).get("bytes") or b"")
+            size += len((row[image] or {}).get("bytes") or b"") if image else 64 * len(columns)
             fits(size, where)
     except Exception as error:
         if isinstance(error, KeyError | ValueError) and _is_folder(rows):  # no image has been read yet

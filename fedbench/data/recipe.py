@@ -75,7 +75,9 @@ class Source:
     #: Kind folder: a class is its folder's place in alphabetical order, whatever it is called, among the class folders
     #: of the same member whose other {name}s agree (as torchvision's ImageFolder numbers each of them).
     ordered_classes: bool = False
-    features: tuple[str, ...] = ()  #: kind table: the columns of the vector, in this order; none: all others
+    #: Kind table: the columns of the vector, in this order; none: all others. Kind hf: the same, or "all" of numbers;
+    #: none: it holds images.
+    features: tuple[str, ...] = ()
     #: Kind csv, with several labels an image in place of one class: the columns of the labels, in the order of the
     #: recipe's classes, and what their values mean, 0 or 1 ("" is an empty field; numbers are compared as such). Kinds
     #: table and text: which class, counted from 0, a value of the label means, where it is neither name nor number.
@@ -119,7 +121,7 @@ class Recipe:
     @property
     def vectors(self) -> bool:
         """Whether it holds vectors instead of images."""
-        return len(self.shape) == 1 or self.source[0].kind in VECTORS
+        return len(self.shape) == 1 or self.source[0].kind in VECTORS or bool(self.source[0].features)
 
     @property
     def form(self) -> tuple[int, ...]:

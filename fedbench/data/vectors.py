@@ -57,7 +57,7 @@ def read_table(recipe: Recipe, source: Source, file: File, path: Path) -> Iterat
     lengths = {len(values) for values in columns.values()}
     require(len(lengths) == 1, f"{path} has arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} rows")
     require(lengths != {0}, f"{path} holds no row")
-    values = _numbers({name: columns[name] for name in features}, str(path))
+    values = numbers({name: columns[name] for name in features}, str(path))
     own = {name: columns[name][first:] for name in others}
     yield _part(recipe, source, str(path), file.split, values[first:], own)
 
@@ -84,7 +84,7 @@ def read_text(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator
         columns = {source.label if role == "labels" else str(role): one[:, 0] for role, one in arrays.items()}
         whole = {name: one.astype(np.int64) if (one == np.rint(one)).all() else one for name, one in columns.items()}
         path = next(path for role, path in files if role == "features")
-        yield _part(recipe, source, where, split, _numbers({"features": features}, str(path)), whole)
+        yield _part(recipe, source, where, split, numbers({"features": features}, str(path)), whole)
 
 
 def _part(
@@ -96,7 +96,7 @@ def _part(
     return Part(where, split, values[:, None, None, :], {**own, source.label: labels}, classes)
 
 
-def _numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
+def numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
     """float32 [n, D]: the columns beside each other. Raises FedbenchError naming column and row of what is none."""
     fits(sum(4 * one.size for one in columns.values()), where)
     parts = []

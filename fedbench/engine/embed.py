@@ -94,7 +94,7 @@ def write(dataset: Dataset, recipe: Recipe, values: np.ndarray, encoder: str, pa
     cut = {"train": f", rows = {train}" if train < len(values) else "", "test": f", skip = {train}" if train else ""}
     there = [side for side, rows in (("train", train), ("test", len(values) - train)) if rows]
     files = ", ".join(f'{{ path = "{table.name}", split = "{side}"{cut[side]} }}' for side in there)
-    facts = {
+    facts: dict[str, object] = {
         "title": f"{recipe.title}: embeddings by {by}", "licence": recipe.licence, "citation": recipe.citation,
         "shape": [values.shape[1]], "classes": list(dataset.classes),
     }  # fmt: skip

@@ -86,6 +86,7 @@ def parquet(folder: Path, splits: dict[str, np.ndarray], features: dict[str, Any
         ("hf:mnist,label", "option label of hf:mnist,label needs a column"),
         ("hf:mnist,label=a,label=b", "has the option label twice"),
         ("hf:mnist,size=big", "size of hf:mnist,size=big must be pixels, not 'big'"),
+        ("hf:mnist,features=a+b,size=8", "hf:mnist has features: it holds vectors, which have no size"),
         ("torchvision:FashonMNIST", r"unknown data set of torchvision 'FashonMNIST'; did you mean 'FashionMNIST'\?"),
         ("torchvision:EMNIST", "torchvision:EMNIST needs a split, one of balanced, byclass"),
         ("torchvision:MNIST,split=letters", "has no variants to split by"),
@@ -159,6 +160,28 @@ def test_the_content_is_the_identity_not_the_place(tmp_path: Path, store: Store)
 
 
 Make = Callable[[Path], object]
+
+
+@pytest.mark.usefixtures("_datasets")
+def test_columns_of_numbers_are_vectors(tmp_path: Path, store: Store) -> None:
+    columns: dict[str, Any] = {"age": [50, 60, 70], "x": [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]}
+    columns |= {"ward": ["a", "b", "a"], "y": ["ill", "well", "ill"]}
+    (tmp_path / "own").mkdir()
+    for split in ("train", "test"):
+        pq.write_table(pa.table(columns), tmp_path / f"own/{split}.parquet")
+    named = f"hf:{tmp_path}/own,label=y"
+    loaded = data.load(f"{named},features=all", store)
+    assert loaded.spec.vectors
+    assert loaded.images[:3, 0, 0].tolist() == [[50, 0.5, 1], [60, 1.5, 2], [70, 2.5, 3]]
+    assert (loaded.classes, loaded.labels.tolist()) == (("ill", "well"), [0, 1, 0] * 2)
+    assert (loaded.columns["ward"].tolist(), loaded.split.tolist()) == (["a", "b", "a"] * 2, [0, 0, 0, 1, 1, 1])
+    one = data.load(f"{named},features=x", store)
+    assert (one.images.shape, one.columns["age"].tolist()) == ((6, 1, 1, 2), [50, 60, 70] * 2)
+    refused("if it holds numbers, which are the vectors: hf:own,features=all", data.load, named, store)
+    refused("unknown column of hf:own 'z'", data.load, f"{named},features=z+x", store)
+    refused("could not convert string to float: 'a'", data.load, f"{named},features=ward", store)
+    pq.write_table(pa.table(columns | {"x": [[0.5], [1.5, 2.0], None]}), tmp_path / "own/train.parquet")
+    refused("holds text, gaps or lists of different lengths", data.load, f"{named},features=x", store)
 
 
 def of_parquet(splits: tuple[str, ...], *features: str) -> Make:
