@@ -547,7 +547,7 @@ def test_other_numbers_are_asked_about_marked_and_verified_against(pack: Path, t
     assert "1 run of " in line
     assert f"has other numbers than are there: {row.id} (other/ada)" in line
     said = good("results", "import", tmp_path / "bob.parquet", "--prefer", "old", "--home", other).err
-    assert "nothing taken in; 1 run left out that were there with other numbers" in said
+    assert "nothing taken in of bob.parquet; 1 run left out that were there with other numbers" in said
     assert "≠" not in table(other)
     (other / "results/bob.parquet").write_bytes((tmp_path / "bob.parquet").read_bytes())  # not by an import
     line = f"≠ 1 run with other numbers in another result pack: {row.id} (shown: other/ada; other: other/bob)"
