@@ -306,12 +306,15 @@ class Ask:
     ridge: float | None = None
     compare: bool | None = None  #: draw what the paper reports too
     mine: bool = False  #: leave out shipped results
+    packs: Shelf | None = None  #: the shipped results, where they are read already
 
     @cached_property
     def shelf(self) -> Shelf:
         """The shipped results that it may show; packs that cannot be read are remarked."""
         from fedbench.results.shelf import Shelf
 
+        if self.packs is not None:
+            return self.packs
         return Shelf([]) if self.mine else Shelf.of(self.store, lambda problem: self.remark(str(problem)))
 
     def runs(self) -> list[Run]:
@@ -352,7 +355,7 @@ class Ask:
     @property
     def options(self) -> Mapping[str, Any]:
         """What the user chose."""
-        names = (f.name for f in fields(self) if f.default is None and f.name != "notify")
+        names = (f.name for f in fields(self) if f.default is None and f.name not in ("notify", "packs"))
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 

@@ -27,6 +27,7 @@ from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
 from fedbench.reports.site.page import card, command, document, e, folded, listing, values
+from fedbench.results.shelf import Shelf
 from fedbench.store import Store
 from fedbench.words import counted
 
@@ -118,7 +119,7 @@ def pages(
     papers.sort(key=lambda paper: not paper.tally().reported)  # those that report nothing come last
     yield "index.html", front(papers, own).encode()
     for paper in papers:
-        pictures = dict(_pictures(paper, store, roots))
+        pictures = dict(_pictures(paper, store, roots, index.shelf))
         yield from ((name, content) for name, (_, content) in pictures.items())
         titles = {name: title for name, (title, _) in pictures.items()}
         yield f"{paper.name}.html", paper_page(paper, titles).encode()
@@ -126,7 +127,9 @@ def pages(
         yield address(one.name), method_page(one, papers).encode()
 
 
-def _pictures(paper: Paper, store: Store, roots: Sequence[Path]) -> Iterator[tuple[str, tuple[str, bytes]]]:
+def _pictures(
+    paper: Paper, store: Store, roots: Sequence[Path], shelf: Shelf
+) -> Iterator[tuple[str, tuple[str, bytes]]]:
     """(name of the file, (title, SVG)) of the figures of a paper that have a number."""
     from fedbench.reports import figures
     from fedbench.reports.figures import kinds
@@ -136,7 +139,7 @@ def _pictures(paper: Paper, store: Store, roots: Sequence[Path]) -> Iterator[tup
         figure = figures.load(name)
         first = next(iter(figure.series.tables.values()), "") if figure.series else ""
         if figure.kind in OF_TABLES and first in budgets:
-            ask = figures.Ask(store, roots, budget=budgets[first] or None)
+            ask = figures.Ask(store, roots, budget=budgets[first] or None, packs=shelf)
             try:
                 picture = kinds.render(figure, figures.kind_of(figure).gather(figure, ask), "svg")
             except FedbenchError:
