@@ -13,14 +13,23 @@ from typing import Any
 
 from typer import Abort
 
+
+def _lost(error: ImportError) -> str | None:
+    """What it means that a module of ours is not there, or that the package is another; None for other modules."""
+    if not str(error.name).startswith("fedbench"):
+        return None
+    lost = f"fedbench-fl is not whole ({error}); pip uninstall fedbench fedbench-fl; pip install fedbench-fl"
+    return str(error) if error.name == "fedbench" else lost
+
+
 try:
     from fedbench import streams, words
     from fedbench.errors import FedbenchError
     from fedbench.plain import plain
 except ImportError as error:
-    if error.name != "fedbench":
+    if (text := _lost(error)) is None:
         raise
-    print(f"fedbench: {error}", file=sys.stderr)
+    print(f"fedbench: {text}", file=sys.stderr)
     sys.exit(2)
 
 #: Options that may stand anywhere on the line; they belong to the application, not to one command.
@@ -55,10 +64,10 @@ INTERRUPTED = 130
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: exit 0, 1 if some runs of several failed, 2 on bad input, 130 when interrupted."""
-    from fedbench.cli import app
-
     given = sys.argv[1:] if arguments is None else arguments
     try:
+        from fedbench.cli import app
+
         streams.prepare()
         words.check(given)
         with _interruptible():
@@ -113,6 +122,8 @@ def _line(error: Exception) -> str | None:
     if isinstance(error, OSError):  # the system refuses: a name too long, no permission, a full disk, ...
         where = ascii(str(error.filename))[1:-1] if error.filename else "standard output or a file"
         return f"cannot use {where if len(where) < 120 else where[:100] + '...'} ({error.strerror or error})"
+    if isinstance(error, ImportError):
+        return _lost(error)
     if isinstance(error, MemoryError):
         return f"not enough memory ({error})" if str(error) else "not enough memory"
     # Whatever the command line's parser finds wrong has this method and knows its command; its own message would

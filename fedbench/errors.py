@@ -12,7 +12,7 @@ import fedbench
 if "FedbenchError" not in getattr(fedbench, "__all__", ()):  # every module of ours comes past here
     raise ImportError(
         "fedbench-fl is not whole: another distribution, fedbench, has put its files in place of ours, or has taken "
-        "them away; pip uninstall fedbench; pip install --force-reinstall --no-deps fedbench-fl",
+        "them away; pip uninstall fedbench fedbench-fl; pip install fedbench-fl",
         name="fedbench",
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import itertools
 import json
@@ -194,9 +193,20 @@ def abandoned(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One process at a time in this folder; the system frees the lock of a dead one."""
+def alone(folder: Path, busy: str | None = None) -> Iterator[None]:
+    """One process at a time in this folder (made if need be); the system frees the lock of a dead one.
+
+    Others wait; with `busy` they raise FedbenchError of that text instead.
+    """
+    from filelock import FileLock, Timeout  # slow to load, and what only reads takes no lock
+
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = FileLock(folder / ".lock", timeout=-1 if busy is None else 0)
+    try:
+        lock.acquire(poll_interval=0.01)
+    except Timeout as error:
+        raise FedbenchError(busy or str(error), "wait for it and repeat") from error
+    try:
         yield
+    finally:
+        lock.release()

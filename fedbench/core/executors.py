@@ -304,10 +304,8 @@ def even_blocks(clients: Sequence[Client], block: int, count: int) -> list[list[
 
 def available_cores() -> int:
     """Processors this process may use: at most FEDBENCH_CORES, where several processes share the machine."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this platform
-        cores = os.cpu_count() or 1
+    # Only Linux says which of them are this process's.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = os.environ.get(CORES, "")
     return min(cores, int(share)) if share.isdecimal() and int(share) else cores
 

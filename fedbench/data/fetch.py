@@ -11,7 +11,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from fedbench.data.guard import readable
 from fedbench.data.locate import downloads, locate, places, resolve
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
-from fedbench.files import disk_errors
+from fedbench.files import alone, disk_errors
 from fedbench.specs import require
 from fedbench.store import Store
 
@@ -207,9 +207,12 @@ def fetch(
             require(not target.is_dir(), f"{target} is a folder and should be a file", "remove it")
             if not whole(file, target):
                 store.prepare()
-                with disk_errors(f"downloading {chosen.name}", target.parent):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                with _alone(target.parent):
+                busy = f"another process is downloading into {target.parent}"
+                with contextlib.ExitStack() as held:
+                    with disk_errors(f"downloading {chosen.name}", target.parent):
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        # Not there: the folder may be a data set, of which every file counts.
+                        held.enter_context(alone(downloads(store) / ".locks" / Path(file.path).parent, busy))
                     if not whole(file, target):
                         download(file, target, progress)
         paths.append(target)
@@ -266,22 +269,3 @@ def _source(name: str, wanted: str | None) -> Source:
         f"no address is known to download {chosen.name} from",
         f"put {paths} into a folder and name it with --data or FEDBENCH_DATA",
     )
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep two processes from downloading into one folder. The lock goes with the process, however that ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system: the checksum still refuses a mixture
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise FedbenchError(f"another process is downloading into {folder}", "wait for it and repeat") from error
-        yield
-    finally:
-        os.close(handle)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Key of a provenance: name or kind of each artifact that went in -> its `origin`.
 MADE_FROM = "made_from"
-_LIBRARIES = ("numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
+_LIBRARIES = ("kneed", "numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
 
 
 @cache
