@@ -67,6 +67,14 @@ def open_tree(path: Path, keep: Callable[[str], bool] = lambda name: True) -> It
         yield tree
 
 
+def held(path: Path) -> str:
+    """What lies in a folder or an archive, for an error: its first files, and how many more there are."""
+    seen: list[str] = []
+    with open_tree(path, lambda name: seen.append(name) is not None):  # seen, not read
+        first = ", ".join(sorted(seen)[:3])
+    return f"it holds {first}{f' and {len(seen) - 3:,} more' if len(seen) > 3 else ''}" if seen else "it holds no file"
+
+
 def _tree(path: Path, names: Iterable[str], read: Callable[[str, int | None], bytes | bytearray]) -> Tree:
     unique = frozenset(names)
     for name in unique:

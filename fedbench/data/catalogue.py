@@ -34,7 +34,9 @@ def recipe(name: str) -> Recipe:
     """
     if (of_files := foreign.recipe(name)) is not None:
         taken = of_files.name in recipes()
-        require(not taken, f"{name} has the name of fedbench's own data set {of_files.name}", "rename the folder")
+        require(
+            not taken, f"{name} has the name of fedbench's own data set {of_files.name}", "rename the folder or file"
+        )
         _users[of_files.name] = of_files
         return of_files
     if name.endswith(".toml") or "/" in name:
@@ -60,8 +62,8 @@ def _no_data_set(name: str) -> FedbenchError:
     return FedbenchError(
         f"the file {name} is no data set",
         "give a name of 'fedbench data list', a recipe (./mine.toml; 'fedbench new dataset mine' writes one, which may "
-        "read a CSV of images), a table of numbers (./FILE.csv,label=COLUMN), a folder of PFLlib or LEAF (./FOLDER), "
-        "hf:NAME, hf:./FOLDER or torchvision:NAME",
+        "read a CSV of images), a table of numbers (./FILE.csv,label=COLUMN), a folder of PFLlib or LEAF (./FOLDER), a "
+        "file of MedMNIST (./FILE.npz), hf:NAME, hf:./FOLDER or torchvision:NAME",
     )
 
 
@@ -107,9 +109,9 @@ def fetchable(source: Source) -> bool:
 
 #: What only sources of some kinds say.
 _OF_KINDS = {
-    "resize": ("parquet", "folder", "csv"), "only_classes": ("folder",), "ordered_classes": ("folder",),
-    **dict.fromkeys(("label_columns", "prefix", "pattern"), ("csv",)), "label_values": ("csv", *VECTORS),
-    "features": ("table",),
+    "resize": ("parquet", "folder", "csv", "list"), "only_classes": ("folder",), "ordered_classes": ("folder",),
+    **dict.fromkeys(("label_columns", "pattern"), ("csv",)), "prefix": ("csv", "list"),
+    "label_values": ("csv", *VECTORS), "features": ("table",),
 }  # fmt: skip
 
 
@@ -212,9 +214,11 @@ def _check_file(file: File, kind: str, where: str) -> None:
     for url in file.urls:
         require(bool(re.match(r"https?://", url)), f"{where}: {url} is not an http(s) address")
     require(file.rows is None or file.rows >= 1, f"{where}: rows must be at least 1")
-    require(file.rows is None or kind in ("idx", "parquet", "csv", "table"), f"{where}: kind {kind} has no rows")
+    require(
+        file.rows is None or kind in ("idx", "parquet", "csv", "list", "table"), f"{where}: kind {kind} has no rows"
+    )
     require(file.skip is None or file.skip >= 1, f"{where}: skip must be at least 1")
-    require(file.skip is None or kind in ("csv", "table"), f"{where}: kind {kind} has no skip")
+    require(file.skip is None or kind in ("csv", "list", "table"), f"{where}: kind {kind} has no skip")
     require(kind != "idx" or file.role is not None, f"{where}: kind idx needs a role (images, labels, ...)")
     require(kind != "text" or file.role is not None, f"{where}: kind text needs a role (features, labels, ...)")
     require(kind != "folder" or bool(file.member), f"{where}: kind folder needs member, the patterns of its images")

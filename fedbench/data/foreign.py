@@ -1,6 +1,7 @@
 """Data sets without a recipe file: what they hold is told by their own files when they are read.
 
     ./FOLDER                       clients' images in the folders of PFLlib or of LEAF (train/ and test/)
+    ./FILE.npz                     one of MedMNIST's
     hf:NAME[@REVISION][,OPTIONS]   a repository of the Hugging Face hub, or hf:./FOLDER, one that lies here
     ./FILE.csv,label=COLUMN        a table of numbers (.csv, .parquet, .npz); group=COLUMN names natural groups
     torchvision:NAME[,OPTIONS]     one of torchvision's data sets, where its files lie as torchvision lays them
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedbench.data.archive import held
 from fedbench.data.recipe import TABLES, File, Member, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
@@ -92,6 +94,9 @@ def recipe(name: str) -> Recipe | None:
         return _table(*_options(name, "", _TABLE))
     if "/" in name and not name.endswith(".toml") and path_of(name, "folder").is_dir():
         return _federation(path_of(name, "folder").resolve())
+    if "/" in name and name.endswith(".npz") and (path := path_of(name, "file")).is_file():
+        source = Source("medmnist", "medmnist", "MedMNIST's arrays", (File(path.name),))
+        return _recipe(_plain(path.stem), f"{path.stem}, arrays as MedMNIST has them", source, path.resolve().parent)
     return None
 
 
@@ -146,7 +151,7 @@ def _repository(name: str, options: Mapping[str, str]) -> Recipe:
         folder = path_of(name, "repository").resolve()
         require(folder.is_dir(), f"there is no folder {folder}", "hf:./FOLDER is one that lies here, hf:NAME the hub's")
         source = Source("folder", "hf", title, (File(folder.name),), _loader(options), features=features)
-        return _recipe(f"{HUB}{_plain(folder)}", f"{folder.name}, a {title}", source, folder.parent)
+        return _recipe(f"{HUB}{_plain(folder.name)}", f"{folder.name}, a {title}", source, folder.parent)
     good = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?", name) and ".." not in name
     require(bool(good), f"'{name}' is no name of a repository of the hub", "such as hf:ylecun/mnist or hf:mnist@main")
     place = f"{REPOSITORIES}/{name}"
@@ -178,11 +183,11 @@ def _table(name: str, options: Mapping[str, str]) -> Recipe:
     require("label" in options, f"which column of {name} holds the classes?", f"{name},label=COLUMN")
     columns = {options["group"]: options["group"]} if "group" in options else {}
     source = Source("table", "table", "table of numbers", (File(path.name),), label=options["label"], columns=columns)
-    return _recipe(_plain(path.with_suffix("")), f"{path.name}, a table of numbers", source, path.parent)
+    return _recipe(_plain(path.stem), f"{path.name}, a table of numbers", source, path.parent)
 
 
 def _federation(folder: Path) -> Recipe:
-    name = _plain(folder)
+    name = _plain(folder.name)
     sides = [folder / side for side in ("train", "test")]
     for kind, ending in (("pflib", "npz"), ("leaf", "json")):
         if not all(side.is_dir() and any(side.glob(f"*.{ending}")) for side in sides):
@@ -196,11 +201,12 @@ def _federation(folder: Path) -> Recipe:
         return _recipe(name, f"{folder.name}, clients' images in the folders of {kind}", source, folder.parent)
     raise FedbenchError(
         f"{folder} is a folder neither of PFLlib (train/*.npz and test/*.npz) nor of LEAF (train/*.json and "
-        "test/*.json)",
-        "a folder of images needs a recipe: fedbench new dataset NAME",
+        f"test/*.json); {held(folder)}",
+        "images in class folders (train/CAT/1.png) are hf:./FOLDER; other folders of images need a recipe: fedbench "
+        "new dataset NAME",
     )
 
 
-def _plain(folder: Path) -> str:
-    """A data set's name that a folder gives."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name) or "folder"
+def _plain(name: str) -> str:
+    """A data set's name that a folder or a file gives."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name) or "folder"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedbench.data import foreign
+from fedbench.data.archive import held
 from fedbench.data.guard import IMAGE, content, explained, fits, reading
 from fedbench.data.images import decode, mixed, shapes_of
 from fedbench.data.locate import downloads
@@ -83,7 +84,7 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
         features = next(iter(splits.values())).features
         require(bool(features), f"{name} does not say which columns it has", "it is no data set of images")
         image = None if source.features else options.get("image") or _image(features, name)
-        label = options.get("label") or _label(splits, features, name)
+        label = options.get("label") or _label(splits, features, name, folder)
         chosen = _chosen(source, features, label)
         require(bool(image or chosen), f"{name} has no column of numbers besides {label}")
         for column in (*chosen, *([image] if image else []), label):
@@ -93,7 +94,8 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
             column for column in features
             if column not in (image, label, *chosen, *RESERVED) and _plain(features[column])
         ]  # fmt: skip
-        tables = [(side, _rows(splits[split], [*(chosen or [image]), label, *columns], image, f"{name}, {split}"))
+        wanted = [*(chosen or [image]), label, *columns]
+        tables = [(side, _rows(splits[split], wanted, image, f"{name}, {split}", folder))
                   for side, split in sides.items() if split is not None]  # fmt: skip
     classes = _classes(features[label], [table[label] for _, table in tables], name)
     short = [c for c in columns if all(_fits(value) for _, table in tables for value in table[c])]
@@ -223,9 +225,9 @@ def _is_blob(kind: Any) -> bool:
     return isinstance(kind, Mapping) and "bytes" in kind
 
 
-def _label(splits: Mapping[str, Any], features: Mapping[str, Any], name: str) -> str:
+def _label(splits: Mapping[str, Any], features: Mapping[str, Any], name: str, folder: Path) -> str:
     if len(features) == 1 and any(map(_is_folder, splits.values())):
-        raise _unclassed(name)
+        raise _unclassed(name, folder)
     classes = [column for column, kind in features.items() if type(kind).__name__ == "ClassLabel"]
     usual = [column for column in _LABELS if column in features and _plain(features[column])]
     preferred = [column for column in usual if column in classes] or usual or classes
@@ -240,9 +242,9 @@ def _is_folder(rows: Any) -> bool:
     return rows.info.builder_name == "imagefolder"
 
 
-def _unclassed(where: str) -> FedbenchError:
+def _unclassed(where: str, folder: Path) -> FedbenchError:
     return FedbenchError(
-        f"{where}: the classes of its images cannot be told",
+        f"{where}: the classes of its images cannot be told; {held(folder)}",
         "unpack archives; images lie in class folders, two or more in each split (train/CAT/1.png), or a metadata.csv "
         "beside them lists file_name and label",
     )
@@ -255,7 +257,7 @@ def _plain(kind: Any) -> bool:
     )
 
 
-def _rows(rows: Any, columns: list[str], image: str | None, where: str) -> dict[str, list[Any]]:
+def _rows(rows: Any, columns: list[str], image: str | None, where: str, folder: Path) -> dict[str, list[Any]]:
     """The columns of a split; images as bytes or as paths, not decoded."""
     kind = rows.features[image] if image else None
     if image and type(kind).__name__ == "Image":
@@ -270,7 +272,7 @@ def _rows(rows: Any, columns: list[str], image: str | None, where: str) -> dict[
             fits(size, where)
     except Exception as error:
         if isinstance(error, KeyError | ValueError) and _is_folder(rows):  # no image has been read yet
-            raise _unclassed(where) from error
+            raise _unclassed(where, folder) from error
         raise explained(error, where, "is damaged or not readable") from error
     return out
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbench.data import guard
-from fedbench.data.archive import Tree, open_tree
+from fedbench.data.archive import Tree, held, open_tree
 from fedbench.data.guard import IMAGE, fits, reading, regular
 from fedbench.data.part import Part, text
 from fedbench.data.progress import bar
@@ -233,7 +233,8 @@ def read_folder(recipe: Recipe, source: Source, file: File, path: Path) -> Itera
 
 def _matching(tree: Tree, member: Member, rule: re.Pattern[str], recipe: Recipe, source: Source) -> Part:
     hits = [match for name in tree.names if (match := rule.fullmatch(name))]
-    require(bool(hits), f"{tree.path} has no file like {member.path}")
+    if not hits:
+        raise FedbenchError(f"{tree.path} has no file like {member.path}; {held(tree.path)}")
     if source.only_classes:
         hits = [match for match in hits if match["label"] in recipe.classes]
         require(bool(hits), f"{tree.path} has no file like {member.path} of one of the recipe's classes")

@@ -188,7 +188,7 @@ def _content(variant: Variant) -> str:
     for name in ("only_classes", "ordered_classes"):
         if getattr(source, name):
             content[name] = True
-    if source.kind == "csv":
+    if source.kind in ("csv", "list"):
         content |= {
             "labels": [source.label_columns, sorted(source.label_values.items())],
             "prefix": source.prefix, "pattern": source.pattern, "skip": [file.skip for file in source.file],

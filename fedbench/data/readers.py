@@ -298,20 +298,24 @@ def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterato
         yield replace(part, images=images, found="; ".join(found))
 
 
-def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _npz(path: Path, names: Sequence[str], hint: str) -> dict[str, NDArray[Any]]:
+    """These arrays of a NumPy archive. Raises FedbenchError for one that is damaged, lacks one or holds objects."""
     with reading(path, "is damaged or not an npz file"), np.load(regular(path), allow_pickle=False) as content:
         require(hasattr(content, "files"), f"{path} is not an npz file")
-        if "data" in content.files and not {"x", "y"} <= set(content.files):
+        if "data" in content.files and not set(names) <= set(content.files):
             raise FedbenchError(
                 f"{path} holds a pickled object, which could run any program and is not read",
                 "save the arrays x and y as such: np.savez_compressed(f, **train_dict) in PFLlib's save_file",
             )
-        for name in ("x", "y"):
-            require(
-                name in content.files, f"{path} has no array {name}", "it holds x, the images, and y, their classes"
-            )
+        for name in names:
+            there = ", ".join(content.files) or "none"
+            require(name in content.files, f"{path} has no array {name} but {there}", hint)
         fits(sum(info.file_size for info in content.zip.infolist()), path)
-        x, y = content["x"], content["y"]
+        return {name: content[name] for name in names}
+
+
+def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    x, y = _npz(path, ("x", "y"), "it holds x, the images, and y, their classes").values()
     whole = y.ndim == 1 and (y.dtype.kind in "iu" or not len(y))  # an empty list becomes an array of floats
     require(whole, f"{path}: y must be whole numbers [n], not {y.dtype} {list(y.shape)}")
     require(len(x) == len(y), f"{path}: {len(x)} images but {len(y)} classes")
@@ -365,6 +369,43 @@ def _classes(path: Path) -> tuple[str, ...]:
     good = isinstance(count, int) and not isinstance(count, bool) and 2 <= count <= 1_000_000
     require(good, f"{path}: num_classes must be a number of classes, 2 at least, not {str(count)[:60]}")
     return tuple(map(str, range(int(count or 0))))
+
+
+# -- medmnist --------------------------------------------------------------------------------------------------
+# MedMNIST's archives (Yang et al., Scientific Data 2023; medmnist.com): {train,val,test}_images uint8 [n, H, W] or
+# [n, H, W, 3], and {train,val,test}_labels [n, 1], or [n, U] of several labels an image (ChestMNIST).
+
+
+def read_medmnist(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
+    """The parts of a source of kind medmnist: training and test images; column label, [n] or uint8 [n, U].
+
+    The validation images are left out: clients hold validation images of their own. Raises FedbenchError for volumes,
+    and for arrays that are absent or do not fit each other.
+    """
+    (path,) = paths
+    names = [f"{side}_{what}" for side in ("train", "val", "test") for what in ("images", "labels")]
+    arrays = _npz(path, names, "MedMNIST's files hold images and labels of train, val and test")
+    counts, several = [], 0
+    for side in ("train", "val", "test"):
+        x, y = arrays[f"{side}_images"], arrays[f"{side}_labels"]
+        require(x.dtype == np.uint8 and (x.ndim == 3 or (x.ndim == 4 and x.shape[3] == 3)),
+                f"{path}: {side}_images must be bytes [n, H, W] or [n, H, W, 3], not {x.dtype} {list(x.shape)}",
+                "volumes (the 3D sets) are not read")  # fmt: skip
+        good = y.dtype.kind in "iu" and y.ndim == 2 and len(x) == len(y) and y.shape[1] >= 1
+        require(good, f"{path}: {side}_labels must be whole numbers [{len(x)}, 1 or more], not {y.dtype} "
+                f"{list(y.shape)}")  # fmt: skip
+        counts.append(y.shape[1])
+        several = max(several, int(y.max(initial=0)) + 1)
+    require(len(set(counts)) == 1, f"{path}: {counts} labels an image in train, val and test")
+    many = counts[0] > 1
+    require(not many or several <= 2, f"{path}: several labels an image must be 0 or 1 each")
+    classes = tuple(map(str, range(counts[0] if many else several)))
+    left = len(arrays["val_images"])
+    for side in SPLITS:
+        x, y = arrays[f"{side}_images"], arrays[f"{side}_labels"]
+        labels = y.astype(np.uint8) if many else y[:, 0].astype(np.int64)
+        images = x if x.ndim == 4 else x[..., None]
+        yield Part(f"{path} ({side})", side, images, {"label": labels}, classes, f"{left:,} validation images left out")
 
 
 # -- readers ---------------------------------------------------------------------------------------------------
@@ -431,8 +472,8 @@ def _records(recipe: Recipe, source: Source, where: str, split: str, data: bytes
 
 #: Kind -> what reads all files of a source, or one file after another.
 _OF_ALL: dict[str, Callable[[Recipe, Source, Sequence[Path]], Iterator[Part]]] = {
-    "builtin": _builtin, "idx": read_idx_parts, "csv": read_csv, "pflib": read_pflib, "hf": read_repository,
-    "torchvision": read_torchvision, "text": read_text,
+    "builtin": _builtin, "idx": read_idx_parts, "csv": read_csv, "list": read_csv, "pflib": read_pflib,
+    "hf": read_repository, "medmnist": read_medmnist, "torchvision": read_torchvision, "text": read_text,
 }  # fmt: skip
 _BY_FILE: dict[str, Callable[[Recipe, Source, File, Path], Iterator[Part]]] = {
     "cifar-binary": _cifar, "parquet": read_parquet, "folder": read_folder, "leaf": read_leaf, "mat": read_mat,

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-KINDS = ("builtin", "idx", "cifar-binary", "parquet", "folder", "leaf", "mat", "csv", "union", "pflib", "table", "text")
+KINDS = (
+    "builtin", "idx", "cifar-binary", "parquet", "folder", "leaf", "mat", "csv", "list", "union", "pflib", "table",
+    "text",
+)  # fmt: skip
 #: Of these, those that read vectors.
 VECTORS = ("table", "text")
 #: Endings of the files of kind table.
@@ -48,7 +51,7 @@ class File:
     #: Kind idx: "images", "labels" or the name of another array; kind text: "features", "labels" or another's name.
     role: str | None = None
     rows: int | None = None  #: read only the first so many rows
-    #: Kinds csv and table: of those behind the first so many; one file may so be training and test images.
+    #: Kinds csv, list and table: of those behind the first so many; one file may so be training and test images.
     skip: int | None = None
     member: tuple[Member, ...] = ()
 
@@ -70,7 +73,9 @@ class Source:
     fields: tuple[str, ...] = ()  #: kind cifar-binary: names of the label bytes before the pixels
     image: str = "image"  #: kind parquet: column of the encoded images
     label: str = "label"  #: which of the source's columns is the class, by name or by number
-    resize: bool = False  #: kinds parquet, folder and csv: bring images of another size to the recipe's (bilinear)
+    resize: bool = (
+        False  #: kinds parquet, folder, csv and list: bring images of another size to the recipe's (bilinear)
+    )
     only_classes: bool = False  #: kind folder: images of other classes than the recipe's are left out, not an error
     #: Kind folder: a class is its folder's place in alphabetical order, whatever it is called, among the class folders
     #: of the same member whose other {name}s agree (as torchvision's ImageFolder numbers each of them).
@@ -83,8 +88,8 @@ class Source:
     #: table and text: which class, counted from 0, a value of the label means, where it is neither name nor number.
     label_columns: tuple[str, ...] = ()
     label_values: Mapping[str, int] = field(default_factory=dict)
-    #: Kind csv: what the names of the images (column `image`) begin with that is no folder below the CSV file's, and
-    #: what they look like, as a member pattern whose {name} becomes a column.
+    #: Kinds csv and list: what the names of the images (column `image`) begin with that is no folder below the file's;
+    #: kind csv: what they look like, as a member pattern whose {name} becomes a column.
     prefix: str = ""
     pattern: str | None = None
     parts: tuple[str, ...] = ()  #: kind union: the data sets that it joins, in this order

@@ -1,7 +1,8 @@
-"""Images listed in a CSV file, with metadata and a class or several labels an image (CheXpert).
+"""Images listed in a file, with metadata and a class or several labels an image (CheXpert).
 
-The CSV file's first line names its columns; a further line is an image: where it lies, metadata, and its class or a
-value for each label. The data set's identity is the CSV file: the images that it lists are not hashed.
+A CSV file's first line names its columns; a further line is an image: where it lies, metadata, and its class or a
+value for each label. A list (PACS, DomainNet, Office) has no such heading: a line is an image and its class, with a
+blank between them. The data set's identity is this file: the images that it lists are not hashed.
 """
 
 from __future__ import annotations
@@ -24,17 +25,21 @@ from fedbench.specs import require
 
 
 def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind csv: the lines that each file entry means, in the order of the file.
+    """The parts of a source of kind csv or list: the lines that each file entry means, in the order of the file.
 
-    Columns: those of the file, and one for each `{name}` of the source's `pattern`. The class is a name or a number;
-    several labels are `label`, uint8 [n, U], 0 or 1 for each of the source's `label_columns`. Raises FedbenchError
+    Columns: those of the file, and one for each `{name}` of the source's `pattern`; of a list `domain`, the first
+    folder of an image. The class is a name, or a number from 0; in a list, where no line of any file is of class 0 and
+    one has the number of classes, from 1, as PACS counts.
+    Several labels are `label`, uint8 [n, U], 0 or 1 for each of the source's `label_columns`. Raises FedbenchError
     naming file and line for a column or an image that is not there, a class that the recipe does not have, a label
     value that `label_values` does not name, an image with two classes, a path unlike the pattern, and a damaged image.
     """
     seen: dict[Path, tuple[str, object]] = {}
-    for file, path in zip(source.file, paths, strict=True):
-        lines = _lines(source, file, path)
-        labels = _labels(source, lines, path) if source.label_columns else _classes(recipe, source, lines, path)
+    every = [_lines(source, file, path) for file, path in zip(source.file, paths, strict=True)]
+    numbers = {line.cells[source.label].strip() for lines in every for line in lines} if source.kind == "list" else ()
+    first = int("0" not in numbers and str(len(recipe.classes)) in numbers)
+    for file, path, lines in zip(source.file, paths, every, strict=True):
+        labels = _labels(source, lines, path) if source.label_columns else _classes(recipe, source, lines, path, first)
         for line, label in zip(lines, labels.tolist(), strict=True):  # before the images, which take long
             where, before = seen.setdefault(path.parent / line.image, (f"{path}, line {line.number}", label))
             require(
@@ -69,14 +74,17 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
     """The lines of a file entry; empty ones do not count."""
     with guard.reading(path, "is damaged or not a CSV file"):
         content = guard.content(path, guard.LIMIT // _WEIGHT).decode("utf-8-sig")
-        rows = list(csv.reader(io.StringIO(content, newline=""), strict=True))
+        rows = list(csv.reader(io.StringIO(content, newline=""), strict=True)) if source.kind == "csv" else []
+        if source.kind == "list":
+            pairs = [line.strip().rsplit(None, 1) for line in content.splitlines()]
+            rows = [[source.image, source.label], *pairs]
     heads = rows[0] if rows else []
     require(
         max(map(len, heads), default=0) <= LONGEST,
         f"{path} has the name of a column of more than {LONGEST:,} characters",
     )
     rule = None if source.pattern is None else pattern(source.pattern)
-    named = [] if rule is None else list(rule.groupindex)
+    named = ["domain"] if source.kind == "list" else [] if rule is None else list(rule.groupindex)
     for columns, there in (
         ((source.image, *source.label_columns), heads),
         ((*source.columns.values(), *(() if source.label_columns else (source.label,))), [*heads, *named]),
@@ -87,7 +95,7 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
             require(there.count(name) == 1, f"{path} has two columns {name}")
     first = file.skip or 0
     last = None if file.rows is None else first + file.rows
-    numbered = [(i, row) for i, row in enumerate(rows[1:], 2) if row][first:last]
+    numbered = [(i, row) for i, row in enumerate(rows[1:], 1 if source.kind == "list" else 2) if row][first:last]
     require(bool(numbered), f"{path} lists no image" + (f" behind its first {first:,}" if first else ""))
     return [_line(source, heads, rule, row, i, f"{path}, line {i}") for i, row in numbered]
 
@@ -109,6 +117,9 @@ def _line(
     relative = PurePosixPath(image.removeprefix(source.prefix))
     inside = bool(relative.parts) and not relative.is_absolute() and ".." not in relative.parts
     require(inside, f"{where}: the image {image!r} does not lie below the file's folder")
+    if source.kind == "list" and "domain" in source.columns.values():
+        require(len(relative.parts) > 1, f"{where}: the image {image!r} lies in no folder that names its domain")
+        cells["domain"] = relative.parts[0]
     return _Line(number, str(relative), cells)
 
 
@@ -128,16 +139,16 @@ def _labels(source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
     return out
 
 
-def _classes(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
-    """[n] classes by name; by number, from 0 on, where no value is a name of one."""
+def _classes(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path, first: int) -> np.ndarray:
+    """[n] classes by name; by number, from `first` on, where no value is a name of one."""
     cells = [line.cells[source.label].strip() for line in lines]
     known = {*recipe.classes}
     if known.isdisjoint(cells):
-        known = {*map(str, range(len(recipe.classes)))}
+        known = {*map(str, range(first, first + len(recipe.classes)))}
     for line, cell in zip(lines, cells, strict=True):
         if cell not in known:
             raise unknown(f"class in {path}, line {line.number}:", cell[:60], recipe.classes)
-    return np.array(cells) if known == {*recipe.classes} else np.array(cells, np.int64)
+    return np.array(cells) if known == {*recipe.classes} else np.array(cells, np.int64) - first
 
 
 def _number(text: str) -> float | str:

@@ -219,7 +219,7 @@ def bare(*folders: str, packed: bool = False) -> Make:
     return make
 
 
-NO_CLASSES = r"hf:own.*: the classes of its images cannot be told; .*class folders"
+NO_CLASSES = r"hf:own.*: the classes of its images cannot be told; it holds \S+\.png.*; unpack .*class folders"
 TWICE = r"hf:own, train, train/0\.png, row 2 has another class than .*row 0; list a file once"
 
 
@@ -233,7 +233,7 @@ TWICE = r"hf:own, train, train/0\.png, row 2 has another class than .*row 0; lis
         (of_parquet(("test",), *FEATURES), "has no split 'train' but test"),
         (Path.mkdir, "is no repository that the library datasets reads"),
         *((bare(*names), NO_CLASSES) for names in ((".",), ("train", "test"), ("train/a",))),
-        (bare("a", "b", packed=True), "hf:own, train: the classes of its images cannot be told; unpack archives"),
+        (bare("a", "b", packed=True), r"the classes of its images .*; it holds train\.zip; unpack archives"),
         (listed("csv"), TWICE),
         (listed("jsonl"), TWICE),
         (damaged(b"no picture"), r"train/cat/1\.png, row 1 is not a readable image .* file\); get the file again"),
@@ -665,7 +665,56 @@ def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
     (tmp_path / "fed/train/train0.npz").write_bytes(b"")
     refused(r"train0\.npz should be called by its client's number; such as 0\.npz", load, named, store)
     (tmp_path / "other/train").mkdir(parents=True)
-    refused("is a folder neither of PFLlib", load, str(tmp_path / "other"), store)
+    refused("is a folder neither of PFLlib .*; it holds no file; images in class", load, str(tmp_path / "other"), store)
+    (tmp_path / "other/train/1.png").write_bytes(encoded(pixels(1, 4, 5)[0]))
+    refused(r"it holds train/1\.png; images in class folders", load, str(tmp_path / "other"), store)
+
+
+# -- MedMNIST's archives ----------------------------------------------------------------------------------------
+
+
+def medmnist(path: Path, shape: tuple[int, ...] = (4, 4), labels: int = 1, **change: Any) -> str:
+    """A file as MedMNIST's, of four training images, one to validate and two to test with."""
+    arrays: dict[str, Any] = {}
+    for side, n in (("train", 4), ("val", 1), ("test", 2)):
+        arrays[f"{side}_images"] = pictures(n, *shape)
+        arrays[f"{side}_labels"] = np.arange(n * labels, dtype=np.uint8).reshape(n, labels) % (3 if labels == 1 else 2)
+    arrays |= change
+    np.savez_compressed(path, **{name: value for name, value in arrays.items() if value is not None})
+    return str(path)
+
+
+@pytest.mark.parametrize(("shape", "labels"), [((4, 4), 1), ((5, 4, 3), 1), ((4, 4), 3)])
+def test_medmnist(tmp_path: Path, store: Store, shape: tuple[int, ...], labels: int) -> None:
+    """Grey or RGB, one class or several labels; its validation images are left out, and that is said."""
+    name, lines = medmnist(tmp_path / "mixmnist.npz", shape, labels), []
+    own, made = np.load(name), load(name, store, notify=lines.append)
+    images = np.concatenate([own["train_images"], own["test_images"]])
+    np.testing.assert_array_equal(made.images, images if len(shape) == 3 else images[..., None])
+    assert (made.multi_label, made.split.tolist()) == (labels > 1, [0] * 4 + [1] * 2)
+    whole = np.concatenate([own["train_labels"], own["test_labels"]])
+    np.testing.assert_array_equal(made.labels, whole if labels > 1 else whole[:, 0])
+    assert made.classes == ("0", "1", "2")
+    assert any("1 validation images left out" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"val_labels": None}, "has no array val_labels but train_images, .*; MedMNIST's files hold"),
+        ({"test_images": pictures(2, 4, 4, 4)}, r"test_images must be bytes .* not uint8 \[2, 4, 4, 4\]; volumes"),
+        ({"test_images": np.zeros((2, 4, 4))}, "test_images must be bytes .* not float64"),
+        ({"test_images": pictures(3, 4, 4)}, r"test_labels must be whole numbers \[3, 1 or more\], not uint8 \[2, 1\]"),
+        ({"test_images": pictures(2, 5, 4)}, r"\(test\): images of shape \[5, 4, 1\]; the recipe says \[4, 4, 1\]"),
+        ({"test_labels": np.zeros((2, 2), np.uint8)}, r"\[1, 1, 2\] labels an image in train, val and test"),
+        ({"train_labels": np.full((4, 1), "a")}, "train_labels must be whole numbers"),
+        ({"train_labels": np.full((4, 1), -1)}, r"labels must lie in 0\.\."),
+    ],
+)
+def test_medmnist_files_that_cannot_be(tmp_path: Path, store: Store, change: dict[str, Any], says: str) -> None:
+    refused(says, load, medmnist(tmp_path / "bad.npz", **change), store)
+    (tmp_path / "bad.npz").write_bytes(b"PK")
+    refused("bad.npz is damaged or not an npz file", load, str(tmp_path / "bad.npz"), store)
 
 
 def _parts(path: Path) -> list[Any]:

@@ -323,8 +323,10 @@ def test_a_wrong_folder_is_explained(tmp_path: Path, store: Store, change: Calla
 
 def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
     (tmp_path / "toy").mkdir()
+    for i in range(4):
+        (tmp_path / f"toy/{i}.png").write_bytes(GOOD[i % 3])
     for kind, body, says in (
-        ("folder", FOLDER, r"toy has no file like \{label\}/\*\.png"),
+        ("folder", FOLDER, r"toy has no file like \{label\}/\*\.png; it holds 0\.png, 1\.png, 2\.png and 1 more"),
         ("folder", FOLDER.replace("/*.png", "/{label}"), r"the pattern \{label\}/\{label\} has a name twice"),
         ("mat", TOY.replace("toy", "x" * 5000), "cannot read .*File name too long"),
     ):
@@ -510,6 +512,49 @@ def test_numbers_and_columns_of_a_csv_file(tmp_path: Path, store: Store) -> None
     assert loaded(tmp_path, store, "csv", CSV).columns["who"].tolist() == [str(10**30)]  # too large: it stays text
     (tmp_path / "toy").write_text("Path,who,one,one,two,three\n0.png,1,0,0,0,0\n")
     refused("toy has two columns one", loaded, tmp_path, store, "csv", CSV)
+
+
+LISTS = """
+columns = {{ domain = "domain" }}
+[[source.file]]
+path = "train.txt"
+[[source.file]]
+path = "test.txt"
+split = "test"
+"""
+FIRST = "d1/a b/0.png {}\n\nd2/1.png {}\n"
+
+
+@pytest.mark.parametrize(("classes", "codes"), [("012", [0, 1, 2]), ("123", [0, 1, 2]), ("cab", [2, 0, 1])])
+def test_a_list_of_images_and_classes(tmp_path: Path, store: Store, classes: str, codes: list[int]) -> None:
+    """As the splits of DomainNet (from 0), PACS (from 1) and others (by name): a domain is the first folder."""
+    for i, name in enumerate(("d1/a b/0.png", "d2/1.png", "d1/2.png")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(GOOD[i])
+    (tmp_path / "train.txt").write_text(FIRST.format(*classes[:2]))
+    (tmp_path / "test.txt").write_text(f"d1/2.png\t{classes[2]}\n")
+    made = loaded(tmp_path, store, "list", LISTS.format())
+    np.testing.assert_array_equal(made.images, pixels(3, 4, 5)[..., None])
+    assert made.labels.tolist() == codes
+    assert (made.columns["domain"].tolist(), made.split.tolist()) == (["d1", "d2", "d1"], [0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("d1/0.png", r"train\.txt, line 3: 1 values under 2 column names"),
+        ("d1/0.png 3\nd1/1.png 0", r"class in .*line 3: .*3"),
+        ("0.png 1", r"line 3: the image '0\.png' lies in no folder that names its domain"),
+        ("../d1/0.png 1", r"line 3: the image '\.\./d1/0\.png' does not lie below"),
+        ("d1/9.png 1", r"line 3: the image .*d1/9\.png is not there; unpack the whole data set"),
+    ],
+)
+def test_lines_of_a_list_that_cannot_be(tmp_path: Path, store: Store, line: str, says: str) -> None:
+    (tmp_path / "d1").mkdir()
+    (tmp_path / "d1/0.png").write_bytes(GOOD[0])
+    (tmp_path / "train.txt").write_text(f"d1/0.png 1\n\n{line}\n")
+    (tmp_path / "test.txt").write_text("d1/0.png 1\n")
+    refused(says, loaded, tmp_path, store, "list", LISTS.format())
 
 
 def test_digits_are_stretched_to_all_grey_levels(store: Store) -> None:
