@@ -41,6 +41,11 @@ class DivergedError(FedbenchError):
     """Numbers of a run are not finite any more. It ends so wherever it is trained, unlike one that wants memory."""
 
 
+def reason(error: Exception | None) -> str:
+    """Why something failed, in one line: an error of ours as it is, any other with its type."""
+    return str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
+
+
 def _again(kind: type[FedbenchError], args: tuple[Any, ...], values: dict[str, Any]) -> FedbenchError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(values)

@@ -51,6 +51,11 @@ def check(words: Iterable[str]) -> None:
         one_line(word, "the command line")
 
 
+def option_of(name: str) -> str:
+    """A field as it is typed: --batch-size of batch_size."""
+    return f"--{name.replace('_', '-')}"
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things, such as 1 epoch, or 3,000 steps."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

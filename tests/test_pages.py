@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fedbench.cli import app
 from fedbench.cli import context as hyperparameters
-from fedbench.cli.own_runs import hyper_parameters
+from fedbench.cli.making import hyper_parameters
 from fedbench.cli.partition import dataset_among
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,50 +54,32 @@ def options(
     context.configure(home, data, debug)
 
 
-app.command("demo", rich_help_panel="Start here")(demo)
-app.command(
-    "partition",
-    cls=PartitionCommand,
-    rich_help_panel="The way to a table",
-    # A partitioner's options are options too; the command reads them itself.
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)(partition)
-app.command(
-    "train",
-    cls=DealtCommand,
-    rich_help_panel="The way to a table",
-    # A method's hyper-parameters are options too, and a partitioner's; the command reads them itself.
-    context_settings={"ignore_unknown_options": True},
-)(train)
-app.command("evaluate", rich_help_panel="The way to a table")(evaluate)
-app.command("resume", rich_help_panel="The way to a table")(resume)
-app.command("status", rich_help_panel="The way to a table")(status)
-app.command("report", rich_help_panel="The way to a table")(report)
-app.command("claims", rich_help_panel="The way to a table")(claims)
-app.command("compare", rich_help_panel="The way to a table")(compare)
-app.command("site", rich_help_panel="The way to a table")(site)
-app.command("figure", rich_help_panel="The way to a table")(figure)
-app.command("export", rich_help_panel="The way to a table")(export)
-app.command(
-    "sweep",
-    rich_help_panel="Your own",
-    # Options of partitions, settings and methods are all options; the command reads them itself.
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)(sweep)
-app.command("new", rich_help_panel="Your own")(new)
-app.command(
-    "check",
-    rich_help_panel="Your own",
-    # A method's hyper-parameters are options too; the command reads them itself.
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)(check)
-app.command("tables", rich_help_panel="What there is")(tables)
-app.command("theory", rich_help_panel="What there is")(theory)
-app.command("metrics", rich_help_panel="What there is")(metrics)
-app.command("methods", rich_help_panel="What there is")(browse.methods)
-app.add_typer(data_app, name="data", rich_help_panel="What there is")
-app.add_typer(results_app, name="results", rich_help_panel="What there is")
-app.add_typer(store_app, name="store", rich_help_panel="What there is")
-app.command("list", rich_help_panel="What there is")(list_artifacts)
-app.command("show", rich_help_panel="What there is")(browse.show)
-app.command("remove", rich_help_panel="What there is")(remove)
+#: Options of methods and partitioners are options of these commands, too; they read them themselves.
+_OPEN = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "partition": {"cls": PartitionCommand, **_OPEN},
+    "train": {"cls": DealtCommand, "context_settings": {"ignore_unknown_options": True}},
+    "sweep": _OPEN,
+    "check": _OPEN,
+}
+#: Part of the help -> its commands and groups of commands.
+_PANELS: dict[str, dict[str, Any]] = {
+    "Start here": {"demo": demo},
+    "The way to a table": {
+        "partition": partition, "train": train, "evaluate": evaluate, "resume": resume, "status": status,
+        "report": report, "claims": claims, "compare": compare, "site": site, "figure": figure, "export": export,
+    },
+    "Your own": {"sweep": sweep, "new": new, "check": check},
+    "What there is": {
+        "tables": tables, "theory": theory, "metrics": metrics, "methods": browse.methods,
+        "data": data_app, "results": results_app, "store": store_app,
+        "list": list_artifacts, "show": browse.show, "remove": remove,
+    },
+}  # fmt: skip
+
+for _panel, _commands in _PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, App):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel, **_OPTIONS.get(_name, {}))(_command)

@@ -15,7 +15,7 @@ from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
 from fedbench.measure import stored
 from fedbench.plugins.mistakes import reported
-from fedbench.words import counted
+from fedbench.words import counted, option_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -90,14 +90,10 @@ def methods(
         return
     console = context.out()
     if name is None:
-        from rich.table import Table
-
         wide = console.width >= context.FILE_WIDTH
-        table = Table("method", "title", "what", box=None, header_style="bold", pad_edge=False)
-        if wide:
-            table.add_column("options")
+        table = context.table("method", "title", "what", *(["options"] if wide else []))
         for one in declarations:
-            options = " ".join(f"--{k.replace('_', '-')}" for k in one.hyper_parameters)
+            options = " ".join(map(option_of, one.hyper_parameters))
             table.add_row(one.name, one.title, one.summary, *([options] if wide else []))
         console.print(table)
         console.print("The options and deviations of one: fedbench methods NAME.")
@@ -111,7 +107,7 @@ def methods(
             symbol = f" {it.symbol}" if it.symbol else ""
             source = f" [{it.source}]" if it.source else ""
             choices = f" ({', '.join(it.choices)})" if it.choices else ""
-            line = f"  --{option.replace('_', '-')} {it.default}{symbol}: {it.help}{choices}{source}"
+            line = f"  {option_of(option)} {it.default}{symbol}: {it.help}{choices}{source}"
             console.print(line)
         if one.measures:
             console.print("\nmeasures, by the names of its runs' metrics:")
@@ -146,12 +142,7 @@ def metrics(
         lines = [{"metric": k, **asdict(one), "methods": owners.get(k)} for k, one in all_metrics().items()]
         context.print_json(lines)
         return
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("metric", no_wrap=True)  # names are there to be copied
-    table.add_column("unit")
-    table.add_column("what")
+    table = context.table("metric", "unit", "what", whole=("metric",))  # names are there to be copied
     for name, one in all_metrics().items():
         methods = f" ({', '.join(owners[name])})" if name in owners else ""
         needs = f" (needs --keep {one.needs})" if one.needs else ""
@@ -435,13 +426,8 @@ def _bill(names: Sequence[str], index: Index, budget: str, precision: str | None
         said = {"budget": budget, "goal_gpu_hours": GOAL, "lines": [_priced(line) for line in (*lines, total)]}
         context.print_json(said | {"rates": [asdict(rate) | {"step": rate.step._asdict()} for rate in total.rates]})
         return
-    from rich.table import Table
-
-    table = Table("", "runs", "done", box=None, header_style="bold", pad_edge=False)
-    for head in ("core-hours", "done", "left", "GPU-hours", "done", "left", "of runs"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for column in table.columns[1:3]:
-        column.justify = "right"
+    heads = ("", "runs", "done", "core-hours", "done", "left", "GPU-hours", "done", "left", "of runs")
+    table = context.table(*heads, right=heads[1:], whole=heads[3:])
     for line in (*lines, *([total] if len(lines) > 1 else [])):
         hours = [text for of in ("core", "gpu") for text in _hours(line, of)]
         table.add_row(line.name, f"{line.runs:,}", f"{line.done:,}", *hours, f"{line.known('gpu'):,}")

@@ -31,9 +31,11 @@ from fedbench.screen import Screen
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.specs.base import kind_of, typed
 from fedbench.store import Store
-from fedbench.words import path_of
+from fedbench.words import option_of, path_of
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fedbench.reports.layout.grid import Grid
     from fedbench.results.shelf import Shelf
 
@@ -243,7 +245,7 @@ def of_spec(cls: type) -> Options:
     for name, one in typed(cls).items():
         about, kind = one.metadata, kind_of(cls, one)
         option = typer.Option(
-            f"--{name.replace('_', '-')}",
+            option_of(name),
             metavar=about["metavar"] or (None if kind is bool else f"<{kind.__name__}>"),
             help=about["help"],
             rich_help_panel=about["panel"] or None,
@@ -312,36 +314,44 @@ def read(
 ) -> dict[str, str]:
     """Option -> its text, of the words that are left of `commands`, which users call `called` (such as "train --method
     prox"). Raises FedbenchError for an option that neither has, one that is given twice or has no value."""
-    known = {name.replace("_", "-"): name for name in options}
+    known = {option_of(name): name for name in options}
     out: dict[str, str] = {}
-    rest = list(arguments)
+    flags = {option for option, name in known.items() if options[name].type in (bool, "bool")}
+    for option, value in options_among(arguments, flags):
+        if option not in known:
+            offered = {*known, *(f"--{own}" for command in commands for own in _options(command))}
+            listed = f"fedbench {called.split()[0]} --help" if len(offered) > LINE else ""
+            raise unknown(f"option of {called}", option, offered, listed)
+        if value is None:
+            raise FedbenchError(f"{option} needs a value")
+        if known[option] in out:
+            raise twice(option)
+        out[known[option]] = parsed_value(option, value)
+    return out
+
+
+def options_among(words: Sequence[str], flags: Collection[str] | None = None) -> Iterator[tuple[str, str | None]]:
+    """Each option among the words, such as --lr, and its text: of a flag without one "true" (`flags` None: any option
+    may be one), None where it is missing. Raises FedbenchError for a word that is neither."""
+    rest = list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
             raise FedbenchError(f"unexpected argument '{word}'", "options begin with --")
-        option, equals, value = word.removeprefix("--").partition("=")
-        if option not in known:
-            offered = {f"--{o}" for o in (*known, *(o for command in commands for o in _options(command)))}
-            listed = f"fedbench {called.split()[0]} --help" if len(offered) > LINE else ""
-            raise unknown(f"option of {called}", f"--{option}", offered, listed)
-        if not equals:
-            if options[known[option]].type in (bool, "bool") and (not rest or rest[0].startswith("--")):
-                value = "true"
-            elif not rest:
-                raise FedbenchError(f"--{option} needs a value")
-            else:
-                value = rest.pop(0)
-        if known[option] in out:
-            raise twice(f"--{option}")
-        out[known[option]] = parsed_value(f"--{option}", value)
-    return out
+        option, equals, text = word.partition("=")
+        if equals:
+            yield option, text
+        elif (flags is None or option in flags) and (not rest or rest[0].startswith("--")):
+            yield option, "true"
+        else:
+            yield option, rest.pop(0) if rest else None
 
 
 def check_spelling(words: Sequence[str], methods: Sequence[str], called: str, command: Callable[..., Any]) -> None:
     """Raise FedbenchError for an option among the words that is nearly one of the command's own, and no
     hyper-parameter, neither of these methods nor of a built-in one."""
     every = (*declarations.built_in().values(), *map(declarations.of, methods))
-    theirs = {f"--{name.replace('_', '-')}" for one in every for name in one.hyper_parameters}
+    theirs = {option_of(name) for one in every for name in one.hyper_parameters}
     own = {f"--{option}" for option in _options(command)}
     for option in (word.partition("=")[0] for word in words if word.startswith("--")):
         if option not in theirs and nearest(option, own):
@@ -356,7 +366,7 @@ def _options(command: Callable[..., Any]) -> list[str]:
             if isinstance(option, OptionInfo):
                 # Typer keeps the first name of an annotated option where a default would stand.
                 declared = [str(o) for o in (option.default, *(option.param_decls or ())) if str(o).startswith("--")]
-                out += [o[2:] for o in declared or [f"--{name.replace('_', '-')}"]]
+                out += [o[2:] for o in declared or [option_of(name)]]
     return out
 
 
@@ -395,7 +405,17 @@ def put(grids: Sequence[Grid], format: str, output: Path | None, *, full: bool =
 
 
 # -- columns ---------------------------------------------------------------------------------------------------
-# Long lists: plain columns, at once where rich's tables take milliseconds a line.
+# Lists: rich's tables, and of long ones plain columns, at once where those take milliseconds a line.
+
+
+def table(*headings: str, right: Collection[str] = (), whole: Collection[str] = (), title: str | None = None) -> Table:
+    """An empty table without lines: the columns `right` end at the right, those in `whole` are never wrapped."""
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in right else "left", no_wrap=heading in whole)
+    return made
 
 
 #: Between two columns.

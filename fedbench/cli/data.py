@@ -38,7 +38,6 @@ def list_(json: context.Json = False) -> None:
     if json:
         context.print_json(rows)
         return
-    from rich.table import Table
     from rich.text import Text
 
     out = context.out()
@@ -54,14 +53,8 @@ def list_(json: context.Json = False) -> None:
         }
         for row in rows
     ]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in headings:
-        # Only the last columns may lose their ends where the terminal is narrow: what may be wrapped is narrowed first.
-        table.add_column(
-            heading,
-            justify="right" if heading in ("classes", "images") else "left",
-            no_wrap=heading not in ("licence", "title"),
-        )
+    # Only the last columns may lose their ends where the terminal is narrow: what may be wrapped is narrowed first.
+    table = context.table(*headings, right=("classes", "images"), whole={*headings} - {"licence", "title"})
     for row, cells in zip(rows, lines, strict=True):
         style = None if row["at_hand"] or row["built"] else "dim"
         table.add_row(*(Text(cells[heading], no_wrap=True, overflow="ellipsis") for heading in headings), style=style)

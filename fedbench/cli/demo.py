@@ -29,7 +29,7 @@ def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = 
     a learning curve.
     """
     from fedbench import partitions, protocol
-    from fedbench.cli import own_runs
+    from fedbench.cli import making
     from fedbench.cli.partition import partition_of
     from fedbench.partitions.view import display
     from fedbench.planner.runs import Run
@@ -44,9 +44,9 @@ def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = 
     store.set_current(partition=spec.id, protocol=rules.name)
     display(console, partitions.build(spec, store, context.roots()))
     _rule(console, "2. train", _WHAT)
-    artifacts = own_runs.train_all(own_runs.own_jobs(METHODS, spec, rules, budget, {}, {}), rules, budget)
+    artifacts = making.train_all(making.own_jobs(METHODS, spec, rules, budget, {}, {}), rules, budget)
     _rule(console, "3. look", "how accurate they are, and how they got there")
-    own_runs.show_all(artifacts, rules)
+    making.show_all(artifacts, rules)
     out.print()
     out.print(text_curves({run.title: _curve(run) for run in (Run(one, store) for one in artifacts)}, "round", _Y))
     console.print(

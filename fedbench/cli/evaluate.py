@@ -113,6 +113,7 @@ def _elsewhere(
     """Print what a run's kept models are worth on another partition."""
     from fedbench import models
     from fedbench.engine.elsewhere import evaluate as answered
+    from fedbench.metrics.definitions import METRICS
     from fedbench.partitions import schemes
     from fedbench.specs import RunSpec
 
@@ -130,17 +131,11 @@ def _elsewhere(
         context.print_json(answer)
         return
     assert isinstance(run.spec, RunSpec)
-    from rich.table import Table
-
     part = there.partition
     who = {"client": "client i's model answers client i", "server": "the server's one model answers all clients"}
     on_what = f"{part.dataset.name} {schemes.label(part)}, {part.all_clients} clients"
     title = f"run {run.id} ({run.spec.method}) on {other.id}, {on_what}: {who[there.by]}; whole images"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("metric", no_wrap=True)
-    table.add_column("value", justify="right")
-    from fedbench.metrics.definitions import METRICS
-
+    table = context.table("metric", "value", right=("value",), whole=("metric",), title=title)
     for name, value in there.federation.items():
         percent = METRICS[name].unit == "fraction"
         table.add_row(name, "–" if isnan(value) else f"{100 * value:.2f} %" if percent else f"{value:.4f}")
@@ -155,16 +150,13 @@ def _elsewhere(
 
 def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
     """Print the headline metrics of evaluated runs: means over the last evaluated rounds of their setting."""
-    from fedbench.planner.headline import AREAS
-
     summaries = [_summary(run, store) for run in runs]
     if as_json:
         context.print_json(summaries)
         return
     for on in dict.fromkeys(one["on"] for one in summaries):
         these = [one for one in summaries if one["on"] == on]
-        many = any(name in values for one in these for values in one["headline"].values() for name in AREAS)
-        context.out().print(_areas(on, these) if many else _table(on, these))
+        context.out().print(_table(on, these))
         for heading, metric, meaning in _MEANINGS:
             if _some(these, metric):
                 context.out().print(f"{heading}: {meaning}", style="dim")
@@ -175,35 +167,35 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
 
 
 def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
+    """A line for each view of each run: accuracies, or of multi-label images areas under curves."""
+    from fedbench.planner.headline import AREAS, UNSEEN
 
-    from fedbench.planner.headline import HEADLINES, UNSEEN
-
-    title = f"{on}: accuracy in %, {_when(summaries)}"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading in ("run", "method", "view", "rounds"):
-        table.add_column(heading, no_wrap=True)
-    system, routed, unseen = (_some(summaries, name) for name in ("system_accuracy", "routing_accuracy", UNSEEN))
-    met = any("test_phase_accuracy_mean" in values for one in summaries for values in one["headline"].values())
-    grouped = any("clusters" in one["clusters"] for one in summaries)
-    last = [
-        *(["unseen"] if unseen else []),
-        *(["test phase"] if met else []),
-        *(["clusters", "adj. Rand"] if grouped else []),
-    ]
-    last += ["routing"] if routed else []
-    for heading in (*(["system"] if system else []), "average", "clients", *last):
-        table.add_column(heading, justify="right", no_wrap=True)
+    if any(_some(summaries, name) for name in AREAS):
+        what, metrics = (
+            "macro ROC AUC in %, mean over the last rounds",
+            dict(zip(("clients", "test phase"), AREAS, strict=True)),
+        )
+        always, grouped = {*metrics}, False
+    else:
+        what, always = f"accuracy in %, {_when(summaries)}", {"average", "clients"}
+        metrics = {
+            "system": "system_accuracy", "average": "average_accuracy", "clients": "client_accuracy_mean",
+            "unseen": UNSEEN, "test phase": "test_phase_accuracy_mean", "routing": "routing_accuracy",
+        }  # fmt: skip
+        grouped = any("clusters" in one["clusters"] for one in summaries)
+    headings = [name for name, metric in metrics.items() if name in always or _some(summaries, metric)]
+    if grouped:
+        at = len(headings) - ("routing" in headings)
+        headings[at:at] = ["clusters", "adj. Rand"]
+    first = ("run", "method", "view", "rounds")
+    table = context.table(*first, *headings, right=headings, whole=(*first, *headings), title=f"{on}: {what}")
     for one in summaries:
         for view, values in one["headline"].items():
-            pooled, average, clients, spread, unlabelled, routing, never = (
-                f"{100 * values[m]:.2f}" if m in values else "–" for m in (*HEADLINES, UNSEEN)
-            )
-            row = [one["run"], one["method"], view, values["rounds"], *([pooled] if system else []), average]
-            row += [f"{clients} ± {spread}" if spread != "–" else clients]
-            row += [*([never] if unseen else []), *([unlabelled] if met else [])]
-            row += _grouping(one["clusters"]) if grouped else []
-            table.add_row(*row, *([routing] if routed else []))
+            texts = {name: f"{100 * values[m]:.2f}" if m in values else "–" for name, m in metrics.items()}
+            if "client_accuracy_std" in values:
+                texts["clients"] += f" ± {100 * values['client_accuracy_std']:.2f}"
+            texts["clusters"], texts["adj. Rand"] = _grouping(one["clusters"])
+            table.add_row(one["run"], one["method"], view, values["rounds"], *(texts[name] for name in headings))
     return table
 
 
@@ -226,22 +218,6 @@ def _grouping(clusters: dict[str, float]) -> list[str]:
     index = clusters.get("adjusted_rand_index")
     count = f"{clusters['clusters']:.0f} (true {clusters['true_clusters']:.0f})"
     return [count, "–" if index is None else f"{index:.2f}"]
-
-
-def _areas(on: str, summaries: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-
-    from fedbench.planner.headline import AREAS
-
-    title = f"{on}: macro ROC AUC in %, mean over the last rounds"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading in ("run", "method", "view", "rounds", "clients", "test phase"):
-        table.add_column(heading, justify="right" if heading in ("clients", "test phase") else "left", no_wrap=True)
-    for one in summaries:
-        for view, values in one["headline"].items():
-            areas = (f"{100 * values[name]:.2f}" if name in values else "–" for name in AREAS)
-            table.add_row(one["run"], one["method"], view, values["rounds"], *areas)
-    return table
 
 
 def _run(store: Store, id: str | None) -> Artifact:

@@ -1,19 +1,24 @@
-"""Runs made one after another or together, as a table or a sweep lacks them, and what became of each."""
+"""Runs made: those that a table or a sweep lacks, one of each method in a setting; what is said before, what came of
+each, and what to do next."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fedbench import protocol
+from rich.text import Text
+
+from fedbench import protocol as protocols
 from fedbench.cli import context
-from fedbench.cli.live import Limit, run, stoppable
-from fedbench.errors import FedbenchError
+from fedbench.engine import keep as keeping
+from fedbench.errors import FedbenchError, reason
 from fedbench.plugins.mistakes import PluginError
 from fedbench.store.claim import HeldError
 from fedbench.words import counted, duration
@@ -25,16 +30,145 @@ if TYPE_CHECKING:
     from fedbench.engine.job import Job
     from fedbench.engine.sweep import End, Outcome, Wanted
     from fedbench.observers import Observer
+    from fedbench.observers.bars import Bars
     from fedbench.planner.table.spec import Table
-    from fedbench.store import Artifact
+    from fedbench.protocol import Protocol
+    from fedbench.specs import PartitionSpec, RunSpec, Setting
+    from fedbench.store import Artifact, Store
+
+
+# -- one run under bars ----------------------------------------------------------------------------------------
+
+
+def run(
+    jobs: Sequence[Job],
+    engine: Engine,
+    title: str = "",
+    bars: Bars | None = None,
+    observers: Sequence[Observer] = (),
+    limit: Limit | None = None,
+) -> list[Artifact]:
+    """Make and evaluate runs (`observers.watch.make`) under bars, a sweep's if there are such. At an interrupt: say how
+    to go on, and exit with 130; but of an engine that makes several at a time that is its caller's (`stoppable`).
+    Raises OutOfTime where the limit ends them."""
+    from fedbench.observers.bars import Bars
+    from fedbench.observers.watch import make
+
+    with contextlib.ExitStack() as stack:
+        if engine.slots == 1:
+            stack.enter_context(_stoppable(jobs, engine.store))
+        if limit is not None:
+            stack.enter_context(limit.reached())
+        watching = [bars or stack.enter_context(Bars(context.err())), *observers]
+        if engine.slots > 1:
+            watching = [one.twin() for one in watching]
+        return make(
+            jobs, engine, title=title, observers=watching,
+            warn=lambda line: context.err().print(line, markup=False),
+        )  # fmt: skip
+
+
+class Limit:
+    """The minutes that a command may take: what would not end in them is not begun, and what is under way at their end
+    is saved."""
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes = minutes
+        self.end = time.monotonic() + 60 * minutes
+        self.taken, self.estimated = 0.0, 0.0  #: seconds of the runs made so far
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return max(0.0, self.end - time.monotonic())
+
+    @contextlib.contextmanager
+    def timed(self, estimate: float) -> Iterator[None]:
+        """Around work of so many seconds by its estimate. Raises OutOfTime if it, at the pace of the runs before, would
+        not end in time."""
+        from fedbench.engine.sweep import OutOfTime
+
+        pace = self.taken / self.estimated if self.estimated else 1.0
+        if estimate * pace > self.left or not self.left:
+            raise OutOfTime
+        started = time.monotonic()
+        yield
+        self.taken, self.estimated = self.taken + time.monotonic() - started, self.estimated + estimate
+
+    @contextlib.contextmanager
+    def reached(self) -> Iterator[None]:
+        """An interrupt inside the block, at the end of the time, is that end."""
+        from fedbench.core.trainer import Interrupted
+        from fedbench.engine.sweep import OutOfTime
+
+        try:
+            yield
+        except Interrupted:
+            if self.left:
+                raise
+            raise OutOfTime from None
+
+    @contextlib.contextmanager
+    def over(self, engine: Engine) -> Iterator[None]:
+        """Stop, at the end of the time, what the engine has under way."""
+        timer = threading.Timer(self.left, engine.stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+@contextlib.contextmanager
+def stoppable(engine: Engine) -> Iterator[None]:
+    """Around runs that are made several at a time: at an interrupt say how to go on, and exit with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if engine.slots == 1:
+            raise
+        context.err().print(f"stopped. {engine.goes_on}")
+        sys.exit(130)
+
+
+@contextlib.contextmanager
+def stoppable_aside() -> Iterator[None]:
+    """Around a run that is kept nowhere: what stops it is an interrupt of the command."""
+    from fedbench.core.trainer import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        raise KeyboardInterrupt from None
+
+
+@contextlib.contextmanager
+def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
+    """At an interrupt inside the block, say from which round the runs will go on, and exit with 130."""
+    from fedbench.core.trainer import Interrupted
+    from fedbench.engine.job import saved_round
+
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted):
+        console, rounds = context.err(), jobs[0].spec.setting.rounds
+        left = [saved_round(job, store) for job in jobs if not job.done(store)]
+        if not left:
+            console.print("stopped; what was to be trained is complete.")
+        elif saved := min(left):
+            console.print(f"stopped; round {saved} of {rounds} is saved. The same command goes on from there.")
+        else:
+            console.print("stopped before the end of the first round; nothing was saved.")
+        sys.exit(130)
 
 
 # -- cost ------------------------------------------------------------------------------------------------------
 # What runs cost here, before they are made.
 
 
-def of(runs: Sequence[Wanted], device: str) -> dict[str, float]:
-    """Run's id -> its seconds here; empty if that cannot be told of one of them."""
+def costs_of(runs: Iterable[Wanted], device: str) -> dict[str, float]:
+    """Run's id -> its seconds here; empty if they are not known of one of them."""
     from fedbench import methods
     from fedbench.engine.cost import seconds
     from fedbench.plugins.mistakes import reported
@@ -50,43 +184,52 @@ def of(runs: Sequence[Wanted], device: str) -> dict[str, float]:
     return costs
 
 
+def about(costs: Mapping[str, float]) -> str:
+    """The end of a line that counts runs: how long they take."""
+    return f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
+
+
 def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
     """List the runs that a table lacks: a line for each row on each data set; in JSON each run. `scope` says
     which runs these are, `nothing` why there may be none."""
-    from rich.table import Table
-
     if as_json:
         show_json(runs, device)
         return
-    costs = of(runs, device)
+    costs = costs_of(runs, device)
     groups: dict[tuple[str, str], list[Wanted]] = defaultdict(list)
     for one in runs:
         groups[one.row or one.method, one.spec.setting.partition.dataset.name].append(one)
-    table = Table("row", "data set", box=None, header_style="bold", pad_edge=False)
-    table.add_column("to make", justify="right")
-    table.add_column("time here", justify="right")
-    for (row, dataset), those in groups.items():
-        seconds = duration(sum(costs[one.spec.id] for one in those)) if costs else "–"
-        table.add_row(row, dataset, str(len(those)), seconds)
     if runs:
-        context.out().print(table)
-    about = f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
-    total = f"{counted(len(runs), 'run')} to make, {scope}{about}"
+        show_costs(("row", "data set", "to make", "time here"), groups.items(), costs)
+    total = f"{counted(len(runs), 'run')} to make, {scope}{about(costs)}"
     context.out().print(total if runs else f"nothing to run: {nothing}")
 
 
+def show_costs(
+    headings: Sequence[str], lines: Iterable[tuple[Sequence[str], Sequence[Wanted]]], costs: Mapping[str, float]
+) -> None:
+    """A line for each group of runs: its texts below the headings, how many runs are to make, and how long they take
+    here."""
+    table = context.table(*headings, right=("runs", "to make", "time here"))
+    for texts, runs in lines:
+        seconds = duration(sum(costs.get(one.spec.id, 0.0) for one in runs)) if runs and costs else "–"
+        table.add_row(*texts, str(len(runs)), seconds)
+    context.out().print(table)
+
+
 def show_json(runs: Sequence[Wanted], device: str) -> None:
-    """Each run in JSON, its `seconds` null where they cannot be told."""
-    costs = of(runs, device)
-    context.print_json([_facts(one) | {"seconds": costs.get(one.spec.id)} for one in runs])
-
-
-def _facts(one: Wanted) -> dict[str, str | int]:
-    setting = one.spec.setting
-    return {
-        "run": one.spec.id, "row": one.row, "method": one.method, "dataset": setting.partition.dataset.name,
-        "partition": setting.partition.id, "seed": setting.seed,
-    }  # fmt: skip
+    """Each run in JSON, its `seconds` null where they are not known."""
+    costs = costs_of(runs, device)
+    context.print_json(
+        [
+            {
+                "run": one.spec.id, "row": one.row, "method": one.method,
+                "dataset": one.spec.setting.partition.dataset.name, "partition": one.spec.setting.partition.id,
+                "seed": one.spec.setting.seed, "seconds": costs.get(one.spec.id),
+            }
+            for one in runs
+        ]
+    )  # fmt: skip
 
 
 # -- making ----------------------------------------------------------------------------------------------------
@@ -142,7 +285,7 @@ def train_table(
     console, store = context.err(), context.store()
     table = tables.load(name)
     if precision is None and not table.counted:
-        precision = protocol.load(table.protocol).precision(budget)
+        precision = protocols.load(table.protocol).precision(budget)
     if table.counted:
         counted = f"table {table.id} is counted by formula: 'fedbench report --table {name}' prints it as it is"
         lacking = Plan((), [counted])
@@ -262,23 +405,25 @@ def make(
 
 def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[End, list[Outcome]]:
     """What became of the runs, which are made under bars."""
+    from fedbench.engine.job import saved_round
     from fedbench.engine.sweep import End, sweep
     from fedbench.observers.bars import Bars
 
     console, limit = context.err(), how.limit
     engine.get_ready([(one.method, one.spec) for one in runs])
-    costs = of(runs, how.where.kind)
+    costs = costs_of(runs, how.where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs and not how.quiet:
-        about = f", about {duration(sum(shares.values()))} of training here when idle" if costs else ""
-        console.print(f"{counted(len(runs), 'run')} to make, {scope}{about}")
+        console.print(f"{counted(len(runs), 'run')} to make, {scope}{about(costs)}")
     outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
     with Bars(console, shares) as bars:
 
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
             if limit is None:
                 return run(jobs, engine, title, bars, how.observers)
-            with limit.timed(sum(shares[job.spec.id] * _undone(job) for job in jobs if costs)):
+            undone = [1 - saved_round(job, context.store()) / job.spec.setting.rounds for job in jobs]
+            estimates = [shares[job.spec.id] * share for job, share in zip(jobs, undone, strict=True) if costs]
+            with limit.timed(sum(estimates)):
                 return run(jobs, engine, title, bars, how.observers, limit)
 
         chosen: dict[str, Any] = {"executor": how.where.executor, "again": how.again, "keep": how.keep}
@@ -287,17 +432,10 @@ def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[
                 raise outcome.error
             outcomes[outcome.end].append(outcome)
             if outcome.end is End.APART:
-                console.print(f"not together: {_reason(outcome)}; one run after another instead")
+                console.print(f"not together: {reason(outcome.error)}; one run after another instead")
             else:
                 bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
     return outcomes
-
-
-def _undone(job: Job) -> float:
-    """The share of a run's rounds that no checkpoint holds."""
-    from fedbench.engine.job import saved_round
-
-    return 1 - saved_round(job, context.store()) / job.spec.setting.rounds
 
 
 def _from_round(outcome: Outcome) -> str:
@@ -310,12 +448,219 @@ def _from_round(outcome: Outcome) -> str:
 
 def _failure(outcome: Outcome) -> dict[str, str]:
     """A failed run as it is listed; with its log where the reason alone does not show whose mistake it is."""
-    failure = {"run": outcome.title, "reason": _reason(outcome)}
+    failure = {"run": outcome.title, "reason": reason(outcome.error)}
     if outcome.job and (isinstance(outcome.error, PluginError) or not isinstance(outcome.error, FedbenchError)):
         failure["log"] = str(context.store().home / "failed" / f"{outcome.job.spec.id}.json")
     return failure
 
 
-def _reason(outcome: Outcome) -> str:
-    error = outcome.error
-    return str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
+# -- own runs --------------------------------------------------------------------------------------------------
+
+
+def hyper_parameters(methods: Sequence[str]) -> dict[str, Field[Any]]:
+    """Those of all of the methods. Raises FedbenchError for an unknown method."""
+    from fedbench.methods import load
+
+    return {name: field for method in methods for name, field in load(method)[0].hyperparameters().items()}
+
+
+def called(methods: Sequence[str]) -> str:
+    """The command that trains them, as users know it."""
+    from fedbench.methods import load
+
+    return "train " + " ".join(f"--method {load(method)[0].name}" for method in methods)
+
+
+def own_jobs(
+    methods: Sequence[str],
+    partition: PartitionSpec,
+    rules: Protocol,
+    budget: str,
+    chosen: Mapping[str, Any],
+    options: Mapping[str, str],
+    keep: frozenset[str] = frozenset(),
+) -> list[Job]:
+    """A job of each method in the partition. `chosen` are values of the setting, `options` texts of hyper-parameters,
+    each for the methods that have it; `keep` what the runs keep."""
+    from fedbench.engine.job import Job
+
+    setting = rules.setting(partition, budget, **chosen)
+    return [replace(Job.under(rules, budget, setting, method, options), keep=keep) for method in methods]
+
+
+def train_all(
+    jobs: Sequence[Job],
+    rules: Protocol,
+    budget: str,
+    *,
+    where: Where | None = None,
+    observers: Sequence[Observer] = (),
+) -> list[Artifact]:
+    """The runs of these jobs, made one after another (or as many at a time as the engine has slots) where they are not
+    there, and announced; the last is the current one."""
+    from fedbench.engine.engines import Where
+    from fedbench.engine.sweep import at_once
+    from fedbench.observers.bars import Bars
+
+    store, setting = context.store(), jobs[0].spec.setting
+    artifacts: dict[str, Artifact] = {}
+    where = where or Where()
+    engine = where.engine_for(store, context.roots(), setting.precision)
+    for job in jobs:
+        job.check_kept(store)
+    _announce_setting(setting, rules)
+
+    def made(job: Job) -> Iterator[Artifact]:
+        if engine.slots == 1:
+            _announce(job, rules, budget, where.kind)
+        yield from run([job], engine, "", bars, observers)
+
+    bars: Bars | None = None
+    with engine, stoppable(engine), contextlib.ExitStack() as stack:
+        engine.get_ready([(job.named, job.spec) for job in jobs])
+        if engine.slots > 1:
+            for job in jobs:
+                _announce(job, rules, budget, where.kind)
+            bars = stack.enter_context(Bars(context.err(), dict.fromkeys((job.spec.id for job in jobs), 1.0)))
+        for artifact in at_once([partial(made, job) for job in jobs], engine.slots, engine.stop):
+            artifacts[artifact.id] = artifact
+            store.set_current(run=artifact.id)
+            if bars:
+                bars.end(1.0)
+    store.set_current(run=jobs[-1].spec.id)
+    return [artifacts[job.spec.id] for job in jobs]
+
+
+def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where, as_json: bool = False) -> None:
+    """Say what would run, and for how long here; in JSON as of a table."""
+    from fedbench.engine.sweep import Wanted
+
+    for job in jobs:
+        job.check_kept(context.store())
+    _announce_setting(jobs[0].spec.setting, rules)
+    for job in jobs:
+        _announce(job, rules, budget, where.kind)
+    if as_json:
+        lacking = [Wanted(job.spec, job.named) for job in jobs if job.done(context.store()) is None]
+        show_json(lacking, where.kind)
+
+
+def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:
+    """What came out, and what to do next with it."""
+    from fedbench.cli.evaluate import show
+
+    show(artifacts, context.store(), as_json)
+    if not as_json:
+        context.err().print(next_command(artifacts[-1], rules.name), style="dim")
+
+
+def _announce_setting(setting: Setting, rules: Protocol) -> None:
+    """Say on what it will run: the partition's id and name."""
+    from fedbench.partitions import schemes
+
+    part = setting.partition
+    shift = "no covariate shift" if part.shift == "none" else f"shift {part.shift}"
+    what = ", ".join([part.dataset.name, schemes.label(part), f"{part.clients} clients", shift])
+    context.err().print(Text.assemble((f"partition {part.id}", "bold"), f": {what} (protocol {rules.name})"))
+
+
+def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
+    """Say what will run, under which budget, what the paper's would be, and how long both would take here.
+
+    Raises FedbenchError if the images do not suit the model.
+    """
+    from fedbench.engine.cost import seconds
+    from fedbench.engine.job import saved_round
+    from fedbench.planner.cells import DEFAULT_PRECISION
+    from fedbench.store.provenance import other_code
+
+    setting, store, console = job.spec.setting, context.store(), context.err()
+    options = ", ".join(f"{name} {value}" for name, value in job.overrides.items())
+    console.print(Text.assemble((job.method.title, "bold"), f" ({options})" if options else ""))
+    if (there := job.done(store)) is not None:
+        changed = ", made by code that has changed since: --again makes it anew" if other_code(there.provenance) else ""
+        console.print(f"run {there.id} is already there{changed}")
+        return
+
+    def words(of: Setting) -> str:
+        passes, unit = (of.steps, "step") if of.steps is not None else (of.epochs, "epoch")
+        took = duration(seconds(of, job.method, store, context.roots(), device))
+        model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
+        own = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
+        what = ", ".join(filter(None, (f"{of.batch_size} images", model, own)))
+        return f"{counted(of.rounds, 'round')} x {counted(passes, unit)} of {what}, about {took} here when idle"
+
+    console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))
+    if setting.budget != "paper" and "paper" in protocol.budgets:
+        try:
+            paper = f"{words(protocol.setting(setting.partition, 'paper'))} (--budget paper)"
+        except FedbenchError as error:
+            paper = f"not for this data ({error.message})"
+        console.print(f"the paper's budget: {paper}", style="dim")
+    if line := keeping.estimate(job.spec.setting, job.method, job.keep, store):
+        console.print(line)
+    saved = saved_round(job, store)
+    console.print(f"run {job.spec.id}" + (f" goes on after round {saved}" if saved else ""), style="dim")
+
+
+# -- hint ------------------------------------------------------------------------------------------------------
+# What to do next with a run.
+
+
+def next_command(artifact: Artifact, protocol: str) -> str:
+    """The command that prints the tables in which the run stands: headline ones, else any others on its data set. For a
+    run of no table's setting, and so for all in `plain`, those that set the user's own runs side by side."""
+    from fedbench.planner import table as tables
+    from fedbench.specs import RunSpec
+
+    assert isinstance(artifact.spec, RunSpec)
+    setting = artifact.spec.setting
+    there = f"partition={setting.partition.id}"
+    own = f"next: fedbench compare {there} (side by side), fedbench figure curves {there} (by round)"
+    if protocol == protocols.OWN:
+        return own
+    headline = {number: name for number, (_, name) in tables.headline().items()}
+    commands = _tables_of(artifact.spec, headline, elsewhere=True)
+    commands = commands or _tables_of(artifact.spec, {name: name for name in tables.names()}, elsewhere=False)
+    if not commands:
+        return own
+    options, names = next(iter(commands.items()))
+    return f"next: fedbench report --table {names[0]}{options}" + (
+        f" (or --table {', '.join(names[1:])})" if names[1:] else ""
+    )
+
+
+def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[str, list[str]]:
+    """Of these tables (as the user calls them -> name), those with the run's setting: options of `report` -> tables.
+
+    `elsewhere`: also those about other data sets, taken over to the setting's.
+    """
+    from fedbench.planner import table as tables
+    from fedbench.planner.cells import DEFAULT_BUDGET, find
+    from fedbench.planner.index import Index
+
+    setting, store = run.setting, context.store()
+    dataset = setting.partition.dataset.name
+    index = Index(store)
+    commands: dict[str, list[str]] = {}
+    for short, name in named.items():
+        table = tables.load(name)
+        replaced = dataset not in {c.dataset for c in table.columns}
+        if table.counted or (replaced and not elsewhere):
+            continue
+        if setting.budget not in protocols.load(table.protocol).budgets:
+            continue
+        table = tables.on_dataset(table, dataset) if replaced else table
+        for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
+            cells = find(
+                table, setting.budget, store, context.roots(), precision=setting.precision, seeds=seeds, index=index
+            )
+            if any(s.id == setting.id for column in table.printed for s in cells.settings.get(column.key, ())):
+                options = f" --dataset {dataset}" if replaced else ""
+                options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
+                usual = protocols.load(table.protocol).precision(setting.budget)
+                options += f" --precision {setting.precision}" if setting.precision != usual else ""
+                asked = any(record and record.id == run.id for cell in cells.all for record in cell.records)
+                commands.setdefault(options + words + ("" if asked else " --extra"), []).append(short)
+                break
+    return commands

@@ -18,6 +18,7 @@ from fedbench.cli.context import Command
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import Partitioner, partitioner, shorts, spec_of, values
 from fedbench.specs import PartitionSpec
+from fedbench.words import option_of
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition, Scheme
@@ -70,7 +71,7 @@ def _print_options(kind: type[Scheme]) -> None:
     for option, field in kind.options().items():
         if kind.kind(option) is not None:
             needed = Text("needed: ", style="red") if field.default is dataclasses.MISSING else Text("")
-            name = Text(f"--{option.replace('_', '-')}", style="bold cyan")
+            name = Text(option_of(option), style="bold cyan")
             grid.add_row(name, Text(words[kind.kind(option)], style="yellow"), needed + field.metadata["help"])
     title = f"Options of {kind.title()}"
     out = context.out()

@@ -12,8 +12,8 @@ import typer
 
 from fedbench.cli import context
 from fedbench.cli.context import App
-from fedbench.cli.live import run as train
-from fedbench.cli.live import stoppable_aside
+from fedbench.cli.making import run as train
+from fedbench.cli.making import stoppable_aside
 from fedbench.errors import FedbenchError
 from fedbench.words import counted, duration, path_of, size
 

@@ -83,12 +83,8 @@ def _view(store: Store) -> Group:
 
 
 def _under_way(runs: Sequence[Unfinished]) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, side in (("run", "left"), ("what", "left"), ("rounds", "right"), ("left", "right"),
-                          ("accuracy", "right"), ("where", "left")):  # fmt: skip
-        table.add_column(heading, justify=side, no_wrap=heading in ("run", "left"))  # type: ignore[arg-type]
+    headings = ("run", "what", "rounds", "left", "accuracy", "where")
+    table = context.table(*headings, right=("rounds", "left", "accuracy"), whole=("run", "left"))
     for run in runs:
         rounds, left = run.spec.setting.rounds, run.seconds_left
         bar = "━" * round(_BAR * run.round / rounds)
@@ -131,7 +127,7 @@ def resume(
 
     Of a user's own files the command that began a run is to be given again.
     """
-    from fedbench.cli.live import run as train
+    from fedbench.cli.making import run as train
     from fedbench.engine.engines import Where
     from fedbench.engine.job import Job
 

@@ -11,7 +11,6 @@ import typer
 
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
-from fedbench.words import duration
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine, Where
@@ -89,16 +88,9 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
     from fedbench.engine.grid import values
 
     options: dict[str, list[str]] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            raise FedbenchError(f"unexpected argument '{word}'", "options begin with --")
-        name, equals, text = word.removeprefix("--").partition("=")
-        if not equals:
-            text = rest.pop(0) if rest and not rest[0].startswith("--") else "true"  # a flag, such as --iid
-        name = name.replace("-", "_")
-        more = values(name, context.parsed_value(f"--{name}", text))
+    for option, text in context.options_among(words):
+        name = option.removeprefix("--").replace("-", "_")
+        more = values(name, context.parsed_value(f"--{name}", text or ""))
         options[name] = list(dict.fromkeys([*options.get(name, []), *more]))
     return options
 
@@ -145,26 +137,19 @@ def _searched(
 
 def _print_cost(points: Sequence[Point], device: str) -> None:
     """What would run, and about how long it takes here."""
-    from rich.table import Table
+    from fedbench.cli.making import about, costs_of, show_costs
 
-    from fedbench.cli import making
-
-    store, console = context.store(), context.out()
+    store = context.store()
     runs = [run for point in points for run in point.runs]
     missing = [run for run in runs if not store.has(run.spec)]
-    costs = making.of(missing, device)
-    table = Table("method", "values", box=None, header_style="bold", pad_edge=False)
-    table.add_column("runs", justify="right")
-    table.add_column("to make", justify="right")
-    table.add_column("time here", justify="right")
+    costs = costs_of(missing, device)
+    lines = []
     for point in points:
-        lacking = [run for run in point.runs if run in missing]
         values = ", ".join(f"{k} {v}" for k, v in {**point.partition, **point.setting, **point.params}.items())
-        seconds = duration(sum(costs.get(run.spec.id, 0.0) for run in lacking)) if costs and lacking else "–"
-        table.add_row(point.method, values, str(len(point.runs)), str(len(lacking)), seconds)
-    console.print(table)
-    about = f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
-    console.print(f"{len(missing)} of {len(runs)} runs to make{about}")
+        lacking = [run for run in point.runs if run in missing]
+        lines.append(((point.method, values, str(len(point.runs))), lacking))
+    show_costs(("method", "values", "runs", "to make", "time here"), lines, costs)
+    context.out().print(f"{len(missing)} of {len(runs)} runs to make{about(costs)}")
 
 
 def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:

@@ -20,6 +20,7 @@ from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import partitioner
 from fedbench.specs import PartitionSpec, Setting
+from fedbench.words import option_of
 
 if TYPE_CHECKING:
     from fedbench.observers import Observer
@@ -150,16 +151,16 @@ def train(
             raise FedbenchError(f"--{option} goes with --table only", "leave it out")
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
-    from fedbench.cli import own_runs
+    from fedbench.cli import making
 
-    store, fields = context.store(), own_runs.hyper_parameters(method)
-    caption = own_runs.called(method)
+    store, fields = context.store(), making.hyper_parameters(method)
+    caption = making.called(method)
     dealt = data is not None or "from" in deal
     if not dealt:
         if deal:
             option = "partition_seed" if (first := next(iter(deal))) == "seed" else first
             raise FedbenchError(
-                f"--{_dashed(option)} says how a data set is dealt out, and none is named",
+                f"{option_of(option)} says how a data set is dealt out, and none is named",
                 "for example fedbench train digits --dir 0.3 --method fedavg",
             )
         texts = context.read(rest, fields, caption, train)
@@ -172,16 +173,16 @@ def train(
             deal.setdefault("seed", chosen["seed"])
         texts = _texts(rest, deal, fields, rules, caption)
         part = partition_of(data, deal | {k: v for k, v in texts.items() if k not in fields}, rules)
-    wanted = own_runs.own_jobs(method, part, rules, budget, chosen, texts, to_keep)
+    wanted = making.own_jobs(method, part, rules, budget, chosen, texts, to_keep)
     wanted = [job.again(store) for job in wanted] if again else wanted
     if dry_run:
-        own_runs.announce_all(wanted, rules, budget, where, json)
+        making.announce_all(wanted, rules, budget, where, json)
         return
     if dealt:
         store.set_current(partition=part.id, protocol=rules.name)
     watching = _observers(log, observe)
-    runs = own_runs.train_all(wanted, rules, budget, where=where, observers=watching)
-    own_runs.show_all(runs, rules, json)
+    runs = making.train_all(wanted, rules, budget, where=where, observers=watching)
+    making.show_all(runs, rules, json)
 
 
 def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
@@ -194,7 +195,7 @@ def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
 
 def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
     """The hyper-parameters among a table's options: those of the one method that is named."""
-    from fedbench.cli.own_runs import called, hyper_parameters
+    from fedbench.cli.making import called, hyper_parameters
 
     if not words:
         return {}
@@ -209,7 +210,7 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
 def _refuse_beside_table(values: Mapping[str, Any]) -> None:
     """Raise FedbenchError for what a table's file says of its cells."""
     free = ("seed", "precision")
-    options = [f"--{_dashed(name)}" for name, value in values.items() if value is not None and name not in free]
+    options = [option_of(name) for name, value in values.items() if value is not None and name not in free]
     if options:
         raise FedbenchError(
             f"{options[0]} does not go with --table, whose file says how its cells are made",
@@ -225,10 +226,6 @@ def _texts(
     kind = partitioner({**deal, **dict.fromkeys(names, "")}, rules)
     known = {**own_fields(words, kind, fields), **fields}
     return context.read(words, known, called, train)
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
 
 
 def _partition(store: Store, id: str | None, protocol: str | None) -> tuple[PartitionSpec, Protocol]:

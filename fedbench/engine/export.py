@@ -20,7 +20,7 @@ from fedbench.partitions import schemes
 from fedbench.specs import PartitionSpec, RunSpec, Setting
 from fedbench.specs.base import typed
 from fedbench.store import Artifact, Store
-from fedbench.words import counted
+from fedbench.words import counted, option_of
 
 if TYPE_CHECKING:
     from fedbench.core.state import State
@@ -93,7 +93,7 @@ def _options(rules: protocol.Protocol, budget: str, setting: Setting) -> dict[st
 
 def _command(words: list[str], options: Mapping[str, Any]) -> str:
     for name, value in options.items():
-        option = f"--{name.replace('_', '-')}"
+        option = option_of(name)
         if isinstance(value, bool):
             words += [option] if value else []
         else:

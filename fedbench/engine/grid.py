@@ -24,6 +24,7 @@ from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
+from fedbench.words import option_of
 
 # -- grid ------------------------------------------------------------------------------------------------------
 
@@ -80,10 +81,7 @@ class Grid:
                 of["partition"][name] = values
             else:
                 known = {*settable(), *partition, *(k for one in having.values() for k in one)}
-                raise unknown(
-                    f"option of sweep --method {', '.join(having)}", f"--{name.replace('_', '-')}",
-                    [f"--{one.replace('_', '-')}" for one in known],
-                )  # fmt: skip
+                raise unknown(f"option of sweep --method {', '.join(having)}", option_of(name), map(option_of, known))
         return cls(dataset, names, seeds=seeds, **of)
 
     @property
@@ -138,7 +136,7 @@ def values(option: str, text: str) -> list[str]:
     """The values of an option, such as 0.01,0.1. Raises FedbenchError where one is missing."""
     texts = [text] if option in WHOLE else [one.strip() for one in text.split(",")]
     if "" in texts:
-        raise FedbenchError(f"--{option.replace('_', '-')} has an empty value in '{text}'", "such as 0.01,0.1")
+        raise FedbenchError(f"{option_of(option)} has an empty value in '{text}'", "such as 0.01,0.1")
     return list(dict.fromkeys(texts))
 
 

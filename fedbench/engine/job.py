@@ -13,7 +13,7 @@ from fedbench import methods, models
 from fedbench.core.client import UNSEEN
 from fedbench.declaration import of_class
 from fedbench.engine import keep as keeping
-from fedbench.errors import DivergedError, FedbenchError
+from fedbench.errors import DivergedError, FedbenchError, reason
 from fedbench.files import disk_errors, read_json, write_json
 from fedbench.imports import closure
 from fedbench.partitions import schemes
@@ -23,6 +23,7 @@ from fedbench.specs import RunSpec, Setting
 from fedbench.store import CHECKPOINT, Artifact, Store
 from fedbench.store.folder import SPEC
 from fedbench.store.provenance import fingerprint, libraries, other_code
+from fedbench.words import option_of
 
 if TYPE_CHECKING:
     from fedbench.methods.base import Method
@@ -84,7 +85,7 @@ class Job:
         try:
             return cls.of(setting, name, {**usual, **named})
         except FedbenchError as error:  # about a value that nobody gave, perhaps
-            unsaid = {f"--{k.replace('_', '-')}": k for k in kind.hyperparameters() if k not in named}
+            unsaid = {option_of(k): k for k in kind.hyperparameters() if k not in named}
             option = error.message.partition(" ")[0]
             if option not in unsaid:
                 raise
@@ -166,7 +167,6 @@ def leave(job: Job, store: Store) -> None:
 
 def record_failure(job: Job, store: Store, error: Exception) -> None:
     """Record why the run failed."""
-    reason = str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
     run = {"spec": job.spec.to_dict(), "diverged": isinstance(error, DivergedError), **_wishes(job)}
     with contextlib.suppress(FedbenchError):  # a full disk: what is raised already says so
-        store.record_failure(job.spec.id, reason, "".join(traceback.format_exception(error)), **run)
+        store.record_failure(job.spec.id, reason(error), "".join(traceback.format_exception(error)), **run)

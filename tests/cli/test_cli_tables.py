@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from fedbench import methods
-from fedbench.cli import live, making
+from fedbench.cli import making
 from fedbench.core import executors
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.trainer import Progress, Trainer
@@ -317,7 +317,7 @@ TWO = (*TABLE, "-m", "fedavgft", "-m", "ditto")
 @pytest.fixture
 def clock(home: Path, brief: None, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Each run takes a minute and is estimated to take one; nothing else takes time. And the alarm that is set."""
-    it, run = SimpleNamespace(now=0.0, monotonic=lambda: it.now), live.run
+    it, run = SimpleNamespace(now=0.0, monotonic=lambda: it.now), making.run
 
     def timer(seconds: float, stop: Callable[[], None]) -> Any:
         it.alarm = stop
@@ -328,9 +328,9 @@ def clock(home: Path, brief: None, monkeypatch: pytest.MonkeyPatch) -> SimpleNam
         it.now += 60
         return made
 
-    monkeypatch.setattr(live, "time", it)
-    monkeypatch.setattr(live, "threading", SimpleNamespace(Timer=timer))
-    monkeypatch.setattr(making, "of", lambda runs, device: {one.spec.id: 60.0 for one in runs})
+    monkeypatch.setattr(making, "time", it)
+    monkeypatch.setattr(making, "threading", SimpleNamespace(Timer=timer))
+    monkeypatch.setattr(making, "costs_of", lambda runs, device: {one.spec.id: 60.0 for one in runs})
     monkeypatch.setattr(making, "run", timed)
     return it
 
@@ -351,7 +351,7 @@ def test_what_would_not_end_in_time_is_not_begun(clock: SimpleNamespace, tmp_pat
 
 
 def test_a_slow_machine_is_noticed(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "of", lambda runs, device: {one.spec.id: 20.0 for one in runs})
+    monkeypatch.setattr(making, "costs_of", lambda runs, device: {one.spec.id: 20.0 for one in runs})
     assert "2 of 4 runs made\n" in good(*TWO, "--minutes", "2.5").err
 
 
