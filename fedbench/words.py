@@ -4,6 +4,7 @@ sizes in words."""
 from __future__ import annotations
 
 import errno
+import os
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,6 +44,11 @@ def path_of(word: str, where: str) -> Path:
         raise FedbenchError(
             f"{where} {word}: no home folder is known for {word.split('/')[0]}", "name it in full"
         ) from error
+
+
+def folders_of(text: str, where: str) -> list[Path]:
+    """The paths of a list that is written as PATH is. Raises FedbenchError as `path_of`."""
+    return [path_of(one, where) for one in text.split(os.pathsep) if one]
 
 
 def check(words: Iterable[str]) -> None:

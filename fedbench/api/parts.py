@@ -25,7 +25,7 @@ from fedbench.reader import shown
 from fedbench.specs import PartitionSpec
 from fedbench.specs.base import native
 from fedbench.store import Store
-from fedbench.words import path_of
+from fedbench.words import folders_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +50,7 @@ def store_of(home: Home) -> Store:
 
 def roots() -> list[Path]:
     """The folders of FEDBENCH_DATA, where the user keeps data sets."""
-    folders = os.environ.get("FEDBENCH_DATA", "")
-    return [path_of(one, "FEDBENCH_DATA") for one in folders.split(os.pathsep) if one]
+    return folders_of(os.environ.get("FEDBENCH_DATA", ""), "FEDBENCH_DATA")
 
 
 def screen() -> Screen:
@@ -233,9 +232,8 @@ class Checks:
         return "\n".join([f"{self.subject}: {'holds' if self.holds else 'fails'}", *lines])
 
     def _repr_html_(self) -> str:
-
-        words = {True: "✓", False: "✗", None: "not run"}
-        rows = {one.check.name: f"{words[one.holds]} {one.why or one.check.text}" for one in self.outcomes}
+        marks = {True: "✓", False: "✗", None: "not run"}
+        rows = {one.check.name: f"{marks[one.holds]} {one.why or one.check.text}" for one in self.outcomes}
         return card(f"{self.subject} {'holds' if self.holds else 'fails'}", rows)
 
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from fedbench.store import Artifact
 
 
-# -- training --------------------------------------------------------------------------------------------------
-
-
 @checked
 def train(
     part: Part | str,
@@ -179,7 +176,7 @@ def sweep(
     (4, ['fedavg', 'local'])
     """
     from fedbench.engine.engines import Where
-    from fedbench.engine.grid import Grid
+    from fedbench.engine.grid import Grid, missing
     from fedbench.engine.sweep import End
     from fedbench.engine.sweep import sweep as made
     from fedbench.methods import load
@@ -198,15 +195,15 @@ def sweep(
     where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
     at_work = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
     points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
-    missing = [run for point in points for run in point.runs if not home.has(run.spec)]
+    lacking = missing(points, home)
     failures = {}
-    with at_work, Bars(screen(), dict.fromkeys((run.spec.id for run in missing), 1.0)) as bars:
-        at_work.get_ready([(run.method, run.spec) for run in missing])
+    with at_work, Bars(screen(), dict.fromkeys((run.spec.id for run in lacking), 1.0)) as bars:
+        at_work.get_ready([(run.method, run.spec) for run in lacking])
 
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
             return make(jobs, at_work, title=title, observers=[bars.twin()] if progress else [], warn=say)
 
-        for outcome in made(missing, home, execute, engine=at_work, executor=executor):
+        for outcome in made(lacking, home, execute, engine=at_work, executor=executor):
             if outcome.end is End.FAILED and outcome.error is not None:
                 failures[outcome.title] = outcome.error
             if outcome.end is not End.APART:

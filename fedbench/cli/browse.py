@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from fedbench.theory.ftw_erm import Finding
 
 
-# -- browse ----------------------------------------------------------------------------------------------------
-
-
 def show(
     id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.", autocompletion=context.artifacts)],
     json: Annotated[bool, typer.Option("--json", help="The manifests, machine-readable.")] = False,

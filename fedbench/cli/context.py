@@ -27,21 +27,18 @@ from typer.models import OptionInfo
 from fedbench.errors import FedbenchError, nearest, unknown
 from fedbench.methods import declarations
 from fedbench.plain import plain
+from fedbench.resources import RECIPES
 from fedbench.screen import Screen
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.specs.base import kind_of, typed
 from fedbench.store import Store
-from fedbench.words import option_of, path_of
+from fedbench.words import folders_of, option_of, path_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from fedbench.reports.layout.grid import Grid
     from fedbench.results.shelf import Shelf
-
-
-# -- context ---------------------------------------------------------------------------------------------------
-
 
 #: A file or a pipe has no width of its own: wide enough for every list.
 FILE_WIDTH = 160
@@ -63,7 +60,7 @@ def configure(home: Path | None, data: str | None, debug: bool) -> None:
     """Keep the application's options for the command that follows."""
     where, folders = ("--data", data) if data is not None else ("FEDBENCH_DATA", os.environ.get("FEDBENCH_DATA", ""))
     _context.home = None if home is None else path_of(str(home), "--home")
-    _context.roots = [path_of(p, where) for p in folders.split(os.pathsep) if p]
+    _context.roots = folders_of(folders, where)
     _context.debug = debug
 
 
@@ -466,10 +463,14 @@ def _offering(names: Callable[[], Iterable[str]]) -> Completion:
     return complete
 
 
-def _datasets() -> Iterable[str]:
-    from fedbench.resources import RECIPES
+def _names_in(module: str) -> Completion:
+    """What its function `names` returns; it is imported when the shell asks for it."""
+    return _offering(lambda: importlib.import_module(module).names())
 
-    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+def _ids(*kinds: str) -> Completion:
+    """Ids of artifacts of these kinds, in the store of FEDBENCH_HOME."""
+    return _offering(lambda: [path.name for kind in kinds for path in sorted((Store().home / kind).glob("*"))])
 
 
 def _tables() -> Iterable[str]:
@@ -478,27 +479,11 @@ def _tables() -> Iterable[str]:
     return [*table.headline(), *table.names()]
 
 
-def _of(module: str) -> Callable[[], Iterable[str]]:
-    """What its function `names` returns; it is imported when the shell asks for it."""
-    return lambda: importlib.import_module(module).names()  # type: ignore[no-any-return]
-
-
-def _ids(*kinds: str) -> Callable[[], Iterable[str]]:
-    """Ids of artifacts of these kinds, in the store of FEDBENCH_HOME."""
-
-    def ids() -> Iterable[str]:
-        home = Store().home
-        return [path.name for kind in kinds for path in sorted((home / kind).glob("*"))]
-
-    return ids
-
-
-datasets, tables, methods = map(_offering, (_datasets, _tables, _of("fedbench.methods")))
-protocols, networks, partitioners = map(
-    _offering, map(_of, ("fedbench.protocol", "fedbench.models", "fedbench.partitions.schemes"))
-)
-runs, partitions = _offering(_ids("run")), _offering(_ids("partition"))
-artifacts = _offering(_ids("run", "partition", "dataset", "metrics"))
+datasets, tables = _offering(lambda: sorted(path.stem for path in RECIPES.glob("*.toml"))), _offering(_tables)
+methods, protocols = _names_in("fedbench.methods"), _names_in("fedbench.protocol")
+networks, partitioners = _names_in("fedbench.models"), _names_in("fedbench.partitions.schemes")
+runs, partitions = _ids("run"), _ids("partition")
+artifacts = _ids("run", "partition", "dataset", "metrics")
 #: Of options that specs declare.
 _COMPLETIONS = {"model": networks, "scheme": partitioners}
 

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
     from fedbench.store import Artifact, Store
 
-
-# -- evaluate --------------------------------------------------------------------------------------------------
-
-
 #: Column -> what must be there, and what stands in it.
 _MEANINGS = (
     ("system", "system_accuracy", "of all clients' test images, answered by the federation (by routing, else by vote)"),

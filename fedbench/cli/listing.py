@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,9 +18,6 @@ from fedbench.store import KINDS, Artifact, Store
 from fedbench.store.claim import HeldError
 from fedbench.store.unfinished import End, Unfinished, discard, ids, unfinished
 from fedbench.words import counted, size
-
-# -- listing ---------------------------------------------------------------------------------------------------
-
 
 #: What may be listed beside the kinds of artifacts.
 UNFINISHED = "unfinished"
@@ -136,8 +134,9 @@ def _print(
     for a in artifacts:
         if a.kind == "metrics" and not with_metrics:
             continue
-        row = {a.kind: a.id + ("*" if a.id in current else ""), **_ROWS[a.kind](a, headlines, told, twins)}
-        row |= {"made": _date(a), "size": size(sum(f["bytes"] for f in a.manifest["files"].values()))}
+        row = {a.kind: a.id + ("*" if a.id in current else ""), **_row(a, headlines, told, twins)}
+        made = str(a.provenance["started"])[:16].replace("T", " ")  # day and minute, UTC
+        row |= {"made": made, "size": size(_bytes(a))}
         rows.setdefault(a.kind, []).append(row)
     _tell_apart(store, [a for a in artifacts if a.kind == "run"], rows.get("run", []))
     if left:
@@ -167,45 +166,33 @@ def _tell_apart(store: Store, runs: Sequence[Artifact], rows: Sequence[dict[str,
             row.setdefault("more", "")
 
 
-def _dataset_row(a: Artifact, *_: Any) -> dict[str, str]:
-    assert isinstance(a.spec, DatasetSpec)
-    return {"data set": a.spec.name, "source": a.spec.source}
-
-
-def _partition_row(
-    a: Artifact, _: Headlines, __: Mapping[str, Sequence[str]], twins: Collection[str]
+def _row(
+    a: Artifact, headlines: Headlines, differing: Mapping[str, Sequence[str]], twins: Collection[str]
 ) -> dict[str, str]:
+    """What a line says of an artifact, below which headings; `twins` are data sets of which another has the name."""
     from fedbench.partitions import schemes
 
     spec = a.spec
-    assert isinstance(spec, PartitionSpec)
-    row = {"data set": spec.dataset.name, "split": schemes.label(spec), "clients": str(spec.clients)}
-    details = [*schemes.details(spec), *([f"data set {spec.dataset.id[:8]}"] if spec.dataset.id in twins else [])]
-    return row | {"shift": spec.shift, "seed": str(spec.seed), "more": ", ".join(details)}
-
-
-def _run_row(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]], _: Any) -> dict[str, str]:
-    from fedbench.partitions import schemes
-
-    spec = a.spec
+    if isinstance(spec, DatasetSpec):
+        return {"data set": spec.name, "source": spec.source}
+    if isinstance(spec, MetricsSpec):
+        return {"what": describe(spec, differing)}
+    if isinstance(spec, PartitionSpec):
+        details = [*schemes.details(spec), *([f"data set {spec.dataset.id[:8]}"] if spec.dataset.id in twins else [])]
+        return {
+            "data set": spec.dataset.name, "split": schemes.label(spec), "clients": str(spec.clients),
+            "shift": spec.shift, "seed": str(spec.seed), "more": ", ".join(details),
+        }  # fmt: skip
     assert isinstance(spec, RunSpec)
     setting, part, reached = spec.setting, spec.setting.partition, headlines.get(a.id, {})
+    metrics = {"accuracy": "average_accuracy", "AUC": "client_auc_mean", "system": "system_accuracy"}
+    results = {heading: reached.get(metric) for heading, metric in metrics.items()}
     return {
-        "method": method_words(spec, told), "data set": part.dataset.name, "split": schemes.label(part),
+        "method": method_words(spec, differing), "data set": part.dataset.name, "split": schemes.label(part),
         "clients": str(part.clients), "model": model_words(setting), "budget": setting.budget,
         "rounds": str(setting.rounds), "lr": f"{setting.lr:g}", "seed": str(setting.seed),
-        "accuracy": _percent(reached.get("average_accuracy")), "AUC": _percent(reached.get("client_auc_mean")),
-        "system": _percent(reached.get("system_accuracy")),
+        **{heading: "" if share is None else f"{100 * share:.2f}" for heading, share in results.items()},
     }  # fmt: skip
-
-
-def _metrics_row(a: Artifact, _: Headlines, told: Mapping[str, Sequence[str]], __: Any) -> dict[str, str]:
-    return {"what": describe(a.spec, told)}
-
-
-_ROWS: Mapping[str, Callable[..., dict[str, str]]] = {
-    "dataset": _dataset_row, "partition": _partition_row, "run": _run_row, "metrics": _metrics_row,
-}  # fmt: skip
 
 
 def _unfinished_row(run: Unfinished, told: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -215,20 +202,16 @@ def _unfinished_row(run: Unfinished, told: Mapping[str, Sequence[str]]) -> dict[
     return {UNFINISHED: run.id, "rounds": rounds, "run": describe(run.spec, told), "state": state + where}
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.2f}"
-
-
-def _date(artifact: Artifact) -> str:
-    """Day and minute, UTC."""
-    return str(artifact.provenance["started"])[:16].replace("T", " ")
+def _bytes(artifact: Artifact) -> int:
+    """On disk."""
+    return sum(file["bytes"] for file in artifact.manifest["files"].values())
 
 
 def _document(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """What --json says of an artifact."""
     document: dict[str, Any] = {
         "kind": a.kind, "id": a.id, "what": describe(a.spec, told), "path": str(a.path),
-        "made": a.provenance["started"], "bytes": sum(f["bytes"] for f in a.manifest["files"].values()),
+        "made": a.provenance["started"], "bytes": _bytes(a),
     }  # fmt: skip
     if isinstance(a.spec, RunSpec):
         from fedbench.store.provenance import other_code
@@ -359,8 +342,7 @@ def _of_id(store: Store, prefix: str) -> _Thing:
 
 
 def _thing(artifact: Artifact) -> _Thing:
-    bytes = sum(file["bytes"] for file in artifact.manifest["files"].values())
-    return _Thing(artifact.kind, artifact.id, describe(artifact.spec), bytes)
+    return _Thing(artifact.kind, artifact.id, describe(artifact.spec), _bytes(artifact))
 
 
 def _ask(things: Sequence[_Thing]) -> None:
@@ -383,9 +365,7 @@ def _ask(things: Sequence[_Thing]) -> None:
 
 def _sum(things: Sequence[_Thing]) -> str:
     """Such as '12 runs, 12 metrics, 3.4 MB'."""
-    counts: dict[str, int] = {}
-    for thing in things:
-        counts[thing.kind] = counts.get(thing.kind, 0) + 1
+    counts = Counter(thing.kind for thing in things)
     words = [f"{n:,} {kind}" if kind.endswith("s") else counted(n, kind) for kind, n in counts.items()]
     return ", ".join([*words, size(sum(thing.bytes for thing in things))])
 

@@ -24,8 +24,6 @@ from fedbench.store.claim import HeldError
 from fedbench.words import counted, duration
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fedbench.engine.engines import Engine, Where
     from fedbench.engine.job import Job
     from fedbench.engine.sweep import End, Outcome, Wanted
@@ -130,17 +128,6 @@ def stoppable(engine: Engine) -> Iterator[None]:
             raise
         context.err().print(f"stopped. {engine.goes_on}")
         sys.exit(130)
-
-
-@contextlib.contextmanager
-def stoppable_aside() -> Iterator[None]:
-    """Around a run that is kept nowhere: what stops it is an interrupt of the command."""
-    from fedbench.core.trainer import Interrupted
-
-    try:
-        yield
-    except Interrupted:
-        raise KeyboardInterrupt from None
 
 
 @contextlib.contextmanager
@@ -266,14 +253,14 @@ def train_table(
     unshipped: bool,
     dry: bool,
     minutes: float | None,
-    export: Path | None,
+    export: Callable[..., None] | None,
 ) -> None:
     """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters), or only list
     it (`dry`); `unshipped`: what result packs hold is not lacking.
 
     Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
     it is listed at the end, and the exit code is then 1. Nothing is under way when so many `minutes` are over. What the
-    store then has of the table's runs goes into the pack `export`.
+    store then has of the table's runs is exported.
     """
     from fedbench.data import called
     from fedbench.engine.sweep import Plan, plan
@@ -337,11 +324,15 @@ def train_table(
 
 
 def _exported(
-    pack: Path, table: Table, made: Sequence[Wanted], budget: str, precision: str | None, seed: int | None
+    export: Callable[..., None],
+    table: Table,
+    made: Sequence[Wanted],
+    budget: str,
+    precision: str | None,
+    seed: int | None,
 ) -> bool:
-    """Put the table's runs that the store has, and those of extra rows that were to be made, into a pack. False if that
-    cannot be done, which undoes nothing of what was trained."""
-    from fedbench.cli.results import into_pack
+    """Export the table's runs that the store has, and those of extra rows that were to be made. False if that cannot be
+    done, which undoes nothing of what was trained."""
     from fedbench.planner.cells import find
 
     store, seeds = context.store(), () if seed is None else (seed,)
@@ -351,7 +342,7 @@ def _exported(
     try:
         if not there:
             raise FedbenchError("no run of the table is complete")
-        into_pack(pack, filters=there)
+        export(filters=there)
     except FedbenchError as error:
         context.err().print(f"nothing is exported: {error}", markup=False)
         return not there
@@ -371,6 +362,7 @@ def make(
 
     One failed run does not stop the others; it is listed at the end. False if there is one.
     """
+    from fedbench.engine.job import saved_round
     from fedbench.engine.sweep import End
 
     console = context.err()
@@ -391,7 +383,9 @@ def make(
     if how.limit is not None and (late := outcomes[End.LATE]):
         console.print(f"left for another time, as {counted(how.limit.minutes, 'minute')} are over or too few are left:")
         for one in late[:LISTED]:
-            console.print(f"  {one.title}{_from_round(one)}", markup=False)
+            saved = saved_round(one.job, context.store()) if one.job else 0
+            at = f": round {saved} of {one.job.spec.setting.rounds} is saved" if one.job and saved else ""
+            console.print(f"  {one.title}{at}", markup=False)
         more_late = f"  and {len(late) - LISTED:,} more\n" if len(late) > LISTED else ""
         console.print(f"{more_late}The same command goes on from there.")
     for one in outcomes[End.HELD]:
@@ -436,14 +430,6 @@ def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[
             else:
                 bars.end(shares.get(outcome.job.spec.id, 1.0) if outcome.job else 1.0)
     return outcomes
-
-
-def _from_round(outcome: Outcome) -> str:
-    """Where a run goes on, if it has begun."""
-    from fedbench.engine.job import saved_round
-
-    saved = saved_round(outcome.job, context.store()) if outcome.job else 0
-    return f": round {saved} of {outcome.job.spec.setting.rounds} is saved" if outcome.job and saved else ""
 
 
 def _failure(outcome: Outcome) -> dict[str, str]:

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
     from fedbench.partitions import Scheme
 
-
-# -- new -------------------------------------------------------------------------------------------------------
-
-
 #: Texts in which $NAME and $CLASS are to be replaced, called after what they become.
 TEMPLATES = Path(__file__).parent.parent / "templates"
 #: What is begun -> the commands that go on with it.

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from fedbench.store import Artifact
 
 
-# -- partition -------------------------------------------------------------------------------------------------
-
-
 class PartitionCommand(Command):
     """Where it fails, by whatever fault, there is no current partition any more: the `train` behind it in a script must
     not take the one before. Its help has the options of the partitioner that is chosen beside it."""

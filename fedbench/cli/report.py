@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from fedbench.reports.layout.grid import Grid
     from fedbench.reports.site.pages import Told
 
-
-# -- report ----------------------------------------------------------------------------------------------------
-
-
 #: How much is said below a table.
 NOTES = ("brief", "full")
 

@@ -13,17 +13,12 @@ import typer
 from fedbench.cli import context
 from fedbench.cli.context import App
 from fedbench.cli.making import run as train
-from fedbench.cli.making import stoppable_aside
 from fedbench.errors import FedbenchError
 from fedbench.words import counted, duration, path_of, size
 
 if TYPE_CHECKING:
     from fedbench.engine.verify import Checked
     from fedbench.results.shelf import Shelf, Shipped
-
-
-# -- results ---------------------------------------------------------------------------------------------------
-
 
 results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
@@ -278,12 +273,14 @@ class Verified:
 def verified(chosen: Sequence[Shipped], shelf: Shelf, tolerance: float, again: bool) -> Iterator[Verified]:
     """The runs, made again where the store does not have them (or `again`), and compared: each as every pack of the
     shelf has it that has other numbers than the first."""
+    from fedbench.core.trainer import Interrupted
     from fedbench.engine.engines.engine import Here
-    from fedbench.engine.verify import Verdict, as_made, compare, job_of, settled
+    from fedbench.engine.job import Job
+    from fedbench.engine.verify import Verdict, as_made, compare, settled
 
     store, console = context.store(), context.err()
     for run in chosen:
-        job = job_of(run)
+        job = Job.of_spec(run.origin.spec)
         job = job.again(store) if again else replace(job, keep=frozenset())
         trained = job.done(store) is None
         (artifact,) = train([job], Here(store, context.roots(), *as_made(run)), title=_name(run))
@@ -291,8 +288,11 @@ def verified(chosen: Sequence[Shipped], shelf: Shelf, tolerance: float, again: b
         for one in (run, *others):
             checked = compare(one, artifact, store, tolerance)
             if checked.verdict is Verdict.FAR:
-                with console.status("by another executor, to see how far rounding moves it"), stoppable_aside():
-                    checked = settled(checked, one, artifact, store, context.roots())
+                with console.status("by another executor, to see how far rounding moves it"):
+                    try:
+                        checked = settled(checked, one, artifact, store, context.roots())
+                    except Interrupted:  # that run is kept nowhere
+                        raise KeyboardInterrupt from None
             yield Verified(one, checked, trained, bool(others))
 
 

@@ -22,10 +22,6 @@ from fedbench.words import duration, size
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
-
-# -- status ----------------------------------------------------------------------------------------------------
-
-
 #: Seconds between two looks.
 WATCH_SECONDS = 2.0
 _BAR = 12
@@ -141,11 +137,7 @@ def resume(
     for run in chosen:
         if (own := own_files(run)) is not None:
             raise FedbenchError(f"run {run.id} is of {own}, a user's file", "give the command that began it again")
-        job = Job.of(run.spec.setting, run.spec.method, run.spec.params)
-        if job.spec.id != run.id:
-            raise FedbenchError(
-                f"run {run.id} is of another version of {run.spec.method}", f"remove it: fedbench remove {run.id}"
-            )
+        job = Job.of_spec(run.spec, f"remove it: fedbench remove {run.id}")
         jobs.append(replace(job, keep=run.keep).again(store))
     if not jobs:
         context.err().print("no run was interrupted")

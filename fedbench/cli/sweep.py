@@ -119,13 +119,12 @@ def _searched(
 ) -> list[Point]:
     """The points that the search has tried, a line each as they come."""
     from fedbench.cli.making import How, make
-    from fedbench.engine.grid import score, search
+    from fedbench.engine.grid import missing, score, search
 
     store, console = context.store(), context.err()
 
     def scored(point: Point, title: str) -> float | None:
-        missing = [run for run in point.runs if not store.has(run.spec)]
-        make(missing, title, "it is there", engine, How(where, quiet=True))
+        make(missing([point], store), title, "it is there", engine, How(where, quiet=True))
         result = score(point, store)
         values = ", ".join(f"{k} {v}" for k, v in {**point.setting, **point.params}.items() if k in ranges)
         told = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"
@@ -138,18 +137,16 @@ def _searched(
 def _print_cost(points: Sequence[Point], device: str) -> None:
     """What would run, and about how long it takes here."""
     from fedbench.cli.making import about, costs_of, show_costs
+    from fedbench.engine.grid import missing
 
-    store = context.store()
-    runs = [run for point in points for run in point.runs]
-    missing = [run for run in runs if not store.has(run.spec)]
-    costs = costs_of(missing, device)
+    lacking = missing(points, context.store())
+    costs = costs_of(lacking, device)
     lines = []
     for point in points:
         values = ", ".join(f"{k} {v}" for k, v in {**point.partition, **point.setting, **point.params}.items())
-        lacking = [run for run in point.runs if run in missing]
-        lines.append(((point.method, values, str(len(point.runs))), lacking))
+        lines.append(((point.method, values, str(len(point.runs))), [run for run in point.runs if run in lacking]))
     show_costs(("method", "values", "runs", "to make", "time here"), lines, costs)
-    context.out().print(f"{len(missing)} of {len(runs)} runs to make{about(costs)}")
+    context.out().print(f"{len(lacking)} of {sum(len(point.runs) for point in points)} runs to make{about(costs)}")
 
 
 def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from fedbench import protocol as protocols
 from fedbench.cli import context
 from fedbench.cli.making import How, train_table
 from fedbench.cli.partition import DEALT, dataset_among, own_fields, own_names, partition_of
-from fedbench.cli.results import pack_path
+from fedbench.cli.results import into_pack, pack_path
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
@@ -137,11 +138,11 @@ def train(
         params, watching = _row(method or (), rest), _observers(log, observe)
         if minutes is not None and not 0 < minutes < math.inf:
             raise FedbenchError(f"--minutes must be above 0, not {minutes:g}")
-        pack = None if export is None else pack_path(export, "--export")
+        packing = None if export is None else partial(into_pack, pack_path(export, "--export"))
         train_table(
             table, How(where, again, to_keep, as_json=json, observers=watching), methods=method or (),
             params=params, dataset=dataset, columns=column or (), budget=budget, precision=chosen.get("precision"),
-            seed=chosen.get("seed"), unshipped=unshipped, dry=dry_run, minutes=minutes, export=pack,
+            seed=chosen.get("seed"), unshipped=unshipped, dry=dry_run, minutes=minutes, export=packing,
         )  # fmt: skip
         return
     if dataset is not None:

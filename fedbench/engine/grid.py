@@ -26,9 +26,6 @@ from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 from fedbench.words import option_of
 
-# -- grid ------------------------------------------------------------------------------------------------------
-
-
 #: Options whose texts may hold a comma, so that several values of them are given one by one.
 WHOLE = ("model", "unseen_as", "counts", "scheme", "preset")
 #: Runs of a grid at most: more are a slip of the pen.
@@ -279,6 +276,11 @@ def best(points: Iterable[Point], store: Store) -> list[Score]:
         if one is not None:
             scores.setdefault((one.point.method, repr(sorted(one.point.partition.items()))), []).append(one)
     return [max(of, key=lambda one: one.mean) for of in scores.values()]
+
+
+def missing(points: Iterable[Point], store: Store) -> list[Wanted]:
+    """The runs of the points that are not there."""
+    return [run for point in points for run in point.runs if not store.has(run.spec)]
 
 
 def runs(points: Sequence[Point], store: Store) -> list[Run]:

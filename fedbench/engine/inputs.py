@@ -85,12 +85,6 @@ def loaded(
     return _joined(_arrays(images, partitions, like), device)
 
 
-def federation_of(data: Data, device: torch.device) -> Federation:
-    """The federation of a partition that is in memory."""
-    (federation,) = _joined([data.arrays], device)
-    return federation
-
-
 def _arrays(
     images: Artifact, partitions: Iterable[Artifact], like: tuple[Artifact, Artifact] | None = None
 ) -> Iterable[Mapping[str, Any]]:

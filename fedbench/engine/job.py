@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from fedbench.protocol import Protocol
 
 
-# -- job -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Job:
     """A run to be made: its spec, its method, and the hyper-parameters that are not at their defaults."""
@@ -73,6 +70,15 @@ class Job:
         declared = of_class(kind, source)
         spec = declared.run(setting, overrides)
         return cls(spec, method, declared.differing(spec.params), named=name)
+
+    @classmethod
+    def of_spec(cls, spec: RunSpec, hint: str = "") -> Job:
+        """The job that makes a run of fedbench's own method again. Raises FedbenchError, which ends in the hint, if
+        today's code would make another run."""
+        job = cls.of(spec.setting, spec.method, spec.params)
+        if job.spec.id != spec.id:
+            raise FedbenchError(f"run {spec.id} is of another version of {spec.method} than this fedbench has", hint)
+        return job
 
     @classmethod
     def under(cls, rules: Protocol, budget: str, setting: Setting, name: str, own: Mapping[str, Any]) -> Job:

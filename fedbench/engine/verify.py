@@ -91,15 +91,6 @@ def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequ
     return sorted(Random(seed).sample(able, min(n, len(able))), key=lambda run: (run.origin.started, run.id))
 
 
-def job_of(run: Shipped) -> Job:
-    """The job that makes it again. Raises FedbenchError if today's code would make another run."""
-    spec = run.origin.spec
-    job = Job.of(spec.setting, spec.method, spec.params)
-    if job.spec.id != spec.id:
-        raise FedbenchError(f"run {spec.id} is of another version of {spec.method} than this fedbench has")
-    return job
-
-
 def as_made(run: Shipped) -> tuple[str, str]:
     """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them."""
     provenance = run.provenance
@@ -134,7 +125,7 @@ def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots
         beside = Store(Path(folder))
         beside.prepare()
         device = "cpu" if provenance["device"] == "cpu" else "auto"
-        (third,) = execute_all([job_of(run)], beside, roots, device=device, executor=other, data=data)
+        (third,) = execute_all([Job.of_spec(run.origin.spec)], beside, roots, device=device, executor=other, data=data)
         both = (load(evaluate(again, store)), load(evaluate(third, beside)))
     rounding, _ = _farthest(*(_headlines(of, setting) for of in both))
     verdict = Verdict.UNSTABLE if checked.difference <= SPREAD * rounding else Verdict.FAR

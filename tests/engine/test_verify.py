@@ -104,7 +104,7 @@ def test_other_bits_without_a_recorded_processor_say_why() -> None:
 
 def test_what_hangs_on_rounding_comes_out_again(run: Shipped, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run far from the shipped one is FAR or UNSTABLE by how far another executor moves it."""
-    job = verify.job_of(run)
+    job = Job.of_spec(run.origin.spec)
     (again,) = execute_all([job], store, [], device="cpu", executor="sequential")
     checked = Checked(Verdict.FAR, 0.5, "average_accuracy", "here", ("one", "another"))
     result = verify.settled(checked, run, again, store, [])

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from fedbench.store import Artifact, Store
 
 
-# -- engine ----------------------------------------------------------------------------------------------------
-
-
 class Engine:
     """Makes jobs; a context, whose end closes it. `make` is called by as many threads at a time as there are slots."""
 

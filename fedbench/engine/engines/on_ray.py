@@ -298,15 +298,9 @@ def _about(token: Token, files: Sequence[Own]) -> list[About]:
             return platform.node(), f"{error}"
 
     packed = pickle.dumps((token, files))
-    tasks = [
-        ray.remote(look)
-        .options(
-            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(one["NodeID"], soft=False)
-        )
-        .remote(packed)
-        for one in ray.nodes()
-        if one["Alive"]
-    ]
+    nodes = [NodeAffinitySchedulingStrategy(one["NodeID"], soft=False) for one in ray.nodes() if one["Alive"]]
+    task = ray.remote(look)
+    tasks = [task.options(num_cpus=0, max_retries=0, scheduling_strategy=node).remote(packed) for node in nodes]
     try:
         answers = ray.get(tasks, timeout=TELL)
     except RayError as error:
@@ -422,7 +416,9 @@ class Ray(Engine):
         from fedbench.core.trainer import Progress
 
         order = Order.of(jobs, self.roots, "cuda" if self.gpus else "cpu", self.executor)
-        data = {spec.id: self._in_store(spec, again) for spec, again in _partitions(jobs)}
+        again = any(job.replaces is not None for job in jobs)
+        partitions = {job.spec.setting.partition.id: job.spec.setting.partition for job in jobs}
+        data = {id: self._in_store(spec, again) for id, spec in partitions.items()}
         lost, since = 0, time.monotonic()
         while True:
             try:
@@ -447,20 +443,10 @@ class Ray(Engine):
         with self.lock:
             if self.stopping:
                 raise Interrupted(0)
-            task = self.tasks[key] = (
-                ray.remote(_train)
-                .options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)
-                .remote(
-                    order,
-                    self.token,
-                    self.shared,
-                    max(int(self.cpus), 1),
-                    self.mailbox,
-                    key,
-                    [*data],
-                    *data.values(),
-                )
-            )
+            place = ray.remote(_train).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)
+            cores = max(int(self.cpus), 1)
+            task = place.remote(order, self.token, self.shared, cores, self.mailbox, key, [*data], *data.values())
+            self.tasks[key] = task
             self.hear[key] = observe
         try:
             while not ray.wait([task], timeout=LOOK)[0]:
@@ -509,27 +495,14 @@ class _LostError(Exception):
 
 
 def _train(
-    order: Order,
-    token: Token,
-    shared: bool,
-    cores: int,
-    mailbox: Any,
-    key: str,
-    ids: list[str],
-    *data: Any,
+    order: Order, token: Token, shared: bool, cores: int, mailbox: Any, key: str, ids: list[str], *data: Any
 ) -> Delivery:
     """The task: Ray has fetched the `data` of the partitions `ids` onto its node."""
-    delivery = train(
-        order, token, shared, cores, lambda now: mailbox.put.remote(key, now), dict(zip(ids, data, strict=True))
-    )
+    inputs = dict(zip(ids, data, strict=True))
+    delivery = train(order, token, shared, cores, lambda now: mailbox.put.remote(key, now), inputs)
     with contextlib.suppress(RayError):  # the notes' node may be the lost one
         ray.get(mailbox.put.remote(key, None))
     return delivery
-
-
-def _partitions(jobs: Sequence[Job]) -> Iterator[tuple[PartitionSpec, bool]]:
-    again = any(job.replaces is not None for job in jobs)
-    yield from ((job.spec.setting.partition, again) for job in jobs)
 
 
 def _noting(notes: Notes, observe: Observer) -> Observer:
