@@ -178,7 +178,7 @@ def sweep(
     from fedbench.engine.engines import Where
     from fedbench.engine.grid import Grid, missing
     from fedbench.engine.sweep import End
-    from fedbench.engine.sweep import sweep as made
+    from fedbench.engine.sweep import sweep as outcomes_of
     from fedbench.methods import load
     from fedbench.observers.bars import Bars
     from fedbench.observers.watch import make
@@ -193,17 +193,17 @@ def sweep(
         axes |= {f"{load(name)[0].name}.{option}": [_text(option, v)] for option, v in options_of(one).items()}
     grid = Grid.of(dataset, names, axes, seeds)
     where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
-    at_work = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
+    running = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
     points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
     lacking = missing(points, home)
     failures = {}
-    with at_work, Bars(screen(), dict.fromkeys((run.spec.id for run in lacking), 1.0)) as bars:
-        at_work.get_ready([(run.method, run.spec) for run in lacking])
+    with running, Bars(screen(), dict.fromkeys((run.spec.id for run in lacking), 1.0)) as bars:
+        running.get_ready([(run.method, run.spec) for run in lacking])
 
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
-            return make(jobs, at_work, title=title, observers=[bars.twin()] if progress else [], warn=say)
+            return make(jobs, running, title=title, observers=[bars.twin()] if progress else [], warn=say)
 
-        for outcome in made(lacking, home, execute, engine=at_work, executor=executor):
+        for outcome in outcomes_of(lacking, home, execute, engine=running, executor=executor):
             if outcome.end is End.FAILED and outcome.error is not None:
                 failures[outcome.title] = outcome.error
             if outcome.end is not End.APART:

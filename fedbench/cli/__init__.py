@@ -17,7 +17,7 @@ from fedbench.cli.demo import demo
 from fedbench.cli.evaluate import evaluate, export
 from fedbench.cli.listing import list_artifacts, remove, store_app
 from fedbench.cli.new import check, new
-from fedbench.cli.partition import DealtCommand, PartitionCommand, partition
+from fedbench.cli.partition import DatasetCommand, PartitionCommand, partition
 from fedbench.cli.report import claims, compare, figure, report, site
 from fedbench.cli.results import results_app
 from fedbench.cli.status import resume, status
@@ -58,7 +58,7 @@ def options(
 _OPEN = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "partition": {"cls": PartitionCommand, **_OPEN},
-    "train": {"cls": DealtCommand, "context_settings": {"ignore_unknown_options": True}},
+    "train": {"cls": DatasetCommand, "context_settings": {"ignore_unknown_options": True}},
     "sweep": _OPEN,
     "check": _OPEN,
 }

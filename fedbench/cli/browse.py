@@ -66,7 +66,7 @@ def _artifact(store: Store, prefix: str) -> Artifact:
     try:
         return store.find(prefix)
     except FedbenchError:
-        if (run := context.shelf().find(prefix)) is None:
+        if (run := context.packs().find(prefix)) is None:
             raise
         return run
 
@@ -273,18 +273,18 @@ def tables(
 
     if bill and mine:
         raise FedbenchError("--bill takes a GPU's speed from shipped runs, which --mine leaves out", "leave one out")
-    index = Index(context.store(), None if mine else context.shelf())
+    index = Index(context.store(), None if mine else context.packs())
     name = name and resources.named(name)
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
     if bill:
         _bill([*chain(*families)] or [str(name)], index, budget or "paper", precision, name is None, as_json)
     elif families:
-        _several(families, index, budget, precision, as_json, folded=name is None)
+        _list(families, index, budget, precision, as_json, folded=name is None)
     else:
         _one(str(name), index, budget, precision, as_json)
 
 
-def _several(
+def _list(
     families: Sequence[Sequence[str]],
     index: Index,
     budget: str | None,
@@ -322,7 +322,7 @@ def _several(
             at = "" if "" in group[0].budgets else budget or fullest(group)
             filled = [(one, one.budgets[at]) for one in group if at in one.budgets]
             those = [_Entry(one.table, of.states, of.shipped, one.title, at) for one, of in filled]
-            entries += [_together(those)] if len(those) > 1 else those
+            entries += [_summed(those)] if len(those) > 1 else those
     out = context.out()
     for line in _lines(entries):
         line.truncate(out.width, overflow="ellipsis")
@@ -330,15 +330,15 @@ def _several(
     of = f"budget {budget}" if budget else "each table at its fullest budget"
     of += f" in {precision}" if precision else ""
     marked = f" ({MARKED})" if any(entry.shipped for entry in entries) else ""
-    elsewhere = _elsewhere(index, budget) if budget else ""
-    out.print(f"Done of all cells{marked}, {of}.{elsewhere}", style="dim", soft_wrap=True)
+    others_at = _at_other_budgets(index, budget) if budget else ""
+    out.print(f"Done of all cells{marked}, {of}.{others_at}", style="dim", soft_wrap=True)
     if folded:
         headline = ", ".join(f"{number} is {name}" for name, number in numbers.items())
         out.print(f"Headline tables: {headline}.", style="dim", soft_wrap=True)
         out.print("More: fedbench tables PAPER (each of its tables) or PAPER/NUMBER (the cells of one).", style="dim")
 
 
-def _elsewhere(index: Index, budget: str) -> str:
+def _at_other_budgets(index: Index, budget: str) -> str:
     """How many runs the store has at other budgets, which count for none of these cells."""
     runs = Counter(r.spec.setting.budget for of in index.records.values() for r in of if r.artifact)
     words = ", ".join(f"{n} with --budget {name}" for name, n in sorted(runs.items()) if name != budget)
@@ -371,7 +371,7 @@ class _Entry:
         return f"{' + '.join(parts)}/{self.every}"
 
 
-def _together(entries: Sequence[_Entry]) -> _Entry:
+def _summed(entries: Sequence[_Entry]) -> _Entry:
     """One line for tables of a family."""
     counts = sum((entry.counts for entry in entries), Counter[str]())
     title = f"{len(entries)} tables, such as {entries[0].rest}"
@@ -413,12 +413,12 @@ def _bill(names: Sequence[str], index: Index, budget: str, precision: str | None
     from fedbench.engine import bill
 
     lines = bill.bill(names, budget, index, context.roots(), precision)
-    total = bill.together("all", lines)
+    total = bill.summed("all", lines)
     if folded:
         papers: dict[str, list[bill.Line]] = {}
         for line in lines:
             papers.setdefault(line.name.partition("/")[0], []).append(line)
-        lines = [bill.together(name, of) for name, of in papers.items()]
+        lines = [bill.summed(name, of) for name, of in papers.items()]
     if as_json:
         said = {"budget": budget, "goal_gpu_hours": GOAL, "lines": [_priced(line) for line in (*lines, total)]}
         context.print_json(said | {"rates": [asdict(rate) | {"step": rate.step._asdict()} for rate in total.rates]})

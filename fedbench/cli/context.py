@@ -82,7 +82,7 @@ def store() -> Store:
     return Store(_context.home)
 
 
-def shelf() -> Shelf:
+def packs() -> Shelf:
     """The shipped results of this call; packs that cannot be read are told."""
     from fedbench.results.shelf import Shelf
 
@@ -492,7 +492,7 @@ _COMPLETIONS = {"model": networks, "scheme": partitioners}
 # What an artifact is, in one line.
 
 
-def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> str:
+def describe(spec: Spec, differing: Mapping[str, Sequence[str]] | None = None) -> str:
     """One line that tells a person what an artifact is; of a run with its method's `telling` hyper-parameters."""
     if isinstance(spec, DatasetSpec):
         return f"{spec.name} ({spec.source})"
@@ -505,17 +505,17 @@ def describe(spec: Spec, telling: Mapping[str, Sequence[str]] | None = None) -> 
         from fedbench.partitions import schemes
 
         setting, part = spec.setting, spec.setting.partition
-        method = method_words(spec, telling or {})
+        method = method_words(spec, differing or {})
         return (
             f"{method} on {part.dataset.name} {schemes.label(part)}, {part.clients} clients, "
             f"{setting.budget} budget ({setting.rounds} rounds, {model_words(setting)}), seed {setting.seed}"
         )
     if isinstance(spec, MetricsSpec):
-        return f"of run {spec.run.id}: {describe(spec.run, telling)}"
+        return f"of run {spec.run.id}: {describe(spec.run, differing)}"
     raise TypeError(spec)
 
 
-def telling(specs: Iterable[Spec]) -> dict[str, list[str]]:
+def differing_params(specs: Iterable[Spec]) -> dict[str, list[str]]:
     """By method, the hyper-parameters in which these runs of it (and those of these metrics) differ."""
     values: dict[str, dict[str, set[str]]] = {}
     for spec in specs:
@@ -534,7 +534,7 @@ def model_words(setting: Setting) -> str:
     )
 
 
-def method_words(spec: RunSpec, telling: Mapping[str, Sequence[str]]) -> str:
+def method_words(spec: RunSpec, differing: Mapping[str, Sequence[str]]) -> str:
     """A run's method, with its `telling` hyper-parameters."""
-    values = ", ".join(f"{k} {spec.params[k]}" for k in telling.get(spec.method, ()) if k in spec.params)
+    values = ", ".join(f"{k} {spec.params[k]}" for k in differing.get(spec.method, ()) if k in spec.params)
     return f"{spec.method} ({values})" if values else spec.method

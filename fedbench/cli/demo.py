@@ -44,7 +44,7 @@ def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = 
     store.set_current(partition=spec.id, protocol=rules.name)
     display(console, partitions.build(spec, store, context.roots()))
     _rule(console, "2. train", _WHAT)
-    artifacts = making.train_all(making.own_jobs(METHODS, spec, rules, budget, {}, {}), rules, budget)
+    artifacts = making.train_all(making.jobs_of(METHODS, spec, rules, budget, {}, {}), rules, budget)
     _rule(console, "3. look", "how accurate they are, and how they got there")
     making.show_all(artifacts, rules)
     out.print()

@@ -65,7 +65,7 @@ def evaluate(
     if on is not None:
         if all or again:
             raise FedbenchError("--on takes one run and keeps nothing", "leave --all and --again out")
-        _elsewhere(_run(store, id), store, on, method, model, device, json)
+        _on_partition(_run(store, id), store, on, method, model, device, json)
         return
     if method or model:
         raise FedbenchError("--method and --model go with --on only", "predictions are evaluated without a model")
@@ -103,12 +103,12 @@ def evaluate(
         sys.exit(2)
 
 
-def _elsewhere(
+def _on_partition(
     run: Artifact, store: Store, on: str, method: str | None, model: str | None, device: str, as_json: bool
 ) -> None:
     """Print what a run's kept models are worth on another partition."""
     from fedbench import models
-    from fedbench.engine.elsewhere import evaluate as answered
+    from fedbench.engine.transfer import evaluate as answered_on
     from fedbench.metrics.definitions import METRICS
     from fedbench.partitions import schemes
     from fedbench.specs import RunSpec
@@ -116,7 +116,7 @@ def _elsewhere(
     if model is not None:
         models.named(model)  # from here on its file is known
     other = store.find(on, ("partition",))
-    there = answered(run, other, store, context.roots(), method=method, device=device)
+    there = answered_on(run, other, store, context.roots(), method=method, device=device)
     if as_json:
         whole = {name: None if isnan(v) else v for name, v in there.federation.items()}
         each = {name: [None if isnan(v) else v for v in values] for name, values in there.clients.items()}

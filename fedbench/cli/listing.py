@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedbench.cli import context
-from fedbench.cli.context import App, columns, describe, method_words, model_words, telling
+from fedbench.cli.context import App, columns, describe, differing_params, method_words, model_words
 from fedbench.errors import FedbenchError, unknown
 from fedbench.plain import plain
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec
@@ -48,28 +48,30 @@ def list_artifacts(
     weighted by training images, as 'train' and 'compare' print it; system is
     that of the whole federation; both after the last rounds that count.
     """
-    kinds, filters = _asked(what or [])
+    kinds, filters = _kinds_and_filters(what or [])
     store = context.store()
     artifacts, problems = _artifacts(store, kinds, filters)
-    left = unfinished(store) if UNFINISHED in kinds else []
+    incomplete = unfinished(store) if UNFINISHED in kinds else []
     for error in problems:
         context.err().print(str(error))
-    told = telling([*(a.spec for a in artifacts), *(run.spec for run in left)])
+    differing = differing_params([*(a.spec for a in artifacts), *(run.spec for run in incomplete)])
     headlines = _headlines(store, artifacts) if "run" in kinds else {}
     if json:
-        documents = [_document(a, headlines, told) for a in artifacts]
-        context.print_json(documents + [{"kind": UNFINISHED, **unfinished_document(run, told)} for run in left])
+        documents = [_document(a, headlines, differing) for a in artifacts]
+        context.print_json(
+            documents + [{"kind": UNFINISHED, **unfinished_document(run, differing)} for run in incomplete]
+        )
         return
-    if not artifacts and not problems and not left:
+    if not artifacts and not problems and not incomplete:
         if what:
             context.out().print(f"nothing in {store.home} of the kind {what[0]}")
         else:
             context.out().print(f"nothing in {store.home} yet; 'fedbench demo' or 'fedbench partition' makes a start")
         return
-    _print(store, artifacts, left, headlines, told, with_metrics=kinds == ["metrics"])
+    _print(store, artifacts, incomplete, headlines, differing, with_metrics=kinds == ["metrics"])
 
 
-def _asked(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _kinds_and_filters(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The kinds to list, and filters of runs."""
     known = (*KINDS, UNFINISHED)
     if words and words[0] in known:
@@ -119,9 +121,9 @@ def _headlines(store: Store, artifacts: Iterable[Artifact]) -> Headlines:
 def _print(
     store: Store,
     artifacts: Sequence[Artifact],
-    left: Sequence[Unfinished],
+    incomplete: Sequence[Unfinished],
     headlines: Headlines,
-    told: Mapping[str, Sequence[str]],
+    differing: Mapping[str, Sequence[str]],
     with_metrics: bool,
 ) -> None:
     """A table a kind. Metrics are their runs' accuracies, unless nothing else is listed."""
@@ -134,13 +136,13 @@ def _print(
     for a in artifacts:
         if a.kind == "metrics" and not with_metrics:
             continue
-        row = {a.kind: a.id + ("*" if a.id in current else ""), **_row(a, headlines, told, twins)}
+        row = {a.kind: a.id + ("*" if a.id in current else ""), **_row(a, headlines, differing, twins)}
         made = str(a.provenance["started"])[:16].replace("T", " ")  # day and minute, UTC
         row |= {"made": made, "size": size(_bytes(a))}
         rows.setdefault(a.kind, []).append(row)
-    _tell_apart(store, [a for a in artifacts if a.kind == "run"], rows.get("run", []))
-    if left:
-        rows[UNFINISHED] = [_unfinished_row(run, told) for run in left]
+    _add_differences(store, [a for a in artifacts if a.kind == "run"], rows.get("run", []))
+    if incomplete:
+        rows[UNFINISHED] = [_unfinished_row(run, differing) for run in incomplete]
     for n, table in enumerate(rows.values()):
         if n:
             console.print()
@@ -149,12 +151,12 @@ def _print(
         console.print(line, soft_wrap=True)
 
 
-def _tell_apart(store: Store, runs: Sequence[Artifact], rows: Sequence[dict[str, str]]) -> None:
+def _add_differences(store: Store, runs: Sequence[Artifact], rows: Sequence[dict[str, str]]) -> None:
     """Say below "more" in what runs differ whose rows are the same but for what came of them."""
-    alike: dict[tuple[str, ...], list[int]] = {}
+    same_rows: dict[tuple[str, ...], list[int]] = {}
     for k, row in enumerate(rows):
-        alike.setdefault(tuple(text for name, text in row.items() if name not in _RESULTS), []).append(k)
-    for places in (those for those in alike.values() if len(those) > 1):
+        same_rows.setdefault(tuple(text for name, text in row.items() if name not in _RESULTS), []).append(k)
+    for places in (those for those in same_rows.values() if len(those) > 1):
         from fedbench.planner.runs import Run, differing, label
 
         same = [Run(runs[k], store) for k in places]
@@ -195,11 +197,11 @@ def _row(
     }  # fmt: skip
 
 
-def _unfinished_row(run: Unfinished, told: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _unfinished_row(run: Unfinished, differing: Mapping[str, Sequence[str]]) -> dict[str, str]:
     state = f"{run.state}: {run.reason}" if run.reason else str(run.state)
     where = f" (process {run.holder['pid']} on {run.holder['host']})" if run.holder else ""
     rounds = f"{run.round} of {run.spec.setting.rounds}"
-    return {UNFINISHED: run.id, "rounds": rounds, "run": describe(run.spec, told), "state": state + where}
+    return {UNFINISHED: run.id, "rounds": rounds, "run": describe(run.spec, differing), "state": state + where}
 
 
 def _bytes(artifact: Artifact) -> int:
@@ -207,10 +209,10 @@ def _bytes(artifact: Artifact) -> int:
     return sum(file["bytes"] for file in artifact.manifest["files"].values())
 
 
-def _document(a: Artifact, headlines: Headlines, told: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _document(a: Artifact, headlines: Headlines, differing: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """What --json says of an artifact."""
     document: dict[str, Any] = {
-        "kind": a.kind, "id": a.id, "what": describe(a.spec, told), "path": str(a.path),
+        "kind": a.kind, "id": a.id, "what": describe(a.spec, differing), "path": str(a.path),
         "made": a.provenance["started"], "bytes": _bytes(a),
     }  # fmt: skip
     if isinstance(a.spec, RunSpec):
@@ -231,10 +233,10 @@ def _of_run(spec: RunSpec) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def unfinished_document(run: Unfinished, told: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+def unfinished_document(run: Unfinished, differing: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """What --json says of a run that is no artifact."""
     return {
-        **_of_run(run.spec), "id": run.id, "what": describe(run.spec, told), "state": str(run.state),
+        **_of_run(run.spec), "id": run.id, "what": describe(run.spec, differing), "state": str(run.state),
         "round": run.round, "accuracy": run.accuracy, "reason": run.reason, "bytes": run.bytes, "time": run.time,
         "holder": dict(run.holder) if run.holder else None, "seconds_left": run.seconds_left,
         "progress": dict(run.progress),

@@ -251,12 +251,12 @@ def train_table(
     precision: str | None,
     seed: int | None,
     unshipped: bool,
-    dry: bool,
+    dry_run: bool,
     minutes: float | None,
     export: Callable[..., None] | None,
 ) -> None:
     """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters), or only list
-    it (`dry`); `unshipped`: what result packs hold is not lacking.
+    it (`dry_run`); `unshipped`: what result packs hold is not lacking.
 
     Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
     it is listed at the end, and the exit code is then 1. Nothing is under way when so many `minutes` are over. What the
@@ -284,16 +284,16 @@ def train_table(
         roots = context.roots()
         missing = partial(
             plan, table, store, roots, only=methods, params=params, budget=budget, precision=precision, seed=seed,
-            again=how.again, keep=how.keep, packs=context.shelf() if unshipped else None,
+            again=how.again, keep=how.keep, packs=context.packs() if unshipped else None,
         )  # fmt: skip
         lacking = missing()
     where, limit = how.where, None if minutes is None else Limit(minutes)
     engine = where.engine_for(store, context.roots(), precision or Setting.precision)
     runs, remarks = lacking.runs, [*lacking.remarks]
-    own = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {where.executor})
-    if own and where.executor != "auto":
+    fixed = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {where.executor})
+    if fixed and where.executor != "auto":
         remarks.append(
-            f"--executor {where.executor} is not taken where the table measures times with {' and '.join(own)}"
+            f"--executor {where.executor} is not taken where the table measures times with {' and '.join(fixed)}"
         )
     for remark in remarks:
         console.print(remark, style="dim")
@@ -310,16 +310,16 @@ def train_table(
     if tuned:
         first = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in table.tune.items())
         console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best")
-    if dry:
+    if dry_run:
         show(runs, scope(budget, precision or ""), nothing, where.kind, how.as_json)
         return
     with engine, limit.over(engine) if limit else contextlib.nullcontext():
-        whole = make(
+        complete = make(
             runs, scope(budget, precision or ""), nothing, engine, replace(how, limit=limit), more if tuned else tuple
         )
     if export is not None:
-        whole = _exported(export, table, runs, budget, precision, seed) and whole
-    if not whole:
+        complete = _exported(export, table, runs, budget, precision, seed) and complete
+    if not complete:
         sys.exit(1)
 
 
@@ -378,7 +378,7 @@ def make(
         left = [one.title for one in (*outcomes[End.HELD], *outcomes[End.LATE])]
         context.print_json({"made": ids, "failed": failures, "left": left})
     if not how.quiet or failures:
-        elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_ELSEWHERE]) else ""
+        elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_BY_OTHERS]) else ""
         console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
     if how.limit is not None and (late := outcomes[End.LATE]):
         console.print(f"left for another time, as {counted(how.limit.minutes, 'minute')} are over or too few are left:")
@@ -457,7 +457,7 @@ def called(methods: Sequence[str]) -> str:
     return "train " + " ".join(f"--method {load(method)[0].name}" for method in methods)
 
 
-def own_jobs(
+def jobs_of(
     methods: Sequence[str],
     partition: PartitionSpec,
     rules: Protocol,
@@ -572,8 +572,8 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
         passes, unit = (of.steps, "step") if of.steps is not None else (of.epochs, "epoch")
         took = duration(seconds(of, job.method, store, context.roots(), device))
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
-        own = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
-        what = ", ".join(filter(None, (f"{of.batch_size} images", model, own)))
+        descent = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
+        what = ", ".join(filter(None, (f"{of.batch_size} images", model, descent)))
         return f"{counted(of.rounds, 'round')} x {counted(passes, unit)} of {what}, about {took} here when idle"
 
     console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))
@@ -602,21 +602,21 @@ def next_command(artifact: Artifact, protocol: str) -> str:
     assert isinstance(artifact.spec, RunSpec)
     setting = artifact.spec.setting
     there = f"partition={setting.partition.id}"
-    own = f"next: fedbench compare {there} (side by side), fedbench figure curves {there} (by round)"
+    side_by_side = f"next: fedbench compare {there} (side by side), fedbench figure curves {there} (by round)"
     if protocol == protocols.OWN:
-        return own
+        return side_by_side
     headline = {number: name for number, (_, name) in tables.headline().items()}
-    commands = _tables_of(artifact.spec, headline, elsewhere=True)
-    commands = commands or _tables_of(artifact.spec, {name: name for name in tables.names()}, elsewhere=False)
+    commands = _tables_of(artifact.spec, headline, other_data_sets=True)
+    commands = commands or _tables_of(artifact.spec, {name: name for name in tables.names()}, other_data_sets=False)
     if not commands:
-        return own
+        return side_by_side
     options, names = next(iter(commands.items()))
     return f"next: fedbench report --table {names[0]}{options}" + (
         f" (or --table {', '.join(names[1:])})" if names[1:] else ""
     )
 
 
-def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[str, list[str]]:
+def _tables_of(run: RunSpec, named: Mapping[str, str], other_data_sets: bool) -> dict[str, list[str]]:
     """Of these tables (as the user calls them -> name), those with the run's setting: options of `report` -> tables.
 
     `elsewhere`: also those about other data sets, taken over to the setting's.
@@ -632,7 +632,7 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[
     for short, name in named.items():
         table = tables.load(name)
         replaced = dataset not in {c.dataset for c in table.columns}
-        if table.counted or (replaced and not elsewhere):
+        if table.counted or (replaced and not other_data_sets):
             continue
         if setting.budget not in protocols.load(table.protocol).budgets:
             continue
@@ -646,7 +646,7 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], elsewhere: bool) -> dict[
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
                 usual = protocols.load(table.protocol).precision(setting.budget)
                 options += f" --precision {setting.precision}" if setting.precision != usual else ""
-                asked = any(record and record.id == run.id for cell in cells.all for record in cell.records)
-                commands.setdefault(options + words + ("" if asked else " --extra"), []).append(short)
+                reads_it = any(record and record.id == run.id for cell in cells.all for record in cell.records)
+                commands.setdefault(options + words + ("" if reads_it else " --extra"), []).append(short)
                 break
     return commands

@@ -83,8 +83,8 @@ def new(
 
 def _is_installed(name: str) -> bool:
     """Whether `import NAME` means a module of Python or of an installed package."""
-    elsewhere = [path for path in sys.path if path and Path(path).resolve() != Path.cwd()]
-    spec = PathFinder.find_spec(name, elsewhere)
+    other_folders = [path for path in sys.path if path and Path(path).resolve() != Path.cwd()]
+    spec = PathFinder.find_spec(name, other_folders)
     return name in sys.stdlib_module_names or name == "fedbench" or (spec is not None and spec.origin is not None)
 
 
@@ -139,7 +139,7 @@ def check(
 
 def _options(kind: type[Method] | type[Scheme] | None, what: str, words: Sequence[str]) -> Mapping[str, Any]:
     """The options of a method or a partitioner among the words; a model has none."""
-    from fedbench.cli.partition import own_options
+    from fedbench.cli.partition import scheme_options
     from fedbench.partitions import Scheme
 
     if kind is None:
@@ -147,7 +147,7 @@ def _options(kind: type[Method] | type[Scheme] | None, what: str, words: Sequenc
             raise FedbenchError(f"unexpected argument '{words[0]}'", "a model has no options")
         return {}
     if issubclass(kind, Scheme):
-        return own_options(words, kind)
+        return scheme_options(words, kind)
     return context.read(words, kind.hyperparameters(), f"check {what}", check)
 
 

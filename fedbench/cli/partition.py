@@ -129,8 +129,8 @@ def partition(
     store, roots = context.store(), context.roots()
     with _current_if_complete():  # what is printed afterwards may find no reader
         rules = protocols.load(protocol or protocols.default_for(dataset))
-        kind = partitioner({**options, **dict.fromkeys(own_names(ctx.args), "")}, rules)
-        options |= own_options(ctx.args, kind)
+        kind = partitioner({**options, **dict.fromkeys(option_names(ctx.args), "")}, rules)
+        options |= scheme_options(ctx.args, kind)
         spec = spec_of(dataset, options, rules, store, roots, context.err().print)
         before = store.get(spec)
         result = partitions.build(spec, store, roots, context.err().print)
@@ -148,23 +148,23 @@ def partition(
     out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
 
 
-def own_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
+def scheme_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
     """The options of a partitioner among the words, as their values."""
-    return values(context.read(words, own_fields(words, kind), f"partition by {kind.title()}", partition), kind)
+    return values(context.read(words, scheme_fields(words, kind), f"partition by {kind.title()}", partition), kind)
 
 
-def own_fields(words: Sequence[str], kind: type[Scheme], others: Container[str] = ()) -> dict[str, Field[Any]]:
+def scheme_fields(words: Sequence[str], kind: type[Scheme], others: Container[str] = ()) -> dict[str, Field[Any]]:
     """A partitioner's options that words can give. Raises FedbenchError if the words have another partitioner's, unless
     that is what one of the `others` is called, too."""
     from fedbench.partitions import schemes
 
-    for option in own_names(words):
+    for option in option_names(words):
         if option not in kind.options() and option in schemes.all_options() and option not in others:
             raise schemes.not_of(kind, option)
     return {option: field for option, field in kind.options().items() if kind.kind(option) is not None}
 
 
-def own_names(words: Sequence[str]) -> list[str]:
+def option_names(words: Sequence[str]) -> list[str]:
     """The options that words such as --test-size=5 give: test_size."""
     return [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
 
@@ -228,12 +228,12 @@ def _typed(path: Path) -> str:
 
 
 #: They, for a command that has a seed of its own, in one part of its help.
-DEALT = context.in_panel(
+PARTITION_OPTIONS = context.in_panel(
     "With DATASET: how it is dealt out", {name: one for name, one in OPTIONS.items() if name != "seed"}
 )
 
 
-class DealtCommand(Command):
+class DatasetCommand(Command):
     """A command with an argument that takes any number of words, of which one is the data set."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

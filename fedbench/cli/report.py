@@ -149,7 +149,7 @@ def claims(
     if output is not None and output.suffix != ".md":
         raise FedbenchError(f"claims are written in Markdown, and {output} does not end so", "-o NAME.md")
     store = context.store()
-    index = Index(store, None if mine else context.shelf())
+    index = Index(store, None if mine else context.packs())
     tables = list(every(names or (), store, context.roots(), index, budget))
     if as_json:
         context.print_json([_document(one) for one in tables])
@@ -220,7 +220,7 @@ def compare(
     from fedbench.reports.compare.layout import side_by_side
 
     chosen, store = context.form(format, output, as_json), context.store()
-    runs = select(store, filter or [], None if mine else context.shelf(), context.roots())
+    runs = select(store, filter or [], None if mine else context.packs(), context.roots())
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
     context.put(grids, chosen, output)
 
@@ -304,11 +304,11 @@ def figure(
     from fedbench.reports import figures
     from fedbench.reports.figures import kinds
 
-    wanted = figures.load(name)
-    kind = figures.kind_of(wanted)
+    spec = figures.load(name)
+    kind = figures.kind_of(spec)
     if as_json + as_csv + text > 1:
         raise FedbenchError("--json, --csv and --text exclude each other", "choose one")
-    path = output or (None if as_json or as_csv or text else Path(f"{wanted.id.replace('/', '-')}.png"))
+    path = output or (None if as_json or as_csv or text else Path(f"{spec.id.replace('/', '-')}.png"))
     form = path.suffix.removeprefix(".").lower() if path else ""
     if path and not form:
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
@@ -326,30 +326,30 @@ def figure(
     chosen |= {"metric": metric, "against": against, "by": by or None, "view": view}
     chosen |= {"ridge": ridge, "compare": compare or None, "mine": mine}
     ask = figures.Ask(context.store(), context.roots(), context.err().print, **chosen)
-    kind.check(wanted, ask)
-    content = kind.gather(wanted, ask)
+    kind.check(spec, ask)
+    content = kind.gather(spec, ask)
 
     texts = {"csv": kinds.as_csv, "json": kinds.as_json}
     if path:
         older = path.exists()
-        file = texts[form](wanted, content).encode() if form in texts else kinds.render(wanted, content, form)
+        file = texts[form](spec, content).encode() if form in texts else kinds.render(spec, content, form)
         write_whole(path, file)
-        context.err().print(f"{wanted.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
+        context.err().print(f"{spec.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
     if as_json or as_csv:
-        typer.echo(texts["json" if as_json else "csv"](wanted, content), nl=False)
+        typer.echo(texts["json" if as_json else "csv"](spec, content), nl=False)
     else:
-        _show(wanted, kind, content, text)
+        _show(spec, kind, content, text)
 
 
-def _show(wanted: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
+def _show(spec: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
     """What the figure says, in words; more of it on a terminal, and as `text`."""
     from fedbench.reports.figures import kinds
 
     out = context.out()
     if out.is_terminal or text:
-        for part in kind.details(wanted, content):
+        for part in kind.details(spec, content):
             out.print(part)
-    for line in kinds.words(wanted, content):
+    for line in kinds.words(spec, content):
         out.print(line, soft_wrap=True)
     for verdict in content.claims:
         detail = f" ({verdict.detail})" if verdict.detail else ""
@@ -381,10 +381,10 @@ def site(
 
     papers = [name for word in filter or () if (name := resources.named(word)) in resources.papers()]
     filter = [word for word in filter or () if resources.named(word) not in papers]
-    store, shelf = context.store(), None if mine else context.shelf()
-    index = Index(store, shelf)
+    store, packs = context.store(), None if mine else context.packs()
+    index = Index(store, packs)
     try:
-        runs = [] if papers else select(store, filter, shelf if filter else None, context.roots())
+        runs = [] if papers else select(store, filter, packs if filter else None, context.roots())
     except FedbenchError:
         if filter:
             raise
@@ -395,7 +395,7 @@ def site(
         raise FedbenchError(f"cannot make the folder {folder} ({error.strerror})", "choose another OUT") from error
     size, console = 0, context.err()
     files = {name: text.encode() for name, text in shared().items()}.items()
-    notebook = ((name, text.encode()) for name, text in pages(runs, _tell, *(() if filter else benchmark.NOTEBOOK)))
+    notebook = ((name, text.encode()) for name, text in pages(runs, _origin, *(() if filter else benchmark.NOTEBOOK)))
     of_papers = () if filter else benchmark.pages(store, context.roots(), index, len(runs), papers)
     every = itertools.chain(files, of_papers, notebook if runs else ())
     for name, content in track(every, "pages", total=None, console=console, transient=True):
@@ -407,7 +407,7 @@ def site(
     )  # fmt: skip
 
 
-def _tell(run: Run) -> Told:
+def _origin(run: Run) -> Told:
     from fedbench.cli.origin import chain, details
     from fedbench.engine.export import commands
     from fedbench.reports.layout.shipped import of_runs

@@ -39,9 +39,9 @@ def list_(json: context.Json = False) -> None:
     from fedbench.cli.context import columns
     from fedbench.results.shelf import imported, summary
 
-    shelf = context.shelf()
+    packs_at_hand = context.packs()
     theirs = imported(context.store())
-    packs = [summary(pack) for pack in sorted(shelf.checked(), key=lambda pack: pack.path in theirs)]
+    packs = [summary(pack) for pack in sorted(packs_at_hand.checked(), key=lambda pack: pack.path in theirs)]
     if json:
         context.print_json(packs)
         return
@@ -57,7 +57,7 @@ def list_(json: context.Json = False) -> None:
         for one in packs
     ]  # fmt: skip
     columns(context.out(), rows, right=("runs", "trained", "size"), spare=("on", "size", "trained"))
-    runs, bytes = len(shelf.places), sum(one["bytes"] for one in packs)
+    runs, bytes = len(packs_at_hand.places), sum(one["bytes"] for one in packs)
     context.out().print(
         f"{counted(runs, 'run')} in {size(bytes)}: tables take them where the store has none.", style="dim"
     )
@@ -108,7 +108,7 @@ def into_pack(
     output = pack_path(output, "--output")
     store, console, by = context.store(), context.err(), one_line(by, "--by")
     runs = select(store, [*filters], roots=context.roots())
-    ids = of_tables([*tables], store, context.roots(), context.shelf()) if tables else None
+    ids = of_tables([*tables], store, context.roots(), context.packs()) if tables else None
     if ids is not None:
         runs = [run for run in runs if run.id in ids]
     if not runs:
@@ -230,8 +230,8 @@ def verify(
     from fedbench.engine.verify import sample as drawn
     from fedbench.planner.runs import shipped
 
-    shelf, store = context.shelf(), context.store()
-    runs = [run.shipped for run in shipped(shelf, store, filters or []) if run.shipped]
+    packs_at_hand, store = context.packs(), context.store()
+    runs = [run.shipped for run in shipped(packs_at_hand, store, filters or []) if run.shipped]
     if minutes is not None:
         runs = _within(runs, minutes)
     chosen = drawn(runs, sample, seed, store, context.roots())
@@ -239,7 +239,7 @@ def verify(
     context.err().print(f"{len(chosen):,} of {len(runs):,} shipped runs, {took} of training where they were made")
     results: list[Verified] = []
     try:
-        results.extend(verified(chosen, shelf, tolerance / 100, again))
+        results.extend(verified(chosen, packs_at_hand, tolerance / 100, again))
     finally:  # what was found before an interrupt is told, too
         if results:
             show(results, json)
@@ -270,7 +270,7 @@ class Verified:
     of_several: bool = False  #: whether packs have other numbers of it
 
 
-def verified(chosen: Sequence[Shipped], shelf: Shelf, tolerance: float, again: bool) -> Iterator[Verified]:
+def verified(chosen: Sequence[Shipped], packs_at_hand: Shelf, tolerance: float, again: bool) -> Iterator[Verified]:
     """The runs, made again where the store does not have them (or `again`), and compared: each as every pack of the
     shelf has it that has other numbers than the first."""
     from fedbench.core.trainer import Interrupted
@@ -284,7 +284,7 @@ def verified(chosen: Sequence[Shipped], shelf: Shelf, tolerance: float, again: b
         job = job.again(store) if again else replace(job, keep=frozenset())
         trained = job.done(store) is None
         (artifact,) = train([job], Here(store, context.roots(), *as_made(run)), title=_name(run))
-        others = shelf.others(run.id, run.metrics)
+        others = packs_at_hand.others(run.id, run.metrics)
         for one in (run, *others):
             checked = compare(one, artifact, store, tolerance)
             if checked.verdict is Verdict.FAR:

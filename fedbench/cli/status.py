@@ -58,7 +58,7 @@ def _watch(store: Store) -> None:
 
 def goes_on(run: Unfinished) -> str | None:
     """The command that goes on with a run that is not under way; None for one of a user's files."""
-    return f"fedbench resume {run.id}" if run.state is not End.RUNNING and own_files(run) is None else None
+    return f"fedbench resume {run.id}" if run.state is not End.RUNNING and user_file(run) is None else None
 
 
 def _view(store: Store) -> Group:
@@ -135,8 +135,8 @@ def resume(
     chosen = chosen or [run for run in waiting if run.state is End.INTERRUPTED]
     jobs = []
     for run in chosen:
-        if (own := own_files(run)) is not None:
-            raise FedbenchError(f"run {run.id} is of {own}, a user's file", "give the command that began it again")
+        if (name := user_file(run)) is not None:
+            raise FedbenchError(f"run {run.id} is of {name}, a user's file", "give the command that began it again")
         job = Job.of_spec(run.spec, f"remove it: fedbench remove {run.id}")
         jobs.append(replace(job, keep=run.keep).again(store))
     if not jobs:
@@ -156,7 +156,7 @@ def _one(waiting: list[Unfinished], prefix: str, store: Store) -> Unfinished:
     return hits[0]
 
 
-def own_files(run: Unfinished) -> str | None:
+def user_file(run: Unfinished) -> str | None:
     """What of a run is a user's file, which only its path can name; None of one of fedbench's own parts."""
     spec = run.spec
     if spec.source is not None:

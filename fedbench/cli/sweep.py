@@ -63,11 +63,11 @@ def sweep(
     if save and save.suffix != ".toml":
         raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")
     where = Where(**place)
-    at_work = where.engine_for(store, roots, options.get("precision", ["fp32"])[0])
+    engine = where.engine_for(store, roots, options.get("precision", ["fp32"])[0])
     grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
-    with at_work:
+    with engine:
         if ranges:
-            points = _searched(grid, ranges, trials, rules, budget, at_work, where)
+            points = _searched(grid, ranges, trials, rules, budget, engine, where)
             whole = any(store.has(run.spec) for point in points for run in point.runs)  # a failed trial counts, too
         else:
             points = grid.points(rules, budget, store, roots)
@@ -75,7 +75,7 @@ def sweep(
                 _print_cost(points, where.kind)
                 return
             runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
-            whole = make(runs, f"budget {budget}", "all runs are there", at_work, How(where, again))
+            whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
         _save(save, grid, points, rules)
     _print(points, [*grid.varied, *ranges], as_json)
@@ -127,8 +127,8 @@ def _searched(
         make(missing([point], store), title, "it is there", engine, How(where, quiet=True))
         result = score(point, store)
         values = ", ".join(f"{k} {v}" for k, v in {**point.setting, **point.params}.items() if k in ranges)
-        told = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"
-        console.print(f"{title}: {point.method}, {values}: {told}")
+        outcome = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"
+        console.print(f"{title}: {point.method}, {values}: {outcome}")
         return None if result is None else result.mean
 
     return search(grid, ranges, trials, rules, budget, store, context.roots(), scored)

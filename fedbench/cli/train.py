@@ -14,7 +14,7 @@ import typer
 from fedbench import protocol as protocols
 from fedbench.cli import context
 from fedbench.cli.making import How, train_table
-from fedbench.cli.partition import DEALT, dataset_among, own_fields, own_names, partition_of
+from fedbench.cli.partition import PARTITION_OPTIONS, dataset_among, option_names, partition_of, scheme_fields
 from fedbench.cli.results import into_pack, pack_path
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SETTING = context.of_spec(Setting)
 
 
-@context.grouped(chosen=SETTING, place=context.WHERE, deal=DEALT)
+@context.grouped(chosen=SETTING, place=context.WHERE, partitioning=PARTITION_OPTIONS)
 def train(
     words: Annotated[
         list[str] | None,
@@ -112,7 +112,7 @@ def train(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the run's id and metrics as JSON.")] = False,
-    deal: dict[str, Any],
+    partitioning: dict[str, Any],
 ) -> None:
     """Train a method on a data set or in the current partition, or all missing cells of a table.
 
@@ -126,23 +126,23 @@ def train(
     A run that was interrupted goes on where it stopped when the same command
     is given again.
     """
-    to_keep = keeping.parsed(keep)
+    kept = keeping.parsed(keep)
     where = Where(**place)
     chosen = {name: protocols.value_of("train", name, text) for name, text in chosen.items()}
     data, rest = dataset_among(words or ())
-    deal |= {} if partition_seed is None else {"seed": partition_seed}
+    partitioning |= {} if partition_seed is None else {"seed": partition_seed}
     if table is not None:
         if data is not None:
             raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
-        _refuse_beside_table({**chosen, "partition": partition, "protocol": protocol, **deal})
+        _refuse_with_table({**chosen, "partition": partition, "protocol": protocol, **partitioning})
         params, watching = _row(method or (), rest), _observers(log, observe)
         if minutes is not None and not 0 < minutes < math.inf:
             raise FedbenchError(f"--minutes must be above 0, not {minutes:g}")
         packing = None if export is None else partial(into_pack, pack_path(export, "--export"))
         train_table(
-            table, How(where, again, to_keep, as_json=json, observers=watching), methods=method or (),
+            table, How(where, again, kept, as_json=json, observers=watching), methods=method or (),
             params=params, dataset=dataset, columns=column or (), budget=budget, precision=chosen.get("precision"),
-            seed=chosen.get("seed"), unshipped=unshipped, dry=dry_run, minutes=minutes, export=packing,
+            seed=chosen.get("seed"), unshipped=unshipped, dry_run=dry_run, minutes=minutes, export=packing,
         )  # fmt: skip
         return
     if dataset is not None:
@@ -156,10 +156,10 @@ def train(
 
     store, fields = context.store(), making.hyper_parameters(method)
     caption = making.called(method)
-    dealt = data is not None or "from" in deal
-    if not dealt:
-        if deal:
-            option = "partition_seed" if (first := next(iter(deal))) == "seed" else first
+    from_data = data is not None or "from" in partitioning
+    if not from_data:
+        if partitioning:
+            option = "partition_seed" if (first := next(iter(partitioning))) == "seed" else first
             raise FedbenchError(
                 f"{option_of(option)} says how a data set is dealt out, and none is named",
                 "for example fedbench train digits --dir 0.3 --method fedavg",
@@ -171,18 +171,18 @@ def train(
             raise FedbenchError(f"give either {data or '--from'} or --partition {partition}, not both")
         rules = protocols.load(protocol or protocols.default_for(data))
         if rules.redraws and "seed" in chosen:
-            deal.setdefault("seed", chosen["seed"])
-        texts = _texts(rest, deal, fields, rules, caption)
-        part = partition_of(data, deal | {k: v for k, v in texts.items() if k not in fields}, rules)
-    wanted = making.own_jobs(method, part, rules, budget, chosen, texts, to_keep)
-    wanted = [job.again(store) for job in wanted] if again else wanted
+            partitioning.setdefault("seed", chosen["seed"])
+        texts = _texts(rest, partitioning, fields, rules, caption)
+        part = partition_of(data, partitioning | {k: v for k, v in texts.items() if k not in fields}, rules)
+    jobs = making.jobs_of(method, part, rules, budget, chosen, texts, kept)
+    jobs = [job.again(store) for job in jobs] if again else jobs
     if dry_run:
-        making.announce_all(wanted, rules, budget, where, json)
+        making.announce_all(jobs, rules, budget, where, json)
         return
-    if dealt:
+    if from_data:
         store.set_current(partition=part.id, protocol=rules.name)
     watching = _observers(log, observe)
-    runs = making.train_all(wanted, rules, budget, where=where, observers=watching)
+    runs = making.train_all(jobs, rules, budget, where=where, observers=watching)
     making.show_all(runs, rules, json)
 
 
@@ -208,7 +208,7 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
     return context.read(words, hyper_parameters(methods), called(methods), train)
 
 
-def _refuse_beside_table(values: Mapping[str, Any]) -> None:
+def _refuse_with_table(values: Mapping[str, Any]) -> None:
     """Raise FedbenchError for what a table's file says of its cells."""
     free = ("seed", "precision")
     options = [option_of(name) for name, value in values.items() if value is not None and name not in free]
@@ -220,12 +220,16 @@ def _refuse_beside_table(values: Mapping[str, Any]) -> None:
 
 
 def _texts(
-    words: Sequence[str], deal: Mapping[str, Any], fields: Mapping[str, Field[Any]], rules: Protocol, called: str
+    words: Sequence[str],
+    partitioning: Mapping[str, Any],
+    fields: Mapping[str, Field[Any]],
+    rules: Protocol,
+    called: str,
 ) -> dict[str, str]:
     """Option -> its text, of hyper-parameters and of the partitioner's own options; of one name it is the former."""
-    names = [name for name in own_names(words) if name not in fields]
-    kind = partitioner({**deal, **dict.fromkeys(names, "")}, rules)
-    known = {**own_fields(words, kind, fields), **fields}
+    names = [name for name in option_names(words) if name not in fields]
+    kind = partitioner({**partitioning, **dict.fromkeys(names, "")}, rules)
+    known = {**scheme_fields(words, kind, fields), **fields}
     return context.read(words, known, called, train)
 
 

@@ -118,7 +118,7 @@ def bill(
     return [Line(id, {key: prices.needs[key] for key in keys}) for id, keys in runs_of.items()]
 
 
-def together(name: str, lines: Iterable[Line]) -> Line:
+def summed(name: str, lines: Iterable[Line]) -> Line:
     """One line for all of these."""
     return Line(name, {key: need for line in lines for key, need in line.needs.items()})
 

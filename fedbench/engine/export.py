@@ -106,7 +106,7 @@ def _command(words: list[str], options: Mapping[str, Any]) -> str:
 
 
 #: The metrics that a card tells, if the run has them.
-_TOLD = (
+CARD_METRICS = (
     "average_accuracy", "client_accuracy_mean", "client_accuracy_std", "client_accuracy_min", "client_accuracy_max",
     "system_accuracy", "client_auc_mean", "test_loss", "calibration_error", "brier_score", "top5_accuracy",
 )  # fmt: skip
@@ -183,7 +183,7 @@ def _files(them: Models, files: Iterable[str], format: str) -> list[str]:
 def _worth(run: Artifact, store: Store) -> list[str]:
     values, rows = load(evaluate(run, store)), []
     assert isinstance(run.spec, RunSpec)
-    for name in _TOLD:
+    for name in CARD_METRICS:
         last = values.series(name, "plain").get(run.spec.setting.rounds)
         if last is not None:
             number = f"{100 * last:.2f} %" if METRICS[name].unit == "fraction" else f"{last:.4f}"
@@ -260,7 +260,7 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
     shape, classes = image_of(run, store)
     network = models.initial(run.spec.setting, shape, classes)
     files = states(them, list(network.state_dict()))
-    named = {name: _spoken(network, state) if name != REST else state for name, state in files.items()}
+    named = {name: _public_names(network, state) if name != REST else state for name, state in files.items()}
     part = scratch(folder)
     with disk_errors("exporting models", folder.parent):
         part.mkdir(parents=True)
@@ -315,7 +315,7 @@ def states(them: Models, network: list[str]) -> dict[str, State]:
     return out | ({REST: rest} if rest else {})
 
 
-def _spoken(network: object, state: State) -> State:
+def _public_names(network: object, state: State) -> State:
     """The state under the names that others know: torchvision's, if it is their network."""
     from fedbench.models.standard import Standard
 

@@ -132,7 +132,7 @@ class End(StrEnum):
     """What became of a run."""
 
     MADE = "made"
-    MADE_ELSEWHERE = "made elsewhere"  #: by another process meanwhile
+    MADE_BY_OTHERS = "made elsewhere"  #: by another process meanwhile
     HELD = "held"  #: another process is at it
     FAILED = "failed"
     LATE = "late"  #: there was no time for it
@@ -303,11 +303,11 @@ def groups(runs: Sequence[Wanted], executor: str, slots: int = 1) -> list[list[i
     """The numbers of the runs that can go together: those that differ in nothing but their seeds, where the executor
     (or, of an engine with one slot, the one that may be chosen) stacks clients; else each run by itself."""
     stacking = STACKING if slots > 1 else ("auto", *STACKING)
-    alike: dict[Hashable, list[int]] = {}
+    by_spec: dict[Hashable, list[int]] = {}
     for k, spec in enumerate(run.spec for run in runs):
         stacks = (spec.setting.executor or executor) in stacking
-        alike.setdefault(spec.but_for_seeds if stacks else k, []).append(k)
-    return list(alike.values())
+        by_spec.setdefault(spec.but_for_seeds if stacks else k, []).append(k)
+    return list(by_spec.values())
 
 
 def sweep(
@@ -342,20 +342,20 @@ def sweep(
                 jobs[title] = job.again(store, only_changed=True) if again else job
             except Exception as error:
                 yield Outcome(title, End.FAILED, error=error)
-        together: dict[str, Artifact] = {}
+        stacked: dict[str, Artifact] = {}
         if len(jobs) > 1:
             seeds = ", ".join(str(job.spec.setting.seed) for job in jobs.values())
             title = f"({group[0] + 1}/{len(runs)}) {_name(runs[group[0]], varied)}, seeds {seeds}"
             try:
-                together = {artifact.id: artifact for artifact in execute(list(jobs.values()), title)}
+                stacked = {artifact.id: artifact for artifact in execute(list(jobs.values()), title)}
             except OutOfTime:
                 yield from (Outcome(title, End.LATE, job=job) for title, job in jobs.items())
                 return
             except Exception as error:
                 yield Outcome(title, End.APART, error=error)
         for title, job in jobs.items():
-            if job.spec.id in together:
-                yield _ended(title, job, together[job.spec.id], engine)
+            if job.spec.id in stacked:
+                yield _ended(title, job, stacked[job.spec.id], engine)
                 continue
             outcome = _attempt(title, job, execute, engine)
             if outcome.end is End.HELD:
@@ -385,7 +385,7 @@ def _attempt(title: str, job: Job, execute: Execute, engine: Engine | None) -> O
 
 def _ended(title: str, job: Job, artifact: Artifact, engine: Engine | None) -> Outcome:
     ours = engine.ours(artifact) if engine else artifact.provenance.get("process") == process()
-    return Outcome(title, End.MADE if ours else End.MADE_ELSEWHERE, artifact, job=job)
+    return Outcome(title, End.MADE if ours else End.MADE_BY_OTHERS, artifact, job=job)
 
 
 def _varied(runs: Sequence[Wanted]) -> list[str]:
@@ -394,7 +394,7 @@ def _varied(runs: Sequence[Wanted]) -> list[str]:
     for run in runs:
         settings.setdefault(run.spec.setting.partition.dataset.id, []).append(run.spec.setting)
     names = [field.name for field in fields(Setting) if field.name != "partition"]
-    return [n for n in names if any(len({getattr(s, n) for s in alike}) > 1 for alike in settings.values())]
+    return [n for n in names if any(len({getattr(s, n) for s in those}) > 1 for those in settings.values())]
 
 
 def _name(run: Wanted, varied: Sequence[str]) -> str:

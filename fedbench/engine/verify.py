@@ -122,11 +122,13 @@ def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots
     other = "cores" if provenance["executor"] in ("stacked", "graphed") else "stacked"
     data = {setting.partition.id: data_of(setting.partition, store, roots)}
     with tempfile.TemporaryDirectory() as folder:
-        beside = Store(Path(folder))
-        beside.prepare()
+        scratch_store = Store(Path(folder))
+        scratch_store.prepare()
         device = "cpu" if provenance["device"] == "cpu" else "auto"
-        (third,) = execute_all([Job.of_spec(run.origin.spec)], beside, roots, device=device, executor=other, data=data)
-        both = (load(evaluate(again, store)), load(evaluate(third, beside)))
+        (third,) = execute_all(
+            [Job.of_spec(run.origin.spec)], scratch_store, roots, device=device, executor=other, data=data
+        )
+        both = (load(evaluate(again, store)), load(evaluate(third, scratch_store)))
     rounding, _ = _farthest(*(_headlines(of, setting) for of in both))
     verdict = Verdict.UNSTABLE if checked.difference <= SPREAD * rounding else Verdict.FAR
     return replace(checked, verdict=verdict, rounding=rounding)

@@ -250,5 +250,5 @@ def test_on_a_full_disk_nothing_is_left_in_the_store(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(FedbenchError, match=r"no space left while marking the store for other nodes in .*; free some"):
-        Token.laid(Store(tmp_path))
+        Token.written(Store(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["store.json"]

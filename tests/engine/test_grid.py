@@ -185,7 +185,7 @@ ALONE = [[one] for one in (*THREE, "local 1")]
         (Executor(), "1 MADE, 3 MADE, 4 MADE, 2 MADE", [THREE, ALONE[3]]),
         (Executor(stacks=False), "1 MADE, 3 MADE, 4 MADE, 2 MADE", [THREE, *ALONE]),
         (Executor(broken=[2]), "1 APART, 1 MADE, 3 FAILED, 4 MADE, 2 MADE", [THREE, *ALONE]),
-        (Executor(held={2: 1}), "1 MADE, 4 MADE, 2 MADE, 3 MADE_ELSEWHERE", [THREE, ALONE[1], ALONE[3], ALONE[1]]),
+        (Executor(held={2: 1}), "1 MADE, 4 MADE, 2 MADE, 3 MADE_BY_OTHERS", [THREE, ALONE[1], ALONE[3], ALONE[1]]),
         (Executor(held={2: 2}), "1 MADE, 4 MADE, 2 MADE, 3 HELD", [THREE, ALONE[1], ALONE[3], ALONE[1]]),
     ],
     ids=["made together", "nothing stacks", "one that fails", "held until the end", "held for good"],

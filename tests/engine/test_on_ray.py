@@ -59,10 +59,10 @@ def predictions(home: Path) -> dict[str, bytes]:
 
 def test_without_a_disk_in_common(nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Artifacts come as bytes and are verified; a failure is recorded here; users' files travel."""
-    laid = Token.laid.__func__  # type: ignore[attr-defined]
+    written = Token.written.__func__  # type: ignore[attr-defined]
 
     def elsewhere(cls: type[Token], store: Store) -> Token:
-        token = laid(cls, store)
+        token = written(cls, store)
         return cls(token.path, "what no node reads there")
 
     monkeypatch.setattr(Token, "laid", classmethod(elsewhere))
@@ -164,7 +164,7 @@ def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_node_that_cannot_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = Token.laid(Store(tmp_path))
+    token = Token.written(Store(tmp_path))
     assert on_ray.about(token, []) == About(os.uname().nodename, on_ray.versions(), True)
 
     monkeypatch.setattr("tempfile.TemporaryFile", denied)

@@ -166,7 +166,7 @@ def test_a_bill_counts_a_run_once_and_needs_no_images(store: Store, tmp_path: Pa
     both = own_table(tmp_path / "both.toml", "fedavg ditto", {"digits": iid})
     one = own_table(tmp_path / "one.toml", "fedavg", {"digits": iid, "mnist": iid, "femnist": groups})
     lines = bill.bill([both, one], "smoke", Index(store), [])
-    total = bill.together("all", lines)
+    total = bill.summed("all", lines)
     assert [(line.runs, line.done, line.known("core")) for line in (*lines, total)] == [(2, 0, 2), (3, 0, 2), (4, 0, 3)]
     needs = {(n.spec.method, n.spec.setting.partition.dataset.name): n for n in total.needs.values()}
     part = partitions.build(needs["fedavg", "digits"].spec.setting.partition, store)

@@ -22,9 +22,9 @@ import ray
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError, TaskUnschedulableError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fedbench.engine.engines import order as own
+from fedbench.engine.engines import order as orders
 from fedbench.engine.engines.engine import Engine
-from fedbench.engine.engines.order import Order, Own, Result, executed, of_runs
+from fedbench.engine.engines.order import Order, Result, UserClass, executed, of_runs
 from fedbench.engine.inputs import data_of
 from fedbench.engine.job import record_failure
 from fedbench.engine.run import Notes, Observer, claimed, under_way
@@ -71,7 +71,7 @@ class Token:
     text: str
 
     @classmethod
-    def laid(cls, store: Store) -> Token:
+    def written(cls, store: Store) -> Token:
         """A new one."""
         store.prepare()
         token = cls(scratch(store.home / "engine"), uuid.uuid4().hex)
@@ -83,7 +83,7 @@ class Token:
                 raise
         return token
 
-    def seen(self) -> bool:
+    def visible(self) -> bool:
         """Whether this process sees it."""
         try:
             return self.path.read_text() == self.text
@@ -105,10 +105,10 @@ class About:
     trouble: str = ""  #: why it can make no runs
 
 
-def about(token: Token, files: Sequence[Own]) -> About:
+def about(token: Token, files: Sequence[UserClass]) -> About:
     """Look at the node of this process: its versions, whether it sees the driver's store and can write there (else into
     a folder of its own), and whether it can load users' files."""
-    trouble, shares = "", token.seen()
+    trouble, shares = "", token.visible()
     try:
         with tempfile.TemporaryFile(dir=token.home if shares else None):
             pass
@@ -117,7 +117,7 @@ def about(token: Token, files: Sequence[Own]) -> About:
         trouble = f"cannot write into {where} ({error.strerror})"
     for one in files if not trouble else ():
         try:
-            own.taken(one)
+            orders.loaded_here(one)
         except FedbenchError as error:
             trouble = error.message
     return About(socket.gethostname(), versions(), shares, trouble)
@@ -155,7 +155,7 @@ def train(
     afterwards."""
     os.environ[CORES] = str(cores)
     if shared:
-        if token.seen():
+        if token.visible():
             return Delivery(executed(order, Store(token.home), tell, data=data))
         error = FedbenchError(f"node {socket.gethostname()} does not see the store {token.home}", "mount it there")
         return Delivery(Result("", error=error))
@@ -271,7 +271,7 @@ def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
     return gpus, max(sum(map(int, room)), 1)
 
 
-def checked(token: Token, files: Sequence[Own]) -> bool:
+def checked(token: Token, files: Sequence[UserClass]) -> bool:
     """Whether all nodes see the driver's store. Raises FedbenchError for a node that cannot make runs, lacks what a
     user's file needs, or would make other runs than here."""
     ours, nodes = versions(), _about(token, files)
@@ -285,7 +285,7 @@ def checked(token: Token, files: Sequence[Own]) -> bool:
     return all(one.shares for one in nodes)
 
 
-def _about(token: Token, files: Sequence[Own]) -> list[About]:
+def _about(token: Token, files: Sequence[UserClass]) -> list[About]:
     """What each node tells of itself."""
 
     def look(packed: bytes) -> Any:  # sent by value, as what it is to look at: fedbench may not be there
@@ -346,11 +346,11 @@ class Ray(Engine):
         self.device, self.executor = device, executor
         self.token: Token | None = None
         self.shared = self.connected = self.stopping = False
-        self.lock, self.mail = threading.Lock(), threading.Lock()
+        self.lock, self.mail_lock = threading.Lock(), threading.Lock()
         self.looked = 0.0
         self.data: dict[tuple[str, bool], Any] = {}  #: the last partitions in the object store
         self.tasks: dict[str, Any] = {}  #: what is under way, by keys
-        self.hear: dict[str, Observer] = {}
+        self.observers: dict[str, Observer] = {}
         self.processes: set[str] = set()
 
     @property
@@ -365,7 +365,7 @@ class Ray(Engine):
         self.connected = connected(self.address)
         # Ray starts a worker process for each task that waits, and ends it again: no more tasks than places.
         self.gpus, self.slots = places(self.cpus, self.gpus, self.device)
-        self.token = Token.laid(self.store)
+        self.token = Token.written(self.store)
         alone = self.connected and self.address == LOCAL  # nothing there is unlike here
         self.shared = alone or checked(self.token, of_runs(runs))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
@@ -447,7 +447,7 @@ class Ray(Engine):
             cores = max(int(self.cpus), 1)
             task = place.remote(order, self.token, self.shared, cores, self.mailbox, key, [*data], *data.values())
             self.tasks[key] = task
-            self.hear[key] = observe
+            self.observers[key] = observe
         try:
             while not ray.wait([task], timeout=LOOK)[0]:
                 self._deliver()
@@ -467,17 +467,17 @@ class Ray(Engine):
             raise _LostError(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}") from error
         finally:
             with self.lock:
-                del self.tasks[key], self.hear[key]
+                del self.tasks[key], self.observers[key]
 
     def _deliver(self, at_once: bool = False) -> None:
         """Tell observers what has come; one thread looks for all."""
         if not at_once and time.monotonic() - self.looked < LOOK:
             return
-        with self.mail:
+        with self.mail_lock:
             self.looked = time.monotonic()
             with contextlib.suppress(RayError):  # notes may be lost with a node, results not
                 for key, now in ray.get(self.mailbox.take.remote()):
-                    if (observe := self.hear.get(key)) is not None:
+                    if (observe := self.observers.get(key)) is not None:
                         observe(now)
 
     def _in_store(self, spec: PartitionSpec, again: bool) -> Any:

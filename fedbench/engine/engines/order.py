@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Own:
+class UserClass:
     """A user's class: a `method`, `network` or `partitioner`."""
 
     kind: str
@@ -40,7 +40,7 @@ class Own:
     texts: Mapping[str, bytes]  #: their texts by their places in the file's folder
 
     @classmethod
-    def of(cls, kind: str, file: Path, name: str | None, plugin: Plugin) -> Own:
+    def of(cls, kind: str, file: Path, name: str | None, plugin: Plugin) -> UserClass:
         modules = [one for one in plugin.modules.values() if one.file.is_file()]
         texts = {one.file.relative_to(file.parent).as_posix(): one.text for one in modules}
         return cls(kind, file, name, plugin.digest, texts)
@@ -72,38 +72,38 @@ def _copies() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="fedbench-own-")
 
 
-def of_run(method: str, spec: RunSpec) -> Iterator[Own]:
+def of_run(method: str, spec: RunSpec) -> Iterator[UserClass]:
     """The users' files that a run is made of; `method` is its name, or FILE.py:Class. Of a partitioner whose file is
     not at hand the partition is."""
     if is_file(method):
         at = place(method, "method")
-        yield Own.of("method", at.file, at.name, read(at.file))
+        yield UserClass.of("method", at.file, at.name, read(at.file))
     if networks.is_plugin(model := spec.setting.model):
         at, source = networks.known(model)
-        yield Own.of("network", at.file, at.name, source)
+        yield UserClass.of("network", at.file, at.name, source)
     if (known := schemes.file_of(spec.setting.partition.scheme)) is not None:
         at, source = known
-        yield Own.of("partitioner", at.file, at.name, source)
+        yield UserClass.of("partitioner", at.file, at.name, source)
 
 
-def of_runs(runs: Iterable[tuple[str, RunSpec]]) -> list[Own]:
+def of_runs(runs: Iterable[tuple[str, RunSpec]]) -> list[UserClass]:
     """Those of several runs, each once."""
     return list({(one.kind, one.digest, one.name): one for run in runs for one in of_run(*run)}.values())
 
 
-def taken(own: Own) -> str:
+def loaded_here(user_class: UserClass) -> str:
     """Make a user's class known to this process, and return its FILE.py:Class here.
 
     Raises FedbenchError if the file does not load here.
     """
-    reference = own.reference()
-    if own.kind == "method":
+    reference = user_class.reference()
+    if user_class.kind == "method":
         from fedbench import methods
 
         methods.load(reference)
         return reference
-    name = networks.own_name(reference) if own.kind == "network" else schemes.named(reference)
-    if own.kind == "network":
+    name = networks.own_name(reference) if user_class.kind == "network" else schemes.named(reference)
+    if user_class.kind == "network":
         networks.own_class(name)
     else:
         schemes.load(name)
@@ -119,7 +119,7 @@ class Order:
     """Jobs that go together, and how they are to be computed."""
 
     jobs: Sequence[Mapping[str, Any]]
-    own: Sequence[Own]
+    user_classes: Sequence[UserClass]
     roots: Sequence[Path]
     device: str
     executor: str
@@ -139,7 +139,7 @@ class Order:
         be another run here."""
         from fedbench.engine.job import Job
 
-        places = {one.kind: taken(one) for one in self.own}
+        places = {one.kind: loaded_here(one) for one in self.user_classes}
         jobs = []
         for one in self.jobs:
             spec = RunSpec.shared(one["run"])

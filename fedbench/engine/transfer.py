@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class Transfer:
     """What a run's models are worth on another partition, whole images seen."""
 
     partition: PartitionSpec
@@ -41,7 +41,7 @@ class Elsewhere:
 
 def evaluate(
     run: Artifact, other: Artifact, store: Store, roots: list[Path], *, method: str | None = None, device: str = "auto"
-) -> Elsewhere:
+) -> Transfer:
     """Let a run's kept models answer the test images of another partition.
 
     Client i's model answers client i's images if there are as many clients there, else the server's model answers all.
@@ -57,8 +57,8 @@ def evaluate(
     spec, place = run.spec, choose_device(device)
     assert isinstance(spec, RunSpec)
     assert isinstance(other.spec, PartitionSpec)
-    them = keeping.models_of(run)
-    by = who_answers(them, other.spec.all_clients)
+    kept = keeping.models_of(run)
+    by = who_answers(kept, other.spec.all_clients)
     _check_classes(run, other, store)
     # What the run's network takes are vectors that are normalised as those that it was trained on.
     like = artifacts(spec.setting.partition, store, roots, False) if other.spec.dataset.vectors else None
@@ -66,12 +66,12 @@ def evaluate(
     if scored(run) != federation.multi_label:
         raise FedbenchError(f"only one of run {run.id} and partition {other.id} is multi-label")
     with reported(), arithmetic(spec.setting.precision, place):
-        network = network_of(them, spec, federation.shape, federation.classes)
-        result = answers(them, network, lambda: method_of(spec, method), federation, spec.setting)
+        network = network_of(kept, spec, federation.shape, federation.classes)
+        result = answers(kept, network, lambda: method_of(spec, method), federation, spec.setting)
     trainees = read(other).spec.trainees
     sizes = Clients(np.array(federation.n_train), np.array(federation.n_test), trainees)
     known = _trained_on(run, other, store, roots)
-    return Elsewhere(other.spec, by, *_measured(result, federation, sizes), *known)
+    return Transfer(other.spec, by, *_measured(result, federation, sizes), *known)
 
 
 def _trained_on(run: Artifact, other: Artifact, store: Store, roots: list[Path]) -> tuple[int, int]:
@@ -88,13 +88,13 @@ def _trained_on(run: Artifact, other: Artifact, store: Store, roots: list[Path])
     return len(tested), len(np.intersect1d(tested, ours.sample[~ours.test]))
 
 
-def network_of(them: Models, spec: RunSpec, shape: tuple[int, int, int], classes: int) -> FLModel:
+def network_of(kept: Models, spec: RunSpec, shape: tuple[int, int, int], classes: int) -> FLModel:
     """The run's network for images of (height, width, channels) and so many classes. Raises FedbenchError if what was
     kept does not fit."""
     network = models.initial(spec.setting, shape, classes)
     sizes = "x".join(map(str, shape))
-    anyone = next(iter(them.clients)).models[0]
-    state = them.state(0)
+    anyone = next(iter(kept.clients)).models[0]
+    state = kept.state(0)
     for name, tensor in network.state_dict().items():
         there = state.get(f"{anyone}/{name}" if anyone else name)
         if there is None:
