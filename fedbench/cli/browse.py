@@ -304,14 +304,15 @@ def _list(
     if as_json:
         listed = []
         for one in known.values():
-            at = {b: of for b, of in one.budgets.items() if budget in (None, b) or not b}
-            said = {"table": one.table, "number": numbers.get(one.table), "title": one.title}
-            of = {
-                "precision": {b: of.precision or None for b, of in at.items()},
-                "states": {b: dict(of.states) for b, of in at.items()},
-                "shipped": {b: of.shipped for b, of in at.items()},
-            }
-            listed.append({**said, **of})
+            counts = {b: of for b, of in one.budgets.items() if budget in (None, b) or not b}
+            listed.append(
+                {
+                    "table": one.table, "number": numbers.get(one.table), "title": one.title,
+                    "precision": {b: of.precision or None for b, of in counts.items()},
+                    "states": {b: dict(of.states) for b, of in counts.items()},
+                    "shipped": {b: of.shipped for b, of in counts.items()},
+                }
+            )  # fmt: skip
         context.print_json(listed)
         return
     entries: list[_Entry] = []

@@ -46,24 +46,42 @@ def run(
     observers: Sequence[Observer] = (),
     limit: Limit | None = None,
 ) -> list[Artifact]:
-    """Make and evaluate runs (`observers.watch.make`) under bars, a sweep's if there are such. At an interrupt: say how
-    to go on, and exit with 130; but of an engine that makes several at a time that is its caller's (`stoppable`).
+    """Make and evaluate runs (`observers.watch.make`) under bars, a sweep's if it has some. At an interrupt: say how to
+    go on, and exit with 130; where an engine makes several at a time, `stoppable` does that around all of them.
     Raises OutOfTime where the limit ends them."""
+    from fedbench.core.trainer import Interrupted
+    from fedbench.engine.sweep import OutOfTime
     from fedbench.observers.bars import Bars
     from fedbench.observers.watch import make
 
-    with contextlib.ExitStack() as stack:
-        if engine.slots == 1:
-            stack.enter_context(_stoppable(jobs, engine.store))
-        if limit is not None:
-            stack.enter_context(limit.reached())
-        watching = [bars or stack.enter_context(Bars(context.err())), *observers]
+    console = context.err()
+    try:
+        with contextlib.nullcontext(bars) if bars else Bars(console) as shown:
+            watching = [shown, *observers]
+            if engine.slots > 1:
+                watching = [one.twin() for one in watching]
+            warn = partial(console.print, markup=False)
+            return make(jobs, engine, title=title, observers=watching, warn=warn)
+    except (KeyboardInterrupt, Interrupted) as stop:
+        if limit is not None and not limit.left and isinstance(stop, Interrupted):
+            raise OutOfTime from None
         if engine.slots > 1:
-            watching = [one.twin() for one in watching]
-        return make(
-            jobs, engine, title=title, observers=watching,
-            warn=lambda line: context.err().print(line, markup=False),
-        )  # fmt: skip
+            raise
+        console.print(_saved(jobs, engine.store))
+        sys.exit(130)
+
+
+def _saved(jobs: Sequence[Job], store: Store) -> str:
+    """What of stopped runs is saved."""
+    from fedbench.engine.job import saved_round
+
+    rounds = [saved_round(job, store) for job in jobs if not job.done(store)]
+    if not rounds:
+        return "stopped; what was to be trained is complete."
+    if not min(rounds):
+        return "stopped before the end of the first round; nothing was saved."
+    every = jobs[0].spec.setting.rounds
+    return f"stopped; round {min(rounds)} of {every} is saved. The same command goes on from there."
 
 
 class Limit:
@@ -73,7 +91,7 @@ class Limit:
     def __init__(self, minutes: float) -> None:
         self.minutes = minutes
         self.end = time.monotonic() + 60 * minutes
-        self.taken, self.estimated = 0.0, 0.0  #: seconds of the runs made so far
+        self.seconds, self.estimated = 0.0, 0.0  #: of the runs made so far
 
     @property
     def left(self) -> float:
@@ -86,25 +104,12 @@ class Limit:
         not end in time."""
         from fedbench.engine.sweep import OutOfTime
 
-        pace = self.taken / self.estimated if self.estimated else 1.0
+        pace = self.seconds / self.estimated if self.estimated else 1.0
         if estimate * pace > self.left or not self.left:
             raise OutOfTime
         started = time.monotonic()
         yield
-        self.taken, self.estimated = self.taken + time.monotonic() - started, self.estimated + estimate
-
-    @contextlib.contextmanager
-    def reached(self) -> Iterator[None]:
-        """An interrupt inside the block, at the end of the time, is that end."""
-        from fedbench.core.trainer import Interrupted
-        from fedbench.engine.sweep import OutOfTime
-
-        try:
-            yield
-        except Interrupted:
-            if self.left:
-                raise
-            raise OutOfTime from None
+        self.seconds, self.estimated = self.seconds + time.monotonic() - started, self.estimated + estimate
 
     @contextlib.contextmanager
     def over(self, engine: Engine) -> Iterator[None]:
@@ -127,26 +132,6 @@ def stoppable(engine: Engine) -> Iterator[None]:
         if engine.slots == 1:
             raise
         context.err().print(f"stopped. {engine.goes_on}")
-        sys.exit(130)
-
-
-@contextlib.contextmanager
-def _stoppable(jobs: Sequence[Job], store: Store) -> Iterator[None]:
-    """At an interrupt inside the block, say from which round the runs will go on, and exit with 130."""
-    from fedbench.core.trainer import Interrupted
-    from fedbench.engine.job import saved_round
-
-    try:
-        yield
-    except (KeyboardInterrupt, Interrupted):
-        console, rounds = context.err(), jobs[0].spec.setting.rounds
-        left = [saved_round(job, store) for job in jobs if not job.done(store)]
-        if not left:
-            console.print("stopped; what was to be trained is complete.")
-        elif saved := min(left):
-            console.print(f"stopped; round {saved} of {rounds} is saved. The same command goes on from there.")
-        else:
-            console.print("stopped before the end of the first round; nothing was saved.")
         sys.exit(130)
 
 

@@ -85,18 +85,6 @@ def export(
     The same runs are the same bytes. Runs of code of your own are refused: nobody else could make them again; and,
     without --other-code, those that other code than today's has made.
     """
-    into_pack(output, table or (), filters or (), by, other_code, json)
-
-
-def into_pack(
-    output: Path,
-    tables: Sequence[str] = (),
-    filters: Sequence[str] = (),
-    by: str = "",
-    other_code: bool = False,
-    json: bool = False,
-) -> None:
-    """As `export`."""
     from rich.progress import track
 
     from fedbench.planner.cells import of_tables
@@ -107,17 +95,17 @@ def into_pack(
 
     output = pack_path(output, "--output")
     store, console, by = context.store(), context.err(), one_line(by, "--by")
-    runs = select(store, [*filters], roots=context.roots())
-    ids = of_tables([*tables], store, context.roots(), context.packs()) if tables else None
+    runs = select(store, filters or [], roots=context.roots())
+    ids = of_tables(table, store, context.roots(), context.packs()) if table else None
     if ids is not None:
         runs = [run for run in runs if run.id in ids]
     if not runs:
-        raise FedbenchError(f"the store has no such run that {' or '.join(tables)} reads", "fedbench list run")
+        raise FedbenchError(f"the store has no such run that {' or '.join(table or ())} reads", "fedbench list run")
     if not other_code:
         refuse_other_code([run.artifact for run in runs])
     steps = track(runs, "runs", console=console, transient=True)
     rows = [row_of(run.artifact, store, by) for run in steps]
-    failures = diverged(store, ids) if tables or not filters else []
+    failures = diverged(store, ids) if table or not filters else []
     total, bytes = add(output, rows, failures), output.stat().st_size
     if json:
         context.print_json(

@@ -15,7 +15,8 @@ from fedbench import protocol as protocols
 from fedbench.cli import context
 from fedbench.cli.making import How, train_table
 from fedbench.cli.partition import PARTITION_OPTIONS, dataset_among, option_names, partition_of, scheme_fields
-from fedbench.cli.results import into_pack, pack_path
+from fedbench.cli.results import export as into_pack
+from fedbench.cli.results import pack_path
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
@@ -138,7 +139,7 @@ def train(
         params, watching = _row(method or (), rest), _observers(log, observe)
         if minutes is not None and not 0 < minutes < math.inf:
             raise FedbenchError(f"--minutes must be above 0, not {minutes:g}")
-        packing = None if export is None else partial(into_pack, pack_path(export, "--export"))
+        packing = None if export is None else partial(into_pack, output=pack_path(export, "--export"))
         train_table(
             table, How(where, again, kept, as_json=json, observers=watching), methods=method or (),
             params=params, dataset=dataset, columns=column or (), budget=budget, precision=chosen.get("precision"),

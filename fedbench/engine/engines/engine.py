@@ -42,6 +42,10 @@ class Engine:
         says, which also says what is raised."""
         raise NotImplementedError
 
+    def complete(self, jobs: Sequence[Job]) -> list[Artifact]:
+        """The artifacts of those of the jobs that need not be made."""
+        return [run for job in jobs if (run := job.done(self.store)) is not None]
+
     def ours(self, artifact: Artifact) -> bool:
         """Whether this engine has made an artifact, and not another process on the same store."""
         return artifact.provenance.get("process") in {process(), *self.processes}

@@ -126,9 +126,8 @@ class Jobs(Engine):
                 self.idle.append(self._start())
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
-        done = [job.done(self.store) for job in jobs]
-        if all(done):
-            return [one for one in done if one]
+        if len(done := self.complete(jobs)) == len(jobs):
+            return done
         with self.inputs, contextlib.suppress(FedbenchError):  # a worker says what is wrong, and records it
             for job in jobs:  # once for all workers
                 artifacts(job.spec.setting.partition, self.store, self.roots, job.replaces is not None)

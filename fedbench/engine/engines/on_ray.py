@@ -372,14 +372,14 @@ class Ray(Engine):
         self.mailbox = ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
-        if all(done := [job.done(self.store) for job in jobs]):
-            return [one for one in done if one]
+        if len(done := self.complete(jobs)) == len(jobs):
+            return done
         with contextlib.ExitStack() as stack:
             if not self.shared:  # else the worker claims them itself
                 ours = claimed(jobs, self.store, stack)
                 jobs = [job for job, _ in ours]
                 if not jobs:
-                    return [one for one in done if one]
+                    return done
                 stack.enter_context(under_way(ours, self.store))
                 observe = _noting(Notes([self.store.work(job.spec.id) for job in jobs], {}), observe)
             try:
