@@ -13,7 +13,7 @@ from fedbench.engine import keep as keeping
 from fedbench.engine.inputs import artifacts, loaded
 from fedbench.engine.run import choose_device
 from fedbench.errors import FedbenchError
-from fedbench.metrics.accuracy import Scores, accuracies, areas, measured, scored
+from fedbench.metrics.accuracy import accuracies, areas, measured, scored
 from fedbench.metrics.predictions import Clients, Predictions
 from fedbench.plugins.mistakes import reported
 from fedbench.specs import PartitionSpec, RunSpec
@@ -144,12 +144,10 @@ def _measured(
     client, label = federation.client[answers.rows].astype(np.int64), federation.labels.cpu().numpy()[answers.rows]
     one, group = np.array([1]), np.zeros(len(client), np.int64)
     if federation.multi_label:
-        values = areas(Scores(one, ["plain"], group, client, label, answers.own, None), clients)
+        values = areas(Predictions(one, ["plain"], label.shape[1], group, client, label, answers.own), clients)
     else:
         own = answers.own.astype(np.int64)
-        values = accuracies(
-            Predictions(one, ["plain"], federation.classes, group, client, label, own, None, {}, {}), clients
-        )
+        values = accuracies(Predictions(one, ["plain"], federation.classes, group, client, label, own), clients)
     whole = {name: float(v[0]) for name, arrays in values.items() for v in arrays if v.ndim == 1}
     each = {name: v[0].tolist() for name, arrays in values.items() for v in arrays if v.ndim == 2}
     if answers.logits is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,27 +36,14 @@ if TYPE_CHECKING:
 OWN, TEST_PHASE = "own_scores", "test_phase_scores"
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Scores of N test images with U labels each; an image is in one of G groups, a group being a (round, view)."""
-
-    rounds: np.ndarray  #: [G]
-    views: Sequence[str]  #: [G]
-    group: np.ndarray  #: [N] index of the image's group
-    client: np.ndarray  #: [N] owner of the image
-    label: np.ndarray  #: [N, U] 0 or 1
-    own: np.ndarray  #: [N, U] scores by the owner's model
-    test_phase: np.ndarray | None  #: [N, U] those of what serves the owner without labels; NaN in groups without
-
-
 def scored(run: Artifact) -> bool:
     """Whether the images of the run are multi-label. Raises FedbenchError if its predictions cannot be read."""
     with opened(run) as file:
         return OWN in file.schema_arrow.names
 
 
-def read_scores(run: Artifact, clients: Clients, rounds: int) -> Scores:
-    """The `predictions` table of a run of so many rounds.
+def read_scores(run: Artifact, clients: Clients, rounds: int) -> Predictions:
+    """The `predictions` table of a run of so many rounds, with scores in the place of answers.
 
     Raises FedbenchError for missing columns, labels other than 0 and 1, scores that are not finite, unknown clients,
     and groups that do not hold every client's test images.
@@ -77,7 +64,7 @@ def read_scores(run: Artifact, clients: Clients, rounds: int) -> Scores:
             raise broken(run, f"column '{name}' of table predictions has {scores.shape[1]} scores a row")
         if np.isinf(scores).any() or (name == OWN and np.isnan(scores).any()):
             raise broken(run, f"column '{name}' of table predictions holds scores that are not finite")
-    return Scores(number, views, group, client, label, own, test_phase)
+    return Predictions(number, views, label.shape[1], group, client, label, own, test_phase=test_phase)
 
 
 def _lists(run: Artifact, table: pa.Table, name: str, gaps: bool = False) -> np.ndarray:
@@ -96,7 +83,7 @@ def _lists(run: Artifact, table: pa.Table, name: str, gaps: bool = False) -> np.
     return out
 
 
-def areas(s: Scores, clients: Clients) -> dict[str, list[np.ndarray]]:
+def areas(s: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
     """Metric -> values for the federation [G] and for each client [G, M], whichever there are.
 
     Unseen clients count in `client_auc` only; a client whose labels are all constant has no value and does not count.
@@ -108,7 +95,7 @@ def areas(s: Scores, clients: Clients) -> dict[str, list[np.ndarray]]:
     return out | {f"{name}_mean": [_mean(each[:, : clients.trainees])] for name, each in areas_of.items()}
 
 
-def _by_client(s: Scores, scores: np.ndarray, clients: int) -> np.ndarray:
+def _by_client(s: Predictions, scores: np.ndarray, clients: int) -> np.ndarray:
     """[G, clients]: macro areas."""
     out = np.full((len(s.rounds), clients), np.nan)
     for g in range(len(s.rounds)):
@@ -240,7 +227,7 @@ BINS = 15
 TOP = 5
 
 
-def probabilistic(run: Artifact, p: Predictions | Scores, clients: Clients) -> dict[str, list[np.ndarray]]:
+def probabilistic(run: Artifact, p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
     """Metric -> values for the federation [G] and for each client [G, M], NaN in groups whose logits were not kept;
     empty if the run keeps none. Raises FedbenchError if they do not go with the predictions."""
     import pyarrow as pa

@@ -6,15 +6,15 @@ run), client (-1: the whole federation), value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedbench.metrics.accuracy import accuracies, areas, probabilistic, read_scores, scored
 from fedbench.metrics.method_metrics import Noted, of_clients, of_rounds
-from fedbench.metrics.predictions import broken, integers, numbers, read_clients, read_predictions
+from fedbench.metrics.predictions import Predictions, broken, integers, numbers, read_clients, read_predictions
 from fedbench.metrics.read import HEADLINE, headline, metrics_of, of_table, spec_of, writing
+from fedbench.metrics.statistics import warm_rounds
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
@@ -75,16 +75,13 @@ def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
     def by_round(values: np.ndarray, rows: Any = slice(None)) -> dict[int, float]:
         return dict(zip(number[rows].tolist(), values[rows].tolist(), strict=True))
 
-    def warm_mean(values: np.ndarray) -> float:
-        """The first round pays for allocations and compilation; two rounds are too few to spare one."""
-        return float(values[1 if rounds > 2 else 0 :].mean())
-
     columns = {column: _amounts(run, table, column) for column in _COLUMNS}
     out = {metric: {0: float(columns[name].sum()), **by_round(columns[name])} for name, metric in _COLUMNS.items()}
     total, evaluation = columns["total_seconds"], columns["evaluation_seconds"]
-    out["local_training_seconds"][0] = warm_mean(columns["local_seconds"])
+    out["local_training_seconds"][0] = warm_rounds(out["local_training_seconds"]).mean
     out["total_runtime_seconds"] = {0: float(total.sum())}
-    out["round_seconds"] = {0: warm_mean(total - evaluation), **by_round(total - evaluation)}
+    each = by_round(total - evaluation)
+    out["round_seconds"] = {0: warm_rounds(each).mean, **each}
     if PEAK in table.column_names:  # runs before it was measured have none
         peak = numbers(run, table, "rounds", PEAK)
         out["peak_memory"] = {0: float(peak.max()), **by_round(peak)}
@@ -125,41 +122,35 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
         return done
     rounds = spec.run.setting.rounds
     clients = read_clients(run)
-    if scored(run):
-        scores = read_scores(run, clients, rounds)
-        measured = areas(scores, clients) | probabilistic(run, scores, clients)
-        answered = _Answered(scores.rounds, scores.views, measured)
-    else:
-        predictions = read_predictions(run, clients, rounds)
-        measured = accuracies(predictions, clients) | probabilistic(run, predictions, clients)
-        answered = _Answered(predictions.rounds, predictions.views, measured)
+    read, measure = (read_scores, areas) if scored(run) else (read_predictions, accuracies)
+    answers = read(run, clients, rounds)
+    measured = measure(answers, clients) | probabilistic(run, answers, clients)
     by_round = {**timings(run, rounds), **clustering(run)}
     images = Noted(clients.n_test[: clients.trainees].sum(), clients.n_test)
     by_client = {"test_images": images, **of_clients(run, clients.trainees)}
-    table = _long_form(answered, len(clients), by_round, by_client)
+    table = _long_form(answers, measured, len(clients), by_round, by_client)
     with writing(run, store) as writer:
         writer.table("metrics", table)
         writer.provenance[HEADLINE] = headline(of_table(spec.id, table), spec.run.setting.window)
     return store.open(spec.kind, spec.id)
 
 
-class _Answered(NamedTuple):
-    """What comes from predictions: the round and the view of each group [G], and metric -> values [G] or [G, M]."""
-
-    rounds: np.ndarray
-    views: Sequence[str]
-    measured: dict[str, list[np.ndarray]]
-
-
-def _long_form(p: _Answered, clients: int, times: dict[str, dict[int, float]], noted: dict[str, Noted]) -> pa.Table:
+def _long_form(
+    p: Predictions,
+    measured: dict[str, list[np.ndarray]],
+    clients: int,
+    times: dict[str, dict[int, float]],
+    noted: dict[str, Noted],
+) -> pa.Table:
+    """The table `metrics` of what comes from predictions ([G] or [G, M]), of rounds and of clients."""
     import pyarrow as pa
 
     views = ["", *sorted(set(p.views))]
     view_of_group = np.array([views.index(v) for v in p.views])
-    names = [*sorted(p.measured), *sorted(times), *sorted(noted)]
+    names = [*sorted(measured), *sorted(times), *sorted(noted)]
     blocks: list[tuple[np.ndarray, ...]] = []  # (metric, view, round, client, value), each [rows]
     for code, name in enumerate(names):
-        for values in p.measured.get(name, []):
+        for values in measured.get(name, []):
             owners = np.arange(values.shape[1]) if values.ndim == 2 else np.array([-1])
             group = np.repeat(np.arange(len(p.rounds)), len(owners))
             metric = np.full(len(group), code)

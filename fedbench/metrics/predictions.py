@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,7 +67,10 @@ class Clients:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Answers for N test images; each belongs to one of G groups, a group being a (round, view)."""
+    """Answers for N test images; each belongs to one of G groups, a group being a (round, view).
+
+    Of multi-label images `classes` is the number U of labels, `label` is 0 or 1 and answers are scores, each [N, U].
+    """
 
     rounds: np.ndarray  #: [G]
     views: Sequence[str]  #: [G]
@@ -76,10 +79,10 @@ class Predictions:
     client: np.ndarray  #: [N] owner of the image
     label: np.ndarray  #: [N]
     own: np.ndarray  #: [N] answer of the owner's model
-    vote: np.ndarray | None  #: [N] majority of all clients' models
-    route: Mapping[str, np.ndarray]  #: rule -> [N] client chosen
-    routed: Mapping[str, np.ndarray]  #: rule -> [N] answer of the chosen client's model
-    #: [N] what the owner is answered when it is met without labels; -1 in groups in which nobody was.
+    vote: np.ndarray | None = None  #: [N] majority of all clients' models
+    route: Mapping[str, np.ndarray] = field(default_factory=dict)  #: rule -> [N] client chosen
+    routed: Mapping[str, np.ndarray] = field(default_factory=dict)  #: rule -> [N] answer of the chosen client's model
+    #: [N] what the owner is answered when it is met without labels; -1 (of scores NaN) in groups in which nobody was.
     test_phase: np.ndarray | None = None
     #: [G, T] how many test images of the T clients that train each one of them answers rightly, were it to answer all.
     single: np.ndarray | None = None

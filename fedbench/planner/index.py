@@ -111,6 +111,13 @@ class Record:
         return self.artifact if isinstance(self.artifact, Shipped) else None
 
 
+def metrics(run: Artifact, store: Store) -> Metrics:
+    """The metrics of a complete run, computed now if need be. Raises FedbenchError if they cannot be."""
+    from fedbench.metrics.evaluate import evaluate
+
+    return run.metrics if isinstance(run, Shipped) else load(evaluate(run, store))
+
+
 class Index:
     """All runs of a store, and those of result packs behind them, read once. Looking up is then free of disk access but
     for the metrics themselves."""
@@ -209,16 +216,14 @@ class Index:
         return record.shipped is not None or metrics_of(record.artifact, self.store) is not None
 
     def metrics(self, record: Record) -> Metrics:
-        """The metrics of a complete run, computed now if need be. Raises FedbenchError if they cannot be."""
+        """The metrics of a complete run (`metrics`)."""
         assert record.artifact is not None
-        return record.shipped.metrics if record.shipped else self.read(record.id)
+        return metrics(record.artifact, self.store)
 
     def read(self, id: str) -> Metrics:
         """The metrics of a complete run: of the store, else shipped. Raises FedbenchError if there is none."""
-        from fedbench.metrics.evaluate import evaluate
-
         shipped = None if self.store.path("run", id).exists() else self.shelf.get(id)
-        return shipped.metrics if shipped else load(evaluate(self.store.open("run", id), self.store))
+        return metrics(shipped or self.store.open("run", id), self.store)
 
     def _complete(self) -> list[Record]:
         found = []

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.metrics.read import Metrics, load, metrics_of
+from fedbench.metrics.read import Metrics
 from fedbench.partitions import schemes
 from fedbench.plain import plain
-from fedbench.planner.index import stale
+from fedbench.planner.index import metrics, stale
 from fedbench.planner.others import title_of
 from fedbench.results.pack import name_of
 from fedbench.results.shelf import Shelf, Shipped
@@ -101,11 +101,7 @@ class Run:
     @cached_property
     def metrics(self) -> Metrics:
         """Its metrics, computed now if need be. Raises FedbenchError if they cannot be."""
-        from fedbench.metrics.evaluate import evaluate
-
-        if self.shipped:
-            return self.shipped.metrics
-        return load(metrics_of(self.artifact, self.store) or evaluate(self.artifact, self.store))
+        return metrics(self.artifact, self.store)
 
 
 def select(

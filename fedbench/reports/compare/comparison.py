@@ -15,7 +15,7 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.metrics.method_metrics import measures_of
 from fedbench.metrics.read import Metrics
-from fedbench.metrics.statistics import across_seeds, worst_tenth
+from fedbench.metrics.statistics import worst_tenth
 from fedbench.planner.headline import UNSEEN, unseen
 from fedbench.planner.runs import (
     SEEDS,
@@ -29,7 +29,7 @@ from fedbench.planner.runs import (
     telling,
     unknown_key,
 )
-from fedbench.reports.numbers.measured import Value
+from fedbench.reports.numbers.measured import Value, over_seeds
 
 # -- numbers ---------------------------------------------------------------------------------------------------
 # The numbers of a run that stand beside those of others.
@@ -261,14 +261,8 @@ class Comparison:
     def value(self, group: Group, number: Number) -> Value | None:
         """Its mean over the runs of a group that have it, and the standard deviation (ddof 1) of more than one."""
         every = [(run.spec.setting.seed, self.values.get((run.id, number.name))) for run in group]
-        there = [(seed, value) for seed, value in every if value is not None]
-        if not there:
-            return None
-        over = across_seeds(value for _, value in there)
-        std = over.std if over.count > 1 else None
-        # Runs of one seed on several draws of the partition have no one number a seed.
-        per_seed = dict(there) if len(dict(there)) == over.count else {}
-        return Value(over.mean, std, over.count, seeds=over.count, seed_std=std, per_seed=per_seed)
+        there = [(seed, Value(value)) for seed, value in every if value is not None]
+        return over_seeds(there, ddof=1) if there else None
 
     def label(self, group: Group) -> str:
         """What tells the group from the others."""

@@ -13,7 +13,6 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.plain import plain
 from fedbench.planner.index import State, by_other_code
 from fedbench.planner.runs import SEEDS, Run, text
-from fedbench.planner.table.claims import ranks
 from fedbench.planner.table.spec import VIEWS, Column
 from fedbench.reports.compare.comparison import (
     VIEW,
@@ -27,7 +26,7 @@ from fedbench.reports.compare.comparison import (
 )
 from fedbench.reports.compare.ranks import LEVEL, Signed, holm, least_p, wilcoxon
 from fedbench.reports.layout import times
-from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
+from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
 from fedbench.words import counted
@@ -280,16 +279,12 @@ def _entry(side: Comparison, group: Group, value: Value | None, factor: float, f
 
 
 def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int) -> list[Entry]:
-    """The best and the second best of each data set and partition (`claims.ranks`)."""
-    sign, marked = 1 if best == "max" else -1, list(entries)
-    at = {group[0].id: i for i, group in enumerate(side.groups)}
+    """The best and the second best of each data set and partition."""
+    by_run = {group[0].id: entry for group, entry in zip(side.groups, entries, strict=True)}
     for groups in side.places.values():
-        there = (at[group[0].id] for group in groups)
-        own = [(i, value) for i in there if (value := entries[i].value)]
-        found = ranks([sign * value.mean for _, value in own], [value.noise for _, value in own], decimals)
-        for (i, _), rank in zip(own, found, strict=True):
-            marked[i] = dataclasses.replace(marked[i], rank=rank)
-    return marked
+        ids = [group[0].id for group in groups]
+        by_run |= zip(ids, ranked([by_run[id] for id in ids], best, decimals), strict=True)
+    return [by_run[group[0].id] for group in side.groups]
 
 
 def _notes(side: Comparison) -> Iterable[str]:

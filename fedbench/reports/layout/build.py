@@ -15,11 +15,11 @@ from fedbench.metrics.method_metrics import MEASURES
 from fedbench.planner.cells import TEST_PHASE, Cell, Cells, find, worst
 from fedbench.planner.index import Index, Record, State
 from fedbench.planner.others import others, title_of
-from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled, ranks
+from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled
 from fedbench.planner.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.reports.layout import times
 from fedbench.reports.layout.appendix import behind, sections
-from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled
+from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted
 from fedbench.reports.numbers.agreement import Tally, offset
@@ -195,7 +195,7 @@ class _Layout:
         """The value over those of the runs that are there; the state tells if some are not."""
         if column.statistic == "pairs":
             return self._over_pairs(column, [r for _, r in pairs], state)
-        values: dict[int, Value] = {}
+        values: dict[int, Value] = {}  # by seed
         runs: list[str] = []
         for setting, record in pairs:
             metrics = self._read(record)
@@ -232,7 +232,7 @@ class _Layout:
             state = State.STALE if any(r.state is State.STALE for _, r in pairs) else State.DONE
         shipped = any(record.shipped and record.id in runs for _, record in pairs)
         others = any(self._others[id][1] for id in runs)
-        value = over_seeds(values, OVER_SEEDS.get(str(column.statistic)))
+        value = over_seeds([*values.items()], OVER_SEEDS.get(str(column.statistic)))
         return dataclasses.replace(filled(state, value, column, tuple(runs)), shipped=shipped, contradicted=others)
 
     def _without(self, column: Column, record: Record, metrics: Metrics) -> State | None:
@@ -293,23 +293,17 @@ class _Layout:
             if base:
                 base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
 
-    def _rank(self, apart: Collection[Column], *blocks: list[list[Entry]]) -> None:
-        """Best and second best of each column (`noise.ranks`). Not of times that are `apart`, and no extra row (of the
-        blocks after the first) that has fewer seeds than the table's."""
+    def _rank(self, apart: Collection[Column], rows: list[list[Entry]], more: list[list[Entry]]) -> None:
+        """Best and second best of each column. Not of times that are `apart`, and no extra row (`more`) that has fewer
+        seeds than the table's."""
         for j, column in enumerate(self.table.columns):
             if column.best == "none" or column in apart:
                 continue
-            sign = -1 if column.best == "min" else 1
-            seeds = max((line[j].value.seeds for line in blocks[0] if line[j].value), default=1)  # type: ignore[union-attr]
-            there = [
-                (line, value)
-                for block in blocks
-                for line in block
-                if (value := line[j].value) and (block is blocks[0] or value.seeds >= seeds)
-            ]
-            found = ranks([sign * v.mean for _, v in there], [v.noise for _, v in there], column.decimals or 0)
-            for (line, _), rank in zip(there, found, strict=True):
-                line[j] = dataclasses.replace(line[j], rank=rank)
+            seeds = max((value.seeds for line in rows if (value := line[j].value)), default=1)
+            lines = [*rows, *(line for line in more if (value := line[j].value) and value.seeds >= seeds)]
+            entries = ranked([line[j] for line in lines], str(column.best), column.decimals)
+            for line, entry in zip(lines, entries, strict=True):
+                line[j] = entry
 
     def _ratios(self, apart: Collection[Column], *blocks: list[list[Entry]]) -> None:
         base = blocks[0][[r.label for r in self.table.rows].index(self.table.ratio_to)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress, groupby
 
 from fedbench.planner.index import State
-from fedbench.planner.table.claims import Verdict
+from fedbench.planner.table.claims import Verdict, ranks
 from fedbench.planner.table.spec import MARKS, Column
 from fedbench.reports.numbers.agreement import OFF, OFF_ELSE, Offset, Tally, signed
 from fedbench.reports.numbers.measured import Value
@@ -95,6 +96,16 @@ def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = (
     text = f"{value.mean:,.{decimals}f}".replace("-", "−")
     spread = "" if value.std is None else f"{value.std:.{column.std_decimals}f}"
     return Entry(state, text, spread, decimals, value=value, runs=runs)
+
+
+def ranked(entries: Sequence[Entry], best: str, decimals: int | None) -> list[Entry]:
+    """The entries of a column with their ranks (`claims.ranks`); `best` is "max" or "min"."""
+    sign, marked = -1 if best == "min" else 1, list(entries)
+    there = [(k, entry.value) for k, entry in enumerate(entries) if entry.value]
+    found = ranks([sign * value.mean for _, value in there], [value.noise for _, value in there], decimals or 0)
+    for (k, _), rank in zip(there, found, strict=True):
+        marked[k] = dataclasses.replace(entries[k], rank=rank)
+    return marked
 
 
 @dataclass(frozen=True)

@@ -149,19 +149,22 @@ def _lacks(metrics: Metrics, what: str) -> FedbenchError:
     return FedbenchError(f"metrics {metrics.id} lack {what}", "'fedbench evaluate --again' makes them anew")
 
 
-def over_seeds(by_seed: Mapping[int, Value], ddof: int | None = None) -> Value:
-    """One number from several seeds: mean of the means, mean of the ± (which stays over rounds or clients).
+def over_seeds(runs: Sequence[tuple[int, Value]], ddof: int | None = None) -> Value:
+    """One number from several runs (seed, value): mean of means, mean of the ± (which stays over rounds or clients).
 
-    With `ddof` the ± is the standard deviation over the seeds (none of one seed).
+    With `ddof` the ± is the standard deviation over the seeds (none of one seed). Runs of one seed on several draws of
+    the partition have no one number a seed.
     """
-    values, per_seed = list(by_seed.values()), {seed: value.mean for seed, value in by_seed.items()}
+    values, means = [value for _, value in runs], [value.mean for _, value in runs]
+    per_seed = {seed: value.mean for seed, value in runs}
+    per_seed = per_seed if len(per_seed) == len(runs) else {}
     if len(values) == 1:
         return dataclasses.replace(values[0], per_seed=per_seed)
     from fedbench.metrics.statistics import across_seeds
 
-    seeds = across_seeds(per_seed.values())
+    seeds = across_seeds(means)
     if ddof is not None:
-        std = across_seeds(per_seed.values(), ddof).std
+        std = across_seeds(means, ddof).std
         return Value(seeds.mean, std, seeds.count, None, None, seeds.count, seeds.std, per_seed)
     return Value(
         seeds.mean,
