@@ -115,7 +115,7 @@ def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
     from fedbench.reports.crate import crate
     from fedbench.results.shelf import Shelf
 
-    data, packed, left = crate(grids, context.store(), Shelf([]) if mine else context.shelf())
+    data, packed, left = crate(grids, context.store(), Shelf([]) if mine else context.packs())
     write_whole(path, data)
     said = f"{', '.join(grid.id for grid in grids)} with {counted(packed, 'run')} written to {path}"
     said += (
