@@ -254,7 +254,9 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
         "seed": setting.seed,
         "headline": headline,
         "clusters": {m: value for m in _CLUSTERS if (value := values.whole_run(m)) is not None},
-        "method_metrics": {m: value for m in measures_of(run) if (value := values.whole_run(m)) is not None},
+        "method_metrics": {
+            m: value for m in measures_of(run) if m in values.names and (value := values.whole_run(m)) is not None
+        },
         "local_training_seconds": values.whole_run("local_training_seconds"),
         "total_runtime_seconds": values.whole_run("total_runtime_seconds"),
     }

@@ -1,5 +1,5 @@
-"""`fedbench new`: a commented file to begin a method, a model, a partitioner, a data set or a table with, or a paper's
-folder or one of results."""
+"""`fedbench new`: a commented file to begin a method (or a private one), a model, a partitioner, a data set or a table
+with, or a paper's folder or one of results."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ TEMPLATES = Path(__file__).parent.parent / "templates"
 #: What is begun -> the commands that go on with it.
 NEXT = {
     "method": ("check {file}:{cls}", "train --method {file}:{cls}"),
+    "private": ("check {file}:{cls}", "train --method {file}:{cls} --clip 1 --noise 1"),
     "model": ("check {file}:{cls}", "train --method fedavg --model {file}:{cls}"),
     "partitioner": ("check {file}:{cls}", "partition digits --scheme {file}:{cls} --clients 4"),
     "dataset": ("partition {file} --dir 0.5",),
@@ -49,8 +50,9 @@ def new(
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
-    For a paper a folder: its protocol, a table and reported numbers. For a repository of results that others
-    contribute to a folder, too: one for packs, and a workflow that verifies what a pull request brings.
+    private is a method with client-level differential privacy. For a paper a folder: its protocol, a table and
+    reported numbers. For a repository of results that others contribute to a folder, too: one for packs, and a
+    workflow that verifies what a pull request brings.
 
     It works as it is (a data set wants its images). What is there is left alone.
     """

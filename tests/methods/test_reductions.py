@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fedbench.cli.new import TEMPLATES
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
 from fedbench.methods import fedpac
 from fedbench.methods.base import HEAD, Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
+from fedbench.plugins.load import load
 from fedbench.specs import Setting
 from tests.support.formula_lab import right, sent
 from tests.support.groups_lab import grouped_federation, grouped_setting
@@ -264,3 +267,32 @@ def test_it_answers_better_than_fedavg_where_it_should(
 ) -> None:
     ours, plain = (right(trained(one, s, data, tmp_path)) for one in (chosen, FEDAVG))
     assert ours > plain + margin
+
+
+def test_the_private_example_clips_adds_its_noise_and_says_an_epsilon_that_holds(tmp_path: Path) -> None:
+    """`fedbench new private`: without noise and with a wide clip it is FedAvg among clients of one size; each step is
+    bounded; its epsilon is that of Abadi et al. (CCS 2016, Sec. 3.2), and of the Gaussian mechanism where all join."""
+    (tmp_path / "dp.py").write_text(
+        Template((TEMPLATES / "private.py.txt").read_text()).substitute(NAME="dp", CLASS="Dp")
+    )
+    module = load(tmp_path / "dp.py")[0]
+    plain = train("fedavg", EQUAL, tmp_path / "plain", TWO)
+    wide = train(module.Dp.create({"noise": 0.0, "clip": 1e6}), EQUAL, tmp_path / "wide", TWO)
+    names = [n for n in plain.trainer.server.shared if "running" not in n and "num_batches" not in n]
+    for name in names:
+        torch.testing.assert_close(wide.trainer.server.shared[name], plain.trainer.server.shared[name])
+    assert [line.get("figure_epsilon") for line in wide.trainer.checkpoint.rounds] == [None, None], "it protects nobody"
+    ends = []
+    for noise in (0.0, 0.5):
+        how = module.Dp.create({"noise": noise, "clip": 0.01})
+        run = train(how, EQUAL, tmp_path / str(noise), replace(TWO, rounds=1)).trainer
+        ends.append(torch.cat([run.server.shared[n].double().reshape(-1) for n in sorted(names)]))
+        first = torch.cat([run.server.initial[n].double().reshape(-1) for n in sorted(names)])
+        assert run.checkpoint.rounds[0]["figure_clipped"] == 1
+    assert 0 < (ends[0] - first).norm() <= 0.01 + 1e-5
+    assert (ends[1] - ends[0]).std() == pytest.approx(0.5 * 0.01 / 3, rel=0.05)
+    assert run.checkpoint.rounds[0]["figure_epsilon"] == module.epsilon(1, 0.5, 1, 1e-5)
+    assert module.epsilon(0.01, 4, 10_000, 1e-5) == pytest.approx(1.26, abs=0.005)
+    orders = range(2, 65)
+    assert module.epsilon(1, 2, 10, 1e-5) == min(10 * a / 8 + np.log(1e5) / (a - 1) for a in orders)
+    assert module.epsilon(1 - 1e-12, 2, 10, 1e-5) == pytest.approx(module.epsilon(1, 2, 10, 1e-5))
