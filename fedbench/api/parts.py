@@ -96,7 +96,7 @@ def card(title: str, rows: Mapping[str, str]) -> str:
     return f'<table><caption style="text-align:left;font-weight:bold">{escape(plain(title))}</caption>{cells}</table>'
 
 
-# -- own -------------------------------------------------------------------------------------------------------
+# -- classes ---------------------------------------------------------------------------------------------------
 # What a user passes for a method, a model or a partitioner: a name, 'FILE.py:Class', a class or an object of it.
 
 
@@ -146,7 +146,7 @@ def options_of(what: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, repr=False)
 class Part:
-    """A data set dealt out to clients, and the protocol whose defaults hold for runs in it."""
+    """A data set partitioned among clients, and the protocol with the defaults of its runs."""
 
     spec: PartitionSpec
     store: Store
@@ -182,7 +182,7 @@ class Part:
 
 @checked
 def partition(dataset: str | None = None, *, protocol: str | None = None, store: Home = None, **options: Any) -> Part:
-    """Deal a data set out to clients, or find it dealt out; options are those of `fedbench partition`.
+    """Partition a data set among clients, or find it partitioned; options are those of `fedbench partition`.
 
     `from_` is a file of rows (client, sample, split), or a folder of PFLlib or LEAF, then without a data set.
     A partitioner of your own is `scheme="FILE.py:Class"`, a class or an object. What is left open is the protocol's.

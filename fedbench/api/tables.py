@@ -1,4 +1,4 @@
-"""Tables: laid out, as text, HTML, LaTeX, Markdown, CSV and JSON, or as data frames."""
+"""Tables as text, HTML, LaTeX, Markdown, CSV and JSON, or as data frames."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Tables:
 
     @checked
     def save(self, path: str | Path, *, full: bool = False, standalone: bool = False) -> None:
-        """Write them to a file, whose suffix tells the format."""
+        """Write them to a file, whose suffix names the format."""
         path = Path(path)
         text = render.render(self.grids, render.choose(None, path), full=full, standalone=standalone)
         write_whole(path, text.encode())

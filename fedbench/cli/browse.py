@@ -219,7 +219,7 @@ def _counted(source: str, findings: Sequence[Finding]) -> Iterator[RenderableTyp
 
 
 def _compared(source: str, checks: Sequence[Check]) -> Iterator[RenderableType]:
-    """Each statement and how it fares, its numbers beside those claimed, and what they show."""
+    """Each statement with its verdict, the measured and claimed numbers, and a remark."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -240,7 +240,7 @@ def _compared(source: str, checks: Sequence[Check]) -> Iterator[RenderableType]:
 
 
 # -- tables ----------------------------------------------------------------------------------------------------
-# `fedbench tables`: which tables there are, and how it stands with their cells.
+# `fedbench tables`: which tables there are, and the states of their cells.
 
 
 #: Letters that a bar is long.
@@ -353,7 +353,7 @@ class _Entry:
     name: str
     counts: Counter[str]
     shipped: int  #: of the done and stale cells
-    rest: str  #: what else is to know
+    rest: str  #: further text
     budget: str = ""
 
     @property

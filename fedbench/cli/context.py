@@ -83,7 +83,7 @@ def store() -> Store:
 
 
 def packs() -> Shelf:
-    """The shipped results of this call; packs that cannot be read are told."""
+    """The result packs; prints a line for each that cannot be read."""
     from fedbench.results.shelf import Shelf
 
     return Shelf.of(store(), lambda problem: err().print(str(problem), markup=False))
@@ -100,7 +100,7 @@ def debug() -> bool:
 
 
 def out() -> Console:
-    """Results, on standard output: in colour on a terminal, plain elsewhere."""
+    """Results, on standard output: in colour on a terminal, else plain."""
     console = Screen()
     if not console.is_terminal:
         console.soft_wrap = True
@@ -140,7 +140,7 @@ def twice(option: str) -> FedbenchError:
 
 
 class _Strict:
-    """What is asked of the words before the command's own parser makes values of them."""
+    """Checks the words before the command's parser converts them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         parsed, _, order = self.make_parser(ctx).parse_args(args=list(args))  # type: ignore[attr-defined]
@@ -255,7 +255,7 @@ def of_spec(cls: type) -> Options:
 
 
 def info(option: inspect.Parameter) -> OptionInfo:
-    """What Typer is to know of an option."""
+    """The Typer option in a parameter's annotation."""
     of: OptionInfo = option.annotation.__metadata__[0]
     return of
 
@@ -271,8 +271,8 @@ def in_panel(panel: str, options: Options) -> Options:
 
 
 def grouped(**groups: Options) -> Callable[[C], C]:
-    """A command whose parameters of these names stand for whole groups of options: each is a dictionary of those that
-    were given, by their names."""
+    """A command whose parameters of these names are groups of options: each is a dictionary of the options that
+    the user gave, by name."""
 
     def decorate(command: C) -> C:
         parameters: list[inspect.Parameter] = []
@@ -445,14 +445,14 @@ def columns(
 
 
 # -- complete --------------------------------------------------------------------------------------------------
-# What the shell offers behind a command's options and arguments: names that files tell, and ids of the store.
+# Shell completion of options and arguments: names from files, and ids from the store.
 
 
 Completion = Callable[[str], list[str]]
 
 
 def _offering(names: Callable[[], Iterable[str]]) -> Completion:
-    """The names that begin as the word does; nothing where they cannot be told."""
+    """The names that begin with the word; none if they cannot be read."""
 
     def complete(incomplete: str) -> list[str]:
         try:
@@ -493,7 +493,7 @@ _COMPLETIONS = {"model": networks, "scheme": partitioners}
 
 
 def describe(spec: Spec, differing: Mapping[str, Sequence[str]] | None = None) -> str:
-    """One line that tells a person what an artifact is; of a run with its method's `telling` hyper-parameters."""
+    """One line that tells a person what an artifact is; of a run with its method's `differing` hyper-parameters."""
     if isinstance(spec, DatasetSpec):
         return f"{spec.name} ({spec.source})"
     if isinstance(spec, PartitionSpec):
@@ -535,6 +535,6 @@ def model_words(setting: Setting) -> str:
 
 
 def method_words(spec: RunSpec, differing: Mapping[str, Sequence[str]]) -> str:
-    """A run's method, with its `telling` hyper-parameters."""
+    """A run's method, with its `differing` hyper-parameters."""
     values = ", ".join(f"{k} {spec.params[k]}" for k in differing.get(spec.method, ()) if k in spec.params)
     return f"{spec.method} ({values})" if values else spec.method

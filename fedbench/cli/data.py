@@ -43,7 +43,7 @@ def list_(json: context.Json = False) -> None:
     out = context.out()
     headings = ["name", "classes", "shape", "images", "at hand", "built", "licence", "title"]
     if out.width < context.FILE_WIDTH:
-        headings.remove("title")  # `show` tells it
+        headings.remove("title")  # `show` prints it
     lines = [
         {
             **{key: str(value or "?") for key, value in row.items()},

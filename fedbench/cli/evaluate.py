@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fedbench.store import Artifact, Store
 
-#: Column -> what must be there, and what stands in it.
+#: Column, the metric that it needs, and its meaning.
 _MEANINGS = (
     ("system", "system_accuracy", "of all clients' test images, answered by the federation (by routing, else by vote)"),
     ("average", "average_accuracy", "of each client's model on its own test images, weighted by training images"),
@@ -208,7 +208,7 @@ def _when(summaries: list[dict[str, Any]]) -> str:
 
 
 def _grouping(clusters: dict[str, float]) -> list[str]:
-    """How many clusters, beside how many true ones, and how well they agree."""
+    """The numbers of found and true clusters, and their agreement."""
     if "clusters" not in clusters:
         return ["–", "–"]
     index = clusters.get("adjusted_rand_index")

@@ -19,9 +19,9 @@ from fedbench.store.claim import HeldError
 from fedbench.store.unfinished import End, Unfinished, discard, ids, unfinished
 from fedbench.words import counted, size
 
-#: What may be listed beside the kinds of artifacts.
+#: Can be listed in addition to the kinds of artifacts.
 UNFINISHED = "unfinished"
-#: Columns of runs that end at the right, and those that a narrow terminal lacks.
+#: Right-aligned columns, and columns that a narrow terminal leaves out.
 _RIGHT = ("rounds", "lr", "seed", "accuracy", "AUC", "system", "size", "clients")
 _SPARE = ("size", "clients", "budget", "rounds", "system", "made", "model")
 
@@ -114,7 +114,7 @@ def _headlines(store: Store, artifacts: Iterable[Artifact]) -> Headlines:
             if metrics is not None and of_this_making(metrics, run):
                 headlines[run.id] = read_headline(metrics)
         except FedbenchError:
-            continue  # damaged: where metrics are listed it is told of
+            continue  # damaged metrics are reported where metrics are listed
     return headlines
 
 
@@ -254,7 +254,7 @@ WORK = "unfinished run"
 
 @dataclass(frozen=True)
 class _Thing:
-    """What is to go."""
+    """Something to delete."""
 
     kind: str  #: of an artifact, or WORK
     id: str

@@ -1,5 +1,4 @@
-"""Runs made: those that a table or a sweep lacks, one of each method in a setting; what is said before, what came of
-each, and what to do next."""
+"""Train the missing runs of a table or a sweep, or one run of each method; report costs and results."""
 
 from __future__ import annotations
 
@@ -125,7 +124,7 @@ class Limit:
 
 @contextlib.contextmanager
 def stoppable(engine: Engine) -> Iterator[None]:
-    """Around runs that are made several at a time: at an interrupt say how to go on, and exit with 130."""
+    """For runs that are trained in parallel: after an interrupt, say how to continue and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -162,8 +161,8 @@ def about(costs: Mapping[str, float]) -> str:
 
 
 def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
-    """List the runs that a table lacks: a line for each row on each data set; in JSON each run. `scope` says
-    which runs these are, `nothing` why there may be none."""
+    """List a table's missing runs: a line for each row and data set; in JSON each run. `scope` names the
+    budget and precision, `nothing` says why no run may be missing."""
     if as_json:
         show_json(runs, device)
         return
@@ -579,8 +578,8 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
 
 
 def next_command(artifact: Artifact, protocol: str) -> str:
-    """The command that prints the tables in which the run stands: headline ones, else any others on its data set. For a
-    run of no table's setting, and so for all in `plain`, those that set the user's own runs side by side."""
+    """The command that prints the tables with this run: headline tables, else others on its data set. A run in no
+    table's setting (all runs of protocol `plain`) gets the commands that compare the user's own runs."""
     from fedbench.planner import table as tables
     from fedbench.specs import RunSpec
 

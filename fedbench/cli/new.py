@@ -167,7 +167,7 @@ def _print(console: Console, outcome: Outcome, width: int) -> None:
 
 @contextlib.contextmanager
 def _working(console: Console) -> Iterator[Callable[[str], None]]:
-    """On a terminal a line that tells what is being checked; yields what to call with a check's name."""
+    """Show the current check on a terminal; yields the function that receives its name."""
     if not console.is_terminal:
         yield lambda _: None
         return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 class PartitionCommand(Command):
     """Where it fails, by whatever fault, there is no current partition any more: the `train` behind it in a script must
-    not take the one before. Its help has the options of the partitioner that is chosen beside it."""
+    not take the one before. Its help lists the options of the chosen partitioner."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _current_if_complete():
@@ -88,7 +88,7 @@ def _current_if_complete() -> Iterator[None]:
         raise
 
 
-#: The options that say how a data set is dealt out: those without a part of the help of their own first.
+#: The options of a partition; those without a help panel come first.
 OPTIONS = dict(
     sorted(
         {**context.of_spec(Partitioner), **context.of_spec(PartitionSpec)}.items(),
@@ -223,11 +223,11 @@ def _typed(path: Path) -> str:
     return str(path)
 
 
-# -- dealt -----------------------------------------------------------------------------------------------------
+# -- a data set among a command's words -----------------------------------------------------------------------
 # A command that takes a data set and the options of `fedbench partition` too, such as `train digits --dir 0.3`.
 
 
-#: They, for a command that has a seed of its own, in one part of its help.
+#: The options of a partition for a command with another --seed, in one help panel.
 PARTITION_OPTIONS = context.in_panel(
     "With DATASET: how it is dealt out", {name: one for name, one in OPTIONS.items() if name != "seed"}
 )

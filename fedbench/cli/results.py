@@ -228,7 +228,7 @@ def verify(
     results: list[Verified] = []
     try:
         results.extend(verified(chosen, packs_at_hand, tolerance / 100, again))
-    finally:  # what was found before an interrupt is told, too
+    finally:  # also print the results found before an interrupt
         if results:
             show(results, json)
     if not all(one.checked.verdict.good for one in results):
@@ -250,7 +250,7 @@ def _within(runs: list[Shipped], minutes: float) -> list[Shipped]:
 
 @dataclass(frozen=True)
 class Verified:
-    """A shipped run, and how it stands beside the one made here."""
+    """A shipped run, compared with the same run trained here."""
 
     run: Shipped
     checked: Checked
@@ -259,8 +259,8 @@ class Verified:
 
 
 def verified(chosen: Sequence[Shipped], packs_at_hand: Shelf, tolerance: float, again: bool) -> Iterator[Verified]:
-    """The runs, made again where the store does not have them (or `again`), and compared: each as every pack of the
-    shelf has it that has other numbers than the first."""
+    """The runs, made again where the store does not have them (or `again`), and compared: once for each pack
+    that has different numbers for it."""
     from fedbench.core.trainer import Interrupted
     from fedbench.engine.engines.engine import Here
     from fedbench.engine.job import Job

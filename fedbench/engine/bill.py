@@ -35,7 +35,7 @@ from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 
 
 class Step(NamedTuple):
-    """What the time of a step on a device hangs on."""
+    """What determines the time of a step on a device."""
 
     network: str
     shape: tuple[int, int, int]  #: (height, width, channels) of an image
@@ -90,7 +90,7 @@ class Line:
 
     @property
     def rates(self) -> list[Rate]:
-        """By which the GPU's seconds are told, the longest measured first."""
+        """The rates behind the GPU seconds, the longest measured first."""
         found = {one.rate.step: one.rate for one in self.needs.values() if one.rate}
         return sorted(found.values(), key=lambda rate: -rate.seconds)
 
@@ -124,7 +124,7 @@ def summed(name: str, lines: Iterable[Line]) -> Line:
 
 
 class _Prices:
-    """What runs cost, each told once."""
+    """The costs of runs, each computed once."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -180,7 +180,7 @@ def _of_any_copy(setting: Setting) -> str:
 
 def _work(spec: RunSpec, method: str) -> tuple[Step, float, int] | None:
     """What kind of step the run takes, its images in training-image equivalents, and how many classes there are; None
-    where no recipe tells how many images there are."""
+    if no recipe says how many images there are."""
     setting, part = spec.setting, spec.setting.partition
     if (drawn := _sizes(replace(part, dataset=replace(part.dataset, content=""), seed=0))) is None:
         return None

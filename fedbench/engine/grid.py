@@ -48,7 +48,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Grid:
-    """What `fedbench sweep` was asked for. Options of one value hold for all runs."""
+    """The options of `fedbench sweep`. Options of one value hold for all runs."""
 
     dataset: str
     methods: Sequence[str]
@@ -293,7 +293,7 @@ def runs(points: Sequence[Point], store: Store) -> list[Run]:
 # A grid as a table's file, which `report --table` prints again from the same runs.
 
 
-#: What a partition has beside the options that a table's column repeats.
+#: Fields of a partition that a table's column does not repeat.
 _ASIDE = ("dataset", "version")
 
 
@@ -361,7 +361,7 @@ def _plain(point: Point) -> dict[str, Any]:
 
 
 def _options(spec: PartitionSpec, redraws: bool) -> dict[str, Any]:
-    """All that the partition was told; not its seed where every run draws its own."""
+    """The partition's options, without its seed if every run draws its own partition."""
     facts = {k: v for k, v in schemes.facts(spec).items() if k not in _ASIDE and v is not None}
     return {k: v for k, v in facts.items() if not (k == "seed" and redraws)}
 

@@ -42,7 +42,7 @@ class Job:
     replaces: str | None = None
     #: What the run keeps beyond its predictions (engine/keep.py); no part of its id.
     keep: frozenset[str] = frozenset()
-    #: The method as it was asked for: its name, or FILE.py:Class.
+    #: The method as the user named it: its name, or FILE.py:Class.
     named: str = ""
 
     @classmethod
@@ -144,7 +144,7 @@ def announce(job: Job, store: Store) -> None:
 
 
 def _wishes(job: Job) -> dict[str, Any]:
-    """What a job is told by, beside its spec."""
+    """What else of a job is recorded with its spec."""
     return {"overrides": dict(job.overrides), "keep": sorted(job.keep)}
 
 

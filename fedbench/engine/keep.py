@@ -1,6 +1,6 @@
-"""What a run keeps beyond its predictions where it is asked to: its models, and its logits.
+"""What a run keeps in addition to its predictions (--keep): its models and its logits.
 
-They are further files of its artifact and no part of its id; here they are asked for, found and told.
+They are further files of its artifact and no part of its id; here they are parsed, found and described.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All runs that a table lacks: which they are, which can go together, and what became of each.
+"""A table's missing runs: which they are, which can be trained in one stack, and the outcome of each.
 
 `sweep` is handed what executes a group of jobs, and yields an outcome a run as they come: where they are computed, and
 how that is shown, is the caller's.
@@ -246,7 +246,7 @@ def _rows_of(cells: Cells, method: str) -> list[str]:
 
 
 def _extra(table: Table, method: str) -> str:
-    """That a method makes an extra row, and which row a reader may have meant: papers call different methods alike."""
+    """That a method makes an extra row, and which row the user may have meant: papers give several methods one name."""
     title = declarations.of(method).title
     meant = next((f"; its row {row.label} is -m {row.method}" for row in table.rows if row.label == title), "")
     return f"no row of {table.id} is of {method}, so it makes an extra one{meant}; report --extra prints it"
@@ -281,7 +281,7 @@ def _same(one: Declaration | None, other: Declaration) -> bool:
 
 def _check_values(runs: Sequence[Wanted], cells: Cells) -> None:
     """Raise FedbenchError for hyper-parameters that a method refuses, with the row that has them, before anything is
-    trained. What is wrong with a user's file itself is told of each of its runs."""
+    trained. An error in a user's file is reported for each of its runs."""
     labels = {spec.id: cell.row.label for cell in cells.all for spec in cell.specs}
     distinct = {(run.method, tuple(sorted(run.spec.params.items()))): run for run in reversed(runs)}
     for run in distinct.values():
@@ -300,7 +300,7 @@ def _check_values(runs: Sequence[Wanted], cells: Cells) -> None:
 
 
 def groups(runs: Sequence[Wanted], executor: str, slots: int = 1) -> list[list[int]]:
-    """The numbers of the runs that can go together: those that differ in nothing but their seeds, where the executor
+    """The indices of runs that can share a stack: those that differ in nothing but their seeds, where the executor
     (or, of an engine with one slot, the one that may be chosen) stacks clients; else each run by itself."""
     stacking = STACKING if slots > 1 else ("auto", *STACKING)
     by_spec: dict[Hashable, list[int]] = {}
@@ -320,7 +320,7 @@ def sweep(
     again: bool = False,
     keep: frozenset[str] = frozenset(),
 ) -> Iterator[Outcome]:
-    """Make the runs, several seeds of one together where that is faster, and yield what became of each.
+    """Train the runs, seeds of one run in one stack where that is faster, and yield each outcome.
 
     `execute` is called in as many threads at a time as the engine has slots; without an engine here, one after another.
     A failed run does not stop the others. One that another process holds is left until the end, and then to that

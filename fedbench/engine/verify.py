@@ -52,7 +52,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Checked:
-    """A shipped run beside the same one made here."""
+    """A shipped run compared with the same run trained here."""
 
     verdict: Verdict
     difference: float  #: the largest between two (headline) accuracies, as a fraction
@@ -114,9 +114,8 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
 
 
 def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots: list[Path]) -> Checked:
-    """One beyond the tolerance once more, beside the same run by another executor here, which computes the same up to
-    rounding: a run that is short or bold enough to hang on last bits moves by many points, on any other processor too.
-    """
+    """Check a run beyond the tolerance again, against another executor on this machine, which differs by rounding
+    only. Short runs and high learning rates amplify rounding to many points, as another processor would."""
     assert isinstance(again.spec, RunSpec)
     setting, provenance = again.spec.setting, again.provenance
     other = "cores" if provenance["executor"] in ("stacked", "graphed") else "stacked"

@@ -38,7 +38,7 @@ class Where:
 
     @property
     def kind(self) -> str:
-        """The device without its number, as one process is told it."""
+        """The kind of device, without GPU numbers."""
         return self.device.partition(":")[0]
 
     def engine_for(self, store: Store, roots: list[Path], precision: str) -> Engine:
@@ -124,8 +124,8 @@ class Where:
 
 @contextlib.contextmanager
 def _ray_needed(address: str) -> Iterator[None]:
-    """Around the import of what stands on Ray. Whoever is to work with a cluster of this machine alone must know its
-    token (from Ray 2.52 on, which reads the variable when it is imported)."""
+    """Guards the import of Ray. A cluster of this machine alone needs a token, and Ray (from 2.52 on) reads this
+    variable when it is imported."""
     if address == "local" and "ray" not in sys.modules:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 # -- node ------------------------------------------------------------------------------------------------------
-# What is done on a node of Ray: it tells about itself, and makes the runs of an order.
+# What runs on a node of Ray: a report about the node, and the runs of an order.
 
 
 #: What must be the same on all nodes.
@@ -97,7 +97,7 @@ class Token:
 
 @dataclass(frozen=True)
 class About:
-    """What a node tells of itself."""
+    """A node's report about itself."""
 
     host: str
     versions: Mapping[str, str]
@@ -286,7 +286,7 @@ def checked(token: Token, files: Sequence[UserClass]) -> bool:
 
 
 def _about(token: Token, files: Sequence[UserClass]) -> list[About]:
-    """What each node tells of itself."""
+    """The report of each node."""
 
     def look(packed: bytes) -> Any:  # sent by value, as what it is to look at: fedbench may not be there
         import pickle

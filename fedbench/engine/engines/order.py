@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedbench.store import Store
 
 
-# -- own -------------------------------------------------------------------------------------------------------
+# -- users' classes --------------------------------------------------------------------------------------------
 # Users' files on their way to another process: where they lie here, and their text for a machine that lacks them.
 
 
@@ -116,7 +116,7 @@ def loaded_here(user_class: UserClass) -> str:
 
 @dataclass(frozen=True)
 class Order:
-    """Jobs that go together, and how they are to be computed."""
+    """Jobs of one stack, and how they are computed."""
 
     jobs: Sequence[Mapping[str, Any]]
     user_classes: Sequence[UserClass]
