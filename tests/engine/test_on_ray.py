@@ -65,7 +65,7 @@ def test_without_a_disk_in_common(nodes: Cluster, tmp_path: Path, monkeypatch: p
         token = written(cls, store)
         return cls(token.path, "what no node reads there")
 
-    monkeypatch.setattr(Token, "laid", classmethod(elsewhere))
+    monkeypatch.setattr(Token, "written", classmethod(elsewhere))
     here, there = tmp_path / "here", tmp_path / "there"
     bad = own_method(tmp_path, "yield 1 / 0")
     sweep = (*SWEEP, "-m", "fedavg", "-m", "local", "--seeds", "0")
