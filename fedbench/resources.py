@@ -58,9 +58,18 @@ def named(text: str) -> str:
     places = [(path, ""), (path.parent, f"/{path.name}")] if "/" in text else [(path, "")]
     for folder, rest in places:
         if _holds_tables(folder):
-            _given[_name(folder)] = folder
-            return _name(folder) + rest
+            name = _name(folder)
+            _given[name] = folder
+            return name + rest
     return text
+
+
+def page(folder: Path) -> tuple[str, str]:
+    """The title and the first paragraph, in one line of Markdown, of a paper's README.md; "" where there is none."""
+    path = folder / "README.md"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    title, first, *_ = [*text.split("\n\n"), ""]
+    return title.removeprefix("# "), " ".join(first.split())
 
 
 def place(name: str) -> str:
@@ -81,7 +90,10 @@ def _holds_tables(folder: Path) -> bool:
 
 def _name(folder: Path) -> str:
     """The name of a user's paper. Raises FedbenchError for one that another paper has."""
-    name, other = folder.resolve().name, _shipped(TABLES).get(folder.resolve().name)
-    if other and other.resolve() != folder.resolve():
-        raise FedbenchError(f"the paper {folder} is called as fedbench's own {name}", "give the folder another name")
-    return name
+    whole = folder.resolve()
+    other = _shipped(TABLES).get(whole.name)
+    if other and other.resolve() != whole:
+        raise FedbenchError(
+            f"the paper {folder} is called as fedbench's own {whole.name}", "give the folder another name"
+        )
+    return whole.name

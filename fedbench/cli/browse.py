@@ -362,7 +362,9 @@ class _Entry:
 
     @property
     def done(self) -> int:
-        return self.counts["done"] + self.counts["stale"]
+        from fedbench.planner.counts import done
+
+        return done(self.counts)
 
     @property
     def filled(self) -> str:

@@ -409,10 +409,10 @@ def table(*headings: str, right: Collection[str] = (), whole: Collection[str] = 
     """An empty table without lines: the columns `right` end at the right, those in `whole` are never wrapped."""
     from rich.table import Table
 
-    made = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    grid = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in right else "left", no_wrap=heading in whole)
-    return made
+        grid.add_column(heading, justify="right" if heading in right else "left", no_wrap=heading in whole)
+    return grid
 
 
 #: Between two columns.

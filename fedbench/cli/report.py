@@ -357,7 +357,7 @@ def _show(spec: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
 
 
 # -- site ------------------------------------------------------------------------------------------------------
-# `fedbench site`: a lab notebook of runs as HTML.
+# `fedbench site`: the benchmark, or a notebook of some runs, as web pages.
 
 
 def site(
@@ -379,8 +379,9 @@ def site(
     from fedbench.reports.site.page import shared
     from fedbench.reports.site.pages import pages
 
-    papers = [name for word in filter or () if (name := resources.named(word)) in resources.papers()]
-    filter = [word for word in filter or () if resources.named(word) not in papers]
+    named = {word: resources.named(word) for word in filter or ()}
+    papers = [name for name in named.values() if resources.paper(name)]
+    filter = [word for word, name in named.items() if name not in papers]
     store, packs = context.store(), None if mine else context.packs()
     index = Index(store, packs)
     try:

@@ -147,12 +147,12 @@ def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, So
         names = np.unique(np.concatenate(labels)).tolist() if text else range(1 + max(one.max() for one in labels))
         classes = tuple(map(str, names))
     require(len(classes) >= 2, f"{recipe.name} holds one class only", "it takes two to tell apart")
-    columns = source.columns or {name: name for name in parts[0].columns if name not in (source.label, "label")}
+    columns = source.columns or {name: name for name in parts[0].columns if name != source.label}
     shape = parts[0].images.shape[3 if recipe.vectors else 1 :]
-    several = classes if parts[0].columns.get("label", parts[0].columns[source.label]).ndim > 1 else ()
+    several = classes if parts[0].columns[source.label].ndim > 1 else ()
     source = dataclasses.replace(source, columns=columns, label_columns=several)
-    found = dataclasses.replace(recipe, shape=shape, classes=classes, partition_classes=len(classes), source=(source,))
-    return found, source
+    whole = dataclasses.replace(recipe, shape=shape, classes=classes, partition_classes=len(classes), source=(source,))
+    return whole, source
 
 
 def _found(recipe: Recipe, whole: Recipe, parts: list[Part]) -> list[str]:

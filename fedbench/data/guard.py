@@ -11,10 +11,13 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.machine import memory
+
+if TYPE_CHECKING:
+    from numpy.lib.npyio import NpzFile
 
 #: Most bytes of one encoded image.
 IMAGE = 256 << 20
@@ -82,6 +85,19 @@ def fits(size: int, what: object) -> None:
             "(half of what there is)",
             "use a machine with more memory, or get the file again",
         )
+
+
+@contextlib.contextmanager
+def npz(path: Path) -> Iterator[NpzFile]:
+    """A NumPy archive, whose arrays are read when they are asked for; together they fit into memory, and none may hold
+    objects, which could run any program. Raises FedbenchError for a file that is damaged or no archive."""
+    import numpy as np
+
+    with reading(path, "is damaged or not an npz file"), np.load(regular(path), allow_pickle=False) as arrays:
+        if not hasattr(arrays, "files"):
+            raise FedbenchError(f"{path} is not an npz file")
+        fits(sum(info.file_size for info in arrays.zip.infolist()), path)
+        yield arrays
 
 
 def at_most(stream: IO[bytes], count: int, block: int = _BLOCK) -> bytearray:

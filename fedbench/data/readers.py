@@ -300,8 +300,7 @@ def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterato
 
 def _npz(path: Path, names: Sequence[str], hint: str) -> dict[str, NDArray[Any]]:
     """These arrays of a NumPy archive. Raises FedbenchError for one that is damaged, lacks one or holds objects."""
-    with reading(path, "is damaged or not an npz file"), np.load(regular(path), allow_pickle=False) as content:
-        require(hasattr(content, "files"), f"{path} is not an npz file")
+    with guard.npz(path) as content:
         if "data" in content.files and not set(names) <= set(content.files):
             raise FedbenchError(
                 f"{path} holds a pickled object, which could run any program and is not read",
@@ -310,7 +309,6 @@ def _npz(path: Path, names: Sequence[str], hint: str) -> dict[str, NDArray[Any]]
         for name in names:
             there = ", ".join(content.files) or "none"
             require(name in content.files, f"{path} has no array {name} but {there}", hint)
-        fits(sum(info.file_size for info in content.zip.infolist()), path)
         return {name: content[name] for name in names}
 
 

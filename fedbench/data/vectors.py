@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedbench.data.guard import content, fits, reading, regular
+from fedbench.data.guard import content, fits, npz, reading, regular
 from fedbench.data.images import parquet_table
 from fedbench.data.part import LONGEST, Part, filled, text, values_of
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
@@ -226,14 +226,12 @@ def _array(column: pa.ChunkedArray | pa.Array, where: str) -> np.ndarray:
 
 
 def _npz_heads(path: Path) -> list[str]:
-    with reading(path, "is damaged or not an npz file"), np.load(regular(path), allow_pickle=False) as arrays:
-        require(hasattr(arrays, "files"), f"{path} is not an npz file")
+    with npz(path) as arrays:
         return list(arrays.files)
 
 
 def _npz(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> dict[str, np.ndarray]:
-    with reading(path, "is damaged or not an npz file"), np.load(path, allow_pickle=False) as arrays:
-        fits(sum(info.file_size for info in arrays.zip.infolist()), path)
+    with npz(path) as arrays:
         out = {name: arrays[name] for name in (*features, *others)}
     for name, one in out.items():
         good = one.ndim >= 1 and one.dtype.kind in "biufU"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +24,11 @@ from fedbench.results.shelf import Shelf, with_fedbench
 from fedbench.store import Store
 
 FILE = Path(__file__).with_name("counts.json")
-#: States of a cell that has a number.
-DONE = (State.DONE.value, State.STALE.value)
+
+
+def done(states: Mapping[str, int]) -> int:
+    """How many of the cells in these states have a number."""
+    return states.get(State.DONE.value, 0) + states.get(State.STALE.value, 0)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Count:
 
     @property
     def done(self) -> int:
-        return sum(self.states[state] for state in DONE)
+        return done(self.states)
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,11 @@ class Counts:
 
 def fullest(of: Iterable[Counts]) -> str:
     """The budget at which these tables together have most numbers; of equals, the usual one."""
-    done: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
     for one in of:
         for budget, count in one.budgets.items():
-            done[budget] += count.done
-    return max(done, key=lambda budget: (done[budget], budget == DEFAULT_BUDGET), default=DEFAULT_BUDGET)
+            numbers[budget] += count.done
+    return max(numbers, key=lambda budget: (numbers[budget], budget == DEFAULT_BUDGET), default=DEFAULT_BUDGET)
 
 
 def count(
@@ -85,9 +88,7 @@ def count(
 
 def _own(index: Index) -> set[tuple[str, str, str]]:
     """(data set, budget, precision) of the runs that do not come with fedbench."""
-    settings = [records[0].spec.setting for records in index.records.values()]
-    own = {(s.partition.dataset.name, s.budget, s.precision) for s in settings}
-    return own | Shelf([path for path in index.shelf.paths if path not in with_fedbench()]).scopes
+    return index.scopes | Shelf([path for path in index.shelf.paths if path not in with_fedbench()]).scopes
 
 
 def _counted(

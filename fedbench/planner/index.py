@@ -140,13 +140,14 @@ class Index:
         return records
 
     @cached_property
-    def _scopes(self) -> set[tuple[str, str, str]]:
+    def scopes(self) -> set[tuple[str, str, str]]:
+        """Data set, budget and precision of the store's runs."""
         settings = [records[0].spec.setting for records in self.records.values()]
         return {(s.partition.dataset.name, s.budget, s.precision) for s in settings}
 
     def knows(self, dataset: str, budget: str, precision: str) -> bool:
         """Whether there is any run on a data set at that budget and precision."""
-        return (dataset, budget, precision) in self._scopes | self.shelf.scopes
+        return (dataset, budget, precision) in self.scopes | self.shelf.scopes
 
     @cached_property
     def _partitions(self) -> set[str]:

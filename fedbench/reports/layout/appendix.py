@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import fedbench
-from fedbench import protocol
+from fedbench import protocol, resources
 from fedbench.data import parts_of, recipe
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
@@ -198,11 +198,9 @@ def _deviations(notes: Notes) -> Iterator[str]:
 def _references(notes: Notes) -> Iterator[str]:
     """What to cite: the paper as its page names it, methods as they name their papers, fedbench."""
     table = notes.table
-    page = table.path.parent / "README.md"
-    if table.of_paper and page.is_file():
-        first = page.read_text(encoding="utf-8", errors="replace").split("\n\n")[1:2]
-        if first and (cited := re.match(r"([^*`]{0,120})\*([^*]+)\*, ([^:.`*]+)", " ".join(first[0].split()))):
-            yield f"Table {table.id}: {''.join(cited.groups()[:2])}, {cited[3]}."
+    _, first = resources.page(table.path.parent)
+    if table.of_paper and (cited := re.match(r"([^*`]{0,120})\*([^*]+)\*, ([^:.`*]+)", first)):
+        yield f"Table {table.id}: {''.join(cited.groups()[:2])}, {cited[3]}."
     extra = {label: declarations.built_in().get(hits[0][1].spec.method) for label, hits in notes.extra.items()}
     for label, own in ({row.label: notes.cells.declaration(row) for row in notes.rows} | extra).items():
         text = " ".join(own.text.split("\n\n")[0].split()) if own else ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fedbench import resources
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
+from fedbench.partitions.bank import LEVELLED
 from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
@@ -26,10 +28,13 @@ from fedbench.reports.layout.grid import SHIPPED, Grid, Line
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
-from fedbench.reports.site.page import card, command, document, e, folded, listing, values
+from fedbench.reports.site.page import card, command, document, e, folded, listing, sort_head, values
 from fedbench.results.shelf import Shelf
 from fedbench.store import Store
 from fedbench.words import counted
+
+if TYPE_CHECKING:
+    from fedbench.reports.figures.kind import FigureSpec
 
 #: Budget of the papers' own training.
 PAPER = "paper"
@@ -37,10 +42,6 @@ PAPER = "paper"
 NOTEBOOK = ("runs.html", '<a href="index.html">All papers</a>')
 #: The family of methods whose every step is a round.
 GRADIENT = "one gradient a round"
-#: Kinds of figures that show numbers of tables; the others show images and partitions, which need data.
-OF_TABLES = ("series", "sweep", "epochs", "rounds")
-#: Kinds of shift in words.
-SHIFTS = {"px": "P(X)", "py": "P(Y)", "pyx": "P(Y|X)", "pxy": "P(X|Y)"}
 #: Shades of a heat map, from the best rank to the worst.
 SHADES = 8
 
@@ -69,11 +70,9 @@ class Paper:
     @cached_property
     def page(self) -> tuple[str, str]:
         """Its title, and the sentence with which its README begins, as a text."""
-        path = resources.papers()[self.name] / "README.md"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        blocks = [*text.split("\n\n"), "", ""]
-        sentence = re.split(r"\.(?= |$)(?! [a-z])", re.sub(r"[*`]|\]\([^)]*\)", "", " ".join(blocks[1].split())))[0]
-        return blocks[0].removeprefix("# ") or self.name, sentence
+        title, first = resources.page(resources.papers()[self.name])
+        sentence = re.split(r"\.(?= |$)(?! [a-z])", re.sub(r"[*`]|\]\([^)]*\)", "", first))[0]
+        return title or self.name, sentence
 
     @property
     def measured(self) -> list[Claims]:
@@ -135,16 +134,22 @@ def _pictures(
     from fedbench.reports.figures import kinds
 
     budgets = {one.table.id: one.budget for one in paper.best.values()}
-    for name in (name for name in figures.names() if name.startswith(f"{paper.name}/")):
-        figure = figures.load(name)
-        first = next(iter(figure.series.tables.values()), "") if figure.series else ""
-        if figure.kind in OF_TABLES and first in budgets:
+    for figure in _figures(paper):
+        first = next(iter(figure.series.tables.values())) if figure.series else None  # else it shows data, not numbers
+        if first in budgets:
             ask = figures.Ask(store, roots, budget=budgets[first] or None, packs=shelf)
             try:
                 picture = kinds.render(figure, figures.kind_of(figure).gather(figure, ask), "svg")
             except FedbenchError:
                 continue
-            yield f"{name.replace('/', '-')}.svg", (f"Figure {name.partition('/')[2]}: {figure.title}", picture)
+            number = figure.id.partition("/")[2]
+            yield f"{paper.name}-{number}.svg", (f"Figure {number}: {figure.title}", picture)
+
+
+def _figures(paper: Paper) -> Iterator[FigureSpec]:
+    from fedbench.reports.figures.kind import of_papers
+
+    yield from (figure for name, figure in of_papers().items() if name.startswith(f"{paper.name}/"))
 
 
 # -- front -----------------------------------------------------------------------------------------------------
@@ -258,10 +263,10 @@ def _at_budget(one: Claims) -> str:
     )
 
 
-def _linked(line: Line) -> str:
-    """The label of a row, which leads to its method's page; of a row that is `harmless`."""
-    known = line.method in declarations.built_in()
-    return f'<a href="{address(line.method)}">{line.label}</a>' if known else line.label
+def _linked(line: Line, escape: Callable[[str], str] = str) -> str:
+    """The label of a row, which leads to its method's page; of a row that is `harmless`, or made so by `escape`."""
+    known, label = line.method in declarations.built_in(), escape(line.label)
+    return f'<a href="{address(line.method)}">{label}</a>' if known else label
 
 
 def _claims(stands: Iterable[Stand]) -> str:
@@ -293,16 +298,9 @@ class Standing:
 
 def _leaderboards(paper: Paper) -> Iterator[str]:
     """A heat map of each table whose rows a figure of the paper ranks by their average ranks."""
-    from fedbench.reports import figures
-
-    for name in (name for name in figures.names() if name.startswith(f"{paper.name}/")):
-        figure = figures.load(name)
-        if (
-            figure.kind == "ranks"
-            and len(figure.ranked) == 1
-            and (one := paper.best.get(figure.ranked[0]))
-            and one.grid
-        ):
+    for figure in _figures(paper):
+        one = paper.best.get(figure.ranked[0]) if len(figure.ranked) == 1 else None
+        if one and one.grid:
             yield leaderboard(one.table, one.grid)
 
 
@@ -317,8 +315,8 @@ def leaderboard(table: Table, grid: Grid) -> str:
     first = _standings(table, [line for line in whole if line not in apart], ranked)
     last = _standings(table, apart, ranked)
     median = float(np.median([one.cost for one in first if one.cost] or [1.0]))
-    heads = [_sorted_head("method", "key"), _sorted_head("family", "key"), _sorted_head("mean rank")]
-    heads += [_sorted_head(grid.heads[k].label, group=grid.heads[k].group) for k in [*ranked, *rest]]
+    heads = [sort_head("method", "key"), sort_head("family", "key"), sort_head("mean rank")]
+    heads += [sort_head(grid.heads[k].label, group=grid.heads[k].group) for k in [*ranked, *rest]]
     rows = [_standing_row(one, ranked, rest, median) for one in first]
     if last:
         rows.append(f'<tr class="class"><th colspan="{len(heads)}" class="key">one communication a step</th></tr>')
@@ -355,12 +353,6 @@ def _standings(table: Table, lines: Sequence[Line], ranked: Sequence[int]) -> li
     return sorted(standings, key=lambda one: one.mean)
 
 
-def _sorted_head(label: str, kind: str = "", group: str = "") -> str:
-    before = f"<small>{e(group)}</small>" if group else ""
-    look = f' class="{kind}"' if kind else ""
-    return f'<th scope="col" aria-sort="none"{look}><button type="button">{before}{e(label)}</button></th>'
-
-
 def _value(line: Line, k: int) -> float:
     value = line.entries[k].value
     assert value is not None
@@ -371,7 +363,7 @@ def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], med
     line = one.line
     relative = f' data-cost="{one.cost / median:.3g}"' if one.cost else ""
     cells = [
-        f'<th scope="row" class="key"><a href="{address(line.method)}">{e(line.label)}</a></th>',
+        f'<th scope="row" class="key">{_linked(line, e)}</th>',
         f'<td class="key">{e(one.family)}</td><td data-value="{one.mean:.4g}"><b>{one.mean:.1f}</b></td>',
     ]
     for k, rank in zip(ranked, one.ranks, strict=True):
@@ -402,7 +394,7 @@ def method_page(one: Declaration, papers: Sequence[Paper]) -> str:
     facts = {
         "family": family(one),
         "clusters by": one.clusters_by,
-        "made for": ", ".join(SHIFTS[shift] for shift in one.made_for),
+        "made for": ", ".join(LEVELLED[shift] for shift in one.made_for),
         "answers for": ", ".join(f"{who} clients" for who in one.serves),
         "routes images": "yes" if one.routes else "",
         "version": str(one.version),

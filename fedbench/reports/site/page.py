@@ -65,6 +65,14 @@ def listing(heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int =
     return f'<div class="scroll"><table class="listing {look}">{table}</table></div>'
 
 
+def sort_head(label: str, kind: str = "", group: str = "", first: str = "ascending", off: bool = False) -> str:
+    """The head of a column by which a reader sorts, `first` in this order; `off`: not shown until a reader wants it."""
+    look = (f' class="{kind}"' if kind else "") + " data-off" * off
+    before = f"<small>{e(group)}</small>" if group else ""
+    button = f'<button type="button">{before}{e(label)}</button>'
+    return f'<th scope="col" aria-sort="none" data-first="{first}"{look}>{button}</th>'
+
+
 def command(line: str) -> str:
     """A command and a button that copies it."""
     return f'<div class="command"><code>{e(line)}</code><button type="button">Copy</button></div>'

@@ -14,7 +14,7 @@ from fedbench.reports.compare.layout import grid
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
-from fedbench.reports.site.page import card, command, document, e, folded, values
+from fedbench.reports.site.page import card, command, document, e, folded, sort_head, values
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
 
@@ -161,22 +161,15 @@ def _heads(side: Comparison, table: Grid) -> Iterable[str]:
     best = {number.name: number.best for number in side.numbers}
     shown = [key for key in TELLING if key in table.keys] if len(table.keys) > SETTINGS else table.keys
     for key in table.keys:
-        yield _head(key.replace("_", " "), "key", off=key not in shown and key != table.keys[0])
+        yield sort_head(key.replace("_", " "), "key", off=key not in shown and key != table.keys[0])
     for head in table.heads:
         way = "descending" if best.get(head.metric) == "max" else "ascending"
-        group = f"<small>{e(head.group)}</small>" if head.group else ""
-        yield _head(table.heading(head), "", group, way)
-    yield _head(_pages(side), "key")
+        yield sort_head(table.heading(head), group=head.group, first=way)
+    yield sort_head(_pages(side), "key")
 
 
 def _pages(side: Comparison) -> str:
     return "Page" if len(side.groups) == len(side.runs) else "Page of seed"
-
-
-def _head(label: str, kind: str, before: str = "", first: str = "ascending", off: bool = False) -> str:
-    look = (f' class="{kind}"' if kind else "") + " data-off" * off
-    button = f'<button type="button">{before}{e(label)}</button>'
-    return f'<th scope="col" aria-sort="none" data-first="{first}"{look}>{button}</th>'
 
 
 def _row(side: Comparison, table: Grid, group: Group, line: Line) -> str:
