@@ -169,11 +169,16 @@ def _print(report: dict[str, Any]) -> None:
     out = context.out()
     out.print(report["title"], style="bold")
     shape = " x ".join(map(str, report["shape"]))
-    of_images = "height x width x channels" if len(report["shape"]) > 1 else "values of a vector"
-    form = f"{shape} ({of_images})" if shape else "what its files say, once they are read"
+    vectors = len(report["shape"]) == 1
+    form = (
+        f"{shape} ({'values of a vector' if vectors else 'height x width x channels'})"
+        if shape
+        else "what its files say, once they are read"
+    )
     lines = {
         "name": report["name"], "id": report["id"] or "not at hand", "shape": form,
-        "images": report["images"] or "?", "classes": f"{report['classes']}: {', '.join(report['class_names'])}",
+        "vectors" if vectors else "images": report["images"] or "?",
+        "classes": f"{report['classes']}: {', '.join(report['class_names'])}",
         "columns": ", ".join(report["columns"]) or "none",
         "partition by": f"{report['partition_label'] or 'class'} ({report['partition_classes']} values)",
         "built": ", ".join(report["built"]) or "no", "licence": report["licence"], "cite": report["citation"],

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 #: Column, the metric that it needs, and its meaning.
 _MEANINGS = (
-    ("system", "system_accuracy", "of all clients' test images, answered by the federation (by routing, else by vote)"),
-    ("average", "average_accuracy", "of each client's model on its own test images, weighted by training images"),
+    (
+        "system",
+        "system_accuracy",
+        "of all clients' test samples, answered by the federation (by routing, else by vote)",
+    ),
+    ("average", "average_accuracy", "of each client's model on its own test samples, weighted by training samples"),
     ("clients", "client_accuracy_mean", "the same, unweighted mean ± standard deviation over clients"),
-    ("unseen", "unseen_client_accuracy", "of the clients that never train, on their own test images, unweighted mean"),
+    ("unseen", "unseen_client_accuracy", "of the clients that never train, on their own test samples, unweighted mean"),
 )
 #: What is said of a run's clusters, one number each.
 _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")

@@ -557,7 +557,7 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
         took = duration(seconds(of, job.method, store, context.roots(), device))
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
         descent = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
-        what = ", ".join(filter(None, (f"{of.batch_size} images", model, descent)))
+        what = ", ".join(filter(None, (f"{of.batch_size} {of.partition.dataset.samples}", model, descent)))
         return f"{counted(of.rounds, 'round')} x {counted(passes, unit)} of {what}, about {took} here when idle"
 
     console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))

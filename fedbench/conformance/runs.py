@@ -24,6 +24,7 @@ from fedbench.conformance.lab import (
     other_shapes,
     same,
     setting,
+    vectors,
 )
 from fedbench.conformance.subject import DATA, Subject, strange_generators
 from fedbench.core.federation import Federation
@@ -260,6 +261,25 @@ def crops_of_colour_images(subject: Subject) -> None:
     whole = _first_round(subject, data, subject.setting(**common), subject.place())
     wrong = "crops train the same network as whole images"
     expect(not same(whole, cropped), wrong, "train by requests: they crop images as the setting says")
+
+
+def vectors_of_numbers(subject: Subject) -> None:
+    """On vectors in place of images (rows of a table, embeddings) its network moves and stays finite; left out for a
+    method that declares `takes_vectors = False`, and for a network of images alone."""
+    data, name = vectors(), subject.model or "mlp"
+    try:
+        models.build(name, shape=data.shape, classes=data.classes, seed=0)
+    except FedbenchError:
+        return
+    if not subject.kind.takes_vectors:
+        return
+    run = subject.train(data, subject.setting(model=name, rounds=2, votes=False))
+    remedy = "take an image's shape from client.context.shape, and let the network make features of it"
+    initial, trained = run.trainer.server.initial, run.trainer.server.tensors()
+    for name, value in trained.items():
+        expect(bool(value.isfinite().all()), f"'{name}' is not finite after training on vectors", remedy)
+    moved = any(not torch.equal(t, initial[n]) for name, t in trained.items() if (n := name.split("/")[-1]) in initial)
+    expect(moved, "on vectors nothing of the network is trained", remedy)
 
 
 def _first_round(subject: Subject, data: Federation, s: Any, where: Any) -> dict[str, np.ndarray]:

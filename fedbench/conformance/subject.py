@@ -171,7 +171,7 @@ class Subject:
 
     def sized(self, data: Federation) -> Federation:
         """The same images in the size that the network takes."""
-        if self.model is None or self.scale == 1:
+        if self.model is None or self.scale == 1 or data.vectors:
             return data
         images = data.images.repeat_interleave(self.scale, 1).repeat_interleave(self.scale, 2)
         return dataclasses.replace(data, images=images)

@@ -67,6 +67,7 @@ TRAINING: tuple[Check, ...] = (
     Check(runs.learns, (_RUNS,)),
     Check(runs.tiny_clients, (_RUNS,)),
     Check(runs.crops_of_colour_images, (_RUNS, _SAME, runs.learns)),
+    Check(runs.vectors_of_numbers, (_RUNS,)),
 )
 METHOD = (*DECLARED, *RUNS, *TRAINING)
 MODEL: tuple[Check, ...] = (

@@ -423,27 +423,44 @@ def read(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part
 def _builtin(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     if (name := str(source.loader)) not in _BUILTINS:
         raise unknown(f"loader in recipe {recipe.name}", name, _BUILTINS)
-    images, labels = _BUILTINS[name]()
-    yield Part(f"embedded {source.loader}", "train", images, {"label": labels})
+    return _BUILTINS[name]()
 
 
-def _digits() -> tuple[np.ndarray, np.ndarray]:
-    # Grey levels 0..16 stretched to 0..255.
+def _digits() -> Iterator[Part]:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    return np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None], bunch.target.astype(np.int64)
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None]  # grey levels 0..16 stretched to 0..255
+    yield Part("embedded digits", "train", images, {"label": bunch.target.astype(np.int64)})
 
 
-def _breast_cancer() -> tuple[np.ndarray, np.ndarray]:
+def _breast_cancer() -> Iterator[Part]:
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer()
-    return bunch.data.astype(np.float32)[:, None, None, :], bunch.target.astype(np.int64)
+    values = bunch.data.astype(np.float32)[:, None, None, :]
+    yield Part("embedded breast_cancer", "train", values, {"label": bunch.target.astype(np.int64)})
 
 
-_BUILTINS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
-    "breast_cancer": _breast_cancer, "digits": _digits,
+def _synth_cover() -> Iterator[Part]:
+    """Drawn, not measured: ten measurements, one of four areas and one of 40 soils as zeros and ones, seven unequal
+    classes, as UCI's Covertype has them. In each area other classes are frequent and soils and measurements differ."""
+    rng = np.random.RandomState(0)  # whose stream numpy has promised to keep
+    frequent = np.array([0.365, 0.488, 0.062, 0.005, 0.016, 0.030, 0.034])
+    areas = [rng.dirichlet(20 * frequent + 0.05) for _ in range(4)]
+    soils = [[rng.dirichlet(np.full(40, 0.5)) for _ in frequent] for _ in areas]
+    centres, moves, mix = rng.normal(size=(7, 10)) / 2, 0.5 * rng.normal(size=(4, 10)), rng.normal(size=(10, 10)) / 2
+    for split, n in (("train", 8000), ("test", 2000)):
+        area = rng.choice(4, n, p=[0.45, 0.05, 0.44, 0.06])
+        label = np.array([rng.choice(7, p=areas[a]) for a in area])
+        soil = np.array([rng.choice(40, p=soils[a][y]) for a, y in zip(area, label, strict=True)])
+        measured = centres[label] + moves[area] + rng.normal(size=(n, 10)) @ mix
+        values = np.concatenate([measured, np.eye(4)[area], np.eye(40)[soil]], axis=1).astype(np.float32)
+        yield Part("drawn", split, values[:, None, None, :], {"label": label, "area": area})
+
+
+_BUILTINS: dict[str, Callable[[], Iterator[Part]]] = {
+    "breast_cancer": _breast_cancer, "digits": _digits, "synth_cover": _synth_cover,
 }  # fmt: skip
 
 

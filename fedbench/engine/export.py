@@ -134,8 +134,8 @@ def card(
         "network": f"{setting.model}, for {seen} and {classes} classes",
         "data set": f"{part.dataset.name} ({part.dataset.source}), content {part.dataset.content}",
         "partition": f"{part.id}: {schemes.label(part)}, {part.clients} clients, shift {part.shift}, seed {part.seed}",
-        "training": f"{setting.rounds} rounds of {length} of {setting.batch_size} images, learning rate "
-        f"{setting.lr:g}, {setting.descent}, seed {setting.seed}",
+        "training": f"{setting.rounds} rounds of {length} of {setting.batch_size} {part.dataset.samples}, "
+        f"learning rate {setting.lr:g}, {setting.descent}, seed {setting.seed}",
         "run": f"{run.id}, made {p['started']} with {', '.join(f'{k} {v}' for k, v in p['libraries'].items())}",
     }
     lines = [f"# {p.get('title', spec.method)} on {part.dataset.name}", ""]

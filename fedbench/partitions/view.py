@@ -116,7 +116,7 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
 
 
 def _sizes(p: Partition, dealt: slice) -> str:
-    sides = [f"{p.n_train[dealt].sum():,} training", f"{p.n_test[dealt].sum():,} test images"]
+    sides = [f"{p.n_train[dealt].sum():,} training", f"{p.n_test[dealt].sum():,} test {p.spec.dataset.samples}"]
     if p.validation is not None:
         sides[:1] = [f"{sides[0]}, {p.n_validation[dealt].sum():,} validation"]
     return " and ".join(sides)
@@ -209,11 +209,12 @@ def _summary(p: Partition) -> Table:
     for name in ("a client's", "min", "25 %", "median", "75 %", "max"):
         grid.add_column(name, justify="left" if name == "a client's" else "right")
     counts = p.class_counts()[: p.spec.clients]
+    samples = p.spec.dataset.samples
     rows: Sequence[tuple[str, np.ndarray]] = (
-        ("training images", p.n_train[: p.spec.clients]),
-        ("test images", p.n_test[: p.spec.clients]),
+        (f"training {samples}", p.n_train[: p.spec.clients]),
+        (f"test {samples}", p.n_test[: p.spec.clients]),
         (f"classes of {len(p.classes)}", (counts > 0).sum(axis=1)),
-        ("largest class, % of its images", 100 * counts.max(axis=1) / counts.sum(axis=1)),
+        (f"largest class, % of its {samples}", 100 * counts.max(axis=1) / counts.sum(axis=1)),
     )
     for name, values in rows:
         grid.add_row(name, *(f"{v:,.0f}" for v in np.quantile(values, [0, 0.25, 0.5, 0.75, 1])))

@@ -30,6 +30,11 @@ class DatasetSpec(Spec):
         self._check_types()
         object.__setattr__(self, "vectors", self.vectors or None)  # a data set has one id
 
+    @property
+    def samples(self) -> str:
+        """What its samples are, in a word."""
+        return "vectors" if self.vectors else "images"
+
 
 # -- partition -------------------------------------------------------------------------------------------------
 

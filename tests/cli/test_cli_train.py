@@ -242,7 +242,7 @@ def test_a_curve_of_every_round_and_options_of_partitioner_and_method_in_one_lin
     assert list(curve) == [1, 2, 3]
     assert said.out.splitlines()[0] == "digits Dir-0.3: accuracy in %, after round 3"
     assert f"{100 * curve[3]:.2f}" in said.out
-    assert "average: of each client's model on its own test images, weighted by training images" in said.out
+    assert "average: of each client's model on its own test samples, weighted by training samples" in said.out
     assert "system" not in said.out, "nobody votes, so there is none"
 
 

@@ -167,6 +167,16 @@ FAULTS: dict[str, list[tuple[dict[str, str], str]]] = {
     ],
     "hyper parameters": [({"hyperparameter": "0.01"}, "--mu does not say in one line what it is; write mu = ")],
     "learns": [({"local": "yield Train(self.wrong, prox=self.mu)", "more": WRONG}, "of the answers are right")],
+    "vectors of numbers": [
+        (
+            {"local": f"assert client.context.shape[0] > 1, 'no picture'; {TRAINS}"},
+            "mine.py, line 24, in local: AssertionError: no picture",
+        ),
+        (
+            {"local": "yield Train(cross_entropy, lr=0.05 if client.context.shape[0] > 1 else 0.0)"},
+            "on vectors nothing of the network is trained",
+        ),
+    ],
     "signatures": [({"more": "def personalise(self, client, rows): ..."}, "write def personalise(self, client):")],
     "declarations": [
         ({"more": 'personal = ("head.")'}, "personal is 'head.', not a tuple; write such as personal"),

@@ -458,7 +458,7 @@ def test_the_fetch_command_looks_for_parts_in_the_data_folders(both: Both, tmp_p
 NAMES = {
     "digits", "mnist", "fashion_mnist", "mnist_writers", "cifar10", "cifar20", "cifar100", "usps", "tinyimagenet",
     "femnist", "svhn", "synth_digits", "mnist_m", "digit5", "digit3", "chexpert", "office_home",
-    "retina", "breast_cancer", "har",
+    "retina", "breast_cancer", "har", "synth_cover",
 }  # fmt: skip
 #: Sources that are handed round without a checksum that we know: the files themselves are their identity.
 BRING_YOUR_OWN = {
@@ -479,7 +479,7 @@ def test_every_dataset_has_a_valid_recipe() -> None:
             declared = source.kind == "builtin" or all(file.checksum for file in source.file)
             assert declared != ((found.name, source.name) in BRING_YOUR_OWN)
             assert source.train or not declared
-            assert found.vectors == (found.name in ("breast_cancer", "har"))
+            assert found.vectors == (found.name in ("breast_cancer", "har", "synth_cover"))
             assert found.multi_label == (found.name == "chexpert")
 
 

@@ -22,6 +22,7 @@ from fedbench.conformance.lab import (
     same,
     setting,
     trainer,
+    vectors,
 )
 from fedbench.core.client import Client, Context
 from fedbench.core.federation import ByClient, Federation
@@ -60,17 +61,6 @@ def staged(data: Federation, *stages: tuple[Sequence[Tensor], Sequence[Tensor]])
 
 
 @cache
-def vectors(size: int = 40) -> Federation:
-    """Four clients of so many rows of breast cancer's 30 values, normalised; 70 % of each for training."""
-    from sklearn.datasets import load_breast_cancer
-
-    x, y = load_breast_cancer(return_X_y=True)
-    x, y, n = x[: 4 * size], y[: 4 * size], 4 * size
-    images = ((x - x.mean(0)) / x.std(0)).astype(np.float32)[:, None, None, :]
-    is_test = np.arange(n) % size >= round(0.7 * size)
-    return Federation.of(images, y.astype(np.int64), np.arange(n) // size, np.arange(n), is_test, 2)
-
-
 def client(data: Federation, plan: Plan, index: int, state: State, t: int = 1) -> Client:
     """A client that holds `state` in round t of the plan's setting."""
     return new_client(index, t, state, Context.of(data, plan.setting), data, plan)
