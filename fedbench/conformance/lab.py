@@ -103,6 +103,7 @@ def federation(
     return Federation.of(x, labels[rows], client, rows, is_test, 10, validation=held_back, groups=list(groups))
 
 
+@cache
 def vectors(size: int = 40) -> Federation:
     """Four clients of so many rows of breast cancer's 30 values, normalised; 70 % of each for training."""
     from sklearn.datasets import load_breast_cancer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,6 @@ def staged(data: Federation, *stages: tuple[Sequence[Tensor], Sequence[Tensor]])
     return replace(data, stages=[(by_client(train), by_client(held)) for train, held in stages])
 
 
-@cache
 def client(data: Federation, plan: Plan, index: int, state: State, t: int = 1) -> Client:
     """A client that holds `state` in round t of the plan's setting."""
     return new_client(index, t, state, Context.of(data, plan.setting), data, plan)
