@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 import fedbench
 from fedbench.store import provenance as module
-from fedbench.store.provenance import fingerprint, git_revision, libraries, provenance
+from fedbench.store.provenance import fingerprint, git_revision, provenance
 
 CODE = '''"""What it is for."""
 
@@ -79,37 +78,23 @@ def test_code_counts_and_words_and_spaces_do_not(package: Path, old: str, new: s
     assert (anew(fingerprint, "core") != before) == counts
 
 
-def test_files_count(package: Path) -> None:
+def test_which_files_count(package: Path) -> None:
     before, core = fingerprint("core"), package / "core"
     assert fingerprint("core/a.py") == before, "the folder's only file is the folder's code"
     (core / "notes.txt").write_text("no code")
     assert anew(fingerprint, "core") == before
-    (core / "a.py").rename(core / "b.py")
-    assert anew(fingerprint, "core") != before
-    (core / "b.py").rename(core / "a.py")
     (core / "b.py").write_text("")
     assert anew(fingerprint, "core") != before
-
-
-def test_fingerprint_is_the_same_in_another_process() -> None:
-    """Workers compare it: no hash seed, clock or path may enter; and nobody has to import torch for its version."""
-    code = (
-        "import sys; from fedbench.store.provenance import fingerprint, libraries; libraries()\n"
-        "print(fingerprint('core', 'methods/base.py'), 'torch' in sys.modules)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.split() == [fingerprint("core", "methods/base.py"), "False"]
-    assert re.fullmatch("[0-9a-f]{12}", fingerprint("core"))
-    assert fingerprint("core") != fingerprint("models")
+    (core / "a.py").rename(core / "b.py")
+    assert anew(fingerprint, "core") != before
 
 
 def test_provenance() -> None:
     found = provenance(time.time() - 2)
     assert found["wall_seconds"] >= 2
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", found["started"])
     assert found["host"] == platform.node()
     assert provenance(0.0)["started"] == "1970-01-01T00:00:00Z"
-    known = libraries()
+    known = found["libraries"]
     assert (known["fedbench"], known["python"]) == (fedbench.__version__, platform.python_version())
     for library in ("kneed", "scikit-learn", "torch"):  # another kneed moves one elbow in ten
         assert re.match(r"\d+\.\d+", known[library])
