@@ -143,26 +143,3 @@ def test_version_and_help_of_every_command(capsys: pytest.CaptureFixture[str]) -
     assert len(names) > 8
     for name in names:
         assert f" {name} " in out
-
-
-#: A process that runs commands one after another, and says after each what heavy it has imported.
-ONE_BY_ONE = """
-import sys
-from fedbench.__main__ import main
-for words in sys.argv[2:]:
-    try: main(["--home", sys.argv[1], *words.split()])
-    except SystemExit as stop: code = stop.code
-    heavy = {"torch", "torchvision", "pandas", "sklearn", "scipy", "pyarrow", "numpy", "PIL"} & set(sys.modules)
-    print("ENDED", code, *sorted(heavy), file=sys.stderr)
-"""
-
-
-def test_looking_around_waits_for_no_heavy_import(tmp_path: Path) -> None:
-    """Shipped results are read with pyarrow, and without torch and pandas."""
-    helps, light = ["--help", "train --help"], ["partition --help", "list", "report --table 1 --mine", "data list"]
-    shipped = ["report --table 1", "tables"]
-    command = [sys.executable, "-c", ONE_BY_ONE, str(tmp_path), *helps, *light, *shipped]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    ended = [line for line in done.stderr.splitlines() if line.startswith("ENDED")]
-    assert ended == ["ENDED 0"] * 2 + ["ENDED 0 numpy"] * len(light) + ["ENDED 0 numpy pyarrow"] * len(shipped)
-    assert "° " in done.stdout

@@ -96,8 +96,12 @@ def test_a_mistake_in_a_hook_is_one_line_and_a_failure(ready: Path, hook: str, b
         assert "Traceback" in train("--debug").err
 
 
-@pytest.mark.usefixtures("ready")
-def test_a_hyper_parameter_does_not_take_the_place_of_a_hook() -> None:
+def test_what_a_method_declares_is_looked_at_before_it_trains(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine("def deviations(self=None):", "return 'not a list'")
+    with monkeypatch.context() as patch:
+        patch.setattr("fedbench.core.trainer.train_together", lambda *given: pytest.fail("it trained"))
+        said = train()
+    assert (said.code, said.line) == (2, "fedbench: deviations() of Mine gives 'not a list', not a list of texts")
     mine("start: int = 2", "")
     said = train()
     line = (
@@ -105,26 +109,16 @@ def test_a_hyper_parameter_does_not_take_the_place_of_a_hook() -> None:
         "call it start_; its option is --start all the same"
     )
     assert (said.code, said.line) == (2, line)
+    assert own(ready) == {}
     mine("start_: int = 2", "")
     assert train("--start", "3").code == 0
-
-
-def test_what_a_method_says_of_itself_is_asked_before_it_trains(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine("def deviations(self=None):", "return 'not a list'")
-    monkeypatch.setattr("fedbench.core.trainer.train_together", lambda *given: pytest.fail("it trained"))
-    said = train()
-    assert (said.code, said.line) == (2, "fedbench: deviations() of Mine gives 'not a list', not a list of texts")
-    assert own(ready) == {}
-
-
-@pytest.mark.parametrize("body", ["return 5", "sys.exit(0)"])
-def test_a_mistake_in_what_describes_a_trained_run_keeps_it(ready: Path, body: str) -> None:
-    mine("def described(self, server):", body)
-    said = train()
-    assert said.code == 0
-    assert len(own(ready)) == 1
-    assert "the run has no descriptors: " in said.err
-    assert list(ready.glob("failed/*.json")) == []
+    for body in ("return 5", "sys.exit(0)"):  # what only describes a trained run does not lose it
+        mine("def described(self, server):", body)
+        said = train()
+        assert said.code == 0
+        assert "the run has no descriptors: " in said.err
+    assert len(own(ready)) == 3
+    assert [path for path in ready.glob("failed/*.json") if path.stem in own(ready)] == []
 
 
 def test_a_module_beside_it_is_part_of_the_run(ready: Path) -> None:
@@ -152,12 +146,6 @@ def test_odd_folders_and_a_home_folder(tmp_path: Path, monkeypatch: pytest.Monke
         assert "Mine\n" in good("train", "--method", f"./{folder}/mine.py:Mine", *SMOKE, "--dry-run").err
         assert '"name": "Mine"' in good("methods", f"./{folder}/mine.py", "--json").out
     good("methods", "~/with space/mine.py:Mine")
-
-
-def test_a_method_of_ones_own_has_options_of_its_own(ready: Path, tmp_path: Path) -> None:
-    good("train", "--method", own_method(tmp_path), *SMOKE, "--half", "0.25", "--loud")
-    run = Store(ready).find(Store(ready).current["run"])
-    assert run.manifest["spec"]["params"] == {"half": 0.25, "loud": True}
 
 
 NET = """
@@ -196,7 +184,13 @@ def train_net(*more: str) -> Said:
     return fedbench("train", "-m", "fedavg", "--model", "./net.py:Net", *SMOKE, "--executor", "sequential", *more)
 
 
-def test_a_run_is_named_by_the_networks_source_and_its_helpers(ready: Path) -> None:
+def test_a_networks_mistake_is_told_by_its_line_and_its_source_and_helpers_name_the_run(ready: Path) -> None:
+    for forward in ("1 / 0 if self.training else 0", "1 / 0"):
+        net(forward=forward)
+        said = train_net()
+        line = "fedbench: net.py, line 14, in forward: ZeroDivisionError: division by zero"
+        assert (said.code, said.line) == (2, line)
+    assert own(ready) == {}
     net()
     first, again = train_net("--json"), train_net("--json")
     net(32)
@@ -210,15 +204,6 @@ def test_a_run_is_named_by_the_networks_source_and_its_helpers(ready: Path) -> N
         assert name.split()[1] in good("list", "run").out
         good("show", id)
         good("evaluate", id)
-
-
-def test_a_mistake_in_a_network_is_told_by_its_line(ready: Path) -> None:
-    for forward in ("1 / 0 if self.training else 0", "1 / 0"):
-        net(forward=forward)
-        said = train_net()
-        line = "fedbench: net.py, line 14, in forward: ZeroDivisionError: division by zero"
-        assert (said.code, said.line) == (2, line)
-    assert own(ready) == {}
 
 
 MINE = ("--table", "./mine.toml", *SMOKE)
@@ -536,8 +521,9 @@ def test_the_cards_command_makes_the_same_run(ready: Path, tmp_path: Path, prepa
 
 def test_kept_models_of_ones_own_method_and_other_classes(home: Path, tmp_path: Path) -> None:
     good("partition", "digits", "--iid", "--clients", "3")
-    good("train", "--method", own_method(tmp_path), *SMOKE, "--keep", "model")
+    good("train", "--method", own_method(tmp_path), *SMOKE, "--keep", "model", "--half", "0.25", "--loud")
     run = artifact(home, "run").name
+    assert runs(home)[0].manifest["spec"]["params"] == {"half": 0.25, "loud": True}
     assert "client i's model" in good("evaluate", run, "--on", Store(home).current["partition"]).out
     good("export", run, "-o", tmp_path / "out")
     assert "FILE.py:MyMethod" in (tmp_path / "out" / "README.md").read_text()

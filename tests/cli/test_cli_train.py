@@ -15,7 +15,7 @@ import pytest
 
 from fedbench.cli import making
 from fedbench.cli.train import train
-from fedbench.metrics.read import Metrics, load, metrics_of
+from fedbench.metrics.read import load, metrics_of
 from fedbench.planner.cells import DEFAULT_BUDGET
 from fedbench.specs import PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
@@ -75,6 +75,9 @@ def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
     assert rows["FedDRM"]["Dir-0.3"]["kind"] == "paper"
     assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["kind"] == "extra"
     assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["runs"] != rows["FedDRM"]["Dir-0.3"]["runs"]
+    said = good(*TRAIN, "--seed", "7")
+    assert said.line == "next: fedbench report --table 1 --dataset digits --budget smoke --seed 7 (or --table 2)"
+    assert cells(good(*REPORT, "--seed", "7"))["FedAvg"]["Dir-0.3"]["state"] == "done"
 
 
 @pytest.mark.full_smoke
@@ -105,12 +108,6 @@ def test_train_says_what_it_does_and_what_the_paper_budget_would_take(home: Path
     assert "budget smoke: 2 rounds x 5 epochs of 50 images, digits_cnn, about " in said.err
     assert "the paper's budget: 200 rounds x 5 epochs of 50 images, digits_cnn, about " in said.err
     assert said.err.count(" here") == 2
-
-
-def test_other_seeds_are_pointed_to(ready: Path) -> None:
-    said = good(*TRAIN, "--seed", "7")
-    assert said.line == "next: fedbench report --table 1 --dataset digits --budget smoke --seed 7 (or --table 2)"
-    assert cells(good(*REPORT, "--seed", "7"))["FedAvg"]["Dir-0.3"]["state"] == "done"
 
 
 @pytest.mark.parametrize(
@@ -349,11 +346,6 @@ def test_an_extra_row_without_a_test_phase_is_no_problem_and_data_may_drift(home
 FTW = ("--table", "ftw_erm/1", *DIGITS)
 
 
-def one_metrics(home: Path) -> Metrics:
-    (found,) = Store(home).list("metrics")
-    return load(found)
-
-
 @pytest.mark.full_smoke
 def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
     assert "target shift" in good("partition", "digits", "--protocol", "ftw_erm").out
@@ -362,7 +354,7 @@ def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
     rows = cells(good("report", *FTW, "--seed", "0", "--format", "json"))
     assert rows["FTW-ERM"]["Average"]["state"] == "done"
     assert rows["FITW-ERM"]["Average"]["state"] == "missing"
-    metrics = one_metrics(home)
+    metrics = load(Store(home).open("metrics", artifact(home, "metrics").name))
     # Of 171 to 1 the digits leave each client with its commonest class alone, whose ratio is 1 to 171.
     assert metrics.per_client("ratio_bound").tolist() == pytest.approx([1 / 171] * 5)
     own = metrics.per_client("client_accuracy", "plain", 10)
@@ -378,11 +370,10 @@ def test_a_plain_run_under_the_protocol_is_the_tables_cell(home: Path) -> None:
 def test_the_bound_of_table_13_stands_in_the_runs_clients_and_matched_ratios_are_an_option(home: Path) -> None:
     good("partition", "digits", "--protocol", "ftw_erm", "--preset", "one")
     good("train", "--method", "kmeans_bound", "--clusters", "5", *SMOKE)
-    bound = one_metrics(home).whole_run("ratio_bound")
+    bound = load(metrics_of(current(home), Store(home))).whole_run("ratio_bound")
     assert 1 < bound < 40
-    good("partition", "digits", "--protocol", "ftw_erm")
     options = ("--ratios", "hdrm", "--n-te", "20", "--clusters", "5")
-    good("train", "--method", "ftw_erm", *options, *SMOKE)
+    good("train", "digits", "--protocol", "ftw_erm", "--method", "ftw_erm", *options, *SMOKE)
     rounds = current(home).table("rounds").to_pylist()
     assert rounds[0]["bytes_up"] - rounds[1]["bytes_up"] == 5 * 20 * 64
     assert rounds[0]["describe_seconds"] > 0
