@@ -1,35 +1,24 @@
-"""The command line's frame: exit codes, one line an error, options anywhere, and a quick start."""
+"""The command line's frame: exit codes, one line an error, options anywhere, and what a stopped one leaves."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import fedbench
 from fedbench.__main__ import hoist, main
 from fedbench.cli import app, context
 from fedbench.errors import FedbenchError
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    """`fedbench ARGUMENTS` here: (exit code, standard output, standard error)."""
-    with pytest.raises(SystemExit) as stop:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    assert isinstance(stop.value.code, int)
-    return stop.value.code, out, err
-
-
-# -- options anywhere -----------------------------------------------------------------------------------------
+from tests.support.cli_user import bad, good
+from tests.support.cli_user import fedbench as call
 
 
 @pytest.mark.parametrize(
@@ -37,7 +26,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[in
     [
         (["list", "--home", "X"], ["--home", "X", "list"]),
         (["data", "show", "digits", "--debug"], ["--debug", "data", "show", "digits"]),
-        (["a", "--data", "D", "b", "--home", "H"], ["--data", "D", "--home", "H", "a", "b"]),
+        (["a", "--data=D", "b", "-o", "c", "--home", "H"], ["--data=D", "--home", "H", "a", "b", "-o", "c"]),
         (["train", "--", "--home", "X"], ["train", "--", "--home", "X"]),
         (["partition", "--dataset", "d", "--homes"], ["partition", "--dataset", "d", "--homes"]),
     ],
@@ -46,50 +35,35 @@ def test_hoist(given: list[str], expected: list[str]) -> None:
     assert hoist(given) == expected
 
 
-words = st.lists(st.sampled_from(["list", "--home=X", "--debug", "--json", "--data=D", "-o", "file"]), max_size=8)
-
-
-@given(words)
-def test_hoist_loses_nothing_and_keeps_order(arguments: list[str]) -> None:
-    """The application's options first, the others after them, each group in its own order."""
-    ours = ("--home=X", "--debug", "--data=D")
-    assert hoist(arguments) == [a for a in arguments if a in ours] + [a for a in arguments if a not in ours]
-
-
-def test_home_and_data_folders_after_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_of_the_application_after_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments in (("--home", tmp_path, "list"), ("list", "--home", tmp_path), ("list", f"--home={tmp_path}")):
-        code, out, _ = call(capsys, *arguments)
-        assert code == 0
-        assert str(tmp_path) in out.replace("\n", "")
+        assert str(tmp_path) in good(*arguments).out.replace("\n", "")
         assert context.store().home == tmp_path
     monkeypatch.setenv("FEDBENCH_DATA", os.pathsep.join(["a", "b"]))
-    assert call(capsys, "list", "--home", tmp_path)[0] == 0
+    good("list", "--home", tmp_path)
     assert context.roots() == [Path("a"), Path("b")]
-    assert call(capsys, "list", "--home", tmp_path, "--data", "c")[0] == 0
+    good("list", "--home", tmp_path, "--data", "c")
     assert context.roots() == [Path("c")]
+    assert good("--version").out == f"fedbench {fedbench.__version__}\n"
+    listed = good("--help").out
+    assert all(f" {c.name} " in listed for c in [*app.registered_commands, *app.registered_groups])
 
 
-# -- errors ---------------------------------------------------------------------------------------------------
-
-
-def test_bad_input_is_one_line_and_with_debug_its_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line_with_debug_its_traceback_and_our_own_mistakes_are_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert str(FedbenchError("no run 'x'", "train one")) == "no run 'x'; train one"
     assert str(FedbenchError("no run 'x'")) == "no run 'x'"
-    code, out, err = call(capsys, "show", "xyz", "--home", tmp_path)
-    assert (code, out, err.count("\n"), err.startswith("fedbench: no dataset")) == (2, "", 1, True)
-    code, _, err = call(capsys, "show", "xyz", "--home", tmp_path, "--debug")
-    assert (code, "Traceback" in err, "FedbenchError: no dataset" in err) == (2, True, True)
-
-
-def test_interrupts_end_a_command_and_our_own_mistakes_are_not_hidden(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    said = call("show", "xyz", "--home", tmp_path)
+    assert (said.code, said.err.count("\n"), said.err.startswith("fedbench: no dataset")) == (2, 1, True)
+    said = call("show", "xyz", "--home", tmp_path, "--debug")
+    assert (said.code, "Traceback" in said.err, "FedbenchError: no dataset" in said.err) == (2, True, True)
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)]
     monkeypatch.setattr(context, "configure", Mock(side_effect=[KeyboardInterrupt, ZeroDivisionError]))
-    assert call(capsys, "list")[0] == 130
+    assert call("list").code == 130
     with pytest.raises(ZeroDivisionError):
         main(["list"])
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
 def test_the_reader_may_leave(tmp_path: Path) -> None:
@@ -132,14 +106,64 @@ def test_another_distribution_in_place_of_ours(tmp_path: Path, gone: str) -> Non
         assert ("Traceback" in done.stderr) == (code is api)
 
 
-# -- a quick start --------------------------------------------------------------------------------------------
+#: `partition digits` that tells for as long as it is in the middle of writing.
+WRITING = """
+import sys, time
+from fedbench.store import Writer
+def table(self, *_, **__):
+    while True:
+        print("writing", flush=True)
+        time.sleep(0.1)
+Writer.table = table
+from fedbench.__main__ import main
+main()
+"""
 
 
-def test_version_and_help_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(capsys, "--version") == (0, f"fedbench {fedbench.__version__}\n", "")
-    code, out, err = call(capsys, "--help")
-    assert (code, err) == (0, "")
-    names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback] + ["data"]
-    assert len(names) > 8
-    for name in names:
-        assert f" {name} " in out
+@pytest.mark.parametrize(
+    ("number", "ignored"),
+    [
+        (signal.SIGTERM, False),
+        *(pytest.param(number, False, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGINT)),
+        pytest.param(signal.SIGHUP, True, marks=pytest.mark.slow, id="as under nohup"),
+    ],
+)
+def test_a_stopped_command_clears_up_behind_itself(tmp_path: Path, number: signal.Signals, ignored: bool) -> None:
+    """What is ignored stays ignored, and what a killed one leaves behind `store clean` removes."""
+    command = [sys.executable, "-c", WRITING, "partition", "digits", "--iid", "--home", str(tmp_path)]
+    # A shell's background jobs ignore interrupts, and so would their children.
+    before = signal.SIG_IGN if ignored else signal.SIG_DFL
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, before),
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "writing\n"
+    assert list((tmp_path / "dataset").glob(".*"))
+    child.send_signal(number)
+    if ignored:
+        assert [child.stdout.readline() for _ in range(5)] == ["writing\n"] * 5, "it goes on"
+        child.kill()
+    _, err = child.communicate(timeout=60)
+    if ignored:
+        good("store", "clean", "--home", tmp_path)
+    else:
+        assert (child.returncode, err.splitlines()[-1]) == (130, "fedbench: stopped")
+        assert "Traceback" not in err
+    assert list((tmp_path / "dataset").iterdir()) == []
+
+
+def test_the_systems_refusal_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say, a store of another user's."""
+
+    def refuse(folder: Path) -> list[str]:
+        if folder.name == "run":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return []
+
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr("fedbench.store.folder.os.listdir", refuse)
+    assert bad("list", "--home", tmp_path) == f"fedbench: cannot use {tmp_path / 'run'} (Permission denied)"

@@ -135,14 +135,10 @@ def test_a_run(session: Session) -> None:
     assert repr(run) == f"<run {run.id[:8]}: FedAvg on digits Dir-0.3, accuracy {run.accuracy:.1%}>"
     for text in (run.id, f"{run.accuracy:.2%}", "digits", run.provenance["started"]):
         assert text in run._repr_html_()
-
-
-def test_the_command_line_makes_the_same_run(session: Session) -> None:
     words = ("--partition", session.part.id, "--rounds", "2", "--steps", "2", "--seed", "0", "--method", "fedavg")
     protocol = ("--protocol", session.part.protocol)
-    said = json.loads(good("--home", session.home, "train", *words, *protocol, "--json").out)
-    assert said[0]["run"] == session.runs[0].id
-    assert said[0]["headline"]["plain"]["average_accuracy"] == session.runs[0].accuracy
+    (said,) = json.loads(good("--home", session.home, "train", *words, *protocol, "--json").out)
+    assert (said["run"], said["headline"]["plain"]["average_accuracy"]) == (run.id, run.accuracy)
 
 
 def test_runs_and_curves_are_data_frames(session: Session) -> None:
@@ -192,7 +188,7 @@ def test_a_table(session: Session, tmp_path: Path) -> None:
         tables.save(tmp_path / "table.doc")
 
 
-def test_runs_side_by_side(session: Session) -> None:
+def test_runs_side_by_side(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     side = fb.compare(*session.runs, metrics="average_accuracy")
     (row,) = side.frame.query("metric == 'average_accuracy'").to_dict("records")
     accuracies = [run.accuracy for run in session.runs]
@@ -202,6 +198,13 @@ def test_runs_side_by_side(session: Session) -> None:
     words = [run.id for run in session.runs]
     assert fb.compare(*words, metrics="average_accuracy", store=session.home).frame.equals(side.frame)
     assert "<table>" in side._repr_html_()
+    # In a notebook: rich would take the lines of a text for outputs of the cell, so that a table stood there twice.
+    outputs: list[object] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *shown: outputs.append(shown))
+    assert "Average accuracy" in repr(side)
+    assert "3 clients" in session.part._repr_html_()
+    assert not outputs
 
 
 class Failing(fb.Observer):
@@ -255,18 +258,6 @@ def test_checks_of_a_partitioner_and_of_what_is_none(session: Session) -> None:
             attempt()
 
 
-def test_what_a_notebook_shows_is_one_output(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """rich would take the lines of a text for outputs of the cell, so that a table stood there twice."""
-    outputs: list[object] = []
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setattr("rich.jupyter.display", lambda *shown: outputs.append(shown))
-    tables = fb.compare(store=session.home)
-    assert "Average accuracy" in repr(tables)
-    assert "Average accuracy" in tables._repr_html_()
-    assert "3 clients" in session.part._repr_html_()
-    assert not outputs
-
-
 def test_the_first_pages_example_ends_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.test_pages import ROOT, blocks
 
@@ -299,7 +290,7 @@ def test_the_session_of_the_page_in_a_notebook(tmp_path: Path, monkeypatch: pyte
 SMALL = {"clients": 3, "rounds": 2, "steps": 2, "executor": "cores", "progress": False}
 
 
-def test_a_grid_its_means_and_its_best(tmp_path: Path) -> None:
+def test_a_grid_its_means_its_best_and_its_failures(tmp_path: Path) -> None:
     more: dict[str, Any] = {"validation": 0.2, "store": Store(tmp_path), **SMALL}
     grid = fb.sweep("digits", ["local", Ditto(mu=0.5, personal_steps=1)], lr=[0.05, 0.1], seeds=[0, 1], **more)
     assert not grid.failures
@@ -311,11 +302,8 @@ def test_a_grid_its_means_and_its_best(tmp_path: Path) -> None:
     assert "<table" in grid._repr_html_()
     again = fb.sweep("digits", "local", lr=0.05, seeds=[0], **more)
     assert [run.id for run in again.runs] == [grid.runs[0].id], "it is there"
-
-
-def test_a_run_that_fails_is_told_and_stops_no_other(tmp_path: Path) -> None:
     grid = fb.sweep("digits", ["fedavg"], lr=[0.05, 1e30], seeds=[0], store=Store(tmp_path), **SMALL)
-    assert len(grid.runs) == len(grid.failures) == 1
+    assert len(grid.runs) == len(grid.failures) == 1, "one that fails stops no other"
     assert "diverged" in str(next(iter(grid.failures.values())))
 
 
@@ -433,8 +421,5 @@ def test_what_is_meant_plainly_is_taken(calls: dict[str, Call]) -> None:
     assert Dirichlet(alpha=np.float32(0.3)) == Dirichlet(alpha=0.3)
     with pytest.raises(FedbenchError, match="--mu of ditto takes a number, not 'much'"):
         Ditto(mu="much")  # type: ignore[arg-type]
-
-
-def test_an_unknown_argument_is_pythons_own_error() -> None:
-    with pytest.raises(TypeError, match=r"runs\(\) got an unexpected keyword argument 'colums'"):
+    with pytest.raises(TypeError, match=r"runs\(\) got an unexpected keyword argument 'colums'"):  # Python's own
         fb.runs(colums=1)  # type: ignore[call-arg]

@@ -54,22 +54,12 @@ def in_one_process(*commands: tuple[str, ...], **environment: str) -> str:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env).stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("list",), ("list", "run"), ("methods",), ("methods", "feddrm"), ("tables", "feddrm/1"),
-        ("tables", "pfedfda/8"), ("data", "list"), ("data", "show", "digits"), ("data", "check", "digits"),
-        ("evaluate",), ("evaluate", "--all"), ("partition", "digits", "--dir", "0.3", "--protocol", "feddrm"),
-    ],
-    ids=" ".join,
-)  # fmt: skip
-def test_json_is_one_document(prepared: Path, command: tuple[str, ...]) -> None:
-    said = good(*command, "--json", "--home", prepared)
-    assert json.loads(said.out) is not None
-    assert "\x1b" not in said.out
-    plain = good(*command, "--home", prepared).out
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(plain)
+def test_json_is_one_document(prepared: Path) -> None:
+    for words in (
+        "list", "list run", "methods", "methods feddrm", "tables feddrm/1", "tables pfedfda/8", "data list",
+        "data show digits", "data check digits", "evaluate", "evaluate --all",
+    ):  # fmt: skip
+        assert json.loads(good(*words.split(), "--json", "--home", prepared).out) is not None
 
 
 def test_list_and_show_from_a_number_back_to_the_images(ready: Path) -> None:

@@ -1,0 +1,483 @@
+"""A run: which executor makes it, notes of how far it has come, its work folder, images that it shares with the runs
+before it, its estimated time, its exported models; and which cluster serves a client after drift."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from fedbench import data, models, partitions, protocol
+from fedbench.core import executors
+from fedbench.core.executors import available_cores, suited
+from fedbench.core.federation import Federation, to_input
+from fedbench.core.trainer import Progress
+from fedbench.engine import bill, cost, inputs
+from fedbench.engine import job as work
+from fedbench.engine import run as progress
+from fedbench.engine.export import REST, _loading, states
+from fedbench.engine.job import Job
+from fedbench.engine.run import Notes, execute, execute_all
+from fedbench.engine.training import known_association
+from fedbench.errors import FedbenchError
+from fedbench.files import write_json
+from fedbench.machine import CORES
+from fedbench.methods.base import FORWARD, Method
+from fedbench.methods.fedavg import FedAvg
+from fedbench.models.standard import MEAN, STD, Standard
+from fedbench.planner.index import Index
+from fedbench.resources import TABLES
+from fedbench.results.pack import Pack, write
+from fedbench.results.shelf import Shelf
+from fedbench.specs import PartitionSpec, RunSpec
+from fedbench.store import CHECKPOINT, Store
+from fedbench.store.folder import PROGRESS
+from tests.support import keep_lab
+from tests.support.lab import method, setting
+
+HOW = {"device": "cpu", "executor": "stacked"}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, to be set."""
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "time", lambda: now[0])
+    return now
+
+
+def note(folder: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((folder / PROGRESS).read_text())
+    return value
+
+
+def test_what_is_noted(tmp_path: Path, clock: list[float]) -> None:
+    notes = Notes([tmp_path], HOW)
+    clock[0] = 1010.0
+    notes.hear(Progress(1, 9, 2.5, 0.25))
+    assert note(tmp_path) == {
+        "device": "cpu", "executor": "stacked", "accuracy": 0.25, "round": 1, "rounds": 9, "loss": 2.5, "doing": "",
+        "time": 1010.0, "round_seconds": 10.0, "gpu": None,
+    }  # fmt: skip
+    clock[0] = 1014.0
+    notes.hear(Progress(3, 9, 1.5, None))
+    assert (note(tmp_path)["accuracy"], note(tmp_path)["round_seconds"]) == (0.25, 2.0), "the first round is warm-up"
+    rounds = []
+    for t in range(4, 101):
+        clock[0] += 0.1
+        notes.hear(Progress(t, 100, 1.0, None))
+        rounds.append(note(tmp_path)["round"])
+    assert len(set(rounds)) <= 12, "at most once a second, and the last round"
+    assert rounds[-1] == 100
+    assert list(tmp_path.iterdir()) == [tmp_path / PROGRESS]
+
+
+def test_runs_made_together_are_noted_each_where_that_can_be(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    Notes([tmp_path / "gone", *folders], HOW).hear(Progress(0, 9, 0.0, None, "clients describe their data"))
+    told = [(note(folder)["doing"], note(folder)["round_seconds"]) for folder in folders]
+    assert told == [("clients describe their data", None)] * 2
+    assert sorted(tmp_path.iterdir()) == folders
+
+
+@pytest.fixture
+def planted(store: Store) -> Path:
+    """A work folder with a checkpoint."""
+    folder = store.work("abc")
+    folder.mkdir(parents=True)
+    (folder / "state-000003.safetensors").write_bytes(b"state")
+    write_json(folder / CHECKPOINT, {"round": 3})
+    return folder
+
+
+def test_the_index_of_a_checkpoint_goes_before_what_it_lists(
+    store: Store, planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any, **__: Any) -> None:
+        (planted / "state-000003.safetensors").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work.shutil, "rmtree", killed)
+    job: Any = SimpleNamespace(spec=SimpleNamespace(id="abc"), done=lambda _: "the run")
+    with pytest.raises(KeyboardInterrupt):
+        work.leave(job, store)
+    assert not (planted / CHECKPOINT).exists(), "a restart would take it for a damaged checkpoint"
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(-10, True), (10, False)])
+def test_clean_takes_the_checkpoint_of_a_run_that_is_complete(
+    store: Store, planted: Path, seconds: float, kept: bool
+) -> None:
+    """One that is younger than the run is of a making anew (`--again`) that was interrupted."""
+    manifest = store.path("run", "abc") / "artifact.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    os.utime(manifest, ((planted / CHECKPOINT).stat().st_mtime + seconds,) * 2)
+    store.clean()
+    assert planted.exists() is kept
+
+
+def test_a_batch_is_no_larger_than_a_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate's probe needs no more memory than a step of the run would."""
+    source = data.resolve("digits", store, [])
+    rules = protocol.load("feddrm")
+    spec = rules.partition_spec(source, 10, scheme="iid", clients=4)
+    setting = rules.setting(spec, "smoke")
+    probed: list[int] = []
+    monkeypatch.setattr(cost, "images_per_second", lambda *a: probed.append(a[3]) or 1.0)
+    cost.speed.cache_clear()
+    cost.seconds(dataclasses.replace(setting, batch_size=2**32), FedAvg(), store, [], "cpu")
+    cost.speed.cache_clear()
+    assert probed == [int(max(partitions.build(spec, store).n_train))]
+
+
+def test_the_cluster_of_most_that_trained_on_the_test_distribution_serves() -> None:
+    """Ties: the smallest number; where nobody trained on it, the client's own; where nothing drifts all stay."""
+    own = {0: 2, 1: 2, 2: 1, 3: 0, 4: 1}
+    assert known_association(own, [0] * 5, [0] * 5) == own
+    assert known_association(own, [5, 5, 5, 6, 6], [6, 5, 9, 5, 6]) == {0: 0, 1: 2, 2: 1, 3: 2, 4: 0}
+
+
+# -- bill ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def even(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which a core does 50 images of whatever network a second."""
+    monkeypatch.setattr(bill.cost, "speed", lambda *_: 50.0 * available_cores())
+
+
+COLUMN = """
+[[column]]
+label = "{0}"
+dataset = "{0}"
+partition = {{ {1} }}
+"""
+
+
+def own_table(path: Path, methods: str, columns: dict[str, str]) -> str:
+    rows = ", ".join(f'{{ method = "{name}" }}' for name in methods.split())
+    head = f'title = "Mine"\nprotocol = "plain"\nmetric = "average_accuracy"\nstatistic = "final"\nrows = [{rows}]\n'
+    path.write_text(head + "".join(COLUMN.format(*column) for column in columns.items()))
+    return str(path)
+
+
+@pytest.mark.usefixtures("even")
+def test_a_bill_counts_a_run_once_and_needs_no_images(store: Store, tmp_path: Path) -> None:
+    iid, groups = 'scheme = "iid"', 'scheme = "natural", by = "writer", clients = 9'
+    both = own_table(tmp_path / "both.toml", "fedavg ditto", {"digits": iid})
+    one = own_table(tmp_path / "one.toml", "fedavg", {"digits": iid, "mnist": iid, "femnist": groups})
+    lines = bill.bill([both, one], "smoke", Index(store), [])
+    total = bill.summed("all", lines)
+    assert [(line.runs, line.done, line.known("core")) for line in (*lines, total)] == [(2, 0, 2), (3, 0, 2), (4, 0, 3)]
+    needs = {(n.spec.method, n.spec.setting.partition.dataset.name): n for n in total.needs.values()}
+    part = partitions.build(needs["fedavg", "digits"].spec.setting.partition, store)
+    answers = 2 * part.n_test.sum() * FORWARD  # after each of two rounds
+    digits = {"fedavg": 2 * part.n_train.sum() + answers, "ditto": 2 * 2 * part.n_train.sum() + answers}
+    assert {name: needs[name, "digits"].core for name in digits} == pytest.approx(
+        {k: v / 50 for k, v in digits.items()}
+    )
+    mnist = 2 * 56_000 + 2 * 14_000 * FORWARD  # 80 % of 70,000 images train
+    assert needs["fedavg", "mnist"].core == pytest.approx(mnist / 50)
+    assert needs["fedavg", "femnist"].core is None, "no recipe says how many images a writer has"
+    assert total.seconds("core", done=False) == pytest.approx((sum(digits.values()) + mnist) / 50)
+    assert total.known("gpu") == 0
+    (union,) = bill.bill(["pfedfda/7"], "paper", Index(store), [])
+    assert union.known("core") == union.runs == 24, "the sizes of DIGIT-5 are those of its parts"
+
+
+@pytest.mark.usefixtures("even")
+def test_a_bill_takes_a_gpus_speed_from_shipped_runs(store: Store, tmp_path: Path) -> None:
+    (path,) = (TABLES / "plain" / "results").glob("*.parquet")
+    row = next(row for row in Pack(path).rows() if row.spec.method == "fedavg")
+    write(tmp_path / "gpu.parquet", [dataclasses.replace(row, seconds=36.0, about={**row.about, "device": "Fast GPU"})])
+    (line,) = bill.bill(["plain/digits"], "small", Index(store, Shelf([tmp_path / "gpu.parquet"])), [])
+    assert (line.runs, line.done, line.known("gpu")) == (12, 1, 12)
+    assert [(rate.device, rate.runs, rate.seconds) for rate in line.rates] == [("Fast GPU", 1, 36.0)]
+    assert line.seconds("gpu", done=True) == pytest.approx(36.0)
+    (own,) = (one for one in line.needs.values() if one.done)
+    assert (own.spec.id, own.core) == (row.id, pytest.approx(own.rate.images / 50))
+    assert line.seconds("gpu", done=False) * own.core == pytest.approx(line.seconds("core", done=False) * 36.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "budget", "line"),
+    [
+        ("flux/2", "paper", "flux/2: counted, so that no run is needed; name another table, or a paper"),
+        ("arena/mnist", "full", "arena/mnist: the runs follow from trials, so nobody knows them; name another table"),
+        ("plain/digits", "paper", "unknown budget 'paper'; known: small, smoke"),
+    ],
+)
+def test_no_bill(store: Store, name: str, budget: str, line: str) -> None:
+    with pytest.raises(FedbenchError) as refused:
+        bill.bill([name], budget, Index(store), [])
+    assert str(refused.value) == line
+
+
+DIGITS, GREY, COLOR = (8, 8, 1), (28, 28, 1), (32, 32, 3)
+
+
+def blank(shape: tuple[int, int, int]) -> Federation:
+    """A federation of one image of this shape."""
+    one = np.zeros(1, np.int64)
+    return Federation.of(np.zeros((1, *shape), np.uint8), one, one, one, one > 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "trainees", "changes", "name"),
+    [
+        ("digits_cnn", DIGITS, 10, {}, "stacked"),
+        ("lenet5", GREY, 10, {"batch_size": 64}, "stacked"),
+        ("lenet5", GREY, 7, {"batch_size": 64}, "cores"),
+        ("lenet5", GREY, 100, {"batch_size": 64, "participation": 0.05}, "cores"),
+        ("lenet5", GREY, 100, {"batch_size": 64, "cohort": 4}, "cores"),
+        ("lenet5", GREY, 10, {"precision": "bf16"}, "cores"),
+        ("lenet5_flux", GREY, 10, {"batch_size": 64}, "cores"),
+        ("emnist_cnn", GREY, 30, {}, "cores"),
+        ("cifar_cnn", COLOR, 100, {"batch_size": 50}, "cores"),
+        ("resnet18_gn", COLOR, 100, {"batch_size": 1}, "cores"),
+    ],
+)
+def test_small_steps_of_many_clients_are_stacked(
+    model: str, shape: tuple[int, int, int], trainees: int, changes: dict[str, Any], name: str
+) -> None:
+    network = models.build(model, shape=shape, classes=10, seed=0)
+    before = [t.clone() for t in network.state_dict().values()]
+    assert suited(network, blank(shape), setting(model=model, **changes), trainees) == name
+    assert network.training
+    assert all(torch.equal(a, b) for a, b in zip(before, network.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "trainees", "name"),
+    [("cifar_cnn", 50, 2, "graphed"), ("cifar_cnn", 50, 1, "streams"), ("resnet18_gn", 128, 8, "streams")],
+)
+def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, model: str, batch: int, trainees: int, name: str) -> None:
+    monkeypatch.setitem(executors.RULES, "cpu", executors.RULES["cuda"])  # in the place of a GPU
+    network = models.build(model, shape=COLOR, classes=10, seed=0)
+    assert suited(network, blank(COLOR), setting(batch_size=batch), trainees) == name
+
+
+def of_digits(seed: int, method: str = "fedavg") -> Job:
+    """A run of eight clients that the rule stacks."""
+    rules, digits = protocol.load("plain"), data.resolve("digits", Store(Path("nowhere")))
+    part = rules.partition_spec(digits, 10, scheme="iid", clients=8, subsample=0.3)
+    return Job.of(rules.setting(part, "smoke", {"seed": seed, "rounds": 1}), method, {})
+
+
+def predictions(store: Store, seed: int = 7) -> bytes:
+    run = execute(of_digits(seed), store, [])
+    assert run.provenance["executor"] == "stacked"
+    return (run.path / "predictions.parquet").read_bytes()
+
+
+def test_the_same_bytes_however_busy_in_any_store_on_any_cores_alone_or_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = predictions(Store(tmp_path / "quiet"))
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        busy = predictions(Store(tmp_path / "busy"))
+        other.kill()
+    assert busy == quiet
+    monkeypatch.setenv(CORES, "1")
+    used = Store(tmp_path / "used")
+    execute(of_digits(8, "ditto"), used, [])
+    assert predictions(used) == quiet
+    several = Store(tmp_path / "several")
+    execute_all([of_digits(seed) for seed in (6, 7)], several, [])
+    assert predictions(several) == quiet
+
+
+def test_a_setting_that_measures_times_names_its_executor(store: Store) -> None:
+    """Whatever else is asked for: the executor is part of what is measured, and of the run's identity."""
+    rules = protocol.load("pfedfda")
+    part = rules.partition_spec(data.resolve("digits", store), 10, scheme="iid")
+    partitions.build(part, store)
+    free = rules.setting(part, "smoke")
+    timed = rules.setting(part, "smoke", {"executor": "sequential"})
+    assert free.id != timed.id
+    assert timed.budget == "smoke"
+    run = execute(Job.of(timed, "fedavg", {}), store, [], executor="stacked")
+    assert run.provenance["executor"] == "sequential"
+    with pytest.raises(FedbenchError, match="executor"):
+        rules.setting(part, "smoke", {"executor": "sequentail"})
+
+
+RULES = protocol.load("pfedfda")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> Iterator[None]:
+    inputs._last.clear()
+    yield
+    inputs._last.clear()
+
+
+def part(store: Store, **chosen: Any) -> PartitionSpec:
+    return RULES.partition_spec(data.resolve("digits", store), 10, scheme="iid", **chosen)
+
+
+def job(partition: PartitionSpec, seed: int = 0) -> Job:
+    return Job.of(RULES.setting(partition, "smoke", seed=seed, rounds=1), "fedavg", {})
+
+
+def kept(store: Store, *jobs: Job, device: torch.device = CPU) -> list[Federation]:
+    return inputs.federations_of(jobs, store, [], device)[0]
+
+
+def test_who_trained_before_changes_no_prediction(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a key without the partition (B would train on A's images), and training that writes to what is kept
+    (the second run on A's images would see others than the first)."""
+    a = part(store)
+    order = [job(a), job(a, seed=1), job(part(store, shift="high")), job(a, seed=2)]
+    loads: list[int] = []
+    load = inputs.loaded
+    monkeypatch.setattr(inputs, "loaded", lambda *given: loads.append(1) or load(*given))
+
+    def predictions(where: Store, one: Job, fresh: bool) -> pa.Table:
+        if fresh:
+            inputs._last.clear()
+        return execute(one, where, [], device="cpu", executor="sequential").table("predictions")
+
+    together = [predictions(store, one, fresh=False) for one in order]
+    assert len(loads) == 3, "the second run has the partition of the first, and no other that of the one before"
+    alone = [predictions(Store(tmp_path / "alone"), one, fresh=True) for one in order]
+    assert len(loads) == 3 + len(order)
+    assert [one.equals(other) for one, other in zip(together, alone, strict=True)] == [True] * 4
+    assert not any(one.equals(together[0]) for one in together[1:]), "they would be the same whatever they were given"
+
+
+def test_what_is_shared_is_of_one_store_and_device_and_goes_before_the_next_is_loaded(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = part(store)
+    (first,) = kept(store, job(a))
+    load, alive, images = inputs.loaded, [], weakref.ref(first.images)
+    (again,) = kept(Store(store.home), job(a, seed=4))
+    assert again.images is first.images
+    same = first.images.clone()
+
+    def watched(*given: Any) -> list[Federation]:
+        gc.collect()
+        alive.append(images() is not None)
+        return load(*given)
+
+    monkeypatch.setattr(inputs, "loaded", watched)
+    del first, again
+    (elsewhere,) = kept(Store(tmp_path / "elsewhere"), job(a))
+    assert torch.equal(elsewhere.images, same)
+    assert (alive, len(inputs._last)) == ([False], 1)
+    (there,) = kept(Store(tmp_path / "elsewhere"), job(a), device=torch.device("meta"))
+    assert (elsewhere.images.device.type, there.images.device.type) == ("cpu", "meta")
+
+
+def test_runs_at_once_are_told_apart_by_their_order(store: Store) -> None:
+    """Catches a key that is a set of partitions: each run would be given the other's clients."""
+    a, b = part(store), part(store, seed=7)
+
+    def dealt(one: Federation, client: int = 0) -> list[int]:
+        return one.sample[one.train[client].numpy()].tolist()
+
+    x, y = kept(store, job(a), job(b, seed=1))
+    assert x.images is y.images
+    assert dealt(x) != dealt(y)
+    v, u = kept(store, job(b), job(a, seed=1))
+    assert (dealt(u), dealt(v)) == (dealt(x), dealt(y))
+    (alone,) = kept(store, job(a))
+    assert dealt(alone) == dealt(x)
+    assert len(alone.images) < len(x.images), "a run on its own is not given the images of two"
+    one, other = kept(store, job(a), job(a, seed=1))
+    assert one is other, "runs of one partition see the very same federation"
+
+
+CLIENTS = [f"client-{i}" for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("how", "files", "rest"),
+    [
+        (method("fedavg"), ["model"], set()),
+        (method("ditto", personal_epochs=1), ["model", *(f"{c}-own" for c in CLIENTS)], set()),
+        (method("ifca", clusters=2), ["model", "cluster-0", "cluster-1"], set()),
+        (method("feddrm"), CLIENTS, {"server/client_branch.head.weight", "server/client_branch.head.bias"}),
+        (method("pfedfda"), CLIENTS, {"server/gaussian.mean", "server/gaussian.covariance"}),
+        (method("fedem", clusters=2), ["model-0", "model-1"], {f"client/{i}/mixture.pi" for i in range(3)}),
+    ],
+    ids=lambda value: value.name if isinstance(value, Method) else "",
+)
+def test_every_model_is_a_state_dict_of_the_network(
+    tmp_path: Path, how: Method, files: list[str], rest: set[str]
+) -> None:
+    run = keep_lab.kept(how, tmp_path, votes=False, epochs=1)
+    it, plain = keep_lab.models(run), keep_lab.network(run)
+    made = states(it, list(plain.state_dict()))
+    assert [name for name in made if name != REST] == files
+    for name in files:
+        plain.load_state_dict(made[name])  # strict
+    left = {key for key in made.get(REST, {}) if not key.endswith("num_batches_tracked")}
+    assert rest <= left
+    exported = {id(t) for name in files for t in made[name].values()}
+    assert all(id(t) in exported or key in left for key, t in it.tensors.items()), "nothing is left out"
+    if how.name == "feddrm":  # client i's file answers as client i does
+        state = it.state(1)
+        assert all(torch.equal(made["client-1"][name], state[name]) for name in plain.state_dict())
+
+
+WITHOUT = """
+import sys
+sys.modules["fedbench"] = None
+import torch
+try:
+    import torchvision
+except RuntimeError:  # torch's build and torchvision's do not fit; its networks need none of these operators
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+exec(open("code.py").read().split("logits =")[0])
+pixels = torch.load("pixels.pt")
+from ast import literal_eval
+mean, std = (torch.tensor(t)[:, None, None] for t in literal_eval(open("numbers").read()))
+torch.save(network((pixels / 255 - mean) / std).detach(), "logits.pt")
+"""
+
+
+@pytest.mark.slow
+def test_a_network_of_torchvision_loads_without_fedbench(tmp_path: Path) -> None:
+    shape, spec = (32, 32, 3), RunSpec(setting(model="torchvision:shufflenet_v2_x0_5"), "fedavg")
+    ours = models.build(spec.setting.model, shape=shape, classes=7, seed=1).eval()
+    assert isinstance(ours, Standard)
+    images = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = ours(to_input(images))
+    save_file(ours.as_torchvision(ours.state_dict()), tmp_path / "model.safetensors")
+    lines = _loading(spec, "model.safetensors", shape, 7)
+    (tmp_path / "code.py").write_text("\n".join(lines[1:-1]))
+    assert "fedbench" not in "".join(lines)
+    assert f"(pixels / 255 - {MEAN}) / {STD}" in lines[-2]
+    (tmp_path / "numbers").write_text(repr((MEAN, STD)))
+    torch.save(images.permute(0, 3, 1, 2).float(), tmp_path / "pixels.pt")
+    alone = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    out = subprocess.run([sys.executable, "-c", WITHOUT], cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    torch.testing.assert_close(torch.load(tmp_path / "logits.pt"), expected, rtol=1e-4, atol=1e-5)
