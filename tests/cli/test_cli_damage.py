@@ -248,6 +248,9 @@ def test_what_somebody_holds_is_shown_and_stays(stopped: Path, home: Path) -> No
             assert f"run {stopped.name} is being trained by process {os.getpid()}" in bad("remove", *words)
         assert good("remove", "--unfinished", "--yes").out.startswith("nothing is unfinished")
         assert "no run" in bad("resume", stopped.name)
+        line = bad(*DITTO)
+        assert line.startswith(f"fedbench: run {stopped.name} is being trained by process {os.getpid()} on ")
+        assert line.endswith("; wait for it, or stop it first")
     assert (stopped / "checkpoint.json").exists()
 
 
@@ -340,39 +343,11 @@ def test_a_run_finished_after_all_leaves_the_others_folder(ready: Path, monkeypa
 
 
 FOUR_CLIENTS = ("partition", "digits", "--dir", "0.3", "--clients", "4")
-#: Long enough to be caught in the middle; the executor named, or two stores could measure different ones to be fastest.
-LONG = (
-    "train", "--method", "fedavg", "--rounds", "40", "--steps", "3", "--batch-size", "16", "--executor", "cores",
-)  # fmt: skip
 
 
 def predictions(home: Path) -> dict[str, bytes]:
     """Run's id -> the bytes of its predictions."""
     return {run.id: run.file("predictions.parquet").read_bytes() for run in runs(home)}
-
-
-@pytest.mark.slow
-def test_two_processes_make_one_run(home: Path, tmp_path: Path) -> None:
-    for store in (home, tmp_path / "other"):
-        good(*PARTITION, "--home", store)
-    good(*LONG, "--home", tmp_path / "other")
-    child = subprocess.Popen([sys.executable, "-m", "fedbench", *LONG], stderr=subprocess.PIPE, text=True)
-    try:
-        pattern = "work/[!.]*/predictions-000010.parquet"
-        run = until(lambda: sorted(home.glob(pattern)), child, seconds=60)[0].parent.name
-        child.send_signal(signal.SIGSTOP)  # however busy the machine is, it is not done before we come
-        said = fedbench(*LONG)
-        child.send_signal(signal.SIGCONT)
-        assert (said.code, said.out) == (2, "")
-        assert said.line.startswith(f"fedbench: run {run} is being trained by process {child.pid} on ")
-        assert said.line.endswith("; wait for it, or stop it first")
-        _, err = child.communicate(timeout=120)
-    finally:
-        child.kill()
-        child.wait()
-    assert child.returncode == 0, err
-    assert predictions(home) == predictions(tmp_path / "other")
-    assert f"run {run} is already there" in good(*LONG).err
 
 
 @pytest.mark.usefixtures("brief")

@@ -671,12 +671,8 @@ def test_a_long_round_does_not_lose_the_claim(store: Store, monkeypatch: pytest.
 def test_full_disk_while_claiming(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing stays that would keep others from the run."""
     store.prepare()
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", failing(errno.ENOSPC))
         with pytest.raises(FedbenchError, match="no space left"), store.claim("abc"):
             pass
     assert not [path for path in store.home.rglob("*") if path.is_file() and path.name not in ("store.json", ".lock")]
