@@ -78,9 +78,9 @@ def report(
     >>> table.frame.columns[:4].tolist()
     ['table', 'budget', 'precision', 'row']
     """
-    from fedbench.reports.layout.tables import laid_out
+    from fedbench.reports.layout.tables import grids_of
 
-    grids = laid_out(
+    grids = grids_of(
         [str(one) for one in tables], store_of(store), roots(), budget=budget, dataset=dataset, columns=columns,
         seeds=seeds, precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean,
         mine=mine, extra=extra,

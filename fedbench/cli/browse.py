@@ -478,7 +478,7 @@ def _one(name: str, index: Index, budget: str | None, precision: str | None, as_
         return
     from fedbench.planner.index import State
     from fedbench.planner.others import other_texts, others
-    from fedbench.reports.layout.notes import command, elsewhere
+    from fedbench.reports.layout.notes import at_other_budgets, command
 
     out = context.out()
     out.print(f"{table.title}{f', {cells.scope}' if cells.scope else ''}", style="bold", soft_wrap=True)
@@ -499,7 +499,7 @@ def _one(name: str, index: Index, budget: str | None, precision: str | None, as_
         out.print(f"fill the missing ones: {command(cells)}", soft_wrap=True)
     for line in other_texts(cells, {} if cells.table.counted else others(cells)):
         out.print(line, style="dim", soft_wrap=True)
-    if hint := elsewhere(cells, context.roots()):
+    if hint := at_other_budgets(cells, context.roots()):
         out.print(hint, style="dim", soft_wrap=True)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedbench.reports.claims import Claims
     from fedbench.reports.figures import FigureSpec, Kind
     from fedbench.reports.layout.grid import Grid
-    from fedbench.reports.site.pages import Told
+    from fedbench.reports.site.pages import RunOrigin
 
 #: How much is said below a table.
 NOTES = ("brief", "full")
@@ -91,14 +91,14 @@ def report(
     ] = None,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
-    from fedbench.reports.layout.tables import laid_out
+    from fedbench.reports.layout.tables import grids_of
 
     chosen = context.form(format or ("latex" if appendix and output is None else None), output, as_json)
     if notes not in NOTES:
         raise unknown("notes", notes, NOTES)
     if crate and crate.suffix != ".zip":
         raise FedbenchError(f"a crate is a ZIP archive, and {crate} does not end so", "--crate NAME.zip")
-    grids = laid_out(
+    grids = grids_of(
         table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
         only_done=only_done, mine=mine, extra=extra, appendix=appendix or crate is not None,
@@ -159,12 +159,12 @@ def claims(
         context.err().print(f"the claims of {len(tables)} tables written to {output}", soft_wrap=True, markup=False)
         return
     out = context.out()
-    for one in (one for one in tables if one.stands):
+    for one in (one for one in tables if one.judged):
         out.print(title(one), style="bold", soft_wrap=True, markup=False, highlight=False)
-        for stand in one.stands:
+        for stand in one.judged:
             sign, style = LOOKS[stand.verdict.state]
             out.print(f"  {sign} {words(stand)}", style=style, soft_wrap=True, markup=False, highlight=False)
-    if not any(one.stands for one in tables):
+    if not any(one.judged for one in tables):
         context.err().print("no claims are declared of these tables")
     for line in summary(tables):
         out.print(line, soft_wrap=True, markup=False)
@@ -177,12 +177,12 @@ def _document(one: Claims) -> dict[str, Any]:
         "claims": [
             {
                 "text": stand.verdict.claim.text, "kind": stand.verdict.claim.kind, "state": stand.verdict.state,
-                "held": stand.verdict.held, "made": stand.verdict.made, "asked": stand.verdict.asked,
+                "held": stand.verdict.held, "made": stand.verdict.made, "asked": stand.verdict.total,
                 "undecided": stand.verdict.unsure,
                 "detail": stand.verdict.detail, "numbers": dict(stand.numbers),
                 "reported": stand.reported.state if stand.reported.made else None,
             }
-            for stand in one.stands
+            for stand in one.judged
         ],
     }  # fmt: skip
 
@@ -325,9 +325,9 @@ def figure(
     }
     chosen |= {"metric": metric, "against": against, "by": by or None, "view": view}
     chosen |= {"ridge": ridge, "compare": compare or None, "mine": mine}
-    ask = figures.Ask(context.store(), context.roots(), context.err().print, **chosen)
-    kind.check(spec, ask)
-    content = kind.gather(spec, ask)
+    request = figures.Request(context.store(), context.roots(), context.err().print, **chosen)
+    kind.check(spec, request)
+    content = kind.gather(spec, request)
 
     texts = {"csv": kinds.as_csv, "json": kinds.as_json}
     if path:
@@ -408,16 +408,16 @@ def site(
     )  # fmt: skip
 
 
-def _origin(run: Run) -> Told:
+def _origin(run: Run) -> RunOrigin:
     from fedbench.cli.origin import chain, details
     from fedbench.engine.export import commands
     from fedbench.reports.layout.shipped import of_runs
-    from fedbench.reports.site.pages import Told
+    from fedbench.reports.site.pages import RunOrigin
 
     links = chain(run.store, run.artifact)
     if run.shipped:
-        return Told(
+        return RunOrigin(
             [(what, list(of_runs([run.shipped])) * (not i)) for i, (what, _) in enumerate(links)], commands(run.spec)
         )
     origin = [(what if one else f"{what} (not in this store)", details(one) if one else []) for what, one in links]
-    return Told(origin, commands(run.spec))
+    return RunOrigin(origin, commands(run.spec))

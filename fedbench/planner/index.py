@@ -238,13 +238,13 @@ class Index:
 
     def _running(self) -> list[Record]:
         paths = (p for p in self.store.home.glob("work/*/spec.json") if self.store.claimed(p.parent.name))
-        return _noted(paths, "run", State.RUNNING)
+        return _records_in(paths, "run", State.RUNNING)
 
     def _failed(self) -> list[Record]:
-        return _noted(self.store.home.glob("failed/*.json"), "spec", State.FAILED)
+        return _records_in(self.store.home.glob("failed/*.json"), "spec", State.FAILED)
 
 
-def _noted(paths: Iterable[Path], key: str, state: State) -> list[Record]:
+def _records_in(paths: Iterable[Path], key: str, state: State) -> list[Record]:
     """The runs that files beside the artifacts tell of, under this key.
 
     A file that tells nothing legible is left out: no number comes from it.
@@ -256,6 +256,6 @@ def _noted(paths: Iterable[Path], key: str, state: State) -> list[Record]:
             spec, overrides = raw.get(key), raw.get("overrides", {})
             if isinstance(spec, dict) and isinstance(overrides, dict):
                 run = RunSpec.from_dict(spec)
-                told, reason = {"overrides": overrides}, str(raw.get("reason", ""))
-                found.append(Record(run.id, run, state, told, reason=reason))
+                provenance, reason = {"overrides": overrides}, str(raw.get("reason", ""))
+                found.append(Record(run.id, run, state, provenance, reason=reason))
     return found

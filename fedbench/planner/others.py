@@ -106,18 +106,18 @@ def _labels(places: Mapping[Key, Hits], cells: Cells) -> dict[Key, str]:
     rows = cells.table.rows
     titles = {key: title_of(hits[-1][1].spec.method, hits[-1][1].provenance) for key, hits in places.items()}
     texts = {key: (_file(key.source),) if _is_other_text(key.method, key.source, cells) else () for key in places}
-    alike: dict[str, list[Key]] = {}
+    by_label: dict[str, list[Key]] = {}
     for key in places:
-        alike.setdefault(_label(titles[key], key, texts[key]), []).append(key)
+        by_label.setdefault(_label(titles[key], key, texts[key]), []).append(key)
     labels: dict[Key, str] = {}
-    for label, keys in alike.items():
+    for label, keys in by_label.items():
         row = next((row for row in rows if row.label == label), None)
         own = cells.declaration(row) if row else None
         marks = {key: _marks(key, places[key], row, own) for key in keys}
         rivals = [*marks.values(), *([_marks_of(row, own)] if row else [])]
-        telling = _telling(rivals)
+        distinguishing = _distinguishing(rivals)
         labels |= {
-            key: _label(titles[key], key, dict.fromkeys([*texts[key], *(marks[key][k] for k in telling)]))
+            key: _label(titles[key], key, dict.fromkeys([*texts[key], *(marks[key][k] for k in distinguishing)]))
             for key in keys
         }
     return _unlike(labels, places, {row.label for row in rows})
@@ -148,15 +148,15 @@ def _marks_of(row: Row, own: Declaration | None) -> tuple[str, ...]:
     return own.name, _file(own.source or ""), "", f"version {own.version}", ""
 
 
-def _telling(marks: Sequence[tuple[str, ...]]) -> list[int]:
+def _distinguishing(marks: Sequence[tuple[str, ...]]) -> list[int]:
     """The first of the marks that tell all of these apart."""
-    telling: list[int] = []
+    distinguishing: list[int] = []
     for k in range(len(marks[0])):
-        if len({tuple(own[i] for i in telling) for own in marks}) == len(marks):
+        if len({tuple(own[i] for i in distinguishing) for own in marks}) == len(marks):
             break
         if len({own[k] for own in marks}) > 1:
-            telling.append(k)
-    return telling
+            distinguishing.append(k)
+    return distinguishing
 
 
 def _unlike(labels: Mapping[Key, str], places: Mapping[Key, Hits], rows: Collection[str]) -> dict[Key, str]:

@@ -65,8 +65,8 @@ class Run:
     @cached_property
     def hyper_parameters(self) -> Mapping[str, Any]:
         """Of its method; one that is called as something else is METHOD.NAME, be it an option of other partitions."""
-        method, taken = self._places["method"], {*self._places, *schemes.hints()}
-        return {f"{method}.{k}" if k in taken else k: value for k, value in self.spec.params.items()}
+        method, names = self._places["method"], {*self._places, *schemes.hints()}
+        return {f"{method}.{k}" if k in names else k: value for k, value in self.spec.params.items()}
 
     @cached_property
     def _places(self) -> Mapping[str, Any]:
@@ -305,7 +305,7 @@ def _follows(key: str, by: Sequence[str], runs: Sequence[Run]) -> bool:
     return len(pairs) == len({value for value, _ in pairs})
 
 
-def telling(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
+def distinguishing(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
     """Those of the keys, the first ones first, that tell the runs apart as well as all of them do."""
     needed: list[str] = []
     parts = 1
@@ -381,7 +381,7 @@ def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
     within = {key for own in panels.values() for key in differing(own)}
     within |= {key for run in runs for key in run.hyper_parameters}  # which say nothing of a panel's other methods
     own = list(by) or [key for key in different if key in within and key not in places]
-    apart = telling([group[0] for group in panels.values()], ("dataset", "split", *places))
+    apart = distinguishing([group[0] for group in panels.values()], ("dataset", "split", *places))
     names = names_of_methods(runs)
     return [
         RunPanel(label(group[0], dict.fromkeys(("dataset", "split", *apart))), _lines(group, own, by, names))

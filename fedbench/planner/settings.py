@@ -41,7 +41,7 @@ class Settings:
         """
         if column.dataset not in self.datasets:
             return ()
-        own = row if row and row.own(self.budget) else None
+        own = row if row and row.overrides(self.budget) else None
         at = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=own, tuned=tuned)
         try:
             return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in seeds or self.seeds)
@@ -75,20 +75,20 @@ def _setting(
     precision: str | None = None,
     known: dict[str, Setting] | None = None,
 ) -> Setting:
-    """The setting of a column, or of a row in it; `known` holds those that have been told of before."""
+    """The setting of a column, or of a row in it; `known` holds those made before."""
     rules = protocol.load(table.protocol)
     chosen = dict(column.partition)
     if rules.redraws and seed is not None:
         chosen.setdefault("seed", seed)
     declared = {
         **table.budget.get(budget, {}),
-        **column.own(budget),
-        **(row.own(budget) if row else {}),
+        **column.overrides(budget),
+        **(row.overrides(budget) if row else {}),
         **(tuned or {}),
     }
-    asked = repr((table.protocol, dataset, classes, chosen, budget, declared, seed, precision))
-    if known is not None and asked in known:
-        return known[asked]
+    key = repr((table.protocol, dataset, classes, chosen, budget, declared, seed, precision))
+    if known is not None and key in known:
+        return known[key]
     partition = rules.partition_spec(dataset, classes, **chosen)
     if tuned and not partition.validation:
         raise FedbenchError(
@@ -97,7 +97,7 @@ def _setting(
         )
     setting = rules.setting(partition, budget, declared, seed=seed, precision=precision)
     if known is not None:
-        known[asked] = setting
+        known[key] = setting
     return setting
 
 

@@ -18,7 +18,7 @@ from fedbench.planner.cells import Cells, find
 from fedbench.planner.index import Index, State
 from fedbench.planner.table.claims import OPEN, Verdict
 from fedbench.planner.table.spec import Table
-from fedbench.reports.layout.build import lay_out, verdicts
+from fedbench.reports.layout.build import grid_of, verdicts
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render.text import escape, how
@@ -37,7 +37,7 @@ SMOKE = "smoke"
 
 
 @dataclass(frozen=True)
-class Stand:
+class Judged:
     """How it stands with a claim."""
 
     verdict: Verdict  #: on our numbers
@@ -52,7 +52,7 @@ class Claims:
     table: Table
     budget: str
     scope: str  #: the budget in print
-    stands: Sequence[Stand]
+    judged: Sequence[Judged]
     grid: Grid | None = None  #: the table laid out, where it has numbers
 
     @property
@@ -66,12 +66,12 @@ class Claims:
         return self.grid is not None and any(entry.shipped for line in self.grid.lines for entry in line.entries)
 
     @cached_property
-    def by_identity(self) -> dict[str, Stand]:
+    def by_identity(self) -> dict[str, Judged]:
         """Its claims by what makes them the same: a paper's table may be declared whole and in parts, and a claim of
         one text on the same columns is one claim."""
         columns = {column.key: column for column in self.table.columns}
         found = {}
-        for stand in self.stands:
+        for stand in self.judged:
             own = stand.verdict.claim.columns or [column.key for column in self.table.printed]
             parts = [(columns[key], [columns[part] for part in columns[key].of]) for key in own]
             found[repr((stand.verdict.claim.text, self.table.protocol, parts))] = stand
@@ -100,11 +100,11 @@ def claims(
         wanted = [b for b in own if b in ("", budget or b) and (budget or b != SMOKE)]
         measured = {b: cells for b in wanted if (cells := _with_numbers(table, b, store, roots, index))}
         if not measured and (table.claim or table.reported):
-            yield Claims(table, "", "", [Stand(ours, theirs, {}) for ours, theirs in verdicts(table, {})])
+            yield Claims(table, "", "", [Judged(ours, theirs, {}) for ours, theirs in verdicts(table, {})])
         for at, cells in measured.items():
-            grid = lay_out(cells, compare=True)
-            stands = [Stand(ours, theirs, _numbers(grid, table, ours)) for ours, theirs in grid.verdicts]
-            yield Claims(table, at, grid.scope, stands, grid)
+            grid = grid_of(cells, compare=True)
+            judged = [Judged(ours, theirs, _numbers(grid, table, ours)) for ours, theirs in grid.verdicts]
+            yield Claims(table, at, grid.scope, judged, grid)
 
 
 def _with_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path], index: Index) -> Cells | None:
@@ -161,7 +161,7 @@ def title(one: Claims) -> str:
     return f"{one.table.id}  {one.table.title}{scope}{' (shipped results among it)' if one.shipped else ''}"
 
 
-def words(stand: Stand) -> str:
+def words(stand: Judged) -> str:
     """A claim, how it stands, and the numbers that decide."""
     numbers = ", ".join(f"{name} {text}" for name, text in stand.numbers.items())
     parts = (stand.verdict.state, how(stand.verdict, stand.reported), numbers)
@@ -180,9 +180,9 @@ def summary(tables: Sequence[Claims]) -> Iterator[str]:
             yield f"{paper}: {counted(len(every), 'claim')}{unmeasured}."
         for budget in dict.fromkeys(one.budget for one in own if one.grid):
             at = [one for one in own if one.grid and one.budget == budget]
-            stands = {identity: stand for one in at for identity, stand in one.by_identity.items()}
-            counts = Counter(stand.verdict.state for stand in stands.values())
-            counts[OPEN] += len((every - fixed if budget else fixed) - stands.keys())
+            judged = {identity: stand for one in at for identity, stand in one.by_identity.items()}
+            counts = Counter(stand.verdict.state for stand in judged.values())
+            counts[OPEN] += len((every - fixed if budget else fixed) - judged.keys())
             tally = sum((one.tally for one in at), Tally())
             parts = [_in_words(counts), str(tally) if tally.measured else ""]
             if any(parts):
@@ -202,14 +202,14 @@ def _stand(n: int, state: str) -> str:
 
 def listed(one: Claims) -> Iterator[str]:
     """The claims of a table as a list in Markdown."""
-    yield from (f"- {LOOKS[stand.verdict.state][0]} {escape(words(stand))}" for stand in one.stands)
+    yield from (f"- {LOOKS[stand.verdict.state][0]} {escape(words(stand))}" for stand in one.judged)
 
 
 def markdown(tables: Sequence[Claims]) -> Iterator[str]:
     """The page of all claims."""
     yield "# What the papers claim, and what holds here\n"
     yield from (f"- {escape(line)}" for line in summary(tables))
-    for one in (one for one in tables if one.stands):
+    for one in (one for one in tables if one.judged):
         yield f"\n## {escape(title(one))}\n"
         yield from listed(one)
 
@@ -288,19 +288,19 @@ def _counts(tables: Sequence[Claims]) -> Iterator[str]:
         counts, tally = one.grid.counts, one.tally
         cells = f"{counts.get(State.DONE.value, 0)} of {sum(counts.values())}"
         numbers = (tally.reported, tally.measured, *tally.three) if tally.reported else ("",) * 5
-        claimed = Counter(stand.verdict.state for stand in one.stands)
+        claimed = Counter(stand.verdict.state for stand in one.judged)
         cell = (one.table.id, one.budget, cells, *numbers, _in_words(claimed))
         yield f"| {' | '.join(map(str, cell))} |"
 
 
 def _decided(tables: Sequence[Claims]) -> Iterator[str]:
     """The claims that numbers speak against or for, each once a budget; of those that do not hold, what decides."""
-    stands: dict[tuple[str, str], tuple[Claims, Stand]] = {}
+    judged: dict[tuple[str, str], tuple[Claims, Judged]] = {}
     for one in tables:
         for identity, stand in one.by_identity.items():
-            stands.setdefault((one.budget, identity), (one, stand))
+            judged.setdefault((one.budget, identity), (one, stand))
     for sign in ("✗", "?", "✓"):
-        for one, stand in stands.values():
+        for one, stand in judged.values():
             state = stand.verdict.state
             if LOOKS[state][0] == sign:
                 said = f"{stand.verdict.claim.text}: {state}" if sign == "✓" else words(stand)

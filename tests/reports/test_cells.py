@@ -34,7 +34,7 @@ from fedbench.reports.layout import times
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.site.pages import Told, pages
+from fedbench.reports.site.pages import RunOrigin, pages
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
@@ -107,14 +107,14 @@ def older(lab: Lab) -> Artifact:
     return lab.run(setting, "feddrm", each={0: lambda t: 0.5}, **OTHER)
 
 
-def _remarks(store: Store, look: Callable[[figures.Ask], object]) -> list[str]:
+def _remarks(store: Store, look: Callable[[figures.Request], object]) -> list[str]:
     remarks: list[str] = []
-    look(figures.Ask(store, notify=remarks.append))
+    look(figures.Request(store, notify=remarks.append))
     return remarks
 
 
 def _site(store: Store) -> dict[str, str]:
-    return {name: html.unescape(page) for name, page in pages(select(store), lambda run: Told([], None))}
+    return {name: html.unescape(page) for name, page in pages(select(store), lambda run: RunOrigin([], None))}
 
 
 def test_other_code_is_told_wherever_its_numbers_are(lab: Lab, older: Artifact) -> None:
@@ -124,8 +124,8 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab, older: Artifact) 
         "report": build(tables.load("feddrm/1"), "small", store, []).about,
         "compare": side_by_side(select(store))[0].about,
         "list": good("list", "--home", store.home).out.splitlines(),
-        "figure": _remarks(store, lambda ask: source.filled("feddrm/1", ask, Index(store))),
-        "figure of runs": _remarks(store, lambda ask: ask.runs()),
+        "figure": _remarks(store, lambda request: source.filled("feddrm/1", request, Index(store))),
+        "figure of runs": _remarks(store, lambda request: request.runs()),
         "site": re.findall(r"<li>(.*?)</li>", _site(store)["index.html"]),
     }
     assert [place for place, lines in shown.items() if line not in lines] == []
@@ -442,8 +442,8 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
     a, b = Column("a"), Column("b")
     mean, other = Column("mean", of=["a", "b"]), Column("other", of=["b"])
     hits = [(a, {"device": "cpu", "processor": "Xeon"}), (b, {"device": "H100"}), (b, {"device": "H100"})]
-    assert times.apart([a, b, mean, other], hits) == [mean]
-    assert times.apart([a, b, mean, other], [*hits, (b, {"device": "cpu", "cpu": "AVX2"})]) == [mean]
+    assert times.incomparable([a, b, mean, other], hits) == [mean]
+    assert times.incomparable([a, b, mean, other], [*hits, (b, {"device": "cpu", "cpu": "AVX2"})]) == [mean]
     assert times.unranked([mean, dataclasses.replace(b, hidden=True)]) == [
         "Of several processors, so none is marked best and no claim is judged: mean."
     ]

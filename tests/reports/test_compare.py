@@ -454,7 +454,7 @@ def test_friedman_as_demsar_works_it_out_as_scipy_does_and_of_one_order_everywhe
     assert {k: critical_value(k, 0.05) for k in table_5} == pytest.approx(table_5, abs=0.001)
     assert critical_value(4, 0.10) == pytest.approx(2.291, abs=0.001)
     # Nobody is further from another than 1.25, so one bar joins all, as in Figure 1 a at this level.
-    assert all_four.alike == [(3, 1, 2, 0)]
+    assert all_four.indistinguishable == [(3, 1, 2, 0)]
     values = np.random.default_rng(0).normal(size=(9, 4))
     theirs = stats.friedmanchisquare(*values.T)
     assert friedman(values).chi2 == pytest.approx(theirs.statistic)
@@ -464,8 +464,8 @@ def test_friedman_as_demsar_works_it_out_as_scipy_does_and_of_one_order_everywhe
     assert same.average.tolist() == [1, 2, 3]
     assert math.isinf(same.f)
     assert same.p == pytest.approx(math.exp(-24 / 2))  # chi squared 24 of two degrees of freedom
-    assert same.alike == []  # 0.96 apart is enough: 2.343 * sqrt(12 / 72) = 0.957
-    assert friedman(values[:3]).alike == [(0, 1), (1, 2)]  # 1.913
+    assert same.indistinguishable == []  # 0.96 apart is enough: 2.343 * sqrt(12 / 72) = 0.957
+    assert friedman(values[:3]).indistinguishable == [(0, 1), (1, 2)]  # 1.913
 
 
 def test_wilcoxon_as_demsar_works_it_out_and_it_and_holm_by_hand() -> None:

@@ -269,7 +269,7 @@ def every(filled: Lab) -> Shown:
         patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "pfedfda", "flux"])
         shown = [(figures.load(name), gathered(figures.load(name), store, **how)[0]) for name, how in asked.items()]
     wide = [[figures.Panel("Panel", {}, figures.curves(_images(n)))] * count for n, count in ((5, 2), (8, 1))]
-    bubbled = figures.Content([kinds.KINDS["bubbles"].panel(partitions.build(part, store), figures.Ask(store))])
+    bubbled = figures.Content([kinds.KINDS["bubbles"].panel(partitions.build(part, store), figures.Request(store))])
     return [
         *shown, (figures.load("pfedfda/3"), bubbled), *((RATIO, figures.Content(panels)) for panels in wide),
         *((figures.load("flux/11"), figures.Content([plane] * n)) for n in (1, 6)),
@@ -335,7 +335,7 @@ asked = {"pfedfda/2": {"run": sys.argv[2]}, "flux/11": {"run": sys.argv[3]}, "fl
 drawn = [heavy("scipy", "pandas")]
 for name, how in asked.items():
     spec = figures.load(name)
-    kinds.render(spec, figures.kind_of(spec).gather(spec, figures.Ask(store, **how)), "svg")
+    kinds.render(spec, figures.kind_of(spec).gather(spec, figures.Request(store, **how)), "svg")
     drawn.append(heavy(*(["scipy"] if name == "pfedfda/2" else [])))
 print(at_start, tabled, drawn)
 """
@@ -361,8 +361,8 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
     (T-shirts are brighter than sandals) is above every bound that Theorem 2 can have.
     """
     real_images.lend(store.home, "fashion_mnist", "mnist")
-    ask = figures.Ask(store, [data_root])
-    fashion, colored = figures.kind_of(RATIO).gather(RATIO, ask).panels
+    request = figures.Request(store, [data_root])
+    fashion, colored = figures.kind_of(RATIO).gather(RATIO, request).panels
     assert [c.client for c in fashion.marks] == [1, 2, 3, 4, 5]
     assert {(c.train.n, c.test.n) for c in fashion.marks} == {(6168, 1022)}
     assert {(c.train.n, c.test.n, c.train.d) for c in colored.marks} == {(20_000, 10_000, 2352)}
@@ -383,7 +383,10 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
 
     # Figure 3 shows some of the same spectra, which need not be computed once more.
     monkeypatch.setattr(spectra, "curves", lambda images, ridge: sorted({client for client, _ in images}))
-    assert [panel.marks for panel in figures.kind_of(SPECTRUM).gather(SPECTRUM, ask).panels] == [[1, 2, 3, 4, 5], [1]]
+    assert [panel.marks for panel in figures.kind_of(SPECTRUM).gather(SPECTRUM, request).panels] == [
+        [1, 2, 3, 4, 5],
+        [1],
+    ]
 
 
 def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:

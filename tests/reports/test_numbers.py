@@ -177,7 +177,7 @@ def test_compare_says_how_far_off_and_what_is_claimed(lab: Lab) -> None:
     assert (below.kind, below.entries[0].text, below.entries[0].delta) == ("reported", "63.85", "−0.85")
     assert any(line.startswith("Cost: 3 min of training in 3 runs") for line in printed.notes)
     ours, theirs = printed.verdicts[0]
-    assert (ours.state, ours.made, ours.asked, theirs.state) == (SO_FAR, 1, 6, "holds")
+    assert (ours.state, ours.made, ours.total, theirs.state) == (SO_FAR, 1, 6, "holds")
     assert lab.grid("feddrm/1").verdicts == ()
 
 
@@ -482,7 +482,7 @@ def test_what_two_means_of_so_many_seeds_may_differ_by_and_what_is_near(
     at, value = next(c for c in of.columns if c.key == column), Value(mean, seeds=seeds, seed_std=std)
     found = offset(of, of.rows[0], at, value, None, paper)
     assert found is not None
-    assert (found.close, found.alike, found.near, found.one_seed) == expected
+    assert (found.within_points, found.within_errors, found.near, found.one_seed) == expected
 
 
 def test_three_things_are_said_of_numbers_beside_the_papers() -> None:

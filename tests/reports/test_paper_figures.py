@@ -501,7 +501,7 @@ def test_both_readings_and_both_claims(store: Store, monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(relative[CLIENT][i], client.drift / client.squared_gradient)
         np.testing.assert_allclose(relative[TARGET][i], target.drift / target.squared_gradient)
         np.testing.assert_allclose(ratio[RATIO][i], client.drift / target.drift)
-    assert [(v.state, v.held, v.asked) for v in content.claims] == [("holds", 20, 20)] * 2
+    assert [(v.state, v.held, v.total) for v in content.claims] == [("holds", 20, 20)] * 2
     left, right = kinds.draw(DRIFT, content).axes
     assert [line.get_label() for line in left.lines] == [CLIENT, TARGET]
     np.testing.assert_allclose(right.lines[0].get_ydata(), np.median(ratio[RATIO], axis=0))
@@ -558,7 +558,9 @@ def test_beta_by_corruption_and_its_picture_and_two_betas_in_two_panels(store: S
     assert order[0] == "clean"
     assert order[1:] == sorted(CORRUPTIONS, key=lambda name: groups[name]["mean"])
     assert [(c["text"], c["state"]) for c in told["claims"]] == [("mean β(clean) < mean β(corrupted)", "holds")]
-    shown = figures.kind_of(BETA).gather(BETA, figures.Ask(store, run=run_of_clients(store, part, {"beta": values})))
+    shown = figures.kind_of(BETA).gather(
+        BETA, figures.Request(store, run=run_of_clients(store, part, {"beta": values}))
+    )
     (axes,) = kinds.draw(BETA, shown).axes
     (panel,) = shown.panels
     assert [bar.get_height() for bar in axes.patches] == [panel.marks.means[name] for name in panel.marks.groups]
@@ -625,7 +627,7 @@ def test_the_run_of_the_tables_cell(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
     )
     asked = {}
 
-    def of_run(run: Any, ask: figures.Ask, name: str) -> list[figures.Panel[beta.Betas]]:
+    def of_run(run: Any, request: figures.Request, name: str) -> list[figures.Panel[beta.Betas]]:
         asked["run"], asked["name"] = run.id, name
         return []
 
@@ -657,7 +659,7 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
         assert (int(r["train"]), int(r["test"]), int(r["samples"])) == (train, test, train + test)
         assert r["name"] == part.classes[int(r["class"])]
 
-    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Ask(store))])
+    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(store))])
     (axes,) = kinds.draw(BUBBLES, shown).axes
     (dots,) = axes.collections
     places, areas = np.asarray(dots.get_offsets()).astype(int), dots.get_sizes()
@@ -670,7 +672,7 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
     assert f"of {held.min()} to {held.max()} of 10 classes" in said
     dataset = datasets.resolve("digits", store)
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
-    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Ask(store)) for part in made])
+    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(store)) for part in made])
     drawn = kinds.draw(BUBBLES, shown)
     per_sample = [axes.collections[0].get_sizes().sum() / panel.marks.samples.sum() for axes, panel in
                   zip(drawn.axes, shown.panels, strict=True)]  # fmt: skip

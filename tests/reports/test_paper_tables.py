@@ -353,7 +353,7 @@ MARKED = ("Communication", "Server", "Client", "Scalability")
 
 def marks(grid: Grid) -> dict[str, dict[str, str]]:
     return {line.label: {h.label: e.text or e.symbol for h, e in zip(grid.heads, line.entries, strict=True)}
-            for line in grid.lines if line.asked}  # fmt: skip
+            for line in grid.lines if line.in_table}  # fmt: skip
 
 
 def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_fedavg(lab: Lab) -> None:
@@ -367,7 +367,7 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     assert [m for m in at if at[m]["Test adaptation"] == "✓"] == ["ATP", "FLUX"]
     # The one mark that differs from those of the paper whose place is known: our pFedMe has no inner problem.
     labels = [head.label for head in grid.heads]
-    entries = {(x.label, c): e for x in grid.lines if x.asked for c, e in zip(labels, x.entries, strict=True)}
+    entries = {(x.label, c): e for x in grid.lines if x.in_table for c, e in zip(labels, x.entries, strict=True)}
     assert [place for place, entry in entries.items() if entry.near is False] == [("pFedMe", "Client")]
     assert (entries["pFedMe", "Client"].delta, entries["FLUX", "Client"].delta) == ("*", "=")
     assert [ours.state for ours, _ in grid.verdicts] == ["holds", "holds"]

@@ -43,7 +43,7 @@ from fedbench.reports.render.text import cell
 from fedbench.reports.render.text import escape as escape_markdown
 from fedbench.reports.site import pictures
 from fedbench.reports.site.page import shared
-from fedbench.reports.site.pages import Told, pages
+from fedbench.reports.site.pages import RunOrigin, pages
 from fedbench.results.shelf import Shelf
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
@@ -514,8 +514,8 @@ def fill(lab: Lab, setting: Setting) -> None:
     lab.run(setting, "ditto", metrics=curve, clients=clients, deviations=[HOSTILE], title=HOSTILE)
 
 
-def told(run: Any) -> Told:
-    return Told([(f"run {HOSTILE}", [HOSTILE]), ("dataset", [])], [f"fedbench {HOSTILE}"])
+def told(run: Any) -> RunOrigin:
+    return RunOrigin([(f"run {HOSTILE}", [HOSTILE]), ("dataset", [])], [f"fedbench {HOSTILE}"])
 
 
 class Site(NamedTuple):
@@ -586,7 +586,7 @@ def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
 def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) -> None:
     run = lab.run(setting, "fedavg", measure=False)
     lab.run(setting, "ditto")
-    made = dict(pages(select(lab.store), lambda run: Told([], None)))
+    made = dict(pages(select(lab.store), lambda run: RunOrigin([], None)))
     page = made[f"run-{run.id}.html"]
     assert "No metrics" in page
     assert f"Partition {setting.partition.id} is not in this store" in page

@@ -27,7 +27,7 @@ from fedbench.reports import claims as measured
 from fedbench.reports.claims import PAGE, SENTENCES, Claims, claims, page, summary
 from fedbench.reports.layout.appendix import CITATION
 from fedbench.reports.layout.notes import departures, holding
-from fedbench.reports.layout.tables import laid_out
+from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.making import row_of, take_in
@@ -469,7 +469,7 @@ def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
 def test_what_no_number_may_stand_without_is_below_every_print(
     store: Store, name: str, budget: str, words: str
 ) -> None:
-    (grid,) = laid_out([name], store, [], budget=budget)
+    (grid,) = grids_of([name], store, [], budget=budget)
     assert any(words in line for line in grid.about)
     assert not any(words in line for line in grid.notes)
 
@@ -517,7 +517,7 @@ def check(claim: Claim, numbers: dict[tuple[str, str], float], best: str = "max"
 )
 def test_complete_numbers(claim: Claim, state: str, held: int, asked: int) -> None:
     verdict = check(claim, FULL)
-    assert (verdict.state, verdict.held, verdict.made, verdict.asked) == (state, held, asked, asked)
+    assert (verdict.state, verdict.held, verdict.made, verdict.total) == (state, held, asked, asked)
 
 
 @pytest.mark.parametrize(
@@ -613,7 +613,7 @@ def test_the_numbers_that_decide_are_told_and_how_ours_stand_beside_the_papers(l
         lab.run(setting, "fedavg", value=0.9)  # a row that the paper does not have
     (one,) = claimed(lab.store, "feddrm/1")
     assert (one.budget, one.scope, one.shipped) == ("small", "budget small", False)
-    best, easier, *rest = one.stands
+    best, easier, *rest = one.judged
     assert (best.verdict.claim.text, best.verdict.state) == ("FedDRM is best in every column", "fails")
     assert best.numbers == {"FedDRM": "25.00", "FedAvgFT": "50.00"}
     by_column = {f"FedAvgFT at {DIR}": "25.00", f"FedAvgFT at {SPC}": "50.00"}
@@ -641,7 +641,7 @@ def test_seeds_that_are_elsewhere_say_what_one_seed_is_worth(lab: Lab, others: t
     for n, value in enumerate(others):
         lab.run(replace(setting, seed=setting.seed + 1 + n), "fedavgft", value=value)
     (one,) = claimed(lab.store, "feddrm/4")
-    best = next(stand for stand in one.stands if stand.verdict.claim.kind == "best")
+    best = next(stand for stand in one.judged if stand.verdict.claim.kind == "best")
     assert best.verdict.state == state
     assert ("noise unknown" in best.verdict.detail) == (not others)
     assert best.numbers == {"FedDRM": "64.00", "FedAvgFT": "65.00"}
@@ -650,7 +650,7 @@ def test_seeds_that_are_elsewhere_say_what_one_seed_is_worth(lab: Lab, others: t
 def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(lab: Lab) -> None:
     """Totals count a claim once: the levels of MNIST are declared as a whole and in halves."""
     declared = [c.text for name in tables.names() if name.startswith("feddrm/") for c in tables.load(name).claim]
-    assert [stand.verdict.claim.text for one in claimed(lab.store, "feddrm") for stand in one.stands] == declared
+    assert [stand.verdict.claim.text for one in claimed(lab.store, "feddrm") for stand in one.judged] == declared
     for look, message in (
         (lambda: claimed(lab.store, "fedrm"), "did you mean 'feddrm'"),
         (lambda: claimed(lab.store, "feddrm", budget="smal"), "budget"),
@@ -667,7 +667,7 @@ def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(la
     assert [one.budget for one in claimed(lab.store, "feddrm/1")] == ["paper", "small"]
     assert [one.budget for one in claimed(lab.store, "feddrm/1", budget="paper")] == ["paper"]
     (none,) = claimed(lab.store, "pfedfda/1", budget="smoke")
-    assert (none.budget, {stand.verdict.state for stand in none.stands}) == ("", {"not measured"})
+    assert (none.budget, {stand.verdict.state for stand in none.judged}) == ("", {"not measured"})
     assert [line.partition(";")[0] for line in summary(claimed(lab.store, "feddrm/1"))] == [
         "feddrm: 4 claims.",
         "feddrm, budget paper: 1 holds so far, 3 not measured",

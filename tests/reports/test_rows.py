@@ -28,7 +28,7 @@ from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import kinds
 from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid
-from fedbench.reports.layout.notes import command, elsewhere
+from fedbench.reports.layout.notes import at_other_budgets, command
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.making import diverged
 from fedbench.results.pack import Row, write
@@ -412,8 +412,8 @@ def test_what_fills_the_cells_names_the_precision_and_cells_of_another_are_point
         ("tf32", "paper", "another budget: --budget paper"),
     ):
         lab.run(at_precision(lab, made, budget), "feddrm")
-        assert elsewhere(cells(lab, "fp32"), []) == f"1 cells are done at {said}"
-    assert elsewhere(cells(lab, "bf16"), []) == ""
+        assert at_other_budgets(cells(lab, "fp32"), []) == f"1 cells are done at {said}"
+    assert at_other_budgets(cells(lab, "bf16"), []) == ""
 
 
 def packed(lab: Lab, run: Artifact) -> Row:

@@ -424,7 +424,7 @@ def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
     assert [line["sample"] for line in lines] == ["0"] * 6  # the first image, where none is named
     said = draws("images", "--partition", part.id, "--image", "5", "-o", "5.svg").stdout
     assert f"6 clients see image 5 ({digits.labels[5]}) of digits through 2 transforms; partition {part.id}" in said
-    marks = kinds.KINDS["images"].panel(part, figures.Ask(store, image=[4, 1]))
+    marks = kinds.KINDS["images"].panel(part, figures.Request(store, image=[4, 1]))
     axes = kinds.draw(figures.load("images"), figures.Content([marks])).axes
     assert len(axes) == 6
     for c, one in enumerate(axes):
@@ -505,11 +505,11 @@ def test_partitions_by_their_ids_and_by_filters_of_runs(store: Store, lab: Lab, 
 def test_the_paper_s_image(data_root: Path, store: Store, real_images: RealImages) -> None:
     """A bird, under the eight looks of each level and the 32 of the pool."""
     real_images.lend(store.home, "cifar10")
-    ask = figures.Ask(store, [data_root])
+    request = figures.Request(store, [data_root])
     image = real_images.load("cifar10").images[6:7]
     for number, looks in ((8, 8), (11, 8), (12, 8), (10, 32)):
         figure = figures.load(f"feddrm/{number}")
-        (panel,) = figures.kind_of(figure).gather(figure, ask).panels
+        (panel,) = figures.kind_of(figure).gather(figure, request).panels
         marks: views.Views = panel.marks
         assert (marks.looks, len(marks.views), marks.labels) == (looks, looks, {6: "bird"})
         transforms = partitions.read(store.find(str(panel.about["partition"]), ("partition",))).transforms

@@ -16,7 +16,7 @@ from fedbench.planner import counts
 from fedbench.planner.index import Index
 from fedbench.reports import figures
 from fedbench.reports.figures import kinds
-from fedbench.reports.layout.tables import laid_out
+from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.render.text import records
 from fedbench.reports.site import benchmark
 from fedbench.reports.site.page import shared
@@ -91,7 +91,7 @@ def test_a_table_stands_beside_what_is_reported_at_each_budget_that_has_a_number
 ) -> None:
     page = site["feddrm.html"]
     assert re.findall(r'data-table="feddrm/1" data-budget="(\w+)"', page) == ["small", "paper"]  # the fullest first
-    (grid,) = laid_out(["feddrm/1"], store, [], budget="paper", compare=True)
+    (grid,) = grids_of(["feddrm/1"], store, [], budget="paper", compare=True)
     (cell,) = [one for one in records(grid) if one["value"] is not None]
     (_, paper) = re.findall(r"<section.*?</section>", page[: page.index('id="figure4"')], re.DOTALL)
     row = re.findall(
@@ -110,7 +110,7 @@ def test_a_table_stands_beside_what_is_reported_at_each_budget_that_has_a_number
 def test_the_arena_ranks_by_the_mean_over_partitions_and_sets_methods_of_one_gradient_apart(
     site: dict[str, str], store: Store
 ) -> None:
-    (grid,) = laid_out(["arena/mnist"], store, [])
+    (grid,) = grids_of(["arena/mnist"], store, [])
     cells: dict[str, dict[str, Any]] = {}
     for one in records(grid):
         if one["group"] == "Average accuracy":
@@ -133,7 +133,7 @@ def test_the_arena_ranks_by_the_mean_over_partitions_and_sets_methods_of_one_gra
 
 def test_forty_methods_on_six_partitions_have_no_critical_difference(store: Store) -> None:
     figure = figures.load("arena/mnist")
-    content = figures.kind_of(figure).gather(figure, figures.Ask(store))
+    content = figures.kind_of(figure).gather(figure, figures.Request(store))
     assert not content.panels[0].marks.critical
     assert "none differ by Wilcoxon's test" in " ".join(figures.kind_of(figure).words(figure, content))
     assert not [text for text in kinds.draw(figure, content).axes[0].texts if "CD" in text.get_text()]
@@ -141,8 +141,8 @@ def test_forty_methods_on_six_partitions_have_no_critical_difference(store: Stor
 
 def test_a_method_says_what_it_is_and_where_it_stands(site: dict[str, str], store: Store) -> None:
     page = site["method-feddrm.html"]
-    (grid,) = laid_out(["feddrm/1"], store, [], compare=True)
-    asked = [line for line in grid.lines if line.asked]
+    (grid,) = grids_of(["feddrm/1"], store, [], compare=True)
+    asked = [line for line in grid.lines if line.in_table]
     (own,) = [line for line in asked if line.method == "feddrm"]
     ranks = [
         1 + sum(line.entries[k].value.mean > own.entries[k].value.mean for line in asked)  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, judge
 from fedbench.planner.table.load import expand, numbers, siblings
 from fedbench.planner.table.spec import Table, reported
 from fedbench.ratios.divergence import DIVERGENCES
-from fedbench.reports.layout.build import lay_out
+from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.shelf import Shelf
@@ -233,7 +233,7 @@ def test_a_shipped_table_is_complete_and_its_claims_stand_on_the_papers_numbers(
     for claim in table.claim:
         verdict = judge(claim, numbers, rows, keys, {c.key: str(c.best) for c in table.columns}, table.no_numbers)
         assert verdict.state == {True: HOLDS, False: FAILS, None: OPEN}[claim.reported], (claim.text, verdict.detail)
-        assert verdict.made == (0 if claim.reported is None else verdict.asked)
+        assert verdict.made == (0 if claim.reported is None else verdict.total)
     for budget in () if table.counted else protocol.load(table.protocol).budgets:
         assert all(sketch(table, column, budget).rounds >= 1 for column in table.measured)
 
@@ -526,7 +526,7 @@ def test_every_cell_that_counts_as_done_prints_and_no_other(store: Store) -> Non
         if table.counted or not any(cell.state in done for cell in cells.all):
             continue
         shown = replace(table, column=[replace(column, hidden=False) for column in table.columns])
-        lines = lay_out(replace(cells, table=shown)).lines
+        lines = grid_of(replace(cells, table=shown)).lines
         for cell, entry in zip(cells.all, (e for line in lines for e in line.entries), strict=True):
             off += [(table.id, cell.row.label, cell.column.key)] if (cell.state in done) != bool(entry.text) else []
             printed += bool(entry.text)

@@ -549,7 +549,7 @@ def test_headline_tables_are_whole_without_data(store: Store, name: str) -> None
     printed = build(tables.load(name), "small", store, [], index=Index(store, Shelf.of(store)), compare=True)
     assert printed.counts.keys() <= {State.DONE.value, State.STALE.value}
     assert printed.problems == ()
-    entries = [e for line in printed.lines if line.asked for e in line.entries if e.state is not State.UNDEFINED]
+    entries = [e for line in printed.lines if line.in_table for e in line.entries if e.state is not State.UNDEFINED]
     assert all(entry.text and entry.shipped for entry in entries)
     said = [*brief(printed, str), *printed.notes, *(text for _, text in printed.footnotes)]
     signs = {sign for text in (*said, *(entry.text for entry in entries)) for sign in text} - {"?"}

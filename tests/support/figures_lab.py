@@ -24,7 +24,7 @@ SHIFTS = ("px", "py", "pyx", "pxy")  #: of FLUX's tables
 def gathered(figure: figures.FigureSpec, store: Store, **asked: Any) -> tuple[Any, list[str]]:
     """A figure's content and the remarks on it."""
     remarks: list[str] = []
-    return figures.kind_of(figure).gather(figure, figures.Ask(store, notify=remarks.append, **asked)), remarks
+    return figures.kind_of(figure).gather(figure, figures.Request(store, notify=remarks.append, **asked)), remarks
 
 
 # -- pFedFDA -----------------------------------------------------------------------------------------------------

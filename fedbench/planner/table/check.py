@@ -112,8 +112,8 @@ def _of_any(table: Table, c: Column) -> Iterator[Rule]:
         (c.statistic == "pairs") != (table.statistic == "pairs"),
         ": statistic pairs is all of a table's columns' or none's",
     )
-    told = c.tolerance is not None and c.unit == "percent" and not (table.counted or table.ratio_to)
-    yield told, ": numbers in percent are judged in points, so they have no tolerance"
+    needless = c.tolerance is not None and c.unit == "percent" and not (table.counted or table.ratio_to)
+    yield needless, ": numbers in percent are judged in points, so they have no tolerance"
     yield c.unit == "marks" and table.statistic != "properties", ": unit marks goes with statistic properties"
     yield not table.counted and not c.of and not c.dataset, " lacks a dataset"
 

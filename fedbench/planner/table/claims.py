@@ -133,7 +133,7 @@ class Verdict:
     state: str
     held: int  #: comparisons that hold, beyond the noise where that is known
     made: int  #: comparisons whose numbers are there
-    asked: int  #: comparisons of the claim
+    total: int  #: comparisons of the claim
     detail: str = ""  #: where it fails, or where it holds most narrowly
     where: Where | None = None  #: that place
     unsure: int = 0  #: comparisons within the noise
@@ -199,20 +199,20 @@ def judge(
     `noises` are what seeds say of the numbers; None of exact ones.
     """
     chosen_rows, chosen_columns = claim.rows or list(rows), claim.columns or list(columns)
-    given, asked = Given(numbers, best, noises), list[Comparison]()
+    given, comparisons = Given(numbers, best, noises), list[Comparison]()
     if undefined and claim.kind in _BY_COLUMN:
         for column in chosen_columns:
             there = [r for r in rows if (r, column) not in undefined]
             own, than = ([r for r in names if r in there] for names in (chosen_rows, claim.than))
             narrowed = dataclasses.replace(claim, than=than)
-            asked += KINDS[claim.kind](narrowed, given, own, [column], there)
+            comparisons += KINDS[claim.kind](narrowed, given, own, [column], there)
     else:
-        asked += KINDS[claim.kind](claim, given, chosen_rows, chosen_columns, list(rows))
-    made = [(one.margin, one) for one in asked if one.margin is not None]
+        comparisons += KINDS[claim.kind](claim, given, chosen_rows, chosen_columns, list(rows))
+    made = [(one.margin, one) for one in comparisons if one.margin is not None]
     unsure = [(margin, one) for margin, one in made if one.unsure]
     failed = [(margin, one) for margin, one in made if not one.unsure and not _passes(claim, margin)]
     state = FAILS if failed else UNDECIDED if unsure else OPEN if not made else SO_FAR
-    if state == SO_FAR and all(one.whole for one in asked):
+    if state == SO_FAR and all(one.whole for one in comparisons):
         state = HOLDS
     detail, where = "", None
     if made and (failed or unsure or claim.kind != "between"):
@@ -220,7 +220,7 @@ def judge(
         before = "fails by " if failed else "" if unsure else "smallest margin "
         detail, where = f"{before}{narrowest}", narrowest.where
     held = len(made) - len(failed) - len(unsure)
-    return Verdict(claim, state, held, len(made), len(asked), detail, where, len(unsure))
+    return Verdict(claim, state, held, len(made), len(comparisons), detail, where, len(unsure))
 
 
 def _passes(claim: Claim, margin: float) -> bool:

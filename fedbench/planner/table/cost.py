@@ -57,19 +57,19 @@ class Case:
         return 2 * (self.classes + 1) * self.components
 
     @property
-    def sent(self) -> int:
+    def model_bytes(self) -> int:
         """Bytes of a model: its parameters, and what its batch norms hold."""
         return BYTES * self.p + self.network.buffers
 
     @property
-    def asked(self) -> int:
+    def inference(self) -> int:
         """MAC of a forward pass over a client's training images, s F_inf."""
         return self.samples * self.network.forward
 
     @property
-    def trained(self) -> int:
+    def training(self) -> int:
         """MAC of one training pass over them, s F_train."""
-        return TRAINING * self.asked
+        return TRAINING * self.inference
 
 
 class Cost(NamedTuple):
@@ -91,17 +91,17 @@ def cost(method: str, case: Case) -> Cost:
 
 
 def _fedavg(c: Case) -> Cost:
-    return Cost(BYTES * c.p, c.trained, c.clients * c.p, c.sent, c.sent, c.epochs * c.trained)
+    return Cost(BYTES * c.p, c.training, c.clients * c.p, c.model_bytes, c.model_bytes, c.epochs * c.training)
 
 
 def _ifca(c: Case) -> Cost:
     """Clients tell which model they chose."""
     return _fedavg(c)._replace(
         printed_bytes=BYTES * c.clusters * c.p,
-        printed_client=c.trained + c.clusters * c.asked,
-        bytes_up=c.sent + 8,
-        bytes_down=c.clusters * c.sent,
-        client=c.epochs * c.trained + c.clusters * c.asked,
+        printed_client=c.training + c.clusters * c.inference,
+        bytes_up=c.model_bytes + 8,
+        bytes_down=c.clusters * c.model_bytes,
+        client=c.epochs * c.training + c.clusters * c.inference,
     )
 
 
@@ -109,8 +109,8 @@ def _fesem(c: Case) -> Cost:
     """Clients are sent all models, to ask for the best, in the first round only."""
     return _fedavg(c)._replace(
         printed_server=c.clusters * c.clients * c.p,
-        bytes_down=c.sent * (c.rounds - 1 + c.clusters) / c.rounds,
-        client=c.epochs * c.trained + c.clusters * c.asked / c.rounds,
+        bytes_down=c.model_bytes * (c.rounds - 1 + c.clusters) / c.rounds,
+        client=c.epochs * c.training + c.clusters * c.inference / c.rounds,
     )
 
 
@@ -118,11 +118,11 @@ def _fedem(c: Case) -> Cost:
     each = _fedavg(c)
     return Cost(
         BYTES * c.clusters * c.p,
-        c.clusters * (c.trained + c.asked),
+        c.clusters * (c.training + c.inference),
         c.clusters * c.clients * c.p,
         c.clusters * each.bytes_up,
         c.clusters * each.bytes_down,
-        c.clusters * (each.client + c.asked),
+        c.clusters * (each.client + c.inference),
     )
 
 
@@ -138,9 +138,9 @@ def _feddrift(c: Case) -> Cost:
     with."""
     later = (c.rounds - 1) / c.rounds
     return _ifca(c)._replace(
-        bytes_up=c.sent + 8 * (c.clusters + 1) * later,
-        bytes_down=c.sent * (1 / c.rounds + c.clusters * later) + 16 * later,
-        client=c.epochs * c.trained + c.clusters * c.asked * later,
+        bytes_up=c.model_bytes + 8 * (c.clusters + 1) * later,
+        bytes_down=c.model_bytes * (1 / c.rounds + c.clusters * later) + 16 * later,
+        client=c.epochs * c.training + c.clusters * c.inference * later,
     )
 
 
@@ -150,11 +150,11 @@ def _cfl(c: Case) -> Cost:
 
 def _pfedme(c: Case) -> Cost:
     """Ours has no inner problem: it trains one personal model."""
-    return _fedavg(c)._replace(printed_client=(c.inner_steps + 1) * c.trained)
+    return _fedavg(c)._replace(printed_client=(c.inner_steps + 1) * c.training)
 
 
 def _apfl(c: Case) -> Cost:
-    return _fedavg(c)._replace(printed_client=2 * c.trained, client=2 * c.epochs * c.trained)
+    return _fedavg(c)._replace(printed_client=2 * c.training, client=2 * c.epochs * c.training)
 
 
 def _atp(c: Case) -> Cost:
@@ -163,11 +163,11 @@ def _atp(c: Case) -> Cost:
     rates, learning = c.network.tensors, 2 * c.validation * TRAINING * c.network.forward
     return Cost(
         BYTES * (c.p + rates),
-        2 * c.trained,
+        2 * c.training,
         c.clients * (c.p + rates),
-        c.sent + BYTES * rates,
-        c.sent * (1 + 1 / c.rounds) + BYTES * rates,
-        c.epochs * c.trained + learning,
+        c.model_bytes + BYTES * rates,
+        c.model_bytes * (1 + 1 / c.rounds) + BYTES * rates,
+        c.epochs * c.training + learning,
     )
 
 
@@ -175,14 +175,14 @@ def _flux(c: Case) -> Cost:
     """A descriptor is sent once in a run, for the bounds of the latents and whether to train, in double precision; and
     before it, in each round of warm-up, an accuracy, the number of validation images and their largest latent (20
     bytes)."""
-    once = (c.clustering_round - 1) * c.validation * c.network.forward + c.asked + PROJECTION * c.network.latents
+    once = (c.clustering_round - 1) * c.validation * c.network.forward + c.inference + PROJECTION * c.network.latents
     return Cost(
         BYTES * (c.p + c.L),
-        c.trained + PROJECTION * c.network.latents,
+        c.training + PROJECTION * c.network.latents,
         c.clients * c.p + c.L * math.log2(c.L),
-        c.sent + (20 * (c.clustering_round - 1) + 2 * BYTES * c.L) / c.rounds,
-        c.sent + (16 * c.network.latents + 8) / c.rounds,
-        c.epochs * c.trained + once / c.rounds,
+        c.model_bytes + (20 * (c.clustering_round - 1) + 2 * BYTES * c.L) / c.rounds,
+        c.model_bytes + (16 * c.network.latents + 8) / c.rounds,
+        c.epochs * c.training + once / c.rounds,
     )
 
 

@@ -31,7 +31,7 @@ from fedbench.plugins.load import is_file
 _ENTRIES = {"rows": "row", "column": "column"}
 
 
-def beside(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def with_paths(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The content of a table's file with networks, partitioners and data sets that are files of the user's
     ('./net.py:Net', './pets.toml') by their names in specs, and with methods that are by their full paths.
 
@@ -194,8 +194,8 @@ def siblings(raw: Mapping[str, Any], path: Path, number: str) -> dict[str, str]:
     at, names = head.axes.index("dataset"), _names(head, path)
     places = list(product(*(range(len(head.values[axis])) for axis in head.axes)))
     here = places[names.index(number)]
-    alike = (p for p in places if all(p[k] == here[k] for k in range(len(head.axes)) if k != at))
-    return {values[p[at]]["id"]: names[places.index(p)] for p in alike}
+    siblings_of = (p for p in places if all(p[k] == here[k] for k in range(len(head.axes)) if k != at))
+    return {values[p[at]]["id"]: names[places.index(p)] for p in siblings_of}
 
 
 _HEAD = tuple(f.name for f in fields(Head))
@@ -442,15 +442,15 @@ def _of_file(path: Path, number: str) -> Table:
 
 def _read(id: str, path: Path, number: str) -> Table:
     raw, place = _text(path), str(path)
-    alike: dict[str, str] = {}
+    siblings_of: dict[str, str] = {}
     if number:
         before = id.removesuffix(number)
-        alike = {dataset: f"{before}{n}" for dataset, n in siblings(raw, path, number).items()}
+        siblings_of = {dataset: f"{before}{n}" for dataset, n in siblings(raw, path, number).items()}
         place = f"{path}, table {number}"
     if "values" in raw:
         raw = expand(raw, path, number)
-    own = {"id": id, "path": path, "number": number, "siblings": alike, "replaced": False, "chosen": []}
-    raw = beside(_with_shared_rows(raw, path), path)
+    own = {"id": id, "path": path, "number": number, "siblings": siblings_of, "replaced": False, "chosen": []}
+    raw = with_paths(_with_shared_rows(raw, path), path)
     table = reader.read(Table, raw, place, **own)
     for what in ("rows", "column"):
         if not getattr(table, what):

@@ -266,7 +266,7 @@ class Row:
     side: str = ""  #: of its data: "train" or "test"
     metrics: Mapping[str, str] = field(default_factory=dict)  #: a column's metric -> the one this row has in its place
 
-    def own(self, budget: str) -> dict[str, Any]:
+    def overrides(self, budget: str) -> dict[str, Any]:
         """Setting overrides of this row's runs at a budget; empty if they share the table's setting."""
         return {**self.train, **self.budget.get(budget, {})}
 
@@ -318,7 +318,7 @@ class Column:
         """GROUP/LABEL: how claims and reported values name the column."""
         return f"{self.group}/{self.label}" if self.group else self.label
 
-    def own(self, budget: str) -> dict[str, Any]:
+    def overrides(self, budget: str) -> dict[str, Any]:
         """Setting overrides of this column's runs at a budget."""
         return {**self.train, **self.budget.get(budget, {})}
 

@@ -22,11 +22,11 @@ from fedbench.planner.runs import (
     Run,
     by_seed,
     differing,
+    distinguishing,
     grouped,
     keys_of_places,
     label,
     names_of_methods,
-    telling,
     unknown_key,
 )
 from fedbench.reports.numbers.measured import Value, over_seeds
@@ -220,7 +220,7 @@ def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tup
     data, different = keys_of_places(runs), [key for key in differing(runs) if key not in (*SEEDS, *shown)]
     alike = ([line[0] for line in panel.lines.values()] for panel in grouped(runs))
     within = {"row", "method"} | {key for own in alike for key in differing(own)}
-    places = telling(runs, (key for key in different if key in data))
+    places = distinguishing(runs, (key for key in different if key in data))
     keys = [*places, *(key for key in different if key not in data and key in within)]
     return keys, [key for key in different if key not in keys]
 

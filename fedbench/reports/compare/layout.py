@@ -261,7 +261,7 @@ def _column(side: Comparison, number: Number) -> tuple[Head, list[Entry]]:
     form = Column(number.label, decimals=decimals, std_decimals=max(decimals, 1))
     entries = [_entry(side, group, value, factor, form) for group, value in zip(side.groups, values, strict=True)]
     head = Head(number.group, number.label, number.name, unit)
-    apart = number.unit == "seconds" and times.several(run.artifact.provenance for run in side.runs)
+    apart = number.unit == "seconds" and times.of_many_processors(run.artifact.provenance for run in side.runs)
     return head, entries if number.best == "none" or apart else _ranked(side, entries, number.best, decimals)
 
 

@@ -78,7 +78,7 @@ class Friedman:
         return average
 
     @property
-    def alike(self) -> list[tuple[int, ...]]:
+    def indistinguishable(self) -> list[tuple[int, ...]]:
         """The largest sets of methods, two at least and best first, whose average ranks do not differ by the critical
         difference."""
         order = [int(i) for i in np.argsort(self.average, kind="stable")]
@@ -217,7 +217,7 @@ def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
     for table, grid in grids:
         of_metric_here = [k for k, c in enumerate(table.printed) if c.metric == metric and not c.of]
         places += [f"{table.printed[k].dataset}, {table.printed[k].label}" for k in of_metric_here]
-        for line in (line for line in grid.lines if line.asked):
+        for line in (line for line in grid.lines if line.in_table):
             values = (line.entries[k].value for k in of_metric_here)
             rows.setdefault(line.label, []).extend(None if value is None else value.mean for value in values)
     whole = {name: values for name, values in rows.items() if None not in values and len(values) == len(places)}

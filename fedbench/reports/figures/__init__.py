@@ -11,11 +11,23 @@ them, its CSV and JSON. matplotlib is imported when something is drawn.
 
 from __future__ import annotations
 
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, PanelSpec, names
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, PanelSpec, Request, names
 from fedbench.reports.figures.kinds import FREE, KINDS, kind_of, load
 from fedbench.reports.figures.spectra import Curve, curves, findings
 
 __all__ = [
-    "FREE", "KINDS", "Ask", "Content", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "curves", "findings",
-    "kind_of", "load", "names",
+    "FREE",
+    "KINDS",
+    "Content",
+    "Curve",
+    "FigureSpec",
+    "Kind",
+    "Panel",
+    "PanelSpec",
+    "Request",
+    "curves",
+    "findings",
+    "kind_of",
+    "load",
+    "names",
 ]  # fmt: skip

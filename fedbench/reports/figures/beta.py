@@ -14,7 +14,7 @@ from fedbench.metrics.statistics import Summary, across_clients
 from fedbench.planner.table.claims import Verdict, judge
 from fedbench.reports.figures import kind as about
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, listed
 from fedbench.reports.figures.style import COLOURS, DOT, colour, handle, subplots, titled
 from fedbench.specs import RunSpec
 
@@ -78,14 +78,16 @@ class Beta(Kind[Betas]):
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "column", "client", "corruption", "severity", "beta")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Betas]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Betas]:
         """A panel for each beta of the run. Raises FedbenchError if the run is not there or has no beta."""
-        if ask.run is not None:
-            panels = of_run(ask.run_itself(), ask)
+        if request.run is not None:
+            panels = of_run(request.run_itself(), request)
         else:
             assert figure.cells is not None
             row, column = figure.cells.row, figure.cells.column
-            panels = of_run(source.run_of(figure, figure.cells, ask), ask, f"{row}, {column.replace('/', ', ')}")
+            panels = of_run(
+                source.run_of(figure, figure.cells, request), request, f"{row}, {column.replace('/', ', ')}"
+            )
         numbers = {(name, p.marks.column): mean for p in panels for name, mean in p.marks.means.items()}
         columns = [panel.marks.column for panel in panels]
         return Content(panels, claims=_judged(figure, numbers, columns))
@@ -132,7 +134,7 @@ class Beta(Kind[Betas]):
         return picture
 
 
-def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel[Betas]]:
+def of_run(run: Artifact, request: Request, name: str = "") -> list[Panel[Betas]]:
     """A panel for each beta that the run noted of its clients in its last evaluation.
 
     Raises FedbenchError for a run without beta, and where run and partition disagree.
@@ -147,7 +149,7 @@ def of_run(run: Artifact, ask: Ask, name: str = "") -> list[Panel[Betas]]:
     columns = [column for column in BETAS if column in table.column_names]
     if not columns:
         raise FedbenchError(f"run {run.id} ({spec.method}) noted no beta of its clients", "choose a run of pfedfda")
-    transforms = partitions.build(setting.partition, ask.store, ask.roots, ask.notify).transforms
+    transforms = partitions.build(setting.partition, request.store, request.roots, request.notify).transforms
     if len(table) != len(transforms):
         raise broken(run, f"table clients has {len(table)} clients, its partition {len(transforms)}")
     # A colour shift is no corruption, but not clean either.
@@ -232,12 +234,12 @@ class Drift(Kind[Courses]):
     options: ClassVar[tuple[str, ...]] = ("seed",)
     columns: ClassVar[tuple[str, ...]] = ("panel", "line", "seed", "round", "value")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Courses]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Courses]:
         """Simulate (a second or two a seed). Raises FedbenchError for a seed that is none."""
         from fedbench.specs import check_seed
         from fedbench.theory.feddrm.rates import simulate
 
-        seeds = SEEDS if ask.seed is None else (ask.seed,)
+        seeds = SEEDS if request.seed is None else (request.seed,)
         for seed in seeds:
             check_seed(seed)
         heads = dict(zip((CLIENT, TARGET), zip(*map(simulate, seeds), strict=True), strict=True))

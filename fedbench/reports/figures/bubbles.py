@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, PanelSpec, room_for
+from fedbench.reports.figures.kind import Content, FigureSpec, PanelSpec, Request, room_for
 from fedbench.reports.figures.style import COLOURS, DOT, handle, named, subplots
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ class Bubbles(source.OfPartitions[Counts]):
     options = ("partition", "filters", "seed")
     columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Counts]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Counts]:
         """Panels of one title are told apart by their partitions."""
-        panels = super().gather(figure, ask).panels
+        panels = super().gather(figure, request).panels
         titles = Counter(panel.title for panel in panels)
         named = [f"{p.title}, partition {p.about['partition']}" if titles[p.title] > 1 else p.title for p in panels]
         return Content([replace(panel, title=title) for panel, title in zip(panels, named, strict=True)])
 
-    def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Counts:
+    def see(self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None) -> Counts:
         train, test = partition.class_counts(test=False), partition.class_counts(test=True)
         room_for(len(train), MOST, "clients are too many for a bubble plot", f"it shows up to {MOST}")
         return Counts(tuple(partition.classes), train, test)

@@ -13,7 +13,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import all_metrics
 from fedbench.planner.runs import Run, grouped
 from fedbench.planner.table.spec import UNITS
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, quantity, room_for
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, quantity, room_for
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots, titled
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ class Clients(Kind[Pairs]):
     options = ("filters", "metric", "by", "view")
     columns = ("panel", "metric", "unit", "test_images", "line", "run", "client", "unseen", "value", "against", "base")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Pairs]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Pairs]:
         """On each partition, the first of the groups of runs against each of the others, seed by seed.
 
         Raises FedbenchError as `runs.select` does, if the metric has no values of clients, and if groups that are to
         be compared have no partition and seed in common.
         """
-        runs = ask.runs()
-        view, metric = ask.seen(), ask.metric or _default(runs)
+        runs = request.runs()
+        view, metric = request.seen(), request.metric or _default(runs)
         values = {run.id: run.metrics.per_client(metric, view) for run in runs}
         lacking = [run.id for run in runs if not len(values[run.id])]
         if len(lacking) == len(runs):
@@ -68,13 +68,13 @@ class Clients(Kind[Pairs]):
                 f"no run has {metric} of single clients", f"of clients: {', '.join(there) or 'nothing'}"
             )
         for id in lacking[:5]:
-            ask.remark(f"run {id} has no {metric} of single clients")
+            request.remark(f"run {id} has no {metric} of single clients")
         known = all_metrics().get(metric)
         factor, unit = (1.0, known.unit if known else "")
         if unit == "fraction":
             factor, unit = UNITS["percent"]
         panels = []
-        for group in grouped([run for run in runs if run.id not in lacking], ask.by or ()):
+        for group in grouped([run for run in runs if run.id not in lacking], request.by or ()):
             (first, base), *others = group.lines.items()
             marks = [_pairs((first, name), (base, own), values, factor) for name, own in others]
             panels += [Panel(group.title, {}, one) for one in marks or [_pairs((first,), (base,), values, factor)]]

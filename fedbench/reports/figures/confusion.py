@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedbench.metrics.accuracy import confusion
 from fedbench.planner.runs import Run, grouped
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, room_for
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, room_for
 from fedbench.reports.figures.style import COLOURS, named, subplots
 
 if TYPE_CHECKING:
@@ -56,17 +56,17 @@ class Confusion(Kind[Matrix]):
     options = ("filters", "client", "by", "view")
     columns = ("panel", "test_images", "client", "class", "name", "answer", "images", "share", "runs")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Matrix]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Matrix]:
         """Each image is answered by its owner's model after the last round; seeds of one run are added up.
 
         Raises FedbenchError as `runs.select` and `confusion` do.
         """
-        view = ask.seen()
-        panels, clients = [], ask.client or (None,)
-        for group in grouped(ask.runs(), ask.by or ()):
+        view = request.seen()
+        panels, clients = [], request.client or (None,)
+        for group in grouped(request.runs(), request.by or ()):
             for name, runs in group.lines.items():
                 for client in clients:
-                    matrix = _matrix(runs, view, client, ask)
+                    matrix = _matrix(runs, view, client, request)
                     who = "" if client is None else f", client {client}"
                     about = {"client": "all" if client is None else client}
                     panels.append(Panel(f"{group.title}: {name}{who}", about, matrix))
@@ -122,20 +122,20 @@ class Confusion(Kind[Matrix]):
         return picture
 
 
-def _matrix(runs: Sequence[Run], view: str, client: int | None, ask: Ask) -> Matrix:
+def _matrix(runs: Sequence[Run], view: str, client: int | None, request: Request) -> Matrix:
     counts = [confusion(run.artifact, view, client) for run in runs]
     size = max(len(one) for one in counts)
     total = np.zeros((size, size), np.int64)
     for one in counts:
         total[: len(one), : len(one)] += one
-    return Matrix(_classes(runs[0], size, ask), total, tuple(run.id for run in runs))
+    return Matrix(_classes(runs[0], size, request), total, tuple(run.id for run in runs))
 
 
-def _classes(run: Run, count: int, ask: Ask) -> tuple[str, ...]:
+def _classes(run: Run, count: int, request: Request) -> tuple[str, ...]:
     """The classes' names, as the partition has them; their numbers where it is no more."""
     from fedbench import partitions
 
-    artifact = ask.store.whole(run.spec.setting.partition)
+    artifact = request.store.whole(run.spec.setting.partition)
     names = tuple(partitions.read(artifact).classes) if artifact else ()
     return names if len(names) == count else tuple(map(str, range(count)))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import kind as panels
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
 from fedbench.reports.figures.style import colour as colour_of
 from fedbench.reports.figures.style import handle, subplots, titled
 from fedbench.specs import RunSpec
@@ -48,23 +48,23 @@ class Descriptors(Kind[Plane]):
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "client", "cluster", "group", "x", "y")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Plane]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Plane]:
         """The panels of those of the figure's runs that are there, or of the run asked for.
 
         Raises FedbenchError if there is none, or if the run asked for has no descriptors.
         """
-        if ask.run is not None:
-            return Content([of_run(ask.run_itself())])
+        if request.run is not None:
+            return Content([of_run(request.run_itself())])
         gathered, faults = [], []
         for title, cell in figure.runs.items():
             try:
-                gathered.append(of_run(source.run_of(figure, cell, ask), title))
+                gathered.append(of_run(source.run_of(figure, cell, request), title))
             except FedbenchError as error:
                 faults.append(error)
         if not gathered:
             raise faults[0]
         for fault in faults:
-            ask.remark(str(fault))
+            request.remark(str(fault))
         return Content(gathered, cells=(len(gathered), len(figure.runs)))
 
     def rows(self, marks: Plane) -> Iterator[Mapping[str, Any]]:

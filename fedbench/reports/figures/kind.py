@@ -210,7 +210,7 @@ class FigureSpec:
         """Whose partitions the panels are: the paper's."""
         return self.id.partition("/")[0]
 
-    def beside(self, folder: Path) -> FigureSpec:
+    def seen_from(self, folder: Path) -> FigureSpec:
         """The figure of a user's file, with tables that are files ('./mine.toml') seen from its folder."""
 
         def seen(table: str) -> str:
@@ -262,7 +262,7 @@ def of_user(name: str) -> FigureSpec:
     figure = figures[number]
     if figure.panels:
         raise FedbenchError(f"{file}, figure {number}: panels are of a paper's figures", "--partition ID shows yours")
-    return replace(figure.beside(path.absolute().parent), id=f"{path.stem}/{number}")
+    return replace(figure.seen_from(path.absolute().parent), id=f"{path.stem}/{number}")
 
 
 def of_papers() -> dict[str, FigureSpec]:
@@ -286,7 +286,7 @@ def of_file(path: Path) -> list[FigureSpec]:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """Where a figure's numbers may come from, and what the user asks for. None: as the figure has it."""
 
     store: Store
@@ -362,12 +362,12 @@ class Ask:
 class Kind(ABC, Generic[Marks]):
     """One kind of figure."""
 
-    options: ClassVar[tuple[str, ...]] = ()  #: those of `Ask` that it heeds
+    options: ClassVar[tuple[str, ...]] = ()  #: those of `Request` that it heeds
     columns: ClassVar[tuple[str, ...]]  #: of the CSV form
 
-    def check(self, figure: FigureSpec, ask: Ask) -> None:
+    def check(self, figure: FigureSpec, request: Request) -> None:
         """Raise FedbenchError for an option that would change nothing."""
-        given = ask.options
+        given = request.options
         takes = ", ".join(_written(name) for name in self.options) or "no options"
         for name in given:
             if name not in self.options:
@@ -387,7 +387,7 @@ class Kind(ABC, Generic[Marks]):
                 raise FedbenchError(f"{_written(name)} does not go with {named}, which has its own", "leave it out")
 
     @abstractmethod
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Marks]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Marks]:
         """The figure's numbers. Raises FedbenchError where they are not to be had, saying what makes them."""
 
     @abstractmethod
@@ -445,5 +445,5 @@ def quantity(content: Content[Any]) -> str:
 
 
 def _written(option: str) -> str:
-    """An option of `Ask` as the command line has it."""
+    """An option of `Request` as the command line has it."""
     return {"filters": "FILTER", "view": "--test-augmentation"}.get(option, f"--{option}")

@@ -16,8 +16,8 @@ from fedbench.metrics.read import Metrics
 from fedbench.planner.runs import SEEDS, Run, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed, quantity, room_for
-from fedbench.reports.figures.style import abreast, apart, handle, look, shape, subplots, titled
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, listed, quantity, room_for
+from fedbench.reports.figures.style import abreast, distinct_looks, handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
 
 if TYPE_CHECKING:
@@ -181,10 +181,12 @@ class Learning(Kind[Curves]):
     options = ("filters", "metric", "against", "by", "view")
     columns = ("panel", "metric", "unit", "test_images", "line", "axis", "x", "round", "mean", "std", "runs", "ids")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Curves]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Curves]:
         """The curves of the runs that the filters name (all without one). Raises FedbenchError as `select` and `curves`
         do."""
-        return curves(ask.runs(), ask.metric, ask.against or "round", ask.by or (), ask.view, ask.remark)
+        return curves(
+            request.runs(), request.metric, request.against or "round", request.by or (), request.view, request.remark
+        )
 
     def rows(self, marks: Curves) -> Iterator[Mapping[str, Any]]:
         """One line a point."""
@@ -253,7 +255,7 @@ class Learning(Kind[Curves]):
 
 def _paint(axes: Axes, curves: Curves, looks: Mapping[str, dict[str, Any]]) -> None:
     """Lines with some markers, and their bands; one point is a marker with an error bar."""
-    looks = apart({name: list(zip(c.x, c.mean, strict=True)) for name, c in curves.items()}, looks)
+    looks = distinct_looks({name: list(zip(c.x, c.mean, strict=True)) for name, c in curves.items()}, looks)
     shade = max(0.05, min(0.18, 0.6 / len(curves)))  # many bands lie over one another
     for i, (name, curve) in enumerate(curves.items()):
         step = max(1, len(curve.x) // 6)

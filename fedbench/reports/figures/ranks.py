@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.errors import FedbenchError
 from fedbench.reports.compare.ranks import LEVEL, Ranks, neighbours, of_tables, ranked
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Kind, Panel, listed
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, listed
 from fedbench.reports.figures.style import subplots
 
 if TYPE_CHECKING:
@@ -24,32 +24,32 @@ class Ranking(Kind[Ranks]):
     options = ("filters", "metric", "by", "view", "budget")
     columns = ("metric", "line", "average_rank", "place", "value", "rank")
 
-    def check(self, figure: FigureSpec, ask: Ask) -> None:
+    def check(self, figure: FigureSpec, request: Request) -> None:
         """Of tables or of any runs: each has options of its own."""
-        super().check(figure, ask)
-        for name in ask.options:
+        super().check(figure, request)
+        for name in request.options:
             if (name == "budget") is not bool(figure.ranked):
                 what = "the table's own rows" if figure.ranked else "any runs"
                 raise FedbenchError(f"--{name} does not go with {figure.id}, which ranks {what}", "leave it out")
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Ranks]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Ranks]:
         """Of tables, or of the runs that the filters name. Raises FedbenchError as `runs.select`, `ranks.ranked` and
         `ranks.of_tables` do."""
         if figure.ranked:
             from fedbench.planner.index import Index
 
-            index = Index(ask.store, ask.shelf)
-            filled = [source.filled(name, ask, index) for name in figure.ranked]
+            index = Index(request.store, request.shelf)
+            filled = [source.filled(name, request, index) for name in figure.ranked]
             for one in filled:
-                source.say(figure, ask, one, [], [])
+                source.say(figure, request, one, [], [])
             ranks, cells = of_tables([(one.table, one.grid) for one in filled]), source.counted(filled)
         else:
-            view = ask.seen()
-            ranks, cells = ranked(ask.runs(), ask.metric, ask.by or (), view), None
+            view = request.seen()
+            ranks, cells = ranked(request.runs(), request.metric, request.by or (), view), None
         for text in ranks.left_out:
-            ask.remark(f"left out: {text}")
+            request.remark(f"left out: {text}")
         if ranks.mixed:
-            ask.remark(f"a line is a mean over runs that differ in {', '.join(ranks.mixed)}, too")
+            request.remark(f"a line is a mean over runs that differ in {', '.join(ranks.mixed)}, too")
         return Content([Panel(ranks.number.label, {}, ranks)], {"metric": ranks.number.name}, cells=cells)
 
     def rows(self, marks: Ranks) -> Iterator[Mapping[str, Any]]:
@@ -67,7 +67,7 @@ class Ranking(Kind[Ranks]):
             "places": list(marks.places), "chi2": result.chi2, "f": f, "p": result.p, "level": LEVEL,
             "critical_difference": result.difference,
             "lines": listed(rows, ("line", "average_rank"), ranks="rank", values="value"),
-            "alike": [[marks.lines[j] for j in together] for together in result.alike],
+            "alike": [[marks.lines[j] for j in members] for members in result.indistinguishable],
         }  # fmt: skip
 
     def words(self, figure: FigureSpec, content: Content[Ranks]) -> Iterable[str]:
@@ -131,8 +131,8 @@ def _paint(axes: Axes, marks: Ranks) -> None:
         text = f"{marks.lines[j]}  {x:.2f}" if left else f"{x:.2f}  {marks.lines[j]}"
         gap = -0.015 * width if left else 0.015 * width
         axes.text(end + gap, y, text, ha="right" if left else "left", va="center")
-    for i, together in enumerate(_bars(marks)):
-        first, last = (float(result.average[j]) for j in (together[0], together[-1]))
+    for i, members in enumerate(_bars(marks)):
+        first, last = (float(result.average[j]) for j in (members[0], members[-1]))
         y = 0.5 + 0.5 * i
         axes.plot([first - 0.01 * width, last + 0.01 * width], [y, y], color="black", linewidth=3.2)
     axes.set_xlim(1 - 0.1 * width, max(k, wide) + 0.1 * width)

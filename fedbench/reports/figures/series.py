@@ -14,13 +14,13 @@ from fedbench.planner.table.claims import Verdict
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import (
-    Ask,
     Content,
     FigureSpec,
     Kind,
     Lines,
     Panel,
     Point,
+    Request,
     SeriesSpec,
     below,
     every_name,
@@ -28,7 +28,7 @@ from fedbench.reports.figures.kind import (
     line_names,
     listed,
 )
-from fedbench.reports.figures.style import COLOURS, abreast, apart, handle, look, subplots, titled
+from fedbench.reports.figures.style import COLOURS, abreast, distinct_looks, handle, look, subplots, titled
 from fedbench.reports.numbers.measured import Value
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Series(Kind[Lines]):
         "runs",
     )  # fmt: skip
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Lines]:
         """Cells that are missing are left out, break their line and are named; raises FedbenchError if all of them are.
 
         To compare, what the paper reports without doubt comes with them, and is enough by itself.
@@ -60,13 +60,13 @@ class Series(Kind[Lines]):
         from fedbench.planner.index import Index
 
         assert figure.series is not None
-        axis, index = figure.series, Index(ask.store, ask.shelf)
-        tables = [(heading, source.filled(name, ask, index)) for heading, name in axis.tables.items()]
-        read = [self._read(filled, heading, axis, bool(ask.compare), index) for heading, filled in tables]
+        axis, index = figure.series, Index(request.store, request.shelf)
+        tables = [(heading, source.filled(name, request, index)) for heading, name in axis.tables.items()]
+        read = [self._read(filled, heading, axis, bool(request.compare), index) for heading, filled in tables]
         panels = [panel for own, _, _ in read for panel in own if panel.marks.lines]
         source.check(figure, panels, [filled for _, filled in tables])
         for (_, filled), (_, missing, others) in zip(tables, read, strict=True):
-            source.say(figure, ask, filled, missing, others)
+            source.say(figure, request, filled, missing, others)
         claims = [_under(heading, ours) for heading, filled in tables for ours, _ in filled.grid.verdicts]
         names = list(dict.fromkeys(panel.marks.table for panel in panels))
         missing = [cell for _, missing, _ in read for cell in missing]
@@ -85,7 +85,7 @@ class Series(Kind[Lines]):
         panels: dict[str, tuple[str, Lines]] = {}  # by title, or by column, as two of them may have one title
         missing, others = [], []
         rows = {row.label: row for row in table.rows}
-        cells = [(line, k) for line in grid.lines if line.asked for k in range(len(grid.heads))]
+        cells = [(line, k) for line in grid.lines if line.in_table for k in range(len(grid.heads))]
         for line, k in sorted(cells, key=itemgetter(1)) if self.by_column else cells:
             row, column, entry = rows[line.label], table.printed[k], line.entries[k]
             title, name, names = self.place(table, row, column)
@@ -291,7 +291,7 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
     least = min((b - a for a, b in pairwise(places.values())), default=0.0)
     spread = any(p.error for p in marks.points)
     if not spread:  # else equal lines stand beside each other
-        looks = looks | apart(marks.measured_lines, looks)
+        looks = looks | distinct_looks(marks.measured_lines, looks)
     for i, (name, points) in enumerate(marks.lines.items()):
         look = looks[name]
         aside = _ABREAST * least * ((i + 0.5) / len(marks.lines) - 0.5) if spread else 0.0
@@ -413,7 +413,7 @@ class Epochs(Series):
         picture, (row,) = subplots((0.6 + 3.0 * len(content.panels), 3.0), 1, len(content.panels))
         looks = {name: look(i) for i, name in enumerate(line_names(content))}
         for axes, panel in titled([row], content.panels):
-            for name, own in apart(panel.marks.measured_lines, looks).items():
+            for name, own in distinct_looks(panel.marks.measured_lines, looks).items():
                 at, means, spread = zip(*panel.marks.measured(name), strict=True)
                 if any(spread):
                     axes.errorbar(at, means, spread, color=own["color"], linestyle="none", capsize=2, linewidth=0.8)
@@ -461,8 +461,8 @@ class Rounds(Series):
     columns = ("panel", "table", "budget", "line", "round", "value", "run")
     by_column = True
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Lines]:
-        content = super().gather(figure, ask)
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Lines]:
+        content = super().gather(figure, request)
         assert figure.series is not None
         more = [Panel(f"{p.title}, change a round", p.about, _changes(p.marks)) for p in content.panels]
         return dataclasses.replace(content, panels=[*content.panels, *more]) if figure.series.changes else content
@@ -513,7 +513,7 @@ class Rounds(Series):
         picture, grid = subplots((0.6 + 3.2 * across, 3.6 * down), down, across)
         styles = {name: {k: look[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
         for axes, panel in titled(grid, content.panels):
-            own = apart(panel.marks.measured_lines, styles)
+            own = distinct_looks(panel.marks.measured_lines, styles)
             for name, points in panel.marks.lines.items():
                 rounds, values, _ = zip(*map(_numbers, points), strict=True)
                 axes.plot(rounds, values, **own[name], marker="." if len(rounds) < _FEW else "")

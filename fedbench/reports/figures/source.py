@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import schemes
 from fedbench.reports.figures.kind import (
-    Ask,
     CellSpec,
     Content,
     FigureSpec,
@@ -20,6 +19,7 @@ from fedbench.reports.figures.kind import (
     Marks,
     Panel,
     PanelSpec,
+    Request,
     every_point,
 )
 from fedbench.reports.layout.grid import SHIPPED
@@ -49,37 +49,37 @@ class Filled:
 class OfPartitions(Kind[Marks]):
     """Panels of the figure's partitions, or of those that the user names."""
 
-    def gather(self, figure: FigureSpec, ask: Ask) -> Content[Marks]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[Marks]:
         """A panel a partition. Raises FedbenchError without its images, and as `see` does."""
-        if chosen := chosen_partitions(ask):
-            return Content([self.panel(one, ask) for one in chosen])
-        return Content([self.panel(partition(figure, panel, ask), ask, panel) for panel in figure.panels])
+        if chosen := chosen_partitions(request):
+            return Content([self.panel(one, request) for one in chosen])
+        return Content([self.panel(partition(figure, panel, request), request, panel) for panel in figure.panels])
 
-    def panel(self, partition: Partition, ask: Ask, panel: PanelSpec | None = None) -> Panel[Marks]:
+    def panel(self, partition: Partition, request: Request, panel: PanelSpec | None = None) -> Panel[Marks]:
         """The panel of one partition, as the figure has it or (None) as the user asks for it."""
         name = partition.spec.dataset.name
         about = {"dataset": name, "partition": partition.id}
         title = (panel.title if panel else "") or f"{name}, {schemes.label(partition.spec)}"
-        clients = clients_of(partition, panel.clients if panel else ask.client)
-        return Panel(title, about, self.see(partition, clients, ask, panel))
+        clients = clients_of(partition, panel.clients if panel else request.client)
+        return Panel(title, about, self.see(partition, clients, request, panel))
 
     @abstractmethod
-    def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Marks:
+    def see(self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None) -> Marks:
         """What the panel shows of these clients. Raises FedbenchError for more of them than a picture can hold."""
 
 
-def partition(figure: FigureSpec, panel: PanelSpec, ask: Ask) -> Partition:
+def partition(figure: FigureSpec, panel: PanelSpec, request: Request) -> Partition:
     """The partition of a panel, made if the store lacks it. Raises FedbenchError without its images."""
     from fedbench import data, partitions
     from fedbench import protocol as protocols
 
-    dataset = data.resolve(panel.dataset, ask.store, ask.roots)
-    classes = data.info(dataset, ask.store).partition_classes
-    spec = protocols.load(figure.protocol).partition_spec(dataset, classes, **{**panel.partition, "seed": ask.seed})
-    return partitions.build(spec, ask.store, ask.roots, ask.notify)
+    dataset = data.resolve(panel.dataset, request.store, request.roots)
+    classes = data.info(dataset, request.store).partition_classes
+    spec = protocols.load(figure.protocol).partition_spec(dataset, classes, **{**panel.partition, "seed": request.seed})
+    return partitions.build(spec, request.store, request.roots, request.notify)
 
 
-def chosen_partitions(ask: Ask) -> list[Partition]:
+def chosen_partitions(request: Request) -> list[Partition]:
     """The partitions that the user names: by id, by an id among the filters, or as those of runs. None named: none.
 
     Raises FedbenchError for one that is not there, or no more.
@@ -87,20 +87,21 @@ def chosen_partitions(ask: Ask) -> list[Partition]:
     from fedbench import partitions
     from fedbench.planner.runs import select
 
-    if ask.partition is not None:
-        return [partitions.read(ask.store.find(ask.partition, ("partition",)))]
-    words = ask.filters or ()
-    kinds = {word: ask.store.locate(word, ("partition", "run"))[0] for word in words if "=" not in word}
+    if request.partition is not None:
+        return [partitions.read(request.store.find(request.partition, ("partition",)))]
+    words = request.filters or ()
+    kinds = {word: request.store.locate(word, ("partition", "run"))[0] for word in words if "=" not in word}
     ids = [word for word, kind in kinds.items() if kind == "partition"]
-    chosen = [partitions.read(ask.store.find(id, ("partition",))) for id in ids]
+    chosen = [partitions.read(request.store.find(id, ("partition",))) for id in ids]
     others = [word for word in words if word not in ids]
     of_runs = {
-        run.spec.setting.partition.id: run.id for run in (select(ask.store, others, roots=ask.roots) if others else ())
+        run.spec.setting.partition.id: run.id
+        for run in (select(request.store, others, roots=request.roots) if others else ())
     }
     for id, run in of_runs.items():
-        if not ask.store.path("partition", id).exists():
+        if not request.store.path("partition", id).exists():
             raise FedbenchError(f"partition {id} of run {run} is no more", "'fedbench partition' makes it again")
-    return chosen + [partitions.read(ask.store.open("partition", id)) for id in of_runs if id not in ids]
+    return chosen + [partitions.read(request.store.open("partition", id)) for id in of_runs if id not in ids]
 
 
 def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[int]:
@@ -115,7 +116,7 @@ def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[
     return sorted(set(clients))
 
 
-def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
+def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
     """A run of one cell: the first seed's that is there.
 
     Raises FedbenchError if none is, saying what makes it.
@@ -125,13 +126,13 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
     from fedbench.planner.index import State
     from fedbench.reports.layout.notes import command
 
-    table, seeds = tables.load(wanted.table), () if ask.seed is None else (ask.seed,)
+    table, seeds = tables.load(wanted.table), () if request.seed is None else (request.seed,)
     rows = {r.label: r for r in table.rows}
     if wanted.row not in rows:
         raise unknown(f"row of table {table.id}", wanted.row, rows)
     row, table = rows[wanted.row], table.only([wanted.column])
     column = table.columns[0]
-    status = cells.find(table, ask.budget or cells.DEFAULT_BUDGET, ask.store, ask.roots, seeds=seeds)
+    status = cells.find(table, request.budget or cells.DEFAULT_BUDGET, request.store, request.roots, seeds=seeds)
     one = next(c for c in status.all if (c.row.label, c.column.key) == (row.label, column.key))
     run = next((r.artifact for r in one.records if r is not None and r.artifact is not None), None)
     if run is None:
@@ -142,12 +143,12 @@ def run_of(figure: FigureSpec, wanted: CellSpec, ask: Ask) -> Artifact:
             f"the run of {figure.id} is not there ({row.label}, {column.key}, {status.scope}: {one.state})", hint
         )
     if one.state is State.STALE:
-        ask.remark(f"run {run.id} is stale")
-    ask.remark_code([run])
+        request.remark(f"run {run.id} is stale")
+    request.remark_code([run])
     return run
 
 
-def filled(name: str, ask: Ask, index: Index) -> Filled:
+def filled(name: str, request: Request, index: Index) -> Filled:
     """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `build` does."""
     from fedbench.planner import table as tables
     from fedbench.planner.cells import DEFAULT_BUDGET, find
@@ -155,13 +156,13 @@ def filled(name: str, ask: Ask, index: Index) -> Filled:
     from fedbench.reports.layout.build import build
     from fedbench.reports.layout.notes import command
 
-    table, budget = tables.load(name), ask.budget or DEFAULT_BUDGET
-    seeds = () if ask.seed is None else (ask.seed,)
-    cells = find(table, budget, ask.store, ask.roots, seeds=seeds, index=index)
-    grid = build(table, budget, ask.store, ask.roots, seeds=seeds, compare=True, index=index)
+    table, budget = tables.load(name), request.budget or DEFAULT_BUDGET
+    seeds = () if request.seed is None else (request.seed,)
+    cells = find(table, budget, request.store, request.roots, seeds=seeds, index=index)
+    grid = build(table, budget, request.store, request.roots, seeds=seeds, compare=True, index=index)
     for problem in grid.problems:
-        ask.remark(problem)
-    ask.remark_code(r.artifact for r in records(cells, {}) if r.artifact)
+        request.remark(problem)
+    request.remark_code(r.artifact for r in records(cells, {}) if r.artifact)
     return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds))
 
 
@@ -173,15 +174,15 @@ def counted(tables: Sequence[Filled]) -> tuple[int, int]:
     return counts[State.DONE.value] + counts[State.STALE.value], counts.total()
 
 
-def say(figure: FigureSpec, ask: Ask, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
+def say(figure: FigureSpec, request: Request, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
     """Remark on the cells that are missing, on those not quite done, and on who made shipped ones."""
     for line in (line for line in filled.grid.about if line.startswith(SHIPPED)):
-        ask.remark(line)
+        request.remark(line)
     if others:
-        ask.remark(f"{figure.id} shows as they are: {_some(others)}")
+        request.remark(f"{figure.id} shows as they are: {_some(others)}")
     if missing:
         hints = [*filled.absent, f"to fill them: {filled.command}"]
-        ask.remark(f"{figure.id} lacks {'; '.join([_some(missing), *hints])}")
+        request.remark(f"{figure.id} lacks {'; '.join([_some(missing), *hints])}")
 
 
 def check(figure: FigureSpec, panels: Sequence[Panel[Lines]], tables: Sequence[Filled]) -> None:

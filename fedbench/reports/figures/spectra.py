@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, Panel, PanelSpec, room_for
+from fedbench.reports.figures.kind import Content, FigureSpec, Panel, PanelSpec, Request, room_for
 from fedbench.reports.figures.style import colour, handle, subplots, titled
 from fedbench.theory.ftw_erm import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
 
@@ -107,15 +107,19 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
         "ratio", "bound",
     )  # fmt: skip
 
-    def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Sequence[Curve]:
+    def see(
+        self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None
+    ) -> Sequence[Curve]:
         """A figure's panels print clients as the paper counts them, from 1."""
         from fedbench import data
 
         room_for(len(clients), MOST, "clients cannot be told apart in one panel", f"choose up to {MOST}: --client")
-        arrays = partition.transformed_images(data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify))
+        arrays = partition.transformed_images(
+            data.load(partition.spec.dataset, request.store, request.roots, request.notify)
+        )
         sides, first = {"train": False, "test": True}, 0 if panel is None else 1
         images = {(c + first, s): arrays[partition.rows(c, test=t)] for c in clients for s, t in sides.items()}
-        return curves(images, RIDGE if ask.ridge is None else ask.ridge)
+        return curves(images, RIDGE if request.ridge is None else request.ridge)
 
     def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
         looks = [{"label": "test"}, {"label": "training", **_TRAINING}]

@@ -78,7 +78,7 @@ def look(i: int) -> dict[str, Any]:
     return {"color": colour(i), "marker": marker, "markersize": 4.0, "linestyle": _DASHES[turn % len(_DASHES)]}
 
 
-def apart(
+def distinct_looks(
     lines: Mapping[str, Iterable[Sequence[float]]], looks: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Looks of lines by which those of the same points (x, y, ...) are all seen: the first stays whole, the dashes of

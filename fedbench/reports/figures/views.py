@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Ask, Content, FigureSpec, PanelSpec, room_for
+from fedbench.reports.figures.kind import Content, FigureSpec, PanelSpec, Request, room_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ class Images(source.OfPartitions[Views]):
     options = ("partition", "filters", "client", "image", "seed")
     columns = ("panel", "dataset", "partition", "client", "transform", "sample", "class", "red", "green", "blue")
 
-    def see(self, partition: Partition, clients: Sequence[int], ask: Ask, panel: PanelSpec | None) -> Views:
+    def see(self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None) -> Views:
         """If clients see images through transforms, all see the same ones: those that are asked for, else the panel's
         samples, else the first one. Otherwise each sees the first that it trains on."""
         from fedbench import data
@@ -69,14 +69,14 @@ class Images(source.OfPartitions[Views]):
         if partition.spec.dataset.vectors:
             raise FedbenchError(f"{partition.spec.dataset.name} holds vectors, of which there is nothing to see",
                                 "a figure of images takes a data set of images")  # fmt: skip
-        dataset = data.load(partition.spec.dataset, ask.store, ask.roots, ask.notify)
+        dataset = data.load(partition.spec.dataset, request.store, request.roots, request.notify)
         alike = partition.drawn is None and partition.colour is None
-        if ask.image and not alike:
+        if request.image and not alike:
             raise FedbenchError(
                 f"in partition {partition.id} a client sees each image in a way of its own", "leave --image out"
             )
-        common = alike and bool(ask.image or any(transform.alters for transform in partition.transforms))
-        wanted = tuple(ask.image or (panel and panel.samples) or (0,))
+        common = alike and bool(request.image or any(transform.alters for transform in partition.transforms))
+        wanted = tuple(request.image or (panel and panel.samples) or (0,))
         views = _common(partition, dataset, clients, wanted) if common else _own(partition, dataset, clients)
         rows = sorted({row for view in views for row in view.samples})
         return Views(views, common, _labels(dataset, rows))

@@ -1,4 +1,4 @@
-"""Lay a table's cells out as a grid: values, ranks, the paper's numbers beside them, and what must be said below."""
+"""Lay a table's cells out as a grid: values, ranks, the paper's numbers beside them, and what must be tallied below."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def build(
     Raises FedbenchError for an unknown budget or precision.
     """
     cells = find(table, budget, store, roots, precision=precision, seeds=seeds, index=index)
-    return lay_out(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix)
+    return grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix)
 
 
-def lay_out(
+def grid_of(
     cells: Cells,
     *,
     view: str | None = None,
@@ -69,14 +69,14 @@ def lay_out(
     appendix: bool = False,
 ) -> Grid:
     """As `build` does, of a table's cells (found for these seeds)."""
-    return _Layout(cells, view or cells.table.view, compare, extra).grid(tuple(seeds), appendix)
+    return _Builder(cells, view or cells.table.view, compare, extra).grid(tuple(seeds), appendix)
 
 
 #: Metrics that a method without a router has none of.
 ROUTING = ("routing_accuracy", "system_accuracy_probability", "system_accuracy_density_ratio")
 
 
-class _Layout:
+class _Builder:
     def __init__(self, cells: Cells, view: str, compare: bool, extra: bool) -> None:
         self.cells, self.table, self.view, self.compare, self.extra = cells, cells.table, view, compare, extra
         #: An ordered set. Whose cells damaged runs would fill nobody knows.
@@ -105,13 +105,13 @@ class _Layout:
         self._derive(paper, more)
         # An extra row that fills none of the printed columns (it may have hidden parts of their means) says nothing.
         shown = [k for k, column in enumerate(columns) if not column.hidden]
-        told = {label: line for label, line in zip(extra, more, strict=True) if any(line[k].text for k in shown)}
-        extra, more = {label: extra[label] for label in told}, list(told.values())
+        filled_rows = {label: line for label, line in zip(extra, more, strict=True) if any(line[k].text for k in shown)}
+        extra, more = {label: extra[label] for label in filled_rows}, list(filled_rows.values())
         timed = times.timed(self.cells, extra)
-        apart = times.apart(columns, timed)
-        self._rank(apart, paper, more)
+        incomparable = times.incomparable(columns, timed)
+        self._rank(incomparable, paper, more)
         if table.ratio_to:
-            self._ratios(apart, paper, more)
+            self._ratios(incomparable, paper, more)
         paper = [
             [self._against(row, c, e) for c, e in zip(columns, line, strict=True)]
             for row, line in zip(table.rows, paper, strict=True)
@@ -122,7 +122,7 @@ class _Layout:
             if not column.of and entry.state is not State.UNDEFINED:
                 counts[entry.state.value] = counts.get(entry.state.value, 0) + 1
         numbered = {row.label for row, line in zip(table.rows, paper, strict=True) if any(line[k].text for k in shown)}
-        notes = Notes(self.cells, extra, counts, self.views, self.view, numbered, timed, apart)
+        notes = Notes(self.cells, extra, counts, self.views, self.view, numbered, timed, incomparable)
         marks, footnotes = notes.deviations()
         lines = []
         for row, entries in zip(table.rows, paper, strict=True):
@@ -145,8 +145,8 @@ class _Layout:
         tally = None
         if self.compare and table.trusted:
             tally = Tally.of(len(table.trusted), (e.offset for line in paper for e in line if e.offset))
-        said = [f"{tally}."] if tally and tally.measured else []
-        said += contradicted({id: found for id, found in self._others.items() if found[1]})
+        tallied = [f"{tally}."] if tally and tally.measured else []
+        tallied += contradicted({id: found for id, found in self._others.items() if found[1]})
         return Grid(
             id=table.id,
             title=table.title,
@@ -156,11 +156,11 @@ class _Layout:
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
             lines=tuple(_printed(line, columns) for line in lines),
-            about=(*notes.brief(), *said, *left),
+            about=(*notes.brief(), *tallied, *left),
             command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
             notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
-            verdicts=tuple(self._verdicts(apart, paper)) if self.compare else (),
+            verdicts=tuple(self._verdicts(incomparable, paper)) if self.compare else (),
             problems=tuple(dict.fromkeys([*map(str, self.cells.index.shelf.problems), *self.problems])),
             counts=counts,
             tally=tally,
@@ -188,8 +188,8 @@ class _Layout:
         pairs = [(r.spec.setting, r) for c, r in hits if c is column]
         older = any(r.state is State.STALE for _, r in pairs)
         whole = len(pairs) == len(self.cells.seeds)
-        stands = State.MISSING if not pairs or not whole else State.STALE if older else State.DONE
-        return self._measured(column, pairs, stands)
+        state = State.MISSING if not pairs or not whole else State.STALE if older else State.DONE
+        return self._measured(column, pairs, state)
 
     def _measured(self, column: Column, pairs: list[tuple[Setting, Record]], state: State) -> Entry:
         """The value over those of the runs that are there; the state tells if some are not."""
@@ -291,13 +291,13 @@ class _Layout:
             for line in (line for line in (*paper, *more) if line[j].state is not State.UNDEFINED):
                 line[j] = _mean(column, [line[k] for k in parts], [base[k] for k in parts] if base else [])
             if base:
-                base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
+                base[j] = Entry(State.DONE)  # nothing is to be tallied of a row against itself
 
-    def _rank(self, apart: Collection[Column], rows: list[list[Entry]], more: list[list[Entry]]) -> None:
-        """Best and second best of each column. Not of times that are `apart`, and no extra row (`more`) that has fewer
+    def _rank(self, incomparable: Collection[Column], rows: list[list[Entry]], more: list[list[Entry]]) -> None:
+        """Best and second best of each column. Not of `incomparable` times, and no extra row (`more`) that has fewer
         seeds than the table's."""
         for j, column in enumerate(self.table.columns):
-            if column.best == "none" or column in apart:
+            if column.best == "none" or column in incomparable:
                 continue
             seeds = max((value.seeds for line in rows if (value := line[j].value)), default=1)
             lines = [*rows, *(line for line in more if (value := line[j].value) and value.seeds >= seeds)]
@@ -305,11 +305,11 @@ class _Layout:
             for line, entry in zip(lines, entries, strict=True):
                 line[j] = entry
 
-    def _ratios(self, apart: Collection[Column], *blocks: list[list[Entry]]) -> None:
+    def _ratios(self, incomparable: Collection[Column], *blocks: list[list[Entry]]) -> None:
         base = blocks[0][[r.label for r in self.table.rows].index(self.table.ratio_to)]
         for line in (line for block in blocks for line in block):
             for j, (column, entry) in enumerate(zip(self.table.columns, line, strict=True)):
-                if column not in apart and entry.value and (reference := base[j].value) and reference.mean:
+                if column not in incomparable and entry.value and (reference := base[j].value) and reference.mean:
                     line[j] = dataclasses.replace(entry, ratio=entry.value.mean / reference.mean)
 
     def _against(self, row: Row, column: Column, entry: Entry) -> Entry:
@@ -335,12 +335,14 @@ class _Layout:
             offset=entry.offset,
         )
 
-    def _verdicts(self, apart: Collection[Column], paper: list[list[Entry]]) -> Iterator[tuple[Verdict, Verdict]]:
+    def _verdicts(
+        self, incomparable: Collection[Column], paper: list[list[Entry]]
+    ) -> Iterator[tuple[Verdict, Verdict]]:
         ours = {
             (row.label, column.key): e.value.mean
             for row, line in zip(self.table.rows, paper, strict=True)
             for column, e in zip(self.table.columns, line, strict=True)
-            if e.value is not None and column not in apart
+            if e.value is not None and column not in incomparable
         }
         return verdicts(self.table, ours, None if self.table.counted else self._noises(paper))
 
@@ -349,12 +351,12 @@ class _Layout:
         found: dict[tuple[str, str], Noise] = {}
         for j, column in enumerate(self.table.columns if self.table.claim else ()):
             cells = [(line[j], entries[j].value) for line, entries in zip(self.cells.grid, paper, strict=True)]
-            own = {cell.row.label: value.noise or self._elsewhere(cell) for cell, value in cells if value}
+            own = {cell.row.label: value.noise or self._noise_of_other_seeds(cell) for cell, value in cells if value}
             noises = zip(own, pooled(own.values()), strict=True)
             found |= {(label, column.key): noise for label, noise in noises if noise}
         return found
 
-    def _elsewhere(self, cell: Cell) -> Noise | None:
+    def _noise_of_other_seeds(self, cell: Cell) -> Noise | None:
         """What runs that differ in seeds alone from the one run of a cell say of its number."""
         if len(cell.records) != 1 or cell.records[0] is None or cell.column.statistic == "pairs":
             return None

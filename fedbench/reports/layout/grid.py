@@ -125,7 +125,7 @@ class Line:
     keys: tuple[str, ...] = ()  #: the values of the grid's keys
 
     @property
-    def asked(self) -> bool:
+    def in_table(self) -> bool:
         """Whether the table asks for it, so that an empty cell needs a sign."""
         return self.kind in ("paper", "added", "run")
 
@@ -224,8 +224,8 @@ def only_done(grid: Grid) -> Grid:
 def legend(grid: Grid) -> list[tuple[str, str]]:
     """(symbol, meaning) of the marks that occur in the grid."""
     entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
-    asked = [entry for line in grid.lines if line.asked for entry in line.entries]
-    found = [(SYMBOLS[s] or "blank", s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in asked)]
+    own = [entry for line in grid.lines if line.in_table for entry in line.entries]
+    found = [(SYMBOLS[s] or "blank", s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in own)]
     marks = (
         (STALE, "stale: of another version of the code"),
         (PARTIAL, "not of all its seeds yet"),
@@ -236,7 +236,7 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
     compared = any(line.kind == "reported" for line in grid.lines)
     if any(e.doubtful for line in grid.lines for e in line.entries):
         found.append(("5.0?", "doubtful in the paper, no target"))
-    off = [e.offset for e in asked if compared and e.offset and e.near is False]
+    off = [e.offset for e in own if compared and e.offset and e.near is False]
     found += [("*", OFF)] if any(o.points is not None for o in off) else []
     found += [("*", OFF_ELSE)] if any(o.points is None for o in off) else []
     return found

@@ -74,7 +74,7 @@ def the_papers(cells: Cells) -> list[str]:
 def scale(table: Table, budget: str) -> str:
     """A budget in words: rounds, local work, models, optimisers that are not the protocol's, evaluated rounds. Of rows
     that share the table's, if any do."""
-    rows = [None] if any(not row.own(budget) for row in table.rows) else table.rows
+    rows = [None] if any(not row.overrides(budget) for row in table.rows) else table.rows
     settings = [sketch(table, column, budget, row) for row in rows for column in table.measured]
     windows = {s.window: None for s in settings}
     window = f", the last {either(map(str, windows))} counted" if max(windows) > 1 else ""
@@ -96,22 +96,22 @@ def _local(settings: Sequence[Setting]) -> str:
     """A client's work in a round."""
     epochs = either(str(s.epochs) for s in settings if s.epochs is not None)
     steps = (s.steps for s in settings if s.steps is not None)
-    told = ("one batch a client" if n == 1 else f"{n} steps" for n in steps)
-    return either([f"{epochs} epoch{'' if epochs == '1' else 's'}", *told] if epochs else told)
+    texts = ("one batch a client" if n == 1 else f"{n} steps" for n in steps)
+    return either([f"{epochs} epoch{'' if epochs == '1' else 's'}", *texts] if epochs else texts)
 
 
 def own_budgets(cells: Cells, rows: Sequence[Row]) -> list[str]:
     """Settings that single columns and these rows have of their own at the budget, such as more rounds."""
     own = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
-    return alike([*own, *((row.label, row.own(cells.budget)) for row in rows)])
+    return _by_values([*own, *((row.label, row.overrides(cells.budget)) for row in rows)])
 
 
 def hyper_parameters(cells: Cells, rows: Sequence[Row]) -> list[str]:
     """The hyper-parameters that the protocol gives the methods of these rows at the budget."""
-    return alike(place for row in rows for place in _of_row(cells, row))
+    return _by_values(place for row in rows for place in _of_row(cells, row))
 
 
-def alike(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def _by_values(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """A line for all that have the same values."""
     labels: dict[str, dict[str, None]] = {}
     for label, values in places:
@@ -177,7 +177,7 @@ def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[
     for column in table.measured:
         shared = None
         for row in (r for r in rows or table.rows if not table.undefines(r.label, column.key)):
-            own = row if row.own(budget) else None
+            own = row if row.overrides(budget) else None
             if own or shared is None:
                 setting = sketch(table, column, budget, own)
                 shared = shared if own else setting
@@ -204,10 +204,10 @@ def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[
     columns: dict[str, list[Column]] = {}
     for column in cells.table.measured:
         columns.setdefault(str(column.statistic), []).append(column)
-    told = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
-    if len(told) == 1:
-        return [f"{text}." for text in told.values()]
-    return [f"{', '.join(_places(columns[name], cells.table))}: {text}." for name, text in told.items()]
+    texts = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
+    if len(texts) == 1:
+        return [f"{text}." for text in texts.values()]
+    return [f"{', '.join(_places(columns[name], cells.table))}: {text}." for name, text in texts.items()]
 
 
 def _places(columns: Sequence[Column], table: Table) -> list[str]:
@@ -301,8 +301,8 @@ def _words(values: Mapping[str, Any]) -> str:
 class Notes:
     """The texts below a table.
 
-    `extra` are its extra rows; `timed` its columns of times with the provenance of each run, `apart` those of several
-    processors; `views` are the views that its numbers are of, and whether they were asked for once
+    `extra` are its extra rows; `timed` its columns of times with the provenance of each run, `incomparable` those of
+    several processors; `views` are the views that its numbers are of, and whether they were evaluated once
     (without numbers: `view` as far as the runs will have it); `rows` the labels of the rows that have a number. Only
     of these anything is said; of a table without any number, of all.
     """
@@ -316,10 +316,10 @@ class Notes:
         view: str,
         rows: Collection[str],
         timed: times.Times,
-        apart: Sequence[Column],
+        incomparable: Sequence[Column],
     ) -> None:
         self.cells, self.table, self.extra, self.counts = cells, cells.table, extra, counts
-        self.timed, self.apart = timed, apart
+        self.timed, self.incomparable = timed, incomparable
         self.views = views if views or self.table.counted else expected(cells, view)
         self.rows = [row for row in self.table.rows if row.label in rows] or self.table.rows
 
@@ -340,7 +340,7 @@ class Notes:
             *spreads(table),
             *([times.by_column(self.timed)] if len(times.executors(self.timed)) > 1 else []),
             *times.processors(provenance for _, provenance in self.timed),
-            *times.unranked(self.apart),
+            *times.unranked(self.incomparable),
             *(self.augmentation() if self._other_view else []),
             *self.completeness(),
             *by_other_code(r.artifact for r in records(self.cells, self.extra) if r.artifact),
@@ -484,7 +484,7 @@ def _quoted(key: str) -> str:
     return shlex.quote(key) if set(key) & set('"$`\\!') else f'"{key}"'
 
 
-def elsewhere(cells: Cells, roots: list[Path]) -> str:
+def at_other_budgets(cells: Cells, roots: list[Path]) -> str:
     """A hint when nothing is done at this budget and precision but something is at others; else empty."""
     if cells.table.counted or _done(cells):
         return ""

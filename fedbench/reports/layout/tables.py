@@ -57,7 +57,7 @@ def with_client_mean(table: Table, mean: str) -> Table:
 # -- tables ----------------------------------------------------------------------------------------------------
 
 
-def laid_out(
+def grids_of(
     names: Sequence[str],
     store: Store,
     roots: list[Path],

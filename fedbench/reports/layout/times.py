@@ -68,22 +68,22 @@ def processors(runs: Iterable[Mapping[str, Any]]) -> list[str]:
     return [f"Times {several}, so not to be compared: {', '.join(names)}."] if names[1:] else []
 
 
-def several(runs: Iterable[Mapping[str, Any]]) -> bool:
+def of_many_processors(runs: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the runs are known, by their provenance, to be of more than one processor."""
     return len({name for run in runs if not (name := _processor(run)).startswith(UNRECORDED)}) > 1
 
 
-def apart(columns: Sequence[Column], times: Times) -> list[Column]:
+def incomparable(columns: Sequence[Column], times: Times) -> list[Column]:
     """The columns, means over others too, whose times are of several processors: no row is faster than another there by
     its method alone."""
     runs: dict[str, list[Mapping[str, Any]]] = {}
     for column, provenance in times:
         runs.setdefault(column.key, []).append(provenance)
-    return [c for c in columns if several(run for key in c.of or (c.key,) for run in runs.get(key, ()))]
+    return [c for c in columns if of_many_processors(run for key in c.of or (c.key,) for run in runs.get(key, ()))]
 
 
 def unranked(columns: Iterable[Column]) -> list[str]:
-    """A line that names the printed ones among the columns that are `apart`."""
+    """A line that names the printed ones among the columns that are `incomparable`."""
     names = ", ".join(column.key for column in columns if not column.hidden)
     return [f"Of several processors, so none is marked best and no claim is judged: {names}."] if names else []
 

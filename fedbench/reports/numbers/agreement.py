@@ -36,8 +36,8 @@ class Offset:
     difference: float  #: measured - reported, in the printed unit (of the ratio, where the table has one)
     near: bool | None  #: None: not judged
     points: float | None = None  #: of accuracies: the difference in percentage points
-    close: bool = False  #: ... whether that is within POINTS
-    alike: bool | None = None  #: ... whether it is within two standard errors; None: unknown
+    within_points: bool = False  #: ... whether that is within POINTS
+    within_errors: bool | None = None  #: ... whether it is within two standard errors; None: unknown
     one_seed: bool = False  #: ... taking the paper's ± for both sides
     counted: bool = False  #: of a table that needs no run
 
@@ -115,10 +115,11 @@ class Tally:
     @classmethod
     def _one(cls, off: Offset) -> Tally:
         if off.points is not None:
-            alike = bool(off.alike)
+            alike = bool(off.within_errors)
             return cls(
-                measured=1, accuracies=1, points=off.points, close=off.close, compared=off.alike is not None,
-                alike=alike, alike_far=alike and not off.near, one_seed=off.one_seed,
+                measured=1, accuracies=1, points=off.points, close=off.within_points,
+                compared=off.within_errors is not None, alike=alike, alike_far=alike and not off.near,
+                one_seed=off.one_seed,
             )  # fmt: skip
         if off.counted:
             return cls(measured=1, counted=1, equal=bool(off.near))

@@ -187,7 +187,7 @@ class _Layout:
         for entry, width, values, tails in zip(line.entries, self.widths, self.values, self.tails, strict=True):
             left = (width - values - tails) // 2
             out.append(" " * (_GAP + left))
-            value = _value(entry) if line.asked or entry.text else ""
+            value = _value(entry) if line.in_table or entry.text else ""
             style = "dim" if dim or not entry.text else {1: "bold", 2: "underline"}.get(entry.rank, "")
             out.append(" " * (values - cell_len(value)))
             out.append(value, style)

@@ -50,7 +50,7 @@ def _mapped(part: Any, escape: Callable[[str], str]) -> Any:
 
 def shown(line: Line, entry: Entry) -> str:
     """What stands in a cell without a value: the sign of its state, or nothing where nobody asks for one."""
-    return entry.symbol if line.asked else ""
+    return entry.symbol if line.in_table else ""
 
 
 def signs(grid: Grid) -> list[str]:
@@ -94,7 +94,7 @@ def claims(grid: Grid) -> list[tuple[str, str]]:
 
 def how(ours: Verdict, theirs: Verdict) -> str:
     """What a verdict rests on."""
-    of = f"{ours.held} of {ours.made}" + (f" comparisons, {ours.asked} in all" if ours.asked > ours.made else "")
+    of = f"{ours.held} of {ours.made}" + (f" comparisons, {ours.total} in all" if ours.total > ours.made else "")
     of += f", {ours.unsure} undecided" if ours.unsure else ""
     reported = "" if theirs.state == OPEN else f"on the paper's numbers: {theirs.state}"
     parts = [of if ours.made else "", ours.detail, reported]
@@ -197,8 +197,9 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
                 "ratio": entry.ratio,
                 "reported": reported[0] if reported else None, "reported_std": reported[1] if reported else None,
                 "difference": off.difference if off else None, "points": off.points if off else None,
-                "within_points": off.close if off and off.points is not None else None,
-                "within_errors": off.alike if off else None, "near": entry.near, "runs": " ".join(entry.runs) or None,
+                "within_points": off.within_points if off and off.points is not None else None,
+                "within_errors": off.within_errors if off else None, "near": entry.near,
+                "runs": " ".join(entry.runs) or None,
                 "method": line.method or None, "source": line.source or None, "shipped": entry.shipped,
                 "contradicted": entry.contradicted,
                 **({"keys": dict(zip(grid.keys, line.keys, strict=True))} if grid.keys else {}),
@@ -240,7 +241,7 @@ def as_json(grids: Sequence[Grid]) -> str:
             "problems": g.problems,
             "claims": [
                 {"text": ours.claim.text, "state": ours.state, "held": ours.held, "made": ours.made,
-                 "asked": ours.asked, "undecided": ours.unsure, "detail": ours.detail,
+                 "asked": ours.total, "undecided": ours.unsure, "detail": ours.detail,
                  "reported": theirs.state if theirs.made else None}
                 for ours, theirs in g.verdicts
             ],

@@ -22,7 +22,7 @@ from fedbench.partitions.bank import LEVELLED
 from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
-from fedbench.reports.claims import LOOKS, Claims, Stand
+from fedbench.reports.claims import LOOKS, Claims, Judged
 from fedbench.reports.compare.ranks import neighbours, ranks_of
 from fedbench.reports.layout.grid import SHIPPED, Grid, Line
 from fedbench.reports.numbers.agreement import POINTS, Tally
@@ -62,7 +62,7 @@ def family(one: Declaration) -> str:
 
 @dataclass(frozen=True)
 class Paper:
-    """A folder of tables, and how it stands with each of them at each budget that has a number."""
+    """A folder of tables, and how it judged with each of them at each budget that has a number."""
 
     name: str
     tables: Sequence[Claims]
@@ -88,9 +88,9 @@ class Paper:
         return found
 
     @property
-    def stands(self) -> dict[str, Stand]:
+    def judged(self) -> dict[str, Judged]:
         """Each claim once: at the paper's budget if it is decided there, else where most is measured."""
-        found: dict[str, Stand] = {}
+        found: dict[str, Judged] = {}
         for one in sorted(self.tables, key=lambda one: (one.budget == PAPER, _numbers(one))):
             for identity, stand in one.by_identity.items():
                 if identity not in found or LOOKS[stand.verdict.state][0] != "·":
@@ -137,9 +137,9 @@ def _pictures(
     for figure in _figures(paper):
         first = next(iter(figure.series.tables.values())) if figure.series else None  # else it shows data, not numbers
         if first in budgets:
-            ask = figures.Ask(store, roots, budget=budgets[first] or None, packs=shelf)
+            request = figures.Request(store, roots, budget=budgets[first] or None, packs=shelf)
             try:
-                picture = kinds.render(figure, figures.kind_of(figure).gather(figure, ask), "svg")
+                picture = kinds.render(figure, figures.kind_of(figure).gather(figure, request), "svg")
             except FedbenchError:
                 continue
             number = figure.id.partition("/")[2]
@@ -160,7 +160,7 @@ MEANINGS = {"✓": "holds", "✗": "fails", "?": "undecided", "·": "not measure
 
 
 def front(papers: Sequence[Paper], own: int) -> str:
-    """The first page: each paper, how many of its numbers are measured, and how it stands with what it claims."""
+    """The first page: each paper, how many of its numbers are measured, and how it judged with what it claims."""
     chips: dict[str, list[str]] = {}
     for one in declarations.built_in().values():
         chips.setdefault(family(one), []).append(f'<a href="{address(one.name)}">{e(one.title)}</a>')
@@ -182,7 +182,7 @@ def front(papers: Sequence[Paper], own: int) -> str:
 def _paper_row(paper: Paper) -> Sequence[str]:
     title, about = paper.page
     link = f'<a href="{e(paper.name)}.html">{e(title)}</a><small>{e(about)}</small>'
-    return link, _share(paper.tally()), _share(paper.tally(PAPER)), _signs(paper.stands.values())
+    return link, _share(paper.tally()), _share(paper.tally(PAPER)), _signs(paper.judged.values())
 
 
 def _share(tally: Tally) -> str:
@@ -194,9 +194,9 @@ def _share(tally: Tally) -> str:
     return f'{bar}<small title="{e(tally)}">{tally.measured:,} of {tally.reported:,}{near}</small>'
 
 
-def _signs(stands: Iterable[Stand]) -> str:
-    """How it stands with claims: how many of each sign."""
-    states = Counter(LOOKS[stand.verdict.state][0] for stand in stands)
+def _signs(judged: Iterable[Judged]) -> str:
+    """How it judged with claims: how many of each sign."""
+    states = Counter(LOOKS[stand.verdict.state][0] for stand in judged)
     return " ".join(_sign(sign, f" {states[sign]}") for sign in MEANINGS if states[sign])
 
 
@@ -233,7 +233,7 @@ def _contents(paper: Paper) -> str:
         link = f'<a href="#{anchor}">{anchor}</a>' if one.grid else anchor
         budget = one.budget or ("counted" if one.table.counted else "not measured")
         shares = _share(one.tally), _share(at_own.get(id, Tally()))
-        rows.append((link, e(one.table.title), e(budget), *shares, _signs(one.stands)))
+        rows.append((link, e(one.table.title), e(budget), *shares, _signs(one.judged)))
     heads = ("table", "what", "budget", "the paper's numbers", "at its own budget", "claims")
     return listing(heads, rows, texts=3)
 
@@ -255,7 +255,7 @@ def _at_budget(one: Claims) -> str:
     notes = [*brief(grid, escape), *grid.notes, *(f"{letters}: {text}" for letters, text in grid.footnotes)]
     return (
         f'<section class="wide" data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">'
-        f'<p>{"<br>".join(lines)}</p><div class="scroll">{html.table(grid, _linked)}</div>{_claims(one.stands)}'
+        f'<p>{"<br>".join(lines)}</p><div class="scroll">{html.table(grid, _linked)}</div>{_claims(one.judged)}'
         f"<details><summary>Notes, and what departs from the paper</summary>"
         f"<ul>{''.join(f'<li>{text}</li>' for text in notes)}</ul></details>"
         + command(f"fedbench report --table {one.table.id}{one.budget and f' --budget {one.budget}'} --compare")
@@ -269,11 +269,11 @@ def _linked(line: Line, escape: Callable[[str], str] = str) -> str:
     return f'<a href="{address(line.method)}">{label}</a>' if known else label
 
 
-def _claims(stands: Iterable[Stand]) -> str:
+def _claims(judged: Iterable[Judged]) -> str:
     items = [
         f"<li>{_sign(LOOKS[stand.verdict.state][0])} {e(stand.verdict.claim.text)}"
         f"<small>{e(of_claims.words(stand).removeprefix(stand.verdict.claim.text + ': '))}</small></li>"
-        for stand in stands
+        for stand in judged
     ]
     return f'<ul class="claims">{"".join(items)}</ul>' if items else ""
 
@@ -309,7 +309,7 @@ def leaderboard(table: Table, grid: Grid) -> str:
     stand in a class of their own, since they send ten times what others do."""
     ranked = [k for k, c in enumerate(table.printed) if c.metric == table.metric and not c.of]
     rest = [k for k, c in enumerate(table.printed) if k not in ranked]
-    asked = [line for line in grid.lines if line.asked]
+    asked = [line for line in grid.lines if line.in_table]
     whole = [line for line in asked if all(line.entries[k].value for k in ranked)]
     apart = [line for line in whole if _family(line) == GRADIENT]
     first = _standings(table, [line for line in whole if line not in apart], ranked)
@@ -389,7 +389,7 @@ def _told(standings: Sequence[Standing], ranked: Sequence[int]) -> str:
 
 
 def method_page(one: Declaration, papers: Sequence[Paper]) -> str:
-    """A method's page: what it is, its hyper-parameters, and where it stands in which table."""
+    """A method's page: what it is, its hyper-parameters, and where it judged in which table."""
     parts = (" ".join(part.split()) for part in one.text.split("\n\n"))
     facts = {
         "family": family(one),
@@ -424,12 +424,12 @@ def _prose(text: str) -> str:
 
 
 def _places(one: Declaration, papers: Sequence[Paper]) -> Iterator[Sequence[str]]:
-    """Where the method stands among others: a row a table, at its fullest budget, and row of it."""
+    """Where the method judged among others: a row a table, at its fullest budget, and row of it."""
     for paper in papers:
         for id, at in paper.best.items():
             if at.grid is None or at.table.counted:
                 continue
-            lines = [line for line in at.grid.lines if line.asked]
+            lines = [line for line in at.grid.lines if line.in_table]
             own = [line for line in lines if line.method == one.name]
             for line in own if len(own) < len(lines) else ():
                 ours, theirs = (_mean_rank(at.table, lines, line, measured) for measured in (True, False))

@@ -27,7 +27,7 @@ Rows = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Told:
+class RunOrigin:
     """What rooms above tell of a run."""
 
     origin: Sequence[tuple[str, Sequence[str]]]  #: each artifact from the run back to the images, and its details
@@ -39,7 +39,7 @@ def name(run: Run) -> str:
     return f"run-{run.id}.html"
 
 
-def run_page(side: Comparison, group: Group, run: Run, told: Told, partition: str, index: str) -> str:
+def run_page(side: Comparison, group: Group, run: Run, history: RunOrigin, partition: str, index: str) -> str:
     """The page of one run of a group, with the picture of its partition (HTML)."""
     way = f'<a href="{index}">All runs</a>{_seeds(group, run)}'
     title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
@@ -47,7 +47,7 @@ def run_page(side: Comparison, group: Group, run: Run, told: Told, partition: st
     stale = [*(["shipped"] if run.shipped else []), *["stale: of another version of the code"] * run.stale]
     stale += ["made by other code than today's"] * other_code(run.artifact.provenance)
     body = [f"<h1>{e(title)}</h1>", f'<p class="about">{e(" · ".join([*about, *stale]))}</p>', _tiles(side, run)]
-    body += ['<div class="cards">', *_cards(side, group, run, told, partition), "</div>"]
+    body += ['<div class="cards">', *_cards(side, group, run, history, partition), "</div>"]
     return document(f"{title}, seed {run.spec.setting.seed}", way, body)
 
 
@@ -73,7 +73,7 @@ def _tiles(side: Comparison, run: Run) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
 
 
-def _cards(side: Comparison, group: Group, run: Run, told: Told, partition: str) -> Iterable[str]:
+def _cards(side: Comparison, group: Group, run: Run, history: RunOrigin, partition: str) -> Iterable[str]:
     metrics, spec = side.metrics.get(run.id), run.spec
     others = [side.metrics[one.id] for one in group if one is not run and one.id in side.metrics]
     if metrics is None:
@@ -91,8 +91,8 @@ def _cards(side: Comparison, group: Group, run: Run, told: Told, partition: str)
     rows = {"method": _method(run), "data": _data(run), "training": _setting(run)}
     parts = (f"<div><h3>{title}</h3>{values(own)}</div>" for title, own in rows.items())
     yield card("What was decided", f'<div class="parts">{"".join(parts)}</div>', wide=True)
-    yield card("Repeat it", _repeat(told.commands), wide=True)
-    origin = "".join(folded(what, details) or f"<p>{e(what)}</p>" for what, details in told.origin)
+    yield card("Repeat it", _repeat(history.commands), wide=True)
+    origin = "".join(folded(what, details) or f"<p>{e(what)}</p>" for what, details in history.origin)
     yield card("Where it comes from", origin, wide=True)
     if deviations := run.artifact.provenance.get("deviations"):
         yield card("Notes", folded("How the method deviates from its paper", map(str, deviations)), wide=True)
@@ -205,12 +205,12 @@ def _cell(head: str, entry: Entry) -> str:
 
 
 def pages(
-    runs: Sequence[Run], tell: Callable[[Run], Told], index: str = "index.html", way: str = ""
+    runs: Sequence[Run], history_of: Callable[[Run], RunOrigin], index: str = "index.html", way: str = ""
 ) -> Iterator[tuple[str, str]]:
     """(name of the file, HTML) of the index, which has this name and stands below `way` (HTML), and of each run's page:
     1 + len(runs) of them.
 
-    `tell` gives what rooms above know of a run. Runs whose metrics cannot be had have pages that say why.
+    `history_of` gives what rooms above know of a run. Runs whose metrics cannot be had have pages that say why.
     """
     side = compare(runs)
     yield index, index_page(side, way)
@@ -220,4 +220,4 @@ def pages(
             spec = one.spec.setting.partition
             if spec.id not in partitions:
                 partitions[spec.id] = pictures.partition(spec, one.store)
-            yield name(one), run_page(side, group, one, tell(one), partitions[spec.id], index)
+            yield name(one), run_page(side, group, one, history_of(one), partitions[spec.id], index)
