@@ -103,7 +103,7 @@ class Ranking(Kind[Ranks]):
 
 def _bars(marks: Ranks) -> Sequence[tuple[int, ...]]:
     """The sets of methods that a bar joins."""
-    return marks.result.alike if marks.critical else ()
+    return marks.result.indistinguishable if marks.critical else ()
 
 
 def _paint(axes: Axes, marks: Ranks) -> None:

@@ -103,15 +103,15 @@ def _local(settings: Sequence[Setting]) -> str:
 def own_budgets(cells: Cells, rows: Sequence[Row]) -> list[str]:
     """Settings that single columns and these rows have of their own at the budget, such as more rounds."""
     own = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
-    return _by_values([*own, *((row.label, row.overrides(cells.budget)) for row in rows)])
+    return by_values([*own, *((row.label, row.overrides(cells.budget)) for row in rows)])
 
 
 def hyper_parameters(cells: Cells, rows: Sequence[Row]) -> list[str]:
     """The hyper-parameters that the protocol gives the methods of these rows at the budget."""
-    return _by_values(place for row in rows for place in _of_row(cells, row))
+    return by_values(place for row in rows for place in _of_row(cells, row))
 
 
-def _by_values(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def by_values(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """A line for all that have the same values."""
     labels: dict[str, dict[str, None]] = {}
     for label, values in places:
