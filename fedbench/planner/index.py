@@ -15,6 +15,7 @@ from fedbench.data.locate import VERSION as READERS
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.metrics.read import Metrics, load, metrics_of
 from fedbench.partitions import schemes
@@ -134,10 +135,8 @@ class Index:
     @cached_property
     def records(self) -> dict[str, list[Record]]:
         """Setting id -> its runs: failed and running ones first, then complete ones, oldest first."""
-        records: dict[str, list[Record]] = {}
-        for record in (*self._failed(), *self._running(), *self._complete()):
-            records.setdefault(record.spec.setting.id, []).append(record)
-        return records
+        every = (*self._failed(), *self._running(), *self._complete())
+        return by_key((record.spec.setting.id, record) for record in every)
 
     @cached_property
     def scopes(self) -> set[tuple[str, str, str]]:
@@ -193,10 +192,8 @@ class Index:
     @cached_property
     def _stale(self) -> dict[str, list[Record]]:
         """Stem -> the store's runs of other versions, the latest first."""
-        stems: dict[str, list[Record]] = {}
-        for record in (r for records in self.records.values() for r in reversed(records) if r.state is State.STALE):
-            stems.setdefault(record.spec.stem, []).append(record)
-        return stems
+        every = (r for records in self.records.values() for r in reversed(records))
+        return by_key((record.spec.stem, record) for record in every if record.state is State.STALE)
 
     def but_for_seeds(self, spec: RunSpec) -> list[Record]:
         """The complete runs that differ from one in nothing but seeds, that itself among them."""
@@ -206,10 +203,7 @@ class Index:
 
     @cached_property
     def _but_for_seeds(self) -> dict[str, list[Record]]:
-        groups: dict[str, list[Record]] = {}
-        for record in (r for records in self.records.values() for r in records):
-            groups.setdefault(record.spec.but_for_seeds, []).append(record)
-        return groups
+        return by_key((record.spec.but_for_seeds, record) for records in self.records.values() for record in records)
 
     def evaluated(self, record: Record) -> bool:
         """Whether the metrics of a complete run are there."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedbench import methods, protocol
 from fedbench.declaration import Declaration
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.plain import plain
 from fedbench.planner.cells import Cells
@@ -106,9 +107,7 @@ def _labels(places: Mapping[Key, Hits], cells: Cells) -> dict[Key, str]:
     rows = cells.table.rows
     titles = {key: title_of(hits[-1][1].spec.method, hits[-1][1].provenance) for key, hits in places.items()}
     texts = {key: (_file(key.source),) if _is_other_text(key.method, key.source, cells) else () for key in places}
-    by_label: dict[str, list[Key]] = {}
-    for key in places:
-        by_label.setdefault(_label(titles[key], key, texts[key]), []).append(key)
+    by_label = by_key((_label(titles[key], key, texts[key]), key) for key in places)
     labels: dict[Key, str] = {}
     for label, keys in by_label.items():
         row = next((row for row in rows if row.label == label), None)

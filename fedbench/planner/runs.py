@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError, unknown
+from fedbench.groups import by_key
 from fedbench.metrics.read import Metrics
 from fedbench.partitions import schemes
 from fedbench.plain import plain
@@ -262,19 +263,19 @@ def differing(runs: Sequence[Run]) -> list[str]:
     """The keys in which these runs differ, in the order of `Run.values`; a hyper-parameter only where runs of a method
     do. Ids are left out, and what follows from others, such as a title from the method. These keys tell any two of the
     runs apart."""
-    of_methods: dict[str, dict[str, set[str]]] = {}
-    for run in runs:
-        for key in run.hyper_parameters:
-            of_methods.setdefault(key, {}).setdefault(run.spec.method, set()).add(text(run.values[key]))
+    of_methods = by_key(
+        (((key, run.spec.method), text(run.values[key])) for run in runs for key in run.hyper_parameters), once=True
+    )
+    varied = {key for (key, _), values in of_methods.items() if len(values) > 1}
     different = []
     for key in dict.fromkeys(key for run in runs for key in run.values if key not in IDS):
         differs = len({text(run.values.get(key)) for run in runs if key not in run.hyper_parameters}) > 1
-        if differs or any(len(values) > 1 for values in of_methods.get(key, {}).values()):
+        if differs or key in varied:
             different.append(key)
     options = {key for run in runs for key in run.spec.setting.partition.options}
     sources = {**dict.fromkeys(options, ("split",)), **_FROM}
     if "row" in different:  # a table's row says of which method it is, and with which hyper-parameters
-        sources |= dict.fromkeys(of_methods, ("row", "method")) | {"method": ("row",)}
+        sources |= {key: ("row", "method") for key, _ in of_methods} | {"method": ("row",)}
     return [
         key
         for key in different
@@ -318,18 +319,14 @@ def distinguishing(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
 
 def by_seed(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs in groups that differ in nothing but their seeds, each in the order of its seeds."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(run.spec.but_for_seeds, []).append(run)
+    groups = by_key((run.spec.but_for_seeds, run) for run in runs)
     return [sorted(group, key=lambda run: (run.spec.setting.seed, run.id)) for group in groups.values()]
 
 
 def names_of_methods(runs: Sequence[Run]) -> dict[str, str]:
     """Run's id -> its method in print: the title, and behind it the method where runs of another one have that title,
     as a user's own variant may."""
-    methods: dict[str, set[str]] = {}
-    for run in runs:
-        methods.setdefault(run.title, set()).add(run.values["method"])
+    methods = by_key(((run.title, run.values["method"]) for run in runs), once=True)
     return {
         run.id: f"{run.title} ({text(run.values['method'])})" if len(methods[run.title]) > 1 else run.title
         for run in runs
@@ -375,9 +372,7 @@ def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
     different = [key for key in differing(runs) if key not in SEEDS]
     data = keys_of_places(runs)
     places = [key for key in different if key in data and key not in by]
-    panels: dict[tuple[str, ...], list[Run]] = {}
-    for run in runs:
-        panels.setdefault(tuple(text(run.values.get(key)) for key in places), []).append(run)
+    panels = by_key((tuple(text(run.values.get(key)) for key in places), run) for run in runs)
     within = {key for own in panels.values() for key in differing(own)}
     within |= {key for run in runs for key in run.hyper_parameters}  # which say nothing of a panel's other methods
     own = list(by) or [key for key in different if key in within and key not in places]
@@ -398,10 +393,7 @@ def _lines(
             name = label(group[0], keys, names)
             lines[f"{name} ({group[0].id})" if name in lines else name] = group
         return lines
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(_named(run, by, names), []).append(run)
-    return groups
+    return by_key((_named(run, by, names), run) for run in runs)
 
 
 def _named(run: Run, by: Iterable[str], names: Mapping[str, str]) -> str:

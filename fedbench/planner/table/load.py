@@ -15,6 +15,7 @@ from typing import Any
 
 from fedbench import models, protocol, reader, resources
 from fedbench.errors import FedbenchError, unknown
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.plain import plain
@@ -336,10 +337,7 @@ def of_names(names_of: Iterable[str]) -> list[str]:
 
 def families() -> list[list[str]]:
     """The same, those of one file together, where the first of them stands."""
-    members: dict[Path, list[str]] = {}
-    for name, (path, _) in _every().items():
-        members.setdefault(path, []).append(name)
-    return list(members.values())
+    return list(by_key((path, name) for name, (path, _) in _every().items()).values())
 
 
 def _every() -> dict[str, tuple[Path, str]]:

@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
+from fedbench.groups import by_key
 from fedbench.plain import plain
 from fedbench.planner.index import State, by_other_code
 from fedbench.planner.runs import SEEDS, Run, text
@@ -99,12 +100,13 @@ def _over_seeds(side: Comparison, number: Number, group: Group) -> dict[tuple[ob
 
 def _over_clients(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
     """Partition and client -> the mean over the runs on that partition."""
-    by_partition: dict[str, list[np.ndarray]] = {}
-    for run in group:
-        if (metrics := side.metrics.get(run.id)) is not None:
-            values = clients(run, metrics, side.view, number.each)
-            if len(values) == run.spec.setting.partition.trainees:  # else nobody knows whose they are
-                by_partition.setdefault(run.values["partition"], []).append(values)
+    there = ((run, side.metrics[run.id]) for run in group if run.id in side.metrics)
+    values = ((run, clients(run, metrics, side.view, number.each)) for run, metrics in there)
+    by_partition = by_key(
+        (run.values["partition"], own)
+        for run, own in values
+        if len(own) == run.spec.setting.partition.trainees  # else nobody knows whose they are
+    )
     return {
         (partition, client): float(mean)
         for partition, runs in by_partition.items()
@@ -302,7 +304,13 @@ def _notes(side: Comparison) -> Iterable[str]:
     yield from _machines(side)
     yield from by_other_code(run.artifact for run in side.runs)
     yield from of_runs(run.shipped for run in side.runs if run.shipped)
-    for (name, why), titles in _lacking(side).items():
+    absent = (
+        ((number.label, why_not(number, run, side.metrics[run.id])), side.names_of_methods[run.id])
+        for number in side.numbers
+        for run in side.runs
+        if run.id in side.metrics and side.values[run.id, number.name] is None
+    )
+    for (name, why), titles in by_key(absent, once=True).items():
         yield f"No {name}: {', '.join(titles)} ({why})."
 
 
@@ -334,15 +342,3 @@ def _machines(side: Comparison) -> Iterable[str]:
     if len(where) > 1:
         yield f"Times are those of different executors, so not to be compared: {', '.join(sorted(map(plain, where)))}."
     yield from map(plain, times.processors(provenances))
-
-
-def _lacking(side: Comparison) -> dict[tuple[str, str], dict[str, None]]:
-    """(number, why there is none) -> the methods whose runs have none, an ordered set."""
-    lacking: dict[tuple[str, str], dict[str, None]] = {}
-    for number in side.numbers:
-        for run in side.runs:
-            metrics = side.metrics.get(run.id)
-            if metrics is not None and side.values[run.id, number.name] is None:
-                methods = lacking.setdefault((number.label, why_not(number, run, metrics)), {})
-                methods[side.names_of_methods[run.id]] = None
-    return lacking

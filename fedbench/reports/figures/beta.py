@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.metrics.statistics import Summary, across_clients
 from fedbench.planner.table.claims import Verdict, judge
 from fedbench.reports.figures import kind as about
@@ -54,9 +55,8 @@ class Betas:
     @cached_property
     def groups(self) -> dict[str, list[Client]]:
         """Corruption -> its clients by severity: clean ones first, then by mean beta."""
-        groups: dict[str, list[Client]] = {}
-        for client in sorted(self.clients, key=lambda c: (c.severity or 0, c.client)):
-            groups.setdefault(client.corruption, []).append(client)
+        ordered = sorted(self.clients, key=lambda c: (c.severity or 0, c.client))
+        groups = by_key((client.corruption, client) for client in ordered)
         return dict(sorted(groups.items(), key=lambda g: (g[0] != CLEAN, summary(g[1]).mean, g[0])))
 
     @cached_property

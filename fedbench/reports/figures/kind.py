@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from fedbench import reader, resources
 from fedbench.errors import FedbenchError, unknown
+from fedbench.groups import by_key
 from fedbench.partitions import schemes
 from fedbench.planner.table.claims import Claim, Verdict
 from fedbench.planner.table.spec import VIEWS
@@ -414,17 +415,13 @@ class Kind(ABC, Generic[Marks]):
 
 def below(rows: Iterable[Mapping[str, Any]], key: str, name: str) -> list[dict[str, Any]]:
     """Rows of one value of a column below it: {key: value, name: the rest of these rows}."""
-    groups: dict[Any, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row[key], []).append({k: value for k, value in row.items() if k != key})
+    groups = by_key((row[key], {k: value for k, value in row.items() if k != key}) for row in rows)
     return [{key: value, name: own} for value, own in groups.items()]
 
 
 def listed(rows: Iterable[Mapping[str, Any]], by: Sequence[str], **lists: str) -> list[dict[str, Any]]:
     """Rows of one value of the columns `by`: these, and name -> a column of the rest as a list."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in by), []).append(row)
+    groups = by_key((tuple(row[key] for key in by), row) for row in rows)
     return [
         dict(zip(by, values, strict=True)) | {name: [row[column] for row in own] for name, column in lists.items()}
         for values, own in groups.items()

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.planner.table.claims import Verdict
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures import source
@@ -173,9 +174,7 @@ class Series(Kind[Lines]):
         """The panels of one table beside each other."""
         assert figure.series is not None
         axis = figure.series
-        tables: dict[str, list[Panel[Lines]]] = {}
-        for panel in content.panels:
-            tables.setdefault(panel.marks.table, []).append(panel)
+        tables = by_key((panel.marks.table, panel) for panel in content.panels)
         wide, looks, every = max(map(len, tables.values())), looks_of(content, axis), every_point(content.panels)
         tall = 2.9 if len(tables) == 1 else 2.1
         picture, grid = subplots((max(4.5, 0.5 + 3.3 * wide), 0.9 + tall * len(tables)), len(tables), wide)

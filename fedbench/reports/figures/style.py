@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
+from fedbench.groups import by_key
 from fedbench.plain import plain
 
 if TYPE_CHECKING:
@@ -83,9 +84,7 @@ def distinct_looks(
 ) -> dict[str, dict[str, Any]]:
     """Looks of lines by which those of the same points (x, y, ...) are all seen: the first stays whole, the dashes of
     the others take turns on it, and its markers stand out from under theirs."""
-    equal: dict[Any, list[str]] = {}
-    for name, points in lines.items():
-        equal.setdefault(tuple(f"{value:.5g}" for point in points for value in point[:2]), []).append(name)
+    equal = by_key((tuple(f"{v:.5g}" for point in points for v in point[:2]), name) for name, points in lines.items())
     new = {name: dict(looks[name]) for name in lines}
     for names in equal.values():
         for i, name in enumerate(names):

@@ -10,6 +10,7 @@ from statistics import stdev
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.method_metrics import MEASURES
 from fedbench.planner.cells import TEST_PHASE, Cell, Cells, find, worst
@@ -82,8 +83,7 @@ class _Builder:
         #: An ordered set. Whose cells damaged runs would fill nobody knows.
         self.problems = {str(error): None for error in cells.index.damaged}
         self.views: set[tuple[str, bool]] = set()  #: of the test images, and whether asked for once, so without ±
-        #: (metric, why there is none) -> the methods whose runs have none, an ordered set
-        self.without: dict[tuple[str, str], dict[str, None]] = {}
+        self.without: list[tuple[tuple[str, str], str]] = []  #: (metric, why there is none), a method without it
         self._metrics: dict[str, Metrics | None] = {}
         #: Run's id -> it, and the same one out of packs that have other numbers, if any do
         self._others: dict[str, tuple[Record, list[Shipped]]] = {}
@@ -93,7 +93,8 @@ class _Builder:
         table, columns = self.table, self.table.columns
         paper = [[self._paper(cell) for cell in line] for line in self.cells.grid]
         # Of the table's rows alone: an extra row that fills nothing is left out.
-        empty = [f"No {metric}: {', '.join(who)} {why}." for (metric, why), who in self.without.items()]
+        absent = by_key(self.without, once=True)
+        empty = [f"No {metric}: {', '.join(who)} {why}." for (metric, why), who in absent.items()]
         # Other methods keep no snapshots.
         found = {} if table.counted or table.statistic == "pairs" else others(self.cells)
         extra = found if self.extra else {}
@@ -242,9 +243,8 @@ class _Builder:
             return None
         declares = MEASURES in record.provenance
         again = "was made before methods declared what they measure; 'fedbench train --again' makes it anew"
-        self.without.setdefault((metric, "does not measure it" if declares else again), {})[
-            title_of(record.spec.method, record.provenance)
-        ] = None
+        title = title_of(record.spec.method, record.provenance)
+        self.without.append(((metric, "does not measure it" if declares else again), title))
         return State.UNDEFINED if declares else State.MISSING
 
     def _over_pairs(self, column: Column, records: list[Record], state: State) -> Entry:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedbench import protocol, resources
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.metrics.definitions import all_metrics
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cell, Cells, find
@@ -43,9 +44,7 @@ def of_own(cells: Cells) -> Iterator[str]:
         return
     known, metrics = all_metrics(), dict.fromkeys(str(column.metric) for column in table.measured)
     yield from (f"{name}: {known[name].description}." for name in metrics if name in known)
-    places: dict[str, list[str]] = {}
-    for column in table.measured:
-        places.setdefault(_clients(sketch(table, column, cells.budget).partition), []).append(column.key)
+    places = by_key((_clients(sketch(table, column, cells.budget).partition), column.key) for column in table.measured)
     if len(places) == 1:
         yield f"{next(iter(places))}."
     else:
@@ -79,10 +78,7 @@ def scale(table: Table, budget: str) -> str:
     windows = {s.window: None for s in settings}
     window = f", the last {either(map(str, windows))} counted" if max(windows) > 1 else ""
     rounds = either(str(s.rounds) for s in settings)
-    cohorts: dict[int, dict[str, None]] = {}
-    for s in settings:
-        if s.cohort:
-            cohorts.setdefault(s.partition.clients, {})[str(s.cohort)] = None
+    cohorts = by_key((s.partition.clients, str(s.cohort)) for s in settings if s.cohort)
     cohort = "".join(f", {either(drawn)} of {clients} clients in each" for clients, drawn in cohorts.items())
     rounds += " round" if rounds == "1" else " rounds"
     rules = protocol.load(table.protocol)
@@ -113,10 +109,11 @@ def hyper_parameters(cells: Cells, rows: Sequence[Row]) -> list[str]:
 
 def by_values(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """A line for all that have the same values."""
-    labels: dict[str, dict[str, None]] = {}
-    for label, values in places:
-        words = ", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in values.items())
-        labels.setdefault(words, {})[label] = None
+    words = (
+        (", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in values.items()), label)
+        for label, values in places
+    )
+    labels = by_key(words, once=True)
     return [f"{', '.join(names)}: {words}." for words, names in labels.items() if words]
 
 
@@ -201,9 +198,7 @@ VIEWS = {"crop": "test images are cropped at random as in training", "plain": "t
 
 def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[str, bool]]) -> list[str]:
     """What the numbers are taken over; by columns where these differ."""
-    columns: dict[str, list[Column]] = {}
-    for column in cells.table.measured:
-        columns.setdefault(str(column.statistic), []).append(column)
+    columns = by_key((str(column.statistic), column) for column in cells.table.measured)
     texts = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
     if len(texts) == 1:
         return [f"{text}." for text in texts.values()]
@@ -275,10 +270,8 @@ def in_brief(cells: Cells) -> Iterator[str]:
 def by_row(cells: Cells, rows: Sequence[Row]) -> Iterator[str]:
     """The values of each row, by column."""
     for row in rows:
-        places: dict[str, list[str]] = {}
-        for cell in _distinct(cells):
-            if cell.row is row and cell.tuned is not None:
-                places.setdefault(_words(cell.tuned), []).append(cell.column.key)
+        own = (cell for cell in _distinct(cells) if cell.row is row)
+        places = by_key((_words(cell.tuned), cell.column.key) for cell in own if cell.tuned is not None)
         if places:
             texts = (f"{words} in {', '.join(keys)}" for words, keys in places.items())
             yield f"{row.label}: {'; '.join(texts)}."
@@ -386,11 +379,8 @@ class Notes:
                 texts.setdefault(label, {}).update(dict.fromkeys(record.provenance.get("deviations", [])))
         letters: dict[tuple[str, ...], str] = {}
         marks = {label: letters.setdefault(tuple(own), _letter(len(letters))) for label, own in texts.items() if own}
-        together: dict[str, list[str]] = {}
-        for own, letter in letters.items():
-            for text in own:
-                together.setdefault(text, []).append(letter)
-        return marks, [(",".join(of), text) for text, of in together.items()]
+        methods = by_key((text, letter) for own, letter in letters.items() for text in own)
+        return marks, [(",".join(of), text) for text, of in methods.items()]
 
     @property
     def _other_view(self) -> bool:
@@ -422,10 +412,8 @@ def _tolerance(table: Table) -> list[str]:
     reported = {column for _, column in table.trusted}
     judged = [r for r in table.rows if any(row == r.label for row, _ in table.trusted)]
     bands = [f"{r.label} in {r.band[0]:g} to {r.band[1]:g}" for r in judged if r.band]
-    by_size: dict[float, list[str]] = {}
-    for column in (c for c in table.columns if c.key in reported and any(not r.band for r in judged)):
-        if column.tolerance:
-            by_size.setdefault(column.tolerance, []).append(column.key)
+    own = [c for c in table.columns if c.key in reported and any(not r.band for r in judged)]
+    by_size = by_key((column.tolerance, column.key) for column in own if column.tolerance)
     what = f" of the ratio to {table.ratio_to}" if table.ratio_to else ""
     several = len(by_size) > 1
     sizes = [f"±{size:g}{what}" + f" ({', '.join(keys)})" * several for size, keys in by_size.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from fedbench.groups import by_key
 from fedbench.planner.index import Record
 from fedbench.reports.layout.grid import CONTRADICTED, SHIPPED
 from fedbench.results.shelf import Shipped
@@ -19,10 +20,9 @@ def shipped(records: Iterable[Record]) -> Iterator[str]:
 
 
 def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
-    makers: dict[tuple[str, str, str], list[Shipped]] = {}
-    for run in runs:
-        torch = run.provenance.get("libraries", {}).get("torch", "")
-        makers.setdefault((run.origin.by or NOBODY, run.origin.machine, torch), []).append(run)
+    """A line for each maker, machine and version of torch."""
+    with_torch = ((run, run.provenance.get("libraries", {}).get("torch", "")) for run in runs)
+    makers = by_key(((run.origin.by or NOBODY, run.origin.machine, torch), run) for run, torch in with_torch)
     for (by, machine, torch), own in makers.items():
         days = sorted({run.origin.started[:10] for run in own})
         on = ", ".join(word for word in (machine, f"torch {torch}" if torch else "") if word)

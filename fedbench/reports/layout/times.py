@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fedbench.groups import by_key
 from fedbench.metrics.definitions import METRICS
 from fedbench.planner.cells import Cells
 from fedbench.planner.index import Record
@@ -41,17 +42,12 @@ def executors(times: Times) -> list[str]:
 def by_column(times: Times) -> str:
     """What is said of several executors: a group of columns stands for those of its most usual ones, and the others for
     themselves, so that no name stands twice."""
-    places: dict[tuple[str, str], list[tuple[Column, Mapping[str, Any]]]] = {}
-    for column, provenance in times:
-        places.setdefault((column.group or column.label, column.key), []).append((column, provenance))
+    places = by_key(((column.group or column.label, column.key), (column, provenance)) for column, provenance in times)
     used = {place: words for place, own in places.items() if (words := " and ".join(executors(own)))}
-    groups: dict[str, Counter[str]] = {}
-    for (group, _), words in used.items():
-        groups.setdefault(group, Counter())[words] += 1
-    names: dict[str, dict[str, None]] = {}
-    for (group, key), words in used.items():
-        usual = groups[group].most_common(1)[0][0]
-        names.setdefault(words, {})[group if words == usual else key] = None
+    groups = by_key((group, words) for (group, _), words in used.items())
+    usual = {group: Counter(every).most_common(1)[0][0] for group, every in groups.items()}
+    named = ((words, group if words == usual[group] else key) for (group, key), words in used.items())
+    names = by_key(named, once=True)
     each = (f"{', '.join(columns)}: {words}" for words, columns in names.items())
     return f"Times are those of different executors. {'; '.join(each)}."
 
@@ -76,9 +72,7 @@ def of_many_processors(runs: Iterable[Mapping[str, Any]]) -> bool:
 def incomparable(columns: Sequence[Column], times: Times) -> list[Column]:
     """The columns, means over others too, whose times are of several processors: no row is faster than another there by
     its method alone."""
-    runs: dict[str, list[Mapping[str, Any]]] = {}
-    for column, provenance in times:
-        runs.setdefault(column.key, []).append(provenance)
+    runs = by_key((column.key, provenance) for column, provenance in times)
     return [c for c in columns if of_many_processors(run for key in c.of or (c.key,) for run in runs.get(key, ()))]
 
 

@@ -1,0 +1,16 @@
+"""Group-bys: everything that is kept by a key, in the order in which it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+K, V = TypeVar("K", bound=Hashable), TypeVar("V")
+
+
+def by_key(pairs: Iterable[tuple[K, V]], *, once: bool = False) -> dict[K, list[V]]:
+    """Key -> the values that come with it; keys and values in the order of the pairs, equal values `once`."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return {key: list(dict.fromkeys(values)) for key, values in groups.items()} if once else groups
