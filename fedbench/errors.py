@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import fedbench
@@ -68,6 +68,12 @@ def unknown(kind: str, name: str, known: Iterable[str], listed: str = "") -> Fed
     near = nearest(name, names)
     every = f"'{listed}' lists them" if listed else f"known: {', '.join(names) or 'none'}"
     return FedbenchError(f"unknown {kind} '{name}'", f"did you mean '{near}'?" if near else every)
+
+
+def expect(kind: str, name: str | None, known: Collection[str], listed: str = "") -> None:
+    """Raise the error of `unknown` for a name that is not among the known ones; None is no name, and right."""
+    if name is not None and name not in known:
+        raise unknown(kind, name, known, listed)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -28,11 +28,11 @@ from fedbench.metrics.read import writing
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
 from fedbench.planner.table.spec import Table
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Grid
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import tables_once
+from tests.support.figures_lab import build
 
 #: A command in this process: its arguments -> what it answers.
 Draws = Callable[..., Result]
@@ -56,7 +56,7 @@ class Lab:
         return find(tables.load(table) if isinstance(table, str) else table, budget, self.store, [], **options)
 
     def grid(self, table: str | Table, budget: str = "small", **options: Any) -> Grid:
-        return build(tables.load(table) if isinstance(table, str) else table, budget, self.store, [], **options)
+        return build(tables.load(table) if isinstance(table, str) else table, budget, self.store, **options)
 
     def setting(self, table: str | Table, column: str, budget: str = "small", **options: Any) -> Setting:
         return self.cells(table, budget, **options).settings[column][0]

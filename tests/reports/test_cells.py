@@ -31,7 +31,6 @@ from fedbench.reports import figures
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import source
 from fedbench.reports.layout import times
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.site.pages import RunOrigin, pages
@@ -39,6 +38,7 @@ from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support.cli_user import good
+from tests.support.figures_lab import build
 
 
 def state(cells: Cells, row: str, column: str) -> State:
@@ -121,7 +121,7 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab, older: Artifact) 
     store = lab.store
     line = f"1 run was made by other code than today's ({older.id}): 'fedbench train --again' makes it anew."
     shown = {
-        "report": build(tables.load("feddrm/1"), "small", store, []).about,
+        "report": build(tables.load("feddrm/1"), "small", store).about,
         "compare": side_by_side(select(store))[0].about,
         "list": good("list", "--home", store.home).out.splitlines(),
         "figure": _remarks(store, lambda request: source.filled("feddrm/1", request, Index(store))),

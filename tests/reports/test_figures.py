@@ -322,10 +322,12 @@ import numpy as np
 from fedbench.planner import table as tables
 from fedbench.reports import figures, render
 from fedbench.reports.figures import kinds
-from fedbench.reports.layout.build import build
+from fedbench.planner.cells import find
+from fedbench.reports.layout.build import grid_of
 from fedbench.store import Store
 store = Store(Path(sys.argv[1]))
-grids = [build(tables.load(name), "small", store, [], compare=True) for name in ("feddrm/1", "ftw_erm/9")]
+cells = [find(tables.load(name), "small", store, []) for name in ("feddrm/1", "ftw_erm/9")]
+grids = [grid_of(one, compare=True) for one in cells]
 printed = {name: render.render(grids, name) for name in render.FORMATS}
 assert (grids[0].counts["done"], printed["csv"].count("done,5862.0,")) == (1, 5)
 tabled = heavy("scipy", "matplotlib", "PIL")

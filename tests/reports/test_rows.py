@@ -26,7 +26,6 @@ from fedbench.planner.others import others
 from fedbench.planner.runs import select
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import kinds
-from fedbench.reports.layout.build import build
 from fedbench.reports.layout.grid import Entry, Grid
 from fedbench.reports.layout.notes import at_other_budgets, command
 from fedbench.reports.render import FORMATS, render
@@ -37,6 +36,7 @@ from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import DIR, SPC, Draws, Lab, of_csv, written
 from tests.support.cli_user import good, refused
+from tests.support.figures_lab import build
 from tests.support.own_table import own_images, own_table
 
 
@@ -434,7 +434,7 @@ def shelf(lab: Lab, tmp_path: Path) -> Shelf:
 
 
 def with_shelf(store: Store, shelf: Shelf | None, name: str = "feddrm/1") -> Grid:
-    return build(tables.load(name), "small", store, [], index=Index(store, shelf))
+    return build(tables.load(name), "small", store, index=Index(store, shelf))
 
 
 def entry(with_shelf: Grid, label: str) -> Entry:
@@ -638,7 +638,7 @@ def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: Path, t
             train(lab, spec, validation, 0.5)
     write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")])
     empty, table = Store(tmp_path / "empty"), tables.load(str(tuned))
-    about = " ".join(build(table, "small", empty, [], index=Index(empty, Shelf([tmp_path / "pack.parquet"]))).about)
+    about = " ".join(build(table, "small", empty, index=Index(empty, Shelf([tmp_path / "pack.parquet"]))).about)
     assert "seed 0 (lr 0.1: 3)" in about
 
 

@@ -20,7 +20,6 @@ from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
 from fedbench.planner import table as tables
 from fedbench.planner.index import Index, State
-from fedbench.reports.layout.build import build
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.text import brief
 from fedbench.results import making
@@ -56,6 +55,7 @@ from fedbench.results.shelf import NotPacked, Shelf, summary, with_fedbench
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import fedbench
+from tests.support.figures_lab import build
 from tests.support.frames import refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run
 from tests.support.server import OK, Answer, Server, raw, whole
@@ -546,7 +546,7 @@ def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-u
 @pytest.mark.shipped
 @pytest.mark.parametrize("name", tables.headline())
 def test_headline_tables_are_whole_without_data(store: Store, name: str) -> None:
-    printed = build(tables.load(name), "small", store, [], index=Index(store, Shelf.of(store)), compare=True)
+    printed = build(tables.load(name), "small", store, index=Index(store, Shelf.of(store)), compare=True)
     assert printed.counts.keys() <= {State.DONE.value, State.STALE.value}
     assert printed.problems == ()
     entries = [e for line in printed.lines if line.in_table for e in line.entries if e.state is not State.UNDEFINED]

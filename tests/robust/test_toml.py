@@ -24,10 +24,10 @@ from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.planner.table.load import numbers
 from fedbench.planner.table.spec import Table
-from fedbench.reports.layout.build import build
 from fedbench.reports.render import FORMATS, render
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
+from tests.support.figures_lab import build
 
 #: What users' editors and scripts leave in texts.
 TEXTS = ("", " ", "x", "*", "{", "{a}", "{a.b}", "{dataset}", "{dataset.id}", "[", "/", "../..", "-", "1-3", "3-1",
@@ -170,7 +170,7 @@ def named(path: Path) -> list[str]:
 def lay_out(table: Table, store: Store) -> None:
     """Print the table over an empty store, with what the paper has."""
     budget = next(iter(protocol.load(table.protocol).budgets)) if table.protocol else "small"
-    grid = build(table, budget, store, [], compare=True)
+    grid = build(table, budget, store, compare=True)
     for form in FORMATS:
         assert render([grid], form)
 

@@ -14,11 +14,21 @@ from fedbench.methods import declarations
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.planner import table as tables
 from fedbench.planner.cells import find
+from fedbench.planner.index import Index
+from fedbench.planner.table.spec import Table
 from fedbench.reports import figures
+from fedbench.reports.layout.build import grid_of
+from fedbench.reports.layout.grid import Grid
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 from fedbench.store import Store
 
 SHIFTS = ("px", "py", "pyx", "pxy")  #: of FLUX's tables
+
+
+def build(table: Table, budget: str, store: Store, *, seeds: Sequence[int] = (), index: Index | None = None,
+          precision: str | None = None, **form: Any) -> Grid:  # fmt: skip
+    """A table's printed form, its cells looked up in a store."""
+    return grid_of(find(table, budget, store, [], precision=precision, seeds=seeds, index=index), seeds=seeds, **form)
 
 
 def gathered(figure: figures.FigureSpec, store: Store, **asked: Any) -> tuple[Any, list[str]]:

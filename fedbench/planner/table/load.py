@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench import models, protocol, reader, resources
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, expect, unknown
 from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
@@ -206,15 +206,13 @@ def _head(raw: Mapping[str, Any], path: Path) -> Head:
     """The head of a template, whose parts fit each other."""
     head = reader.read(Head, {k: v for k, v in raw.items() if k in _HEAD}, str(path))
     for axis in head.axes:
-        if axis not in head.values:
-            raise unknown(f"values in {path}", axis, head.values)
+        expect(f"values in {path}", axis, head.values)
         if head.axes.count(axis) > 1:
             raise FedbenchError(f"{path}: axes holds '{axis}' twice")
     if head.tables or head.axes or head.own:
         names = _names(head, path)
         for name in head.own:
-            if name not in names:
-                raise unknown(f"table in {path}, own", name, names)
+            expect(f"table in {path}, own", name, names)
     return head
 
 

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, expect
 from fedbench.groups import by_key
 from fedbench.plain import plain
 from fedbench.planner.index import State, by_other_code
@@ -29,6 +29,7 @@ from fedbench.reports.compare.ranks import LEVEL, Signed, holm, least_p, wilcoxo
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
 from fedbench.reports.layout.shipped import of_runs
+from fedbench.reports.numbers.agreement import signed
 from fedbench.reports.numbers.measured import Value
 from fedbench.words import counted
 
@@ -147,10 +148,10 @@ def _cells(pair: Pair, factor: float, decimals: int) -> Iterable[Entry]:
         return
     n, mean = len(pair.differences), float(pair.differences.mean()) * factor
     numbers: list[tuple[float, str]] = [
-        (mean, f"{round(mean, decimals) + 0.0:+.{decimals}f}".replace("-", "−")),
+        (mean, signed(mean, decimals)),
         (pair.test.p, _p(pair.test.p)),
         (pair.adjusted, _p(pair.adjusted)),
-        (pair.test.effect, f"{pair.test.effect:+.2f}".replace("-", "−")),
+        (pair.test.effect, signed(pair.test.effect, 2)),
     ]
     for value, printed in numbers:
         yield Entry(State.DONE, printed, value=Value(value, count=n), runs=runs)
@@ -199,12 +200,10 @@ def side_by_side(
 
     Raises FedbenchError as `compare` and `in_pairs` do, and for options that do not fit.
     """
-    if view not in VIEWS:
-        raise unknown("test augmentation", view, VIEWS)
+    expect("test augmentation", view, VIEWS)
     if over is not None and not test:
         raise FedbenchError("--over goes with --test only", "add it, or leave --over out")
-    if over is not None and over not in OVER:
-        raise unknown("pairing", over, OVER)
+    expect("pairing", over, OVER)
     side = compare(runs, metrics, sort=sort, view=view)
     if not side.metrics:
         raise FedbenchError(f"no run has metrics: {side.problems[0]}")

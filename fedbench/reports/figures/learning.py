@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, expect
 from fedbench.metrics.definitions import all_metrics
 from fedbench.metrics.read import Metrics
 from fedbench.planner.runs import SEEDS, Run, differing, grouped
@@ -92,10 +92,8 @@ def curves(
 
     Raises FedbenchError for an unknown metric, axis, key or view, and if no run has the metric by round.
     """
-    if against not in AXES:
-        raise unknown("axis", against, AXES)
-    if view not in (None, *VIEWS):
-        raise unknown("test augmentation", str(view), VIEWS)
+    expect("axis", against, AXES)
+    expect("test augmentation", view, VIEWS)
     found, errors = measured(runs)
     if errors and not found:
         raise errors[0]

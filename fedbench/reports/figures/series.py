@@ -114,6 +114,7 @@ class Series(Kind[Lines]):
     # -- what kinds of series differ in ------------------------------------------------------------------
 
     by_column: ClassVar[bool] = False  #: whether cells come column by column
+    line, point = "line", "points"  #: what a line is called in CSV, and its points in JSON
 
     def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
         """Of a cell: the panel's title, the line's name, and the names of all lines of the panel."""
@@ -154,11 +155,20 @@ class Series(Kind[Lines]):
     def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
         """One line a point: means and their ± in the panel's unit; `error` is the half length of an error bar."""
         for name, points in marks.lines.items():
-            yield from ({"line": name, **_values(p)} for p in points)
+            yield from ({self.line: name, **self.numbers(p)} for p in points)
+
+    def numbers(self, point: Point) -> dict[str, Any]:
+        """Those of a point."""
+        values: dict[str, Any] = {"x": point.x}
+        if v := point.value:
+            values |= {"mean": v.mean, "std": v.std, "error": point.error, "seeds": v.seeds}
+        if point.reported:
+            values |= {"reported": point.reported[0], "reported_std": point.reported[1]}
+        return {**values, "runs": list(point.runs)}
 
     def values(self, marks: Lines, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Points by line."""
-        return {"lines": below(rows, "line", "points")}
+        return {f"{self.line}s": below(rows, self.line, self.point)}
 
     def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         assert figure.series is not None
@@ -233,15 +243,6 @@ def _under(heading: str, verdict: Verdict) -> Verdict:
 def _headed(heading: str, title: str) -> str:
     """The title under the table's heading."""
     return f"{heading}, {title[:1].lower()}{title[1:]}" if heading else title
-
-
-def _values(p: Point) -> dict[str, Any]:
-    values: dict[str, Any] = {"x": p.x}
-    if p.value:
-        values |= {"mean": p.value.mean, "std": p.value.std, "error": p.error, "seeds": p.value.seeds}
-    if p.reported:
-        values |= {"reported": p.reported[0], "reported_std": p.reported[1]}
-    return {**values, "runs": list(p.runs)}
 
 
 # -- drawing ------------------------------------------------------------------------------------------
@@ -387,14 +388,17 @@ class Epochs(Series):
     def about_panel(self, marks: Lines) -> dict[str, Any]:
         return {}
 
-    def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
-        """One line a cell: mean, standard deviations (ddof 1) over clients, and over seeds where there are several."""
-        for name, points in marks.lines.items():
-            yield from ({"row": name, **_cell_values(p)} for p in points)
+    line, point = "row", "cells"
 
-    def values(self, marks: Lines, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Cells by row."""
-        return {"rows": below(rows, "row", "cells")}
+    def numbers(self, point: Point) -> dict[str, Any]:
+        """Mean, standard deviations (ddof 1) over clients, and over seeds where there are several."""
+        v = point.value
+        assert v is not None
+        return {
+            "epochs": point.x, "rounds": point.rounds, "mean": v.mean, "std": v.std, "clients": v.count,
+            "weighted": v.weighted, "unweighted": v.unweighted, "seeds": v.seeds, "seed_std": v.seed_std,
+            "runs": list(point.runs),
+        }  # fmt: skip
 
     def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         for panel in content.panels:
@@ -436,15 +440,6 @@ class Epochs(Series):
 def _rounds(marks: Lines) -> str:
     """How many communication rounds the runs have, in words."""
     return " or ".join(map(str, sorted({p.rounds or 0 for p in marks.points}))) + " rounds"
-
-
-def _cell_values(p: Point) -> dict[str, Any]:
-    v = p.value
-    assert v is not None
-    return {
-        "epochs": p.x, "rounds": p.rounds, "mean": v.mean, "std": v.std, "clients": v.count, "weighted": v.weighted,
-        "unweighted": v.unweighted, "seeds": v.seeds, "seed_std": v.seed_std, "runs": list(p.runs),
-    }  # fmt: skip
 
 
 # -- rounds ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, expect
 from fedbench.partitions import schemes
 from fedbench.reports.figures.kind import (
     CellSpec,
@@ -128,8 +128,7 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
 
     table, seeds = tables.load(wanted.table), () if request.seed is None else (request.seed,)
     rows = {r.label: r for r in table.rows}
-    if wanted.row not in rows:
-        raise unknown(f"row of table {table.id}", wanted.row, rows)
+    expect(f"row of table {table.id}", wanted.row, rows)
     row, table = rows[wanted.row], table.only([wanted.column])
     column = table.columns[0]
     status = cells.find(table, request.budget or cells.DEFAULT_BUDGET, request.store, request.roots, seeds=seeds)
@@ -149,17 +148,17 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
 
 
 def filled(name: str, request: Request, index: Index) -> Filled:
-    """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `build` does."""
+    """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `find` does."""
     from fedbench.planner import table as tables
     from fedbench.planner.cells import DEFAULT_BUDGET, find
     from fedbench.planner.others import records
-    from fedbench.reports.layout.build import build
+    from fedbench.reports.layout.build import grid_of
     from fedbench.reports.layout.notes import command
 
     table, budget = tables.load(name), request.budget or DEFAULT_BUDGET
     seeds = () if request.seed is None else (request.seed,)
     cells = find(table, budget, request.store, request.roots, seeds=seeds, index=index)
-    grid = build(table, budget, request.store, request.roots, seeds=seeds, compare=True, index=index)
+    grid = grid_of(cells, seeds=seeds, compare=True)
     for problem in grid.problems:
         request.remark(problem)
     request.remark_code(r.artifact for r in records(cells, {}) if r.artifact)

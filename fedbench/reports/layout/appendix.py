@@ -144,7 +144,9 @@ def _hyper_parameters(notes: Notes) -> Iterator[str]:
             for name, value in record.spec.params.items():
                 values.setdefault(name, {})[short(value) if name in given else f"({short(value)})"] = None
         places.append((label, {name: words.either(several) for name, several in values.items()}))
-    yield from words.by_values(places) if any(values for _, values in places) else words.hyper_parameters(cells, notes.rows)
+    yield from (
+        words.by_values(places) if any(values for _, values in places) else words.hyper_parameters(cells, notes.rows)
+    )
 
 
 def _seeds(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
 from statistics import stdev
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,8 @@ from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.method_metrics import MEASURES
-from fedbench.planner.cells import TEST_PHASE, Cell, Cells, find, worst
-from fedbench.planner.index import Index, Record, State
+from fedbench.planner.cells import TEST_PHASE, Cell, Cells, worst
+from fedbench.planner.index import Record, State
 from fedbench.planner.others import others, title_of
 from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled
 from fedbench.planner.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
@@ -27,37 +26,11 @@ from fedbench.reports.numbers.agreement import Tally, offset
 from fedbench.reports.numbers.counted import counted, derived, over_pairs, xi
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
 from fedbench.specs import Setting
-from fedbench.store import Store
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics
     from fedbench.results.shelf import Shipped
     from fedbench.theory.arrays import Array
-
-
-def build(
-    table: Table,
-    budget: str,
-    store: Store,
-    roots: Sequence[Path],
-    *,
-    precision: str | None = None,
-    view: str | None = None,
-    seeds: Iterable[int] = (),
-    compare: bool = False,
-    extra: bool = False,
-    appendix: bool = False,
-    index: Index | None = None,
-) -> Grid:
-    """The printed form of `table` at a budget and a precision.
-
-    `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours, `extra` adds rows
-    of the store's other runs in the table's settings, `appendix` the sections of a paper's appendix. Runs that lack
-    metrics are evaluated; nothing is trained.
-    Raises FedbenchError for an unknown budget or precision.
-    """
-    cells = find(table, budget, store, roots, precision=precision, seeds=seeds, index=index)
-    return grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix)
 
 
 def grid_of(
@@ -69,7 +42,12 @@ def grid_of(
     extra: bool = False,
     appendix: bool = False,
 ) -> Grid:
-    """As `build` does, of a table's cells (found for these seeds)."""
+    """The printed form of a table's cells, which were found for these seeds.
+
+    `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours, `extra` adds rows
+    of the store's other runs in the table's settings, `appendix` the sections of a paper's appendix. Runs that lack
+    metrics are evaluated; nothing is trained.
+    """
     return _Builder(cells, view or cells.table.view, compare, extra).grid(tuple(seeds), appendix)
 
 

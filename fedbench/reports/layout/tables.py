@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.data import called
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, expect
 from fedbench.planner import table as specs
-from fedbench.planner.cells import DEFAULT_BUDGET
+from fedbench.planner.cells import DEFAULT_BUDGET, find
 from fedbench.planner.index import Index
 from fedbench.planner.table.spec import VIEWS, Table
-from fedbench.reports.layout.build import build
+from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.grid import only_done as filled
 from fedbench.results.shelf import Shelf
@@ -35,8 +35,7 @@ def with_client_mean(table: Table, mean: str) -> Table:
     Raises FedbenchError for an unknown one, and for a table that has no such means, or has rows with another metric in
     their place.
     """
-    if mean not in MEANS:
-        raise unknown("mean over clients", mean, MEANS)
+    expect("mean over clients", mean, MEANS)
     new = {old: name for pair in MEANS.values() for old, name in zip(pair, MEANS[mean], strict=True)}
     present = {str(value) for c in table.measured for value in (c.statistic, c.metric)} & new.keys()
     mapped = [row.label for row in table.rows if row.metrics.keys() & present]
@@ -80,8 +79,7 @@ def grids_of(
 
     Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` where no cell is.
     """
-    if view is not None and view not in VIEWS:
-        raise unknown("test augmentation", view, VIEWS)
+    expect("test augmentation", view, VIEWS)
     index = Index(store, None if mine else Shelf.of(store))
     grids = []
     for name in dict.fromkeys(names or [name for _, name in specs.headline().values()]):
@@ -92,12 +90,9 @@ def grids_of(
             wanted = wanted.only(columns)
         if client_mean is not None:
             wanted = with_client_mean(wanted, client_mean)
-        grids.append(
-            build(
-                wanted, budget or DEFAULT_BUDGET, store, roots, precision=precision, view=view,
-                seeds=seeds, compare=compare, extra=extra, appendix=appendix, index=index,
-            )
-        )  # fmt: skip
+        at = budget or DEFAULT_BUDGET
+        cells = find(wanted, at, store, roots, precision=precision, seeds=seeds, index=index)
+        grids.append(grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix))
     if not only_done:
         return grids
     left = [part for part in map(filled, grids) if part.lines]
