@@ -166,16 +166,11 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
         classes = _classes(run, table, label, own)
         _check_range(run, "label", label, classes)
         _check_range(run, "own", own, classes)
-        test_phase = _test_phase(run, table, classes) if TEST_PHASE in names else None
+        test_phase = filled(table.column(TEST_PHASE), -1) if TEST_PHASE in names else None
+        if test_phase is not None:
+            _check_range(run, TEST_PHASE, np.maximum(test_phase, 0), classes)
         p = Predictions(number, views, classes, group, client, label, own, None, route, {}, test_phase)
         return _with_votes(run, file, clients, p) if "votes" in names else p
-
-
-def _test_phase(run: Artifact, table: pa.Table, classes: int) -> np.ndarray:
-    """The answers to clients without labels; -1 where there are none."""
-    test_phase = filled(table.column(TEST_PHASE), -1)
-    _check_range(run, TEST_PHASE, np.maximum(test_phase, 0), classes)
-    return test_phase
 
 
 def whole(run: Artifact, clients: Clients, number: np.ndarray, group: np.ndarray, client: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""The cells of a table at a budget: which runs each needs, and how it stands with them."""
+"""The cells of a table at a budget: which runs each needs, and which of them exist."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def _looked_up(cell: Cell, index: Index) -> Cell:
 
 
 def worst(states: Iterable[State]) -> State:
-    """How it stands with a number that several runs or cells go into."""
+    """The state of a number that is computed from several runs or cells."""
     return min(states, key=_WORST.index)
 
 
@@ -319,8 +319,8 @@ def _state(index: Index, record: Record | None) -> State:
     return State.UNEVALUATED if missing else record.state
 
 
-# -- asked -----------------------------------------------------------------------------------------------------
-# The runs of a store that tables ask for, at every budget and under every seed that the store has.
+# -- runs of tables --------------------------------------------------------------------------------------------
+# The runs of a store that tables need, at every budget and under every seed that the store has.
 
 
 def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: Shelf | None = None) -> dict[str, str]:

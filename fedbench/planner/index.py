@@ -1,4 +1,4 @@
-"""What is known about runs: done here or shipped, under way, failed; found by their ids."""
+"""The state of each run, found by its id: complete (in the store or in a result pack), running, or failed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ from fedbench.words import counted
 # -- versions --------------------------------------------------------------------------------------------------
 # Whether a run is of another version than today's: of its method, the trainer, its network, partitioner or images.
 #
-# Versions are whole numbers that stand beside what they are of, and in every spec. One is raised when its results
-# change,
-# which the golden predictions of the tests find out (tests/golden). So a change of the code that changes no number
-# makes
-# no number stale; that other code made a run is said all the same.
+# Methods, networks, partitioners, readers and the trainer each carry a version, a whole number that every spec records.
+# It is raised when results change, which the golden predictions of the tests detect (tests/golden). A change of the
+# code that changes no number therefore makes no run stale; that other code made the run is reported all the same.
 
 
 def stale(spec: RunSpec) -> bool:
@@ -80,7 +78,7 @@ def by_other_code(runs: Iterable[Artifact]) -> list[str]:
 
 
 class State(StrEnum):
-    """How it stands with a cell, or with the run that it needs."""
+    """The state of a cell, or of the run that it needs."""
 
     DONE = "done"
     STALE = "stale"  #: done, by another version of the code
@@ -135,7 +133,10 @@ class Index:
     @cached_property
     def records(self) -> dict[str, list[Record]]:
         """Setting id -> its runs: failed and running ones first, then complete ones, oldest first."""
-        every = (*self._failed(), *self._running(), *self._complete())
+        home, store = self.store.home, self.store
+        under_way = (path for path in home.glob("work/*/spec.json") if store.claimed(path.parent.name))
+        failed = _records_in(home.glob("failed/*.json"), "spec", State.FAILED)
+        every = (*failed, *_records_in(under_way, "run", State.RUNNING), *self._complete())
         return by_key((record.spec.setting.id, record) for record in every)
 
     @cached_property
@@ -230,18 +231,11 @@ class Index:
                 found.append(Record(run.id, spec, state, run.provenance, run))
         return found
 
-    def _running(self) -> list[Record]:
-        paths = (p for p in self.store.home.glob("work/*/spec.json") if self.store.claimed(p.parent.name))
-        return _records_in(paths, "run", State.RUNNING)
-
-    def _failed(self) -> list[Record]:
-        return _records_in(self.store.home.glob("failed/*.json"), "spec", State.FAILED)
-
 
 def _records_in(paths: Iterable[Path], key: str, state: State) -> list[Record]:
-    """The runs that files beside the artifacts tell of, under this key.
+    """The runs that these JSON files describe under a key.
 
-    A file that tells nothing legible is left out: no number comes from it.
+    A file that cannot be read is skipped: no number comes from it.
     """
     found = []
     for path in sorted(paths):

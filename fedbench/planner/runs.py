@@ -1,5 +1,5 @@
-"""Every run that there is, in the store and in packs: found by filters, told apart by what they differ in, and in
-groups of runs that differ in nothing but seeds."""
+"""The runs of a store and of result packs: which ones a filter names, in what they differ, and which are seeds of one
+another. Tables find their runs by ids (`index`); commands about a user's own runs find theirs here."""
 
 from __future__ import annotations
 
@@ -22,14 +22,6 @@ from fedbench.results.pack import name_of
 from fedbench.results.shelf import Shelf, Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
-
-# -- runs ------------------------------------------------------------------------------------------------------
-# Any runs side by side: which ones a filter names, in what they differ, and which are seeds of one another.
-#
-# Tables know their runs by ids; commands about a user's own runs (`compare`, `figure curves`, `list`, `site`) find
-# theirs
-# here.
-
 
 #: What two seeds of one run differ in.
 SEEDS = ("seed", "partition_seed", "init_seed")

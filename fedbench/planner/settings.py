@@ -1,4 +1,4 @@
-"""The settings that a table's cells ask for at a budget: what its protocol, itself, its columns and its rows say."""
+"""The settings of a table's cells at a budget, from its protocol, the table itself, its columns and its rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedbench.store import Store
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a table's cells at a budget and a precision, each made when it is asked for."""
+    """The settings of a table's cells at a budget and a precision, each made when it is needed."""
 
     table: Table
     budget: str

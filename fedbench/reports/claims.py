@@ -1,5 +1,5 @@
-"""Every claim that papers draw from their tables, as it stands on the numbers that there are, budget by budget; and how
-our numbers stand beside those reported."""
+"""The claims that papers draw from their tables, judged on the numbers measured at each budget; and how far our numbers
+lie from the reported ones."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ from fedbench.results.shelf import summary as of_pack
 from fedbench.store import Store
 from fedbench.words import counted, duration
 
-# -- claims ----------------------------------------------------------------------------------------------------
-
-
 #: Numbers of rivals that are told beside a row that is to be among the best.
 RIVALS = 2
 #: A budget that tries things out; its numbers say nothing of a paper unless somebody asks for them.
@@ -38,7 +35,7 @@ SMOKE = "smoke"
 
 @dataclass(frozen=True)
 class Judged:
-    """How it stands with a claim."""
+    """A claim with its verdicts."""
 
     verdict: Verdict  #: on our numbers
     reported: Verdict  #: on the paper's own
@@ -79,7 +76,7 @@ class Claims:
 
     @property
     def tally(self) -> Tally:
-        """How the table's numbers stand beside those reported."""
+        """How far the table's numbers lie from the reported ones."""
         return (self.grid and self.grid.tally) or Tally(len(self.table.trusted))
 
 

@@ -1,4 +1,4 @@
-"""What a round costs by FLUX's Table 7: its formulas in numbers, and beside them what our methods send and compute.
+"""The cost of a round by FLUX's Table 7: the paper's formulas in numbers, and what our methods send and compute.
 
 Printed costs are the formulas of the paper (Fenoglio et al., NeurIPS 2025, App. E.2), in which a client's local work is
 one pass over its training images. Ours are means over the R rounds of a run in which all clients take part: what the

@@ -441,7 +441,8 @@ class Table:
         models = [c for c in self.columns if dataset in c.stands_in] or [
             c for c in self.columns if c.dataset == template
         ]
-        heading = _common_group(models)
+        # The heading that stands for a data set; where headings stand for something else (metrics), none does.
+        heading = models[0].group if len({c.group for c in models}) == 1 else ""
         new = {c.key: _on(c, dataset, dataset if c.group == heading else c.group) for c in models}
         columns = [
             dataclasses.replace(c, of=[new[k].key if k in new else k for k in c.of]) if c.of else new[c.key]
@@ -492,9 +493,3 @@ def _on(column: Column, dataset: str, group: str) -> Column:
     """A column on another data set, under another heading."""
     partition = {**column.partition, **column.stands_in.get(dataset, {})}
     return dataclasses.replace(column, dataset=dataset, group=group, partition=partition)
-
-
-def _common_group(columns: list[Column]) -> str:
-    """The heading that stands for a data set, or "" where headings stand for something else (metrics)."""
-    headings = {c.group for c in columns}
-    return headings.pop() if len(headings) == 1 else ""

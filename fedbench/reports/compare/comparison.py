@@ -288,7 +288,8 @@ def compare(
     evaluated = [run for run in runs if run.id in by_run]
     values = {(run.id, one.name): one.read(run, by_run[run.id], view) for one in numbers for run in evaluated}
     keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
-    groups = sorted(by_seed(runs), key=lambda group: _order_of(group, keys))
+    groups = sorted(by_seed(runs), key=lambda group: [_order(group[0].values.get(key)) for key in keys])
+    groups.sort(key=lambda group: all(run.shipped for run in group))  # one's own first
     side = Comparison(groups, keys, others, numbers, view, by_run, values, problems)
     side = side if metrics else _measured(side)
     return side if sort is None else _sorted(side, sort)
@@ -312,11 +313,6 @@ def _measured(side: Comparison) -> Comparison:
     there = {name for (_, name), value in side.values.items() if value is not None}
     empty = {"client_accuracy_worst_tenth"} if most <= 10 else set()
     return dataclasses.replace(side, numbers=[one for one in side.numbers if one.name in there - empty])
-
-
-def _order_of(group: Group, keys: Sequence[str]) -> tuple[bool, Sequence[tuple[int, float, str]]]:
-    """Where a group stands: one's own before shipped ones, then by the keys."""
-    return all(run.shipped for run in group), [_order(group[0].values.get(key)) for key in keys]
 
 
 def _order(value: Any) -> tuple[int, float, str]:

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from fedbench.theory.arrays import Array
 
 
-# -- beta ------------------------------------------------------------------------------------------------------
-
-
 CLEAN, CORRUPTED = "clean", "corrupted"
 #: Columns of a run's table `clients` -> what they weigh (pFedFDA's `betas` = 1, or 2 for the last ones).
 BETAS = {"beta": "β", "beta_0": "β of the means", "beta_1": "β of the covariance"}

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# -- kinds -----------------------------------------------------------------------------------------------------
-
-
 _HOLDINGS = "Samples of each class that each client holds"
 #: The figures of any partitions or runs by their names.
 FREE = {

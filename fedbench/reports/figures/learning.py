@@ -3,7 +3,7 @@ a band over its seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import RenderableType
-
-
-# -- numbers ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,8 @@ def curves(
     by_view = {
         one: {id: by_round(own, chosen, one) for id, own in found.items()} for one in ([view] if view else VIEWS)
     }
-    view = max(by_view, key=lambda one: _much(by_view[one].values()))
+    # That which most runs, and then most of their rounds, are evaluated with.
+    view = max(by_view, key=lambda one: (sum(map(bool, by_view[one].values())), sum(map(len, by_view[one].values()))))
     series = by_view[view]
     left = [run for run in runs if series.get(run.id)]
     if not left:
@@ -125,11 +123,6 @@ def curves(
         _explain(panel, remark)
     seen = view if known and known.by_view else ""
     return Content(panels, {"metric": chosen, "unit": unit, "test_images": seen, "axis": against})
-
-
-def _much(series: Collection[Mapping[int, float]]) -> tuple[int, int]:
-    """How many runs are evaluated, and after how many rounds in all."""
-    return sum(map(bool, series)), sum(map(len, series))
 
 
 def by_round(metrics: Metrics, metric: str, view: str) -> dict[int, float]:

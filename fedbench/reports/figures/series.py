@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from fedbench.reports.layout.grid import Entry
 
 
-# -- series ----------------------------------------------------------------------------------------------------
-
-
 class Series(Kind[Lines]):
     """A panel a heading of columns, a line a row, along what the columns' partitions have."""
 
@@ -90,7 +87,8 @@ class Series(Kind[Lines]):
         for line, k in sorted(cells, key=itemgetter(1)) if self.by_column else cells:
             row, column, entry = rows[line.label], table.printed[k], line.entries[k]
             title, name, names = self.place(table, row, column)
-            new = _headed(heading, title), Lines(table.id, grid.heads[k].unit, rounds, names)
+            title_below = f"{heading}, {title[:1].lower()}{title[1:]}" if heading else title
+            new = title_below, Lines(table.id, grid.heads[k].unit, rounds, names)
             _, marks = panels.setdefault(column.key if self.by_column and len(rows) > 1 else title, new)
             cell = f"{line.label} at {column.key} ({entry.state})"
             reported = table.trusted.get((line.label, column.key)) if compared else None
@@ -240,11 +238,6 @@ def _under(heading: str, verdict: Verdict) -> Verdict:
     )
 
 
-def _headed(heading: str, title: str) -> str:
-    """The title under the table's heading."""
-    return f"{heading}, {title[:1].lower()}{title[1:]}" if heading else title
-
-
 # -- drawing ------------------------------------------------------------------------------------------
 
 #: One a line, so that lines of one colour, or without any, can be told apart.
@@ -315,7 +308,7 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
     axes.set_xticks(list(places.values()), [axis.tick(x) for x in places])
     axes.margins(x=0.05)
     axes.grid(axis="y")
-    axes.set_ylabel(_quantity(marks.unit))
+    axes.set_ylabel({"": "accuracy", "%": "accuracy (%)", "s": "seconds"}.get(marks.unit, marks.unit))
     low, high = axes.get_ylim()
     if marks.unit == "%" and high - low < _LEAST:  # what differs by nothing is not to look as if it did
         axes.set_ylim((low + high - _LEAST) / 2, (low + high + _LEAST) / 2)
@@ -340,10 +333,6 @@ def _on_one_axis(alike: Sequence[Axes]) -> None:
     ends = [axes.get_ylim() for axes in alike]
     for axes in alike:
         axes.set_ylim(max(0.0, min(low for low, _ in ends)), min(101.0, max(high for _, high in ends)))
-
-
-def _quantity(unit: str) -> str:
-    return {"": "accuracy", "%": "accuracy (%)", "s": "seconds"}.get(unit, unit)
 
 
 def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:

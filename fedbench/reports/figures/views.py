@@ -111,7 +111,8 @@ class Images(source.OfPartitions[Views]):
 
         shapes = [_grid(len(panel.marks.views)) for panel in content.panels]
         across = max(columns for _, columns in shapes)
-        wide = max(_wide(panel.marks) for panel in content.panels)
+        images = [view.images for panel in content.panels for view in panel.marks.views]
+        wide = max(_side_by_side(own).shape[1] / own.shape[1] for own in images)  # times as wide as tall
         side = min(1.35, 9.0 / (across * wide))  # inches of an image
         room = side * wide * (_LETTERS if side > _LARGE else _SMALL_LETTERS)
         titles = [[_title(view, int(room)) for view in panel.marks.views] for panel in content.panels]
@@ -181,11 +182,6 @@ def _grid(cells: int) -> tuple[int, int]:
     even = next((wide for wide in range(columns, 0, -1) if cells % wide == 0), 1)
     columns = even if 2 * even > columns else columns
     return -(-cells // columns), columns
-
-
-def _wide(marks: Views) -> float:
-    """How many times as wide as tall the widest cell is."""
-    return max(_side_by_side(view.images).shape[1] / view.images.shape[1] for view in marks.views)
 
 
 def _side_by_side(images: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -134,7 +134,7 @@ class _Builder:
             precision=self.cells.precision,
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
-            lines=tuple(_printed(line, columns) for line in lines),
+            lines=tuple(dataclasses.replace(line, entries=tuple(line.entries[k] for k in shown)) for line in lines),
             about=(*notes.brief(), *tallied, *left),
             command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
             notes=(*notes.full(self.compare), *empty),
@@ -366,10 +366,3 @@ def _mean(column: Column, entries: Sequence[Entry], base: Sequence[Entry]) -> En
     runs = dict.fromkeys(run for e in every for run in e.runs)
     entry = filled(state, value, column, tuple(runs)) if value else Entry(state)
     return dataclasses.replace(entry, shipped=any(e.shipped for e in every))
-
-
-def _printed(line: Line, columns: Sequence[Column]) -> Line:
-    """The line without the entries of hidden columns."""
-    return dataclasses.replace(
-        line, entries=tuple(e for e, c in zip(line.entries, columns, strict=True) if not c.hidden)
-    )

@@ -126,7 +126,7 @@ class Line:
 
     @property
     def in_table(self) -> bool:
-        """Whether the table asks for it, so that an empty cell needs a sign."""
+        """Whether it is a row of the table, so that an empty cell needs a sign."""
         return self.kind in ("paper", "added", "run")
 
     @property

@@ -22,7 +22,7 @@ from fedbench.planner.table.load import short
 from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, STATISTICS, Column, Row, Table
 from fedbench.remark import Remark
 from fedbench.reports.layout import times
-from fedbench.reports.layout.shipped import shipped
+from fedbench.reports.layout.shipped import of_runs
 from fedbench.specs import PRECISIONS, PartitionSpec, Setting
 from fedbench.words import counted, duration
 
@@ -144,7 +144,7 @@ def either(values: Iterable[str]) -> str:
 
 
 # -- facts -----------------------------------------------------------------------------------------------------
-# What is so of a table's cells at a budget, by which it is told which remarks hold for them.
+# Facts about a table's cells at a budget, which decide which remarks hold for them.
 
 
 def holding(
@@ -188,8 +188,8 @@ def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[
             }  # fmt: skip
 
 
-# -- taken -----------------------------------------------------------------------------------------------------
-# What the numbers of a table are taken over: rounds, clients, seeds, views of the test images.
+# -- statistics ------------------------------------------------------------------------------------------------
+# What the numbers of a table are means over: rounds, clients, seeds, views of the test images.
 
 
 #: Test augmentation in words.
@@ -197,7 +197,7 @@ VIEWS = {"crop": "test images are cropped at random as in training", "plain": "t
 
 
 def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[str, bool]]) -> list[str]:
-    """What the numbers are taken over; by columns where these differ."""
+    """What the numbers are means over; by columns where these differ."""
     columns = by_key((str(column.statistic), column) for column in cells.table.measured)
     texts = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
     if len(texts) == 1:
@@ -337,7 +337,7 @@ class Notes:
             *(self.augmentation() if self._other_view else []),
             *self.completeness(),
             *by_other_code(r.artifact for r in records(self.cells, self.extra) if r.artifact),
-            *shipped(records(self.cells, {})),
+            *of_runs(record.shipped for record in records(self.cells, {}) if record.shipped),
             *other_texts(self.cells, self.extra),
         ]
 

@@ -14,11 +14,6 @@ from fedbench.words import counted, duration
 NOBODY = "somebody who does not say"
 
 
-def shipped(records: Iterable[Record]) -> Iterator[str]:
-    """A line for each maker, machine and version of torch."""
-    yield from of_runs(record.shipped for record in records if record.shipped)
-
-
 def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
     """A line for each maker, machine and version of torch."""
     with_torch = ((run, run.provenance.get("libraries", {}).get("torch", "")) for run in runs)

@@ -1,4 +1,4 @@
-"""How measured numbers stand beside the paper's: the one rule and the one wording, of cells, tables and papers.
+"""How far measured numbers lie from the paper's: one rule and one wording for cells, tables and papers.
 
 Of accuracies three things are said: the mean difference (measured - reported), the share within POINTS, and the share
 within two standard errors of the difference of two means, 2 sqrt(s²/n + t²/m), where s and t are the standard

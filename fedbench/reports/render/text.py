@@ -18,9 +18,6 @@ from fedbench.plain import plain
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
 from fedbench.reports.layout.grid import Entry, Grid, Line, legend
 
-# -- text ------------------------------------------------------------------------------------------------------
-
-
 #: Fields of a grid's parts that hold no text but words of our own, which renderers compare.
 _WORDS = ("kind", "state")
 

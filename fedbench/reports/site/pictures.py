@@ -71,7 +71,7 @@ def lines(name: str, own: Points, others: Sequence[Points], x_label: str) -> str
         return LEFT + ACROSS * (x - x0) / (x1 - x0), HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (y - y0) / (y1 - y0)
 
     def drawn(line: Points, kind: str) -> str:
-        pixels = [at(point) for point in _thinned(line)]
+        pixels = [at(point) for point in (*line[: -1 : math.ceil(len(line) / POINTS)], line[-1])]
         if len(pixels) == 1:
             ((x, y),) = pixels
             return f'<circle class="{"dot" if kind == "own" else kind}" cx="{number(x)}" cy="{number(y)}" r="3.5"/>'
@@ -82,11 +82,6 @@ def lines(name: str, own: Points, others: Sequence[Points], x_label: str) -> str
     parts = [*_levels(ticks(y0, y1), lambda y: at((x0, y))[1])]
     parts += [_text(at((x, y0))[0], HEIGHT - BOTTOM + 14, f"{x:g}", "middle") for x in whole]
     return picture(name, [*parts, *(drawn(line, "other") for line in others), drawn(own, "own")], x_label)
-
-
-def _thinned(line: Points) -> Points:
-    step = math.ceil(len(line) / POINTS)
-    return [*line[:-1:step], line[-1]]
 
 
 def bars(name: str, heights: Sequence[float], titles: Sequence[str], hollow: Sequence[bool], x_label: str) -> str:
