@@ -66,16 +66,6 @@ def test_bad_input_is_one_line_with_debug_its_traceback_and_our_own_mistakes_are
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
-def test_the_reader_may_leave(tmp_path: Path) -> None:
-    """`fedbench ... | head -1`: no traceback, no noise."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, "-m", "fedbench", "data", "list", "--json", "--home", str(tmp_path)]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
-    os.close(writing)
-    assert done.stderr == ""
-
-
 @pytest.mark.parametrize("gone", ["", "__init__.py", "errors.py", "cli/context.py"])
 def test_another_distribution_in_place_of_ours(tmp_path: Path, gone: str) -> None:
     """The package index has another `import fedbench`, with an empty __init__.py; when it goes it takes ours along, and

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -293,17 +292,6 @@ def test_an_interrupt_saves_all_of_them(table: str, home: Path) -> None:
         assert json.loads(good(*train(table, "--json")).out)["failed"] == []
     assert heard == [1, 2, 3, 4]
     assert together(home) == {1: 3, 2: 3, 3: 3}
-
-
-def test_no_terminal_undoes_anothers_choice(tmp_path: Path) -> None:
-    """current.json holds the choices of all; nobody writes back what he read before another wrote."""
-    names = [f"name{k}" for k in range(40)]
-    threads = [threading.Thread(target=lambda name=name: Store(tmp_path).set_current(**{name: "x"})) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(Store(tmp_path).current) == set(names)
 
 
 TWO = (*TABLE, "-m", "fedavgft", "-m", "ditto")

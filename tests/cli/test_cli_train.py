@@ -302,6 +302,7 @@ def test_streams_without_room_signs_or_anybody(tmp_path: Path) -> None:
     full = b"fedbench: cannot use standard output or a file (No space left on device)\n"
     assert ran("data list --json > /dev/full") == (2, b"", full)
     assert ran("data list --json >&- 2>&-", HOME="", COLUMNS="²")[0] == 0
+    assert ran("data list --json | true") == (0, b"", b""), "the reader may leave"
     code, out, err = ran("theory --draws 5", PYTHONIOENCODING="ascii")
     assert (code, b"\\u2264" in out, err) == (0, True, b"")
 

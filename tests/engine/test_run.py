@@ -248,10 +248,7 @@ def blank(shape: tuple[int, int, int]) -> Federation:
         ("lenet5", GREY, 100, {"batch_size": 64, "participation": 0.05}, "cores"),
         ("lenet5", GREY, 100, {"batch_size": 64, "cohort": 4}, "cores"),
         ("lenet5", GREY, 10, {"precision": "bf16"}, "cores"),
-        ("lenet5_flux", GREY, 10, {"batch_size": 64}, "cores"),
-        ("emnist_cnn", GREY, 30, {}, "cores"),
         ("cifar_cnn", COLOR, 100, {"batch_size": 50}, "cores"),
-        ("resnet18_gn", COLOR, 100, {"batch_size": 1}, "cores"),
     ],
 )
 def test_small_steps_of_many_clients_are_stacked(

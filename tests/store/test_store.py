@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,10 @@ def test_home_and_current(store: Store, tmp_path: Path, monkeypatch: pytest.Monk
     assert Store(store.home).current == {"partition": "b", "protocol": "feddrm"}
     store.forget_current("protocol", "run")
     assert store.current == {"partition": "b"}
+    names = {f"name{k}" for k in range(40)}
+    with ThreadPoolExecutor(40) as terminals:  # none undoes another's choice
+        list(terminals.map(lambda name: Store(tmp_path / "many").set_current(**{name: "x"}), names))
+    assert set(Store(tmp_path / "many").current) == names
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing(errno.ENOSPC))
         refused(lambda: store.set_current(partition="c"), "no space left")
@@ -284,7 +289,7 @@ def test_damaged_files(store: Store, change: Callable[[bytes], bytes] | None, sa
     ("text", "says"),
     [
         *((text, "damaged") for text in ("", '{"schema": 1, "kind": "data', "[1, 2]", "\x00\x01")),
-        *((text, "altered") for text in ("{}", f'{{"schema": 1, "kind": "dataset", "id": "{DIGITS.id}"}}')),
+        ("{}", "altered"),
     ],
 )
 def test_damaged_manifest(store: Store, text: str, says: str) -> None:
