@@ -35,6 +35,7 @@ from tests.support.cli_user import (
     interrupted,
     listening,
     own_method,
+    predictions,
     runs,
     slow_method,
 )
@@ -345,11 +346,6 @@ def test_a_run_finished_after_all_leaves_the_others_folder(ready: Path, monkeypa
 FOUR_CLIENTS = ("partition", "digits", "--dir", "0.3", "--clients", "4")
 
 
-def predictions(home: Path) -> dict[str, bytes]:
-    """Run's id -> the bytes of its predictions."""
-    return {run.id: run.file("predictions.parquet").read_bytes() for run in runs(home)}
-
-
 @pytest.mark.usefixtures("brief")
 def test_stopped_before_the_first_and_after_the_last_round(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then there is nothing to go on with; and nothing is lost where the run is in its place."""
@@ -370,27 +366,22 @@ def test_stopped_before_the_first_and_after_the_last_round(ready: Path, monkeypa
     assert "is already there" in good(*command).err
 
 
-def at_once(*commands: tuple[str, ...]) -> list[tuple[int, str, str]]:
-    """Exit code, standard output and standard error of commands that run at the same time."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-m", "fedbench", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for command in commands
-    ]
-    return [(child.wait(), *said) for child in children for said in [child.communicate(timeout=300)]]
-
-
 @pytest.mark.slow
 def test_several_processes_evaluate_and_remove_at_once(ready: Path) -> None:
-    for code, _, err in at_once(*[("evaluate", "--all", "--again")] * 3):
+    def at_once(*commands: str) -> list[tuple[int, str]]:
+        """Exit code and standard error of each."""
+        words, pipe = [sys.executable, "-m", "fedbench"], subprocess.PIPE
+        children = [subprocess.Popen([*words, *one.split()], stdout=pipe, stderr=pipe, text=True) for one in commands]
+        said = [child.communicate(timeout=300)[1] for child in children]
+        return [(child.returncode, err) for child, err in zip(children, said, strict=True)]
+
+    for code, err in at_once(*["evaluate --all --again"] * 3):
         assert code == 0, err
     assert "there already" in good("evaluate").err
-    id = artifact(ready, "run").name
-    told = at_once(*[("remove", id, "--yes")] * 3, ("list",), ("list",))
-    assert sorted(code for code, _, _ in told[:3]) == [0, 2, 2]
-    assert all(err.count("\n") == 1 and err.startswith("fedbench: no ") for code, _, err in told[:3] if code)
-    assert [code for code, _, _ in told[3:]] == [0, 0]
+    ended = at_once(*[f"remove {artifact(ready, 'run').name} --yes"] * 3, "list", "list")
+    assert sorted(code for code, _ in ended[:3]) == [0, 2, 2]
+    assert all(err.count("\n") == 1 and err.startswith("fedbench: no ") for code, err in ended[:3] if code)
+    assert [code for code, _ in ended[3:]] == [0, 0]
 
 
 def program(folder: Path, name: str, body: str) -> None:

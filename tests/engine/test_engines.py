@@ -119,6 +119,13 @@ def test_jobs_are_the_same_at_the_other_end_or_refused_there(store: Store) -> No
     result = executed(replace(order, jobs=[{**order.jobs[0], "overrides": {}}]), store, lambda _: None)
     with pytest.raises(FedbenchError, match=r"would be .* for the worker; its fedbench is not that of the driver"):
         result.checked()
+    odd = type("Odd", (Exception,), {"__reduce__": lambda self: 1 / 0})  # which cannot be sent
+    assert str(sendable(odd("why"))) == "Odd: why"
+    same = FedbenchError("what", "hint")
+    assert sendable(same) is same
+    held = pickle.loads(pickle.dumps(HeldError("run 1", "process 7 on x")))
+    assert str(held) == "run 1 is being trained by process 7 on x; wait for it, or stop it first"
+    assert held.who == "process 7 on x"
 
 
 @pytest.mark.parametrize("there", ["as here", "gone", "another code", "gone, and no place for it"])
@@ -143,19 +150,6 @@ def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, monkeypatch: p
     assert place.read_bytes() == sent.texts["mine.py"]
     if there != "as here":
         assert place.parent.parent.stat().st_mode & 0o077 == 0, "nobody else can put anything there"
-
-
-def test_an_error_that_cannot_be_sent_says_the_same() -> None:
-    class Odd(Exception):
-        def __reduce__(self) -> Any:
-            raise TypeError("no")
-
-    assert str(sendable(Odd("why"))) == "Odd: why"
-    same = FedbenchError("what", "hint")
-    assert sendable(same) is same
-    held = pickle.loads(pickle.dumps(HeldError("run 1", "process 7 on x")))
-    assert str(held) == "run 1 is being trained by process 7 on x; wait for it, or stop it first"
-    assert held.who == "process 7 on x"
 
 
 # -- a Ray cluster

@@ -21,7 +21,7 @@ from fedbench.engine.engines.on_ray import About, Token  # noqa: E402
 from fedbench.engine.inputs import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
 from fedbench.store import Store  # noqa: E402
-from tests.support.cli_user import SMOKE, Said, denied, fedbench, good, own_method, slow_method  # noqa: E402
+from tests.support.cli_user import SMOKE, Said, denied, fedbench, good, own_method, predictions, slow_method  # noqa: E402
 from tests.support.waiting import rounds_saved, rounds_under_way, until  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -50,11 +50,6 @@ def meanwhile(act: Callable[[], None], *command: str | Path) -> Said:
     said = fedbench(*command)
     thread.join()
     return said
-
-
-def predictions(home: Path) -> dict[str, bytes]:
-    """Run's id -> the bytes of its predictions."""
-    return {run.id: run.file("predictions.parquet").read_bytes() for run in Store(home).list("run")}
 
 
 def test_without_a_disk_in_common(nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

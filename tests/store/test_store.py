@@ -615,22 +615,19 @@ def test_of_many_threads_one_gets_a_stale_claim(store: Store) -> None:
         path = plant(store, machine=files.machine(), pid=NOBODY, token=turn)
         barrier, done, held = threading.Barrier(6), threading.Barrier(6), []
 
-        def attempt(barrier: Any = barrier, done: Any = done, held: list[bool] = held) -> None:
+        def attempt(_: int, barrier: Any = barrier, done: Any = done, held: list[bool] = held) -> None:
             barrier.wait()
             try:
                 with store.claim("abc") as claim:
                     done.wait()
                     held.append(claim.held())
                     done.wait()
-            except FedbenchError:
+            except HeldError:
                 done.wait()
                 done.wait()
 
-        threads = [threading.Thread(target=attempt) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        with ThreadPoolExecutor(6) as threads:
+            list(threads.map(attempt, range(6)))
         assert held == [True]
         shutil.rmtree(path.parent, ignore_errors=True)
 

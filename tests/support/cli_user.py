@@ -122,6 +122,11 @@ def runs(home: Path) -> list[Artifact]:
     return list(Store(home).list("run"))
 
 
+def predictions(home: Path) -> dict[str, bytes]:
+    """Run's id -> the bytes of its predictions."""
+    return {run.id: run.file("predictions.parquet").read_bytes() for run in runs(home)}
+
+
 def complete(home: Path) -> dict[str, list[str]]:
     """The store's artifacts with their files, and whatever lies beside them half-written."""
     found: dict[str, list[str]] = {}
