@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +18,6 @@ from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.core.worker import CHUNK, LOGITS, Piece, Worker, on_host, pieces
 from fedbench.errors import FedbenchError
-from fedbench.machine import memory
 from fedbench.models.base import FLModel
 
 # -- alike -----------------------------------------------------------------------------------------------------
@@ -103,23 +99,13 @@ class Alike:
 FURTHEST = 100.0
 
 
-class Votes(Protocol):
-    """Answers [T, M] uint16 in memory, an array, or in a file."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        """[B, M] of these rows."""
-
-
 @dataclass(frozen=True)
 class Answers:
     """Answers for all test rows in federation order; column names are those of the run's `predictions` table."""
 
     rows: np.ndarray  #: [T] row of the federation
     own: np.ndarray  #: [T] uint16: the owner's model; with multi-label images their scores [T, U] float32
-    votes: Votes | None = None  #: [T, M]: every client's model
+    votes: np.ndarray | None = None  #: [T, M] uint16: every client's model
     routes: Mapping[str, np.ndarray] = field(default_factory=dict)  #: rule -> [T] int32 client chosen
     test_phase: np.ndarray | None = None  #: as `own`: what the owner is served with when it has no labels
     #: [T, K] float16: log-probabilities of the classes (log-odds of labels) by the owner's model, where asked for.
@@ -250,8 +236,6 @@ def pieces_of(owner: Client, view: str) -> list[Piece]:
 #: The router of a method: (model, backbone features [B, d], log training shares [M]) -> client chosen [B] by rule.
 Router = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor]]
 
-#: Share of the machine's memory that the votes of one view may take; beyond it they wait in a file.
-SHARE = 1 / 16
 #: Bytes of votes that are brought together at once, and of all heads' scores for a piece.
 BYTES = 64 << 20
 
@@ -262,14 +246,12 @@ def vote(
     executor: Executor,
     views: Sequence[str],
     router: Router | None = None,
-    folder: Path | None = None,
 ) -> dict[str, Answers]:
     """Ask every client's model for its answer to the test images of `everybody`: view -> answers.
 
     blocks: the same clients in their order, some at a time, with the models that answer (`client.state`). A block is
     not asked again once the next is taken, so that it can be let go.
     view: "crop" draws a random crop for each image (one draw, the same for every model), "plain" takes it whole.
-    folder: of a file for votes that would take more than SHARE of the memory.
 
     Models that share the first one's body run it once an image; only the heads run once a client. The work is cut in
     pieces of fixed size, so the number of workers changes nothing.
@@ -280,7 +262,7 @@ def vote(
     place = {client.index: k for k, client in enumerate(everybody)}
     starts = [0, *accumulate(counts)]
     images = {view: _all_pieces(everybody, view) for view in views}
-    votes = {view: _table(starts[-1], len(everybody), folder) for view in views}
+    votes = {view: np.empty((starts[-1], len(everybody)), np.uint16) for view in views}
     own = {view: np.empty(starts[-1], np.uint16) for view in views}
     routes: dict[str, dict[str, np.ndarray]] = {view: {} for view in views}
     heads: Heads | None = None
@@ -399,33 +381,6 @@ class Heads:
         many = max(executor.width, BYTES // (CHUNK * len(self.columns) * np.dtype(np.uint16).itemsize))
         for at in range(0, len(images), many):
             yield from executor.map(job, images[at : at + many])
-
-
-class Filed:
-    """Votes [T, M] in a file without a name, a client's answers side by side."""
-
-    def __init__(self, images: int, clients: int, folder: Path) -> None:
-        self.shape = images, clients
-        self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it goes with this object
-
-    def __setitem__(self, at: tuple[slice, Sequence[int]], answers: np.ndarray) -> None:
-        rows, columns = at
-        for k, column in enumerate(columns):
-            os.pwrite(self.file.fileno(), answers[:, k].tobytes(), 2 * (column * self.shape[0] + rows.start))
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        """[B, M] uint16: everyone's answers to the images of these rows."""
-        first, last, _ = rows.indices(self.shape[0])
-        out = np.empty((last - first, self.shape[1]), np.uint16)
-        for column in range(self.shape[1]):
-            place = 2 * (column * self.shape[0] + first)
-            out[:, column] = np.frombuffer(os.pread(self.file.fileno(), 2 * (last - first), place), np.uint16)
-        return out
-
-
-def _table(images: int, clients: int, folder: Path | None) -> np.ndarray | Filed:
-    large = 2 * images * clients > SHARE * memory()
-    return np.empty((images, clients), np.uint16) if folder is None or not large else Filed(images, clients, folder)
 
 
 def _all_pieces(clients: Sequence[Client], view: str) -> list[Piece]:

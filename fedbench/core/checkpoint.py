@@ -1,7 +1,6 @@
 """Checkpoints of a run under way: safetensors and Parquet, never pickle.
 
     work/ID/state-ROUND.safetensors     the server's tensors
-    work/ID/personal-ROUND-K.safetensors    clients' personal states where they are many (core/server.py)
     work/ID/predictions-ROUND.parquet   one file an evaluated round
     work/ID/logits-ROUND.parquet        ... and one more, and in the end
     work/ID/models-ROUND.safetensors    ... the models, where that is to be kept (core/tables.py)
@@ -14,7 +13,7 @@ leftovers and are cleared away at the next start.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 #: What of a checkpoint stands in its file as it is.
-_LASTING = ("code", "round", "rounds", "notes", "written", "personal")
+_LASTING = ("code", "round", "rounds", "notes", "written")
 
 
 @dataclass
@@ -45,7 +44,6 @@ class Checkpoint:
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: metrics a client of the last evaluation
     #: File -> checksum: of predictions, and of what is kept beside them.
     written: dict[str, str] = field(default_factory=dict)
-    personal: dict[str, str] = field(default_factory=dict)  #: ... of the personal states
     #: What is to be kept. Of a run that goes on, also what it was begun with.
     keep: frozenset[str] = frozenset()
     #: Asked before anything is written: raises FedbenchError if the run has become another process's.
@@ -69,15 +67,11 @@ class Checkpoint:
             write(self.folder / name)
         self.written[name] = sha256_of(self.folder / name)
 
-    def save(self, t: int, tensors: State, personal: Mapping[str, str] | None = None) -> None:
-        """Make the end of round t the state that a restart resumes from; what was noted of a later round goes.
-
-        `personal` are the files of personal states beside it, which are there already, with their checksums.
-        """
+    def save(self, t: int, tensors: State) -> None:
+        """Make the end of round t the state that a restart resumes from; what was noted of a later round goes."""
         self.guard()
         self.round, self.rounds = t, self.rounds[:t]
         self.written = {name: digest for name, digest in self.written.items() if _round_of(name) <= t}
-        self.personal = dict(personal or {})
         name = f"state-{self.round:06d}.safetensors"
         part = self.folder / f"{name}.part"
         with disk_errors("saving a checkpoint", self.folder):
@@ -109,7 +103,7 @@ class Checkpoint:
             self.index.unlink()
             self._clear(None)
             return None
-        for name, digest in {**entry["written"], **entry["personal"], **entry["state"]}.items():
+        for name, digest in {**entry["written"], **entry["state"]}.items():
             path = self.folder / name
             if not path.is_file() or sha256_of(path) != digest:
                 raise FedbenchError(f"the checkpoint {path} is missing or damaged (checksum differs)", remedy)
@@ -146,8 +140,8 @@ class Checkpoint:
         return files[-1] if files else None
 
     def _clear(self, state: str | None) -> None:
-        keep = {state, *self.written, *self.personal}
-        for pattern in ("state-*", "personal-*", "predictions-*", "logits-*", "models-*"):
+        keep = {state, *self.written}
+        for pattern in ("state-*", "predictions-*", "logits-*", "models-*"):
             for path in self.folder.glob(pattern):
                 if path.name not in keep:
                     with contextlib.suppress(FileNotFoundError):

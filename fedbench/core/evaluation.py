@@ -178,7 +178,7 @@ def evaluate(
 
         owners = [run.client(i, {}, t, PERSONALISING) for i in everybody]
         router = run.method.route if run.method.routes else None
-        answers = vote(owners, personalised(), run.executor, views, router, server.personal.folder)
+        answers = vote(owners, personalised(), run.executor, views, router)
         if logits:
             own = {view: Answers.joined([part[view] for part in logits]) for view in views}
             answers = {view: replace(a, logits=own[view].logits) for view, a in answers.items()}

@@ -21,7 +21,7 @@ from fedbench.core.method import Method
 from fedbench.core.network import check_batches
 from fedbench.core.plan import Plan
 from fedbench.core.precision import Clock, forget_peak, give_back_pages, peak_bytes
-from fedbench.core.server import Server, Shelf
+from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation, bytes_down, bytes_up, learning_rate, survey
 from fedbench.core.state import Mean, State, matches
 from fedbench.errors import FedbenchError
@@ -121,7 +121,7 @@ class Trainer(Simulation):
         super().__init__(setting, method, federation, executor, plan, initial, context)
         self.checkpoint, self.associate = checkpoint, associate
         shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
-        self.server = Server(initial, shared, Shelf(checkpoint.folder), context=self.context)
+        self.server = Server(initial, shared, context=self.context)
         self.change(method.start, self.server)
         self.shared = dict(self.server.shared)
         self.remembers = type(self.server.memory)
@@ -152,11 +152,10 @@ class Trainer(Simulation):
             self.server.restore(
                 {n: t if waits and n.startswith("personal/") else t.to(self.device) for n, t in saved.items()}
             )
-            self.server.personal.digests = dict(self.checkpoint.personal)
 
     def save(self) -> None:
         """Write the checkpoint of the last completed round."""
-        self.checkpoint.save(self.server.round, self.server.tensors(files=True), self.server.personal.used())
+        self.checkpoint.save(self.server.round, self.server.tensors())
 
     def begin(self) -> Round:
         """The next round, before anyone of its cohort is at work."""
@@ -169,12 +168,6 @@ class Trainer(Simulation):
             n_train = self.federation.stages[self.context.stage(t)][0].sizes
             mean = Mean(server.shared, [n_train[i] for i in cohort])
         return Round(server, cohort, communicates, mean, seconds=time.perf_counter() - started)
-
-    def next_block(self) -> Sequence[int]:
-        """The clients that begin the round after the one under way."""
-        t = self.server.round + 2
-        cohort = self.plan.cohort(t) if t <= self.setting.rounds else []
-        return next(iter(self.blocks(cohort)), [])
 
     def enter(self, round: Round, block: Sequence[int]) -> list[Client]:
         """Clients of the cohort, ready for their local work."""
@@ -278,9 +271,6 @@ class Trainer(Simulation):
     def commit(self, round: Round) -> None:
         """Go on from the end of this round."""
         self.checkpoint.rounds.append(round.line)
-        if round.server.personal.full:
-            self.checkpoint.guard()
-            round.server.personal.put_by(round.server.round)
         self.server = round.server  # the round counts from this one assignment on: an interrupt finds it or not
 
     def clients_table(self) -> pa.Table:
@@ -330,13 +320,9 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
         raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
 
 
-def work(
-    blocks: Sequence[tuple[Trainer, Round, Sequence[int]]], local: Clock, following: Sequence[Sequence[int]] = ()
-) -> None:
-    """The local work of a block of each; meanwhile the personal states of the `following` blocks are fetched."""
+def work(blocks: Sequence[tuple[Trainer, Round, Sequence[int]]], local: Clock) -> None:
+    """The local work of a block of each."""
     clients = [trainer.enter(round, block) for trainer, round, block in blocks]
-    for (_, round, _), block in zip(blocks, following, strict=False):
-        round.server.personal.ahead(block)
     first, _, _ = blocks[0]
     with local.phase("local"):
         # One method object for all: by it the losses of requests that could be stacked are told apart.
@@ -350,9 +336,8 @@ def _train_round(trainers: Sequence[Trainer]) -> Progress:
     first, under_way = trainers[0], [trainer.begin() for trainer in trainers]
     local = Clock(first.device)
     each = [[*trainer.blocks(round.cohort)] for trainer, round in zip(trainers, under_way, strict=True)]
-    steps: list[Sequence[Sequence[int]]] = [*zip_longest(*each, fillvalue=[])]
-    for step, following in zip(steps, [*steps[1:], [trainer.next_block() for trainer in trainers]], strict=False):
-        work(list(zip(trainers, under_way, step, strict=True)), local, following)
+    for blocks in zip_longest(*each, fillvalue=[]):
+        work(list(zip(trainers, under_way, blocks, strict=True)), local)
     seconds = local.reset().get("local", 0.0) / len(trainers)
     for trainer, round in zip(trainers, under_way, strict=True):
         trainer.finish(round, seconds)

@@ -5,7 +5,6 @@ a method does not choose. tests/cli/test_cli_processes.py and tests/robust kill.
 
 from __future__ import annotations
 
-import copy
 import errno
 import gc
 import json
@@ -26,13 +25,12 @@ from torch import nn
 from fedbench.conformance.lab import stop_after
 from fedbench.core import checkpoint as module
 from fedbench.core import executors, simulation, worker
-from fedbench.core import server as server_module
 from fedbench.core import state as state_module
 from fedbench.core import trainer as trainer_module
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
-from fedbench.core.server import Server, Shelf
+from fedbench.core.server import Server
 from fedbench.core.state import as_model, matches, model_in, name_in, plain, size_in_bytes, state_of, weighted_mean
 from fedbench.core.trainer import Interrupted, Progress, Trainer, train_together
 from fedbench.errors import FedbenchError
@@ -112,18 +110,13 @@ def test_what_a_server_holds_comes_back_in_its_order(saved: Checkpoint) -> None:
 
     memory = Memory({12: three(1), 3: three(2)}, {"z": 1.0, "a": 2.0})
     initial, models, momenta = three(0), [three(4), three(5)], {9: three(6)}
-    before = Server(initial, three(3), Shelf(saved.folder), 3, memory, models, {7: 1, 2: 0}, momenta=momenta)
-    before.personal.update({10: three(7), 2: three(8)})
-    before.personal.put_by(3)
-    before.personal[11] = before.personal[2] = three(9)
-    saved.save(3, before.tensors(files=True), before.personal.used())
+    personal = {10: three(7), 2: three(8), 11: three(9)}
+    before = Server(initial, three(3), personal, 3, memory, models, {7: 1, 2: 0}, momenta=momenta)
+    saved.save(3, before.tensors())
     state = Checkpoint(saved.folder).load()
     assert state is not None
-    after = Server(initial, {"stale": torch.ones(1)}, Shelf(saved.folder), 3, Memory())
-    after.personal[7] = {"stale": torch.ones(1)}
+    after = Server(initial, {"stale": torch.ones(1)}, {7: {"stale": torch.ones(1)}}, 3, Memory())
     after.restore(state)
-    assert plain(after) == plain(before)
-    after.restore(before.tensors())
     assert plain(after) == plain(before)
 
 
@@ -343,26 +336,16 @@ SHORT = setting(rounds=3, participation=0.8)
 #: Whole second models, control variates, a server that steps from the mean or holds uploads, one of several models,
 #: silent rounds, variables of a method's own; and one that shares a part.
 METHODS = ["ditto", "scaffold", "fedopt", "fednova", "ifca", "fedavgft", "pfedfda", "fedper"]
-IN_FILES = ("ditto", "fedper", "scaffold", "pfedfda")
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_blocks_and_states_in_files_end_with_the_same_bits(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_end_with_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = train(name, ELEVEN, tmp_path / "whole", SHORT)
     monkeypatch.setattr(simulation, "BLOCK_BYTES", 0)
     sizes = [len(block) for block in trainer(method(name), ELEVEN, tmp_path / "one", SHORT).blocks(range(9))]
     assert sizes[0] == 4
     assert len(sizes) > 1
     equal(train(name, ELEVEN, tmp_path / "blocks", SHORT), whole)
-    if name in IN_FILES:
-        monkeypatch.setattr(server_module, "FILE_BYTES", 64)
-        monkeypatch.setattr(server_module, "SHARE", 0)
-        far = train(name, ELEVEN, tmp_path / "far", SHORT)
-        assert far.trainer.server.personal.near == {}
-        assert personal_files(tmp_path / "far")
-        equal(far, whole)
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
@@ -422,68 +405,6 @@ def test_uploads_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         gc.unfreeze()
     assert len(alive) == ELEVEN.clients
     assert max(alive) == 3  # the others of its block
-
-
-def state_of_client(i: int, t: int = 0) -> dict[str, torch.Tensor]:
-    return {"own/w": torch.full((3, 2), float(i)) + 0.5 * t, "count": torch.tensor(i + t)}
-
-
-def personal_files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("personal-*"))
-
-
-@pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    monkeypatch.setattr(server_module, "FILE_BYTES", 64)
-    it = Shelf(tmp_path)
-    it.update({i: state_of_client(i) for i in range(6)})
-    it.put_by(1)
-    return it
-
-
-def test_what_is_put_by_comes_back_and_a_copy_goes_its_own_way(shelf: Shelf, tmp_path: Path) -> None:
-    assert (shelf.near, shelf.bytes, len(shelf)) == ({}, 0, 6)
-    assert len(personal_files(tmp_path)) == 3
-    for i in range(6):
-        assert {n: x.tolist() for n, x in shelf[i].items()} == {n: x.tolist() for n, x in state_of_client(i).items()}
-    assert list(shelf) == list(range(6))
-    with pytest.raises(KeyError):
-        shelf[6]
-    other = copy.copy(shelf)
-    other[0] = state_of_client(0, 9)
-    del other[1]
-    assert (shelf[0]["count"], other[0]["count"]) == (0, 9)
-    assert (1 in shelf, 1 in other, len(other)) == (True, False, 5)
-
-
-def test_only_what_changed_is_written_and_files_of_few_are_given_up(shelf: Shelf, tmp_path: Path) -> None:
-    before = shelf.used()
-    shelf[0] = state_of_client(0, 1)
-    shelf.put_by(2)
-    assert personal_files(tmp_path) == sorted([*before, "personal-000002-0.safetensors"])
-    assert before.items() < shelf.used().items(), "half of its first file is still somebody's"
-    shelf[1] = state_of_client(1, 2)
-    shelf.put_by(3)
-    assert len(shelf.used().keys() & before.keys()) == 2
-    assert [int(shelf[i]["count"]) for i in range(6)] == [1, 3, 2, 3, 4, 5]
-
-
-def test_a_state_that_was_fetched_ahead_is_not_taken_for_a_newer_one(shelf: Shelf) -> None:
-    shelf.ahead([0, 1, 7])
-    shelf[0] = state_of_client(0, 4)
-    assert shelf[0]["count"] == 4
-    shelf.put_by(2)
-    assert (shelf[0]["count"], shelf[1]["count"]) == (4, 1)
-
-
-def test_a_damaged_file_is_refused(tmp_path: Path, shelf: Shelf) -> None:
-    it = Checkpoint(tmp_path)
-    it.save(1, {"shared/w": torch.zeros(1)}, shelf.used())
-    (tmp_path / personal_files(tmp_path)[0]).write_bytes(b"nothing")
-    with pytest.raises(FedbenchError, match="missing or damaged"):
-        Checkpoint(tmp_path).load()
-    with pytest.raises(FedbenchError, match="cannot read the personal states"):
-        shelf[0]
 
 
 DATA = federation()
@@ -589,24 +510,6 @@ def test_checkpoints_are_as_frequent_as_asked_and_less_on_a_slow_disk(
     monkeypatch.setattr(it.checkpoint, "save", lambda t, *given: (saves.append(t), save(t, *given))[1])
     it.run()
     assert saves == expected
-
-
-@pytest.mark.parametrize("name", ["ditto", "scaffold"])
-def test_a_resume_finds_the_files_that_its_checkpoint_lists(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, s = federation((30, 40, 20, 25, 30, 35, 20, 45, 30, 20, 25)), setting(rounds=4, participation=0.6)
-    whole = train(method(name), data, tmp_path / "whole", s)
-    monkeypatch.setattr(server_module, "FILE_BYTES", 64)
-    monkeypatch.setattr(server_module, "SHARE", 0)
-    where = tmp_path / "half"
-    with pytest.raises(Interrupted):
-        train(method(name), data, where, s, observe=stop_after(2))
-    it = trainer(method(name), data, where, s)
-    it.checkpoint.load()
-    assert {path.name for path in where.glob("personal-*")} == set(it.checkpoint.personal) != set()
-    (where / "personal-000003-0.safetensors").write_bytes(b"of a round that was lost")
-    equal(train(method(name), data, where, s), whole)
 
 
 #: One partition a seed: other sizes, other images.

@@ -140,7 +140,7 @@ class Mixtures(GivenCount):
 
     def weights(self, server: Server) -> Tensor:
         """The sum of the clients' pi."""
-        mixtures = [state[PI].cpu() for state in server.personal.values() if PI in state]
+        mixtures = [state[PI].cpu() for _, state in sorted(server.personal.items()) if PI in state]
         return shares_of(torch.stack(mixtures).sum(0) if mixtures else torch.zeros_like(server.initial[PI]).cpu())
 
     def personalise(self, client: Client) -> ClientUpdate | None:
