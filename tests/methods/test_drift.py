@@ -19,11 +19,9 @@ from torch.nn import functional as F
 
 from fedbench.conformance.subject import small
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch
-from fedbench.core.federation import to_input
 from fedbench.core.plan import Plan
 from fedbench.core.state import size_in_bytes, state_of
 from fedbench.methods.fednova import normaliser
-from fedbench.methods.qfedavg import Before
 from fedbench.specs import Setting
 from tests.support.formula_lab import (
     PARAMETERS,
@@ -39,7 +37,7 @@ from tests.support.formula_lab import (
     trained,
     zeros,
 )
-from tests.support.lab import Run, client, federation, finish, method, setting, train, trainer
+from tests.support.lab import Run, federation, finish, method, setting, train, trainer
 
 DATA = federation()
 N = DATA.n_train
@@ -237,36 +235,27 @@ def test_rounds_of_fedopt(server: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("q", [0.1, 1.0, 2.0])
-def test_the_step_of_qfedavgs_server_by_hand(q: float, tmp_path: Path) -> None:
-    """Algorithm 2, line 7 and 8, in NumPy; each client has trained to weights of our choice."""
-    how, data = method("qfedavg", q=q), federation((60, 60, 60))
-    it = trainer(how, data, tmp_path, setting(momentum=0.0))
-    before = {n: t.double().numpy() for n, t in it.server.shared.items()}
-    rng, lr, losses = np.random.default_rng(0), [0.05, 0.05, 0.1], [0.5, 1.5, 2.5]
-    cohort, flat, deltas, h = [], np.concatenate([v.ravel() for v in before.values()]), [], []
-    for i in range(3):
-        one = client(data, it.plan, i, it.server.view(i))
-        after = {n: v + rng.normal(size=v.shape) for n, v in before.items()}
-        one.state, one.lr, one.upload = {n: torch.from_numpy(v) for n, v in after.items()}, lr[i], Before(losses[i])
-        cohort.append(one)
-        change = (flat - np.concatenate([v.ravel() for v in after.values()])) / lr[i]
-        deltas.append(losses[i] ** q * change)
-        h.append(q * losses[i] ** (q - 1) * (change @ change) + losses[i] ** q / lr[i])
-    how.aggregate(it.server, cohort, 1)
-    ours = np.concatenate([it.server.shared[n].double().numpy().ravel() for n in before])
-    np.testing.assert_allclose(ours, flat - sum(deltas) / sum(h), rtol=1e-5, atol=1e-6)
+def test_rounds_of_qfedavg(q: float, tmp_path: Path) -> None:
+    """Algorithm 2, line 7 and 8; the losses are those of the model as sent, on all training images."""
+    s = setting(rounds=2, window=1, epochs=2, momentum=0.0)
+    it, run = trained(method("qfedavg", q=q), DATA, s, tmp_path), ByHand(DATA, s)
+    losses, ends = dict[int, float](), dict[int, State]()
 
+    def local(i: int, t: int, x: State) -> State:
+        with torch.no_grad():
+            scores = network(x).eval()(images(DATA, DATA.train[i]))
+        losses[i] = float(F.cross_entropy(scores, DATA.labels[DATA.train[i]]))
+        ends[i] = run.descended(x, run.batches(i, t))
+        return ends[i]
 
-def test_qfedavgs_loss_is_that_of_the_model_as_sent(tmp_path: Path) -> None:
-    """On all training images, before a step is taken."""
-    it = trainer(method("qfedavg"), DATA, tmp_path, setting(momentum=0.0))
-    one = it.client(0, it.server.view(0), 1)
-    it.executor.run([one], it.method.local)
-    rows = DATA.train[0]
-    with torch.no_grad():
-        model = it.executor.worker.load(it.server.view(0)).eval()  # type: ignore[attr-defined]
-        by_hand = F.cross_entropy(model(to_input(DATA.images[rows])), DATA.labels[rows])
-    assert one.upload.loss == pytest.approx(float(by_hand), rel=1e-4)
+    def step(x: State, _: State, cohort: list[int]) -> State:
+        change = {i: {n: (x[n] - ends[i][n]).double() / s.lr for n in PARAMETERS} for i in cohort}
+        squares = {i: sum(float(d.square().sum()) for d in change[i].values()) for i in cohort}
+        h = sum(q * losses[i] ** (q - 1) * squares[i] + losses[i] ** q / s.lr for i in cohort)
+        moved = {n: x[n] - sum(losses[i] ** q * change[i][n] for i in cohort) / h for n in PARAMETERS}
+        return {**averaged([ends[i] for i in cohort], [1] * len(cohort)), **{n: t.float() for n, t in moved.items()}}
+
+    close(of(it.server.shared), run.rounds(local, step))
 
 
 RHO = 0.3
