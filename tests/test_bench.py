@@ -14,9 +14,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.bench import engines
-from tests.support.cli_user import good
-
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
@@ -35,11 +32,6 @@ def its() -> Iterator[Any]:
 def tiny(its: Any, **changes: Any) -> Any:
     usual = {"momentum": 0.9, "weight_decay": 5e-4, "tail": "drop", "epochs": 2}
     return its.workloads.Workload("digits_cnn", (8, 8, 1), (30, 20, 17), 8, 0.05, **{**usual, **changes})
-
-
-def test_of_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_fedbench", lambda home, *words: good("--home", home, *words))  # in this process
-    assert set(engines.seconds("digits", runs=2, rounds=1, repeats=1, ways=("here", "jobs 2"))) == {"here", "jobs 2"}
 
 
 def test_flops_of_layers_by_hand(its: Any) -> None:

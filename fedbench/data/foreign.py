@@ -94,9 +94,9 @@ def recipe(name: str) -> Recipe | None:
         return _table(*_options(name, "", _TABLE))
     if "/" in name and not name.endswith(".toml") and path_of(name, "folder").is_dir():
         return _federation(path_of(name, "folder").resolve())
-    if "/" in name and name.endswith(".npz") and (path := path_of(name, "file")).is_file():
-        source = Source("medmnist", "medmnist", "MedMNIST's arrays", (File(path.name),))
-        return _recipe(_plain(path.stem), f"{path.stem}, arrays as MedMNIST has them", source, path.resolve().parent)
+    if "/" in name and name.endswith(".npz") and (file := path_of(name, "file")).is_file():
+        source = Source("medmnist", "medmnist", "MedMNIST's arrays", (File(file.name),))
+        return _recipe(_plain(file.stem), f"{file.stem}, arrays as MedMNIST has them", source, file.resolve().parent)
     return None
 
 
