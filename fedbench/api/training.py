@@ -203,7 +203,7 @@ def sweep(
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
             return make(jobs, running, title=title, observers=[bars.twin()] if progress else [], warn=say)
 
-        for outcome in outcomes_of(lacking, home, execute, engine=running, executor=executor):
+        for outcome in outcomes_of(lacking, running, execute, executor=executor):
             if outcome.end is End.FAILED and outcome.error is not None:
                 failures[outcome.title] = outcome.error
             if outcome.end is not End.APART:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import gc
 import importlib
@@ -235,39 +234,24 @@ def of_function(function: Callable[..., Any]) -> Options:
     return inspect.signature(function, eval_str=True).parameters
 
 
-def of_spec(cls: type) -> Options:
-    """The options that the fields of a spec declare. Their values are texts, and flags True: what makes a spec of them
-    also reads them."""
+def of_spec(*classes: type, panel: str = "") -> Options:
+    """The options that the fields of specs declare, those without a part of the help of their own first; or all in this
+    part. Their values are texts, and flags True: what makes a spec of them also reads them."""
+    fields = [(cls, name, one) for cls in classes for name, one in typed(cls).items()]
     options = {}
-    for name, one in typed(cls).items():
+    for cls, name, one in sorted(fields, key=lambda field: bool(field[2].metadata["panel"])):
         about, kind = one.metadata, kind_of(cls, one)
         option = typer.Option(
             option_of(name),
             metavar=about["metavar"] or (None if kind is bool else f"<{kind.__name__}>"),
             help=about["help"],
-            rich_help_panel=about["panel"] or None,
+            rich_help_panel=panel or about["panel"] or None,
             autocompletion=_COMPLETIONS.get(name),
         )
         hint = Annotated[(bool if kind is bool else str) | None, option]
         name += "_" * keyword.iskeyword(name)
         options[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
     return options
-
-
-def info(option: inspect.Parameter) -> OptionInfo:
-    """The Typer option in a parameter's annotation."""
-    of: OptionInfo = option.annotation.__metadata__[0]
-    return of
-
-
-def in_panel(panel: str, options: Options) -> Options:
-    """The same options in another part of a command's help."""
-    moved = {}
-    for name, option in options.items():
-        of = copy.copy(info(option))
-        of.rich_help_panel = panel
-        moved[name] = option.replace(annotation=Annotated[option.annotation.__origin__, of])
-    return moved
 
 
 def grouped(**groups: Options) -> Callable[[C], C]:

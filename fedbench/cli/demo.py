@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from fedbench.cli import context
 from fedbench.words import duration
 
-if TYPE_CHECKING:
-    from fedbench.planner.runs import Run
-
 DATASET, ALPHA = "digits", 0.3
 METHODS = ("local", "fedavg", "ditto")
-_Y = "average accuracy (%)"
-_WHAT = "each client alone; one model of all; a model of its own for each, held near the common one"
 
 
 def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = "small") -> None:
@@ -35,20 +29,25 @@ def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = 
     from fedbench.planner.runs import Run
     from fedbench.reports.figures.text import text_curves
 
+    def rule(step: str, what: str) -> None:
+        console.rule(Text.assemble((step, "bold"), f": {what}"))
+
     began = time.perf_counter()
     console, out, store = context.err(), context.out(), context.store()
     rules = protocol.load(protocol.default_for(DATASET))
     rules.method_params(METHODS[0], budget)  # an unknown budget ends here
-    _rule(console, "1. partition", "which client holds how many images of which digit")
+    rule("1. partition", "which client holds how many images of which digit")
     spec = partition_of(DATASET, {"dir": ALPHA}, rules)
     store.set_current(partition=spec.id, protocol=rules.name)
     display(console, partitions.build(spec, store, context.roots()))
-    _rule(console, "2. train", _WHAT)
+    rule("2. train", "each client alone; one model of all; a model of its own for each, held near the common one")
     artifacts = making.train_all(making.jobs_of(METHODS, spec, rules, budget, {}, {}), rules, budget)
-    _rule(console, "3. look", "how accurate they are, and how they got there")
+    rule("3. look", "how accurate they are, and how they got there")
     making.show_all(artifacts, rules)
     out.print()
-    out.print(text_curves({run.title: _curve(run) for run in (Run(one, store) for one in artifacts)}, "round", _Y))
+    curves = {run.title: run.metrics.series("average_accuracy", "plain") for run in (Run(a, store) for a in artifacts)}
+    percent = {title: [(t, 100 * value) for t, value in curve.items()] for title, curve in curves.items()}
+    out.print(text_curves(percent, "round", "average accuracy (%)"))
     console.print(
         f"\nThe demo took {duration(time.perf_counter() - began)}. The same in one command, and next on CIFAR-10:"
     )
@@ -59,12 +58,3 @@ def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = 
         "train cifar10 --protocol plain --dir 0.3 -m fedavg",
     ):
         console.print(f"  fedbench {line}")
-
-
-def _curve(run: Run) -> list[tuple[float, float]]:
-    """Rounds, and the average accuracy after each in percent."""
-    return [(round, 100 * value) for round, value in run.metrics.series("average_accuracy", "plain").items()]
-
-
-def _rule(console: Console, step: str, what: str) -> None:
-    console.rule(Text.assemble((step, "bold"), f": {what}"))

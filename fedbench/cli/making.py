@@ -404,8 +404,7 @@ def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[
             with limit.timed(sum(estimates)):
                 return run(jobs, engine, title, bars, how.observers, limit)
 
-        chosen: dict[str, Any] = {"executor": how.where.executor, "again": how.again, "keep": how.keep}
-        for outcome in sweep(runs, engine.store, execute, engine=engine, **chosen):
+        for outcome in sweep(runs, engine, execute, executor=how.where.executor, again=how.again, keep=how.keep):
             if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):
                 raise outcome.error
             outcomes[outcome.end].append(outcome)
@@ -427,18 +426,14 @@ def _failure(outcome: Outcome) -> dict[str, str]:
 # -- own runs --------------------------------------------------------------------------------------------------
 
 
-def hyper_parameters(methods: Sequence[str]) -> dict[str, Field[Any]]:
-    """Those of all of the methods. Raises FedbenchError for an unknown method."""
+def offered(methods: Sequence[str]) -> tuple[dict[str, Field[Any]], str]:
+    """The hyper-parameters of all of the methods, and the command that trains them, as users know it. Raises
+    FedbenchError for an unknown method."""
     from fedbench.methods import load
 
-    return {name: field for method in methods for name, field in load(method)[0].hyperparameters().items()}
-
-
-def called(methods: Sequence[str]) -> str:
-    """The command that trains them, as users know it."""
-    from fedbench.methods import load
-
-    return "train " + " ".join(f"--method {load(method)[0].name}" for method in methods)
+    kinds = [load(method)[0] for method in methods]
+    called = "train " + " ".join(f"--method {kind.name}" for kind in kinds)
+    return {name: field for kind in kinds for name, field in kind.hyperparameters().items()}, called
 
 
 def jobs_of(
@@ -472,13 +467,10 @@ def train_all(
     from fedbench.engine.sweep import at_once
     from fedbench.observers.bars import Bars
 
-    store, setting = context.store(), jobs[0].spec.setting
+    store, where = context.store(), where or Where()
     artifacts: dict[str, Artifact] = {}
-    where = where or Where()
-    engine = where.engine_for(store, context.roots(), setting.precision)
-    for job in jobs:
-        job.check_kept(store)
-    _announce_setting(setting, rules)
+    engine = where.engine_for(store, context.roots(), jobs[0].spec.setting.precision)
+    _announce_setting(jobs, rules)
 
     def made(job: Job) -> Iterator[Artifact]:
         if engine.slots == 1:
@@ -505,9 +497,7 @@ def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where
     """Say what would run, and for how long here; in JSON as of a table."""
     from fedbench.engine.sweep import Wanted
 
-    for job in jobs:
-        job.check_kept(context.store())
-    _announce_setting(jobs[0].spec.setting, rules)
+    _announce_setting(jobs, rules)
     for job in jobs:
         _announce(job, rules, budget, where.kind)
     if as_json:
@@ -524,11 +514,14 @@ def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = Fal
         context.err().print(next_command(artifacts[-1], rules.name), style="dim")
 
 
-def _announce_setting(setting: Setting, rules: Protocol) -> None:
-    """Say on what it will run: the partition's id and name."""
+def _announce_setting(jobs: Sequence[Job], rules: Protocol) -> None:
+    """Say on what they will run: the partition's id and name. Raises FedbenchError for a run that is there and lacks
+    what it is to keep."""
     from fedbench.partitions import schemes
 
-    part = setting.partition
+    for job in jobs:
+        job.check_kept(context.store())
+    part = jobs[0].spec.setting.partition
     shift = "no covariate shift" if part.shift == "none" else f"shift {part.shift}"
     what = ", ".join([part.dataset.name, schemes.label(part), f"{part.clients} clients", shift])
     context.err().print(Text.assemble((f"partition {part.id}", "bold"), f": {what} (protocol {rules.name})"))
@@ -601,10 +594,8 @@ def next_command(artifact: Artifact, protocol: str) -> str:
 
 
 def _tables_of(run: RunSpec, named: Mapping[str, str], other_data_sets: bool) -> dict[str, list[str]]:
-    """Of these tables (as the user calls them -> name), those with the run's setting: options of `report` -> tables.
-
-    `elsewhere`: also those about other data sets, taken over to the setting's.
-    """
+    """Of these tables (as the user calls them -> name), those with the run's setting: options of `report` -> tables;
+    if `other_data_sets`, also those about other data sets, taken over to the setting's."""
     from fedbench.planner import table as tables
     from fedbench.planner.cells import DEFAULT_BUDGET, find
     from fedbench.planner.index import Index

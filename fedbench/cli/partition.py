@@ -88,16 +88,7 @@ def _current_if_complete() -> Iterator[None]:
         raise
 
 
-#: The options of a partition; those without a help panel come first.
-OPTIONS = dict(
-    sorted(
-        {**context.of_spec(Partitioner), **context.of_spec(PartitionSpec)}.items(),
-        key=lambda one: context.info(one[1]).rich_help_panel is not None,
-    )
-)
-
-
-@context.grouped(options=OPTIONS)
+@context.grouped(options=context.of_spec(Partitioner, PartitionSpec))
 def partition(
     ctx: typer.Context,
     dataset: Annotated[
@@ -228,9 +219,8 @@ def _typed(path: Path) -> str:
 
 
 #: The options of a partition for a command with another --seed, in one help panel.
-PARTITION_OPTIONS = context.in_panel(
-    "With DATASET: how it is dealt out", {name: one for name, one in OPTIONS.items() if name != "seed"}
-)
+PARTITION_OPTIONS = context.of_spec(Partitioner, PartitionSpec, panel="With DATASET: how it is dealt out")
+del PARTITION_OPTIONS["seed"]
 
 
 class DatasetCommand(Command):

@@ -155,8 +155,7 @@ def train(
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
     from fedbench.cli import making
 
-    store, fields = context.store(), making.hyper_parameters(method)
-    caption = making.called(method)
+    store, (fields, caption) = context.store(), making.offered(method)
     from_data = data is not None or "from" in partitioning
     if not from_data:
         if partitioning:
@@ -197,7 +196,7 @@ def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
 
 def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
     """The hyper-parameters among a table's options: those of the one method that is named."""
-    from fedbench.cli.making import called, hyper_parameters
+    from fedbench.cli.making import offered
 
     if not words:
         return {}
@@ -206,7 +205,7 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
         raise FedbenchError(
             f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
         )
-    return context.read(words, hyper_parameters(methods), called(methods), train)
+    return context.read(words, *offered(methods), train)
 
 
 def _refuse_with_table(values: Mapping[str, Any]) -> None:

@@ -125,25 +125,6 @@ STACKING = ("stacked", "graphed")
 Observer = Callable[["Progress"], None]
 
 
-def execute(
-    job: Job,
-    store: Store,
-    roots: list[Path],
-    *,
-    device: str = "auto",
-    executor: str = "auto",
-    observe: Observer = lambda _: None,
-) -> Artifact:
-    """Make the run and return its artifact, or return it as it is there.
-
-    Raises FedbenchError on bad input, store.claim.HeldError if another process holds the run, core.trainer.Interrupted
-    on Ctrl-C. A failure is recorded with its reason and log.
-    """
-    job.check_kept(store)
-    done = job.done(store)
-    return done or execute_all([job], store, roots, device=device, executor=executor, observe=observe)[0]
-
-
 def execute_all(
     jobs: Sequence[Job],
     store: Store,
@@ -154,13 +135,16 @@ def execute_all(
     observe: Observer = lambda _: None,
     data: Mapping[str, Data] | None = None,
 ) -> list[Artifact]:
-    """Make runs that differ in nothing but their seeds, at the same time, and return their artifacts.
+    """Make a run, or several that differ in nothing but their seeds at the same time, and return their artifacts; what
+    is there already is returned as it is.
 
-    One run is made as `execute` does. Of several, those that are done or that another process holds are left out, and
-    nothing is made if fewer than two remain or the executor ('auto': the one measured to be fastest) is none of
-    STACKING. An error is then not held against a run: what is done of each is saved, so that they can go on one after
-    another, which shows whose error it is. Partitions and images are those of `data` by the partitions' ids, if there
-    are any, else the store's.
+    Of several, those that another process holds are left out, and nothing is made if fewer than two remain or the
+    executor ('auto': by the rule of core/executors.py) is none of STACKING. An error is then not held against a run:
+    what is done of each is saved, so that they can go on one after another, which shows whose error it is. Partitions
+    and images are those of `data` by the partitions' ids, if there are any, else the store's.
+
+    Raises FedbenchError on bad input, store.claim.HeldError if another process holds the only run,
+    core.trainer.Interrupted on Ctrl-C. A failure of the only run is recorded with its reason and log.
     """
     for job in jobs:
         job.check_kept(store)

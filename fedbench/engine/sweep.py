@@ -19,12 +19,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from fedbench import methods, protocol
-from fedbench.declaration import Declaration
 from fedbench.engine import keep as keeping
 from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
-from fedbench.files import process
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells, find
@@ -242,7 +240,8 @@ def _without_images(absent: Mapping[str, str]) -> FedbenchError:
 def _rows_of(cells: Cells, method: str) -> list[str]:
     """The labels of the method's rows. A user's file is a row's wherever a file of the same text lies."""
     own = declarations.of(method)
-    return [row.label for row in cells.table.rows if _same(cells.declaration(row), own)]
+    declared = [(row.label, cells.declaration(row)) for row in cells.table.rows]
+    return [label for label, one in declared if one and (one.name, one.source) == (own.name, own.source)]
 
 
 def _extra(table: Table, method: str) -> str:
@@ -273,10 +272,6 @@ def _of_method(
         if lacks.run(spec):
             runs.append(Wanted(spec, method))
     return runs
-
-
-def _same(one: Declaration | None, other: Declaration) -> bool:
-    return one is not None and (one.name, one.source) == (other.name, other.source)
 
 
 def _check_values(runs: Sequence[Wanted], cells: Cells) -> None:
@@ -312,23 +307,20 @@ def groups(runs: Sequence[Wanted], executor: str, slots: int = 1) -> list[list[i
 
 def sweep(
     runs: Sequence[Wanted],
-    store: Store,
+    engine: Engine,
     execute: Execute,
     *,
-    engine: Engine | None = None,
     executor: str = "auto",
     again: bool = False,
     keep: frozenset[str] = frozenset(),
 ) -> Iterator[Outcome]:
     """Train the runs, seeds of one run in one stack where that is faster, and yield each outcome.
 
-    `execute` is called in as many threads at a time as the engine has slots; without an engine here, one after another.
-    A failed run does not stop the others. One that another process holds is left until the end, and then to that
-    process if it still is at it. With `again` those that other code made are made anew; those that are
-    made keep what `keep` says.
+    `execute` is called in as many threads at a time as the engine has slots. A failed run does not stop the others. One
+    that another process holds is left until the end, and then to that process if it still is at it. With `again` those
+    that other code made are made anew; those that are made keep what `keep` says.
     """
     left: list[tuple[str, Job]] = []
-    slots, stop = (engine.slots, engine.stop) if engine else (1, lambda: None)
     lock, varied = Lock(), _varied(runs)
 
     def of_group(group: Sequence[int]) -> Iterator[Outcome]:
@@ -339,7 +331,7 @@ def sweep(
             try:
                 with lock:  # users' files are loaded by one thread at a time
                     job = replace(Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params), keep=keep)
-                jobs[title] = job.again(store, only_changed=True) if again else job
+                jobs[title] = job.again(engine.store, only_changed=True) if again else job
             except Exception as error:
                 yield Outcome(title, End.FAILED, error=error)
         stacked: dict[str, Artifact] = {}
@@ -366,11 +358,12 @@ def sweep(
     def of_one(title: str, job: Job) -> Iterator[Outcome]:
         yield _attempt(title, job, execute, engine)
 
-    yield from at_once([partial(of_group, group) for group in groups(runs, executor, slots)], slots, stop)
-    yield from at_once([partial(of_one, *one) for one in left], slots, stop)
+    each = [partial(of_group, group) for group in groups(runs, executor, engine.slots)]
+    yield from at_once(each, engine.slots, engine.stop)
+    yield from at_once([partial(of_one, *one) for one in left], engine.slots, engine.stop)
 
 
-def _attempt(title: str, job: Job, execute: Execute, engine: Engine | None) -> Outcome:
+def _attempt(title: str, job: Job, execute: Execute, engine: Engine) -> Outcome:
     """One run by itself."""
     try:
         (artifact,) = execute([job], title)
@@ -383,9 +376,8 @@ def _attempt(title: str, job: Job, execute: Execute, engine: Engine | None) -> O
     return _ended(title, job, artifact, engine)
 
 
-def _ended(title: str, job: Job, artifact: Artifact, engine: Engine | None) -> Outcome:
-    ours = engine.ours(artifact) if engine else artifact.provenance.get("process") == process()
-    return Outcome(title, End.MADE if ours else End.MADE_BY_OTHERS, artifact, job=job)
+def _ended(title: str, job: Job, artifact: Artifact, engine: Engine) -> Outcome:
+    return Outcome(title, End.MADE if engine.ours(artifact) else End.MADE_BY_OTHERS, artifact, job=job)
 
 
 def _varied(runs: Sequence[Wanted]) -> list[str]:

@@ -37,7 +37,7 @@ from fedbench.core.state import state_of
 from fedbench.engine import run as engine
 from fedbench.engine import run as place
 from fedbench.engine.job import Job
-from fedbench.engine.run import execute
+from fedbench.engine.run import execute_all
 from fedbench.errors import FedbenchError
 from fedbench.specs import PRECISIONS
 from fedbench.store import Store
@@ -138,7 +138,7 @@ def test_a_run_computes_as_its_setting_says(store: Store, monkeypatch: pytest.Mo
     monkeypatch.setattr(engine, "prepared", stop)
     before, job = switches(), Job.of(lab.setting(precision=precision), "fedavg", {})
     with pytest.raises(FedbenchError, match="enough"):
-        execute(job, store, [])
+        execute_all([job], store, [])
     assert [s in ("tf32", True) for s in seen] == [False, *[precision == "tf32"] * (len(before) - 1)]
     assert switches() == before
     assert "core/precision.py" in job.parts, "older code is noticed"
@@ -147,7 +147,7 @@ def test_a_run_computes_as_its_setting_says(store: Store, monkeypatch: pytest.Mo
 def test_nothing_is_claimed_where_the_device_cannot(store: Store) -> None:
     job = Job.of(lab.setting(precision="tf32"), "fedavg", {})
     with pytest.raises(FedbenchError, match="tf32 needs a GPU"):
-        execute(job, store, [], device="cpu")
+        execute_all([job], store, [], device="cpu")
     assert not store.work(job.spec.id).exists()
     assert not list(store.home.glob("failed/*"))
 

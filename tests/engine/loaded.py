@@ -18,7 +18,7 @@ def look(store_folder: str, name: str) -> dict[str, object]:
     from fedbench import methods
     from fedbench.data.locate import resolve
     from fedbench.engine.job import Job
-    from fedbench.engine.run import execute
+    from fedbench.engine.run import execute_all
     from fedbench.errors import FedbenchError
     from fedbench.imports import PACKAGE
     from fedbench.partitions.schemes import spec as partition_spec
@@ -37,7 +37,7 @@ def look(store_folder: str, name: str) -> dict[str, object]:
     except FedbenchError:  # one whose local work has two parts
         job = Job.of(replace(setting, steps=2), name, {})
     parts = job.parts
-    execute(job, store, [], device="cpu", executor="sequential")
+    execute_all([job], store, [], device="cpu", executor="sequential")
     files = [getattr(module, "__file__", None) for key, module in sys.modules.items() if key.startswith("fedbench.")]
     loaded = sorted(Path(file).relative_to(PACKAGE).as_posix() for file in files if file)
     return {"method": name, "loaded": loaded, "parts": parts}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fedbench import protocol
+from fedbench.engine.engines.engine import Here
 from fedbench.engine.grid import Grid, Range, best, seeds, text, values
 from fedbench.engine.job import Job
 from fedbench.engine.sweep import End, Wanted, groups, sweep
@@ -192,13 +193,13 @@ ALONE = [[one] for one in (*THREE, "local 1")]
 )
 def test_what_becomes_of_the_runs(store: Store, executor: Executor, ends: str, calls: list[list[str]]) -> None:
     """What was made together is not asked for again; one that fails comes apart; what is held waits until the end."""
-    told = [f"{one.title.split()[0][1:-3]} {one.end.name}" for one in sweep(RUNS, store, executor)]
+    told = [f"{one.title.split()[0][1:-3]} {one.end.name}" for one in sweep(RUNS, Here(store, []), executor)]
     assert ", ".join(told) == ends
     assert executor.calls == calls
 
 
 def test_a_run_that_cannot_be_is_a_failure_without_a_job(store: Store) -> None:
-    failure, other = sweep([wanted(1, "fedem", votes=True), RUNS[0]], store, Executor())
+    failure, other = sweep([wanted(1, "fedem", votes=True), RUNS[0]], Here(store, []), Executor())
     assert other.end is End.MADE
     assert (failure.title.split()[0], failure.end, failure.job) == ("(1/2)", End.FAILED, None)
     assert "its clients cannot vote" in str(failure.error)

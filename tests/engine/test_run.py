@@ -31,7 +31,7 @@ from fedbench.engine import job as work
 from fedbench.engine import run as progress
 from fedbench.engine.export import REST, _loading, states
 from fedbench.engine.job import Job
-from fedbench.engine.run import Notes, execute, execute_all
+from fedbench.engine.run import Notes, execute_all
 from fedbench.engine.training import known_association
 from fedbench.errors import FedbenchError
 from fedbench.files import write_json
@@ -274,7 +274,7 @@ def of_digits(seed: int, method: str = "fedavg") -> Job:
 
 
 def predictions(store: Store, seed: int = 7) -> bytes:
-    run = execute(of_digits(seed), store, [])
+    (run,) = execute_all([of_digits(seed)], store, [])
     assert run.provenance["executor"] == "stacked"
     return (run.path / "predictions.parquet").read_bytes()
 
@@ -289,7 +289,7 @@ def test_the_same_bytes_however_busy_in_any_store_on_any_cores_alone_or_with_oth
     assert busy == quiet
     monkeypatch.setenv(CORES, "1")
     used = Store(tmp_path / "used")
-    execute(of_digits(8, "ditto"), used, [])
+    execute_all([of_digits(8, "ditto")], used, [])
     assert predictions(used) == quiet
     several = Store(tmp_path / "several")
     execute_all([of_digits(seed) for seed in (6, 7)], several, [])
@@ -305,7 +305,7 @@ def test_a_setting_that_measures_times_names_its_executor(store: Store) -> None:
     timed = rules.setting(part, "smoke", {"executor": "sequential"})
     assert free.id != timed.id
     assert timed.budget == "smoke"
-    run = execute(Job.of(timed, "fedavg", {}), store, [], executor="stacked")
+    (run,) = execute_all([Job.of(timed, "fedavg", {})], store, [], executor="stacked")
     assert run.provenance["executor"] == "sequential"
     with pytest.raises(FedbenchError, match="executor"):
         rules.setting(part, "smoke", {"executor": "sequentail"})
@@ -348,7 +348,7 @@ def test_who_trained_before_changes_no_prediction(
     def predictions(where: Store, one: Job, fresh: bool) -> pa.Table:
         if fresh:
             inputs._last.clear()
-        return execute(one, where, [], device="cpu", executor="sequential").table("predictions")
+        return execute_all([one], where, [], device="cpu", executor="sequential")[0].table("predictions")
 
     together = [predictions(store, one, fresh=False) for one in order]
     assert len(loads) == 3, "the second run has the partition of the first, and no other that of the one before"

@@ -28,7 +28,7 @@ from typing import Any
 
 from fedbench import data, protocol
 from fedbench.engine.job import Job
-from fedbench.engine.run import execute
+from fedbench.engine.run import execute_all
 from fedbench.errors import FedbenchError
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
@@ -94,7 +94,8 @@ def measure(only: Sequence[str] = (), train: bool = True) -> tuple[dict[str, str
                 try:
                     job = Job.of(setting, name, chosen)
                     if train:
-                        sums[place] = digest(execute(job, store, [], device="cpu", executor="sequential"))
+                        (run,) = execute_all([job], store, [], device="cpu", executor="sequential")
+                        sums[place] = digest(run)
                     ids[place] = job.spec.id
                 except FedbenchError as error:
                     sums[place] = f"refused: {error.message}"
