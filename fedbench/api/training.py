@@ -192,7 +192,7 @@ def sweep(
     for one, name in zip(given, names, strict=True):  # what an object of a method was made with
         axes |= {f"{load(name)[0].name}.{option}": [_text(option, v)] for option, v in options_of(one).items()}
     grid = Grid.of(dataset, names, axes, seeds)
-    where = Where(device, executor, jobs, cpus_per_run, gpus_per_run, engine)
+    where = Where(device, executor, engine, jobs, cpus_per_run, gpus_per_run)
     running = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
     points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
     lacking = missing(points, home)

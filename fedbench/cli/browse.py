@@ -1,4 +1,4 @@
-"""`fedbench show`, `methods`: where something comes from, and what can be trained."""
+"""`fedbench show`, `methods`, `metrics`, `theory` and `tables`: where something comes from, and what there is."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from fedbench.declaration import Declaration
     from fedbench.engine import bill
-    from fedbench.planner.cells import Cell, Cells
+    from fedbench.planner.cells import Cells
     from fedbench.planner.index import Index
     from fedbench.planner.table.spec import Table
-    from fedbench.store import Artifact, Store
     from fedbench.theory.feddrm import Check
     from fedbench.theory.ftw_erm import Finding
 
@@ -40,7 +38,13 @@ def show(
     from fedbench.cli.origin import chain, details, document
 
     store = context.store()
-    links = chain(store, _artifact(store, id))
+    try:
+        artifact = store.find(id)
+    except FedbenchError:
+        if (shipped := context.packs().find(id)) is None:
+            raise
+        artifact = shipped
+    links = chain(store, artifact)
     if json:
         context.print_json([document(a) if a else {"missing": what} for what, a in links])
         return
@@ -61,16 +65,6 @@ def show(
     context.out().print(tree, soft_wrap=False)
 
 
-def _artifact(store: Store, prefix: str) -> Artifact:
-    """The store's artifact, or else the shipped run. Raises FedbenchError if there is neither."""
-    try:
-        return store.find(prefix)
-    except FedbenchError:
-        if (run := context.packs().find(prefix)) is None:
-            raise
-        return run
-
-
 def methods(
     name: Annotated[
         str | None, typer.Argument(help="One method, or FILE.py:Class.", autocompletion=context.methods)
@@ -83,7 +77,15 @@ def methods(
     with reported():
         declarations = list(built_in().values()) if name is None else [of(name)]
     if json:
-        context.print_json([_method(one) for one in declarations])
+        documents = [
+            {
+                "name": one.name, "title": one.title, "version": one.version, "summary": one.summary,
+                "options": [{"name": name, **asdict(it)} for name, it in one.hyper_parameters.items()],
+                "deviations": one.deviations, "measures": stored(one.measures),
+            }
+            for one in declarations
+        ]  # fmt: skip
+        context.print_json(documents)
         return
     console = context.out()
     if name is None:
@@ -112,21 +114,11 @@ def methods(
             console.print(f"  {measure}")
 
 
-def _method(one: Declaration) -> dict[str, Any]:
-    options = [{"name": name, **asdict(it)} for name, it in one.hyper_parameters.items()]
-    return {
-        "name": one.name, "title": one.title, "version": one.version, "summary": one.summary,
-        "options": options, "deviations": one.deviations, "measures": stored(one.measures),
-    }  # fmt: skip
-
-
 # -- metrics ---------------------------------------------------------------------------------------------------
 # `fedbench metrics`: the metrics of all runs, and those that methods add.
 
 
-def metrics(
-    json: context.Json = False,
-) -> None:
+def metrics(json: context.Json = False) -> None:
     """List the metrics that runs have and tables can name: those of every run, and those that methods declare."""
     from fedbench.methods.declarations import built_in
     from fedbench.metrics.definitions import all_metrics
@@ -144,9 +136,8 @@ def metrics(
         methods = f" ({', '.join(owners[name])})" if name in owners else ""
         needs = f" (needs --keep {one.needs})" if one.needs else ""
         table.add_row(name, one.unit, one.description + methods + needs)
-    console = context.out()
-    console.print(table)
-    console.print("What names methods at its end is a metric of their runs alone.")
+    context.out().print(table)
+    context.out().print("What names methods at its end is a metric of their runs alone.")
 
 
 # -- theory ----------------------------------------------------------------------------------------------------
@@ -323,7 +314,11 @@ def _list(
             at = "" if "" in group[0].budgets else budget or fullest(group)
             filled = [(one, one.budgets[at]) for one in group if at in one.budgets]
             those = [_Entry(one.table, of.states, of.shipped, one.title, at) for one, of in filled]
-            entries += [_summed(those)] if len(those) > 1 else those
+            if len(those) > 1:  # one line for the tables of a family
+                counts = sum((one.counts for one in those), Counter[str]())
+                title = f"{len(those)} tables, such as {those[0].rest}"
+                those = [_Entry(those[0].name, counts, sum(one.shipped for one in those), title, at)]
+            entries += those
     out = context.out()
     for line in _lines(entries):
         line.truncate(out.width, overflow="ellipsis")
@@ -331,19 +326,16 @@ def _list(
     of = f"budget {budget}" if budget else "each table at its fullest budget"
     of += f" in {precision}" if precision else ""
     marked = f" ({MARKED})" if any(entry.shipped for entry in entries) else ""
-    others_at = _at_other_budgets(index, budget) if budget else ""
-    out.print(f"Done of all cells{marked}, {of}.{others_at}", style="dim", soft_wrap=True)
+    # Runs that the store has at other budgets count for none of these cells.
+    own = [r for those in index.records.values() for r in those if r.artifact] if budget else []
+    runs = Counter(record.spec.setting.budget for record in own)
+    words = ", ".join(f"{n} with --budget {name}" for name, n in sorted(runs.items()) if name != budget)
+    others = f" Other runs: {words}." if words else ""
+    out.print(f"Done of all cells{marked}, {of}.{others}", style="dim", soft_wrap=True)
     if folded:
         headline = ", ".join(f"{number} is {name}" for name, number in numbers.items())
         out.print(f"Headline tables: {headline}.", style="dim", soft_wrap=True)
         out.print("More: fedbench tables PAPER (each of its tables) or PAPER/NUMBER (the cells of one).", style="dim")
-
-
-def _at_other_budgets(index: Index, budget: str) -> str:
-    """How many runs the store has at other budgets, which count for none of these cells."""
-    runs = Counter(r.spec.setting.budget for of in index.records.values() for r in of if r.artifact)
-    words = ", ".join(f"{n} with --budget {name}" for name, n in sorted(runs.items()) if name != budget)
-    return f" Other runs: {words}." if words else ""
 
 
 @dataclass(frozen=True)
@@ -372,13 +364,6 @@ class _Entry:
         own = self.done - self.shipped
         parts = [str(own)] * bool(own or not self.shipped) + [f"{self.shipped}{SHIPPED}"] * bool(self.shipped)
         return f"{' + '.join(parts)}/{self.every}"
-
-
-def _summed(entries: Sequence[_Entry]) -> _Entry:
-    """One line for tables of a family."""
-    counts = sum((entry.counts for entry in entries), Counter[str]())
-    title = f"{len(entries)} tables, such as {entries[0].rest}"
-    return _Entry(entries[0].name, counts, sum(entry.shipped for entry in entries), title, entries[0].budget)
 
 
 def _lines(entries: Sequence[_Entry]) -> Iterator[Text]:
@@ -474,7 +459,20 @@ def _one(name: str, index: Index, budget: str | None, precision: str | None, as_
     table = specs.load(name)
     cells = find(table, budget or DEFAULT_BUDGET, index.store, context.roots(), precision=precision, index=index)
     if as_json:
-        context.print_json(_as_json(table, cells))
+        listed = [
+            {
+                "row": c.row.label, "method": c.row.method or None, "column": c.column.key, "metric": c.column.metric,
+                "state": c.state.value, "reason": c.reason or None, "runs": [r.id for r in c.records if r],
+                "shipped": c.shipped, "settings": [spec.setting.id for spec in c.specs],
+            }
+            for c in cells.all
+        ]  # fmt: skip
+        document = {
+            "table": table.id, "title": table.title, "budget": cells.budget or None,
+            "precision": cells.precision or None, "states": _counts(cells), "shipped": cells.shipped,
+            "no_data": cells.absent, "cells": listed,
+        }  # fmt: skip
+        context.print_json(document)
         return
     from fedbench.planner.index import State
     from fedbench.planner.others import other_texts, others
@@ -520,7 +518,7 @@ def _states(table: Table, cells: Cells) -> Iterator[Text]:
     stub = max(len(row.label) for row in table.rows)
     grid = [[cell for cell in line if not cell.column.hidden] for line in cells.grid]
     widths = [
-        2 + max(len(c.group), len(c.label), *(len(_word(line[j])) for line in grid))
+        2 + max(len(c.group), len(c.label), *(len(line[j].state.value) + line[j].shipped for line in grid))
         for j, c in enumerate(table.printed)
     ]
     heads = [[c.group for c in table.printed], [c.label for c in table.printed]]
@@ -529,28 +527,8 @@ def _states(table: Table, cells: Cells) -> Iterator[Text]:
     for row, line in zip(table.rows, grid, strict=True):
         text = Text(row.label.ljust(stub))
         for cell, width in zip(line, widths, strict=True):
-            text.append(f"{_word(cell):>{width}}", COLOURS.get(cell.state, "dim"))
+            text.append(f"{cell.state.value + SHIPPED * cell.shipped:>{width}}", COLOURS.get(cell.state, "dim"))
         yield text
-
-
-def _word(cell: Cell) -> str:
-    return cell.state.value + SHIPPED * cell.shipped
-
-
-def _as_json(table: Table, cells: Cells) -> dict[str, Any]:
-    return {
-        "table": table.id, "title": table.title, "budget": cells.budget or None,
-        "precision": cells.precision or None, "states": _counts(cells), "shipped": cells.shipped,
-        "no_data": cells.absent,
-        "cells": [
-            {
-                "row": c.row.label, "method": c.row.method or None, "column": c.column.key, "metric": c.column.metric,
-                "state": c.state.value, "reason": c.reason or None, "runs": [r.id for r in c.records if r],
-                "shipped": c.shipped, "settings": [spec.setting.id for spec in c.specs],
-            }
-            for c in cells.all
-        ],
-    }  # fmt: skip
 
 
 def _counts(cells: Cells) -> dict[str, int]:

@@ -23,6 +23,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
+from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError, nearest, unknown
 from fedbench.methods import declarations
 from fedbench.plain import plain
@@ -191,10 +192,6 @@ Format = Annotated[
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-DeviceName = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda, or GPUs by number: cuda:0,cuda:1.")]
-ExecutorName = Annotated[
-    str, typer.Option("--executor", help="Executor: auto (a rule), sequential, cores, stacked or graphed.")
-]
 Filters = Annotated[
     list[str] | None,
     typer.Argument(
@@ -206,51 +203,30 @@ Filters = Annotated[
 ]
 
 
-def _where(
-    device: DeviceName = "auto",
-    executor: ExecutorName = "auto",
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine", metavar="NAME", help="Engine: here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT."
-        ),
-    ] = "here",
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", help="Number of runs at a time, each in a process.")
-    ] = None,
-    cpus_per_run: Annotated[
-        float | None,
-        typer.Option("--cpus-per-run", metavar="N", help="Cores of a run: with --jobs (an equal share), Ray (1)."),
-    ] = None,
-    gpus_per_run: Annotated[
-        float | None, typer.Option("--gpus-per-run", metavar="X", help="With Ray: GPUs of a run, such as 0.25.")
-    ] = None,
-) -> None:
-    """Where runs are made, for every command that trains several."""
-
-
 def of_function(function: Callable[..., Any]) -> Options:
     """The options that the parameters of a function declare."""
     return inspect.signature(function, eval_str=True).parameters
 
 
-def of_spec(*classes: type, panel: str = "") -> Options:
+def of_spec(*classes: type, panel: str = "", native: bool = False) -> Options:
     """The options that the fields of specs declare, those without a part of the help of their own first; or all in this
-    part. Their values are texts, and flags True: what makes a spec of them also reads them."""
+    part. Their values are texts, and flags True: what makes a spec of them also reads them; or (`native`) of the types
+    of the fields, whose defaults they have."""
     fields = [(cls, name, one) for cls in classes for name, one in typed(cls).items()]
     options = {}
     for cls, name, one in sorted(fields, key=lambda field: bool(field[2].metadata["panel"])):
         about, kind = one.metadata, kind_of(cls, one)
         option = typer.Option(
             option_of(name),
-            metavar=about["metavar"] or (None if kind is bool else f"<{kind.__name__}>"),
+            metavar=about["metavar"] or (None if native or kind is bool else f"<{kind.__name__}>"),
             help=about["help"],
             rich_help_panel=panel or about["panel"] or None,
             autocompletion=_COMPLETIONS.get(name),
         )
-        hint = Annotated[(bool if kind is bool else str) | None, option]
+        default, hint = (one.default, kind) if native else (None, bool if kind is bool else str)
+        hint = Annotated[hint if default is not None else hint | None, option]
         name += "_" * keyword.iskeyword(name)
-        options[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        options[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
     return options
 
 
@@ -276,10 +252,6 @@ def grouped(**groups: Options) -> Callable[[C], C]:
         return cast(C, call)
 
     return decorate
-
-
-#: Where runs are made.
-WHERE = of_function(_where)
 
 
 # -- hyperparameters -------------------------------------------------------------------------------------------
@@ -470,6 +442,8 @@ runs, partitions = _ids("run"), _ids("partition")
 artifacts = _ids("run", "partition", "dataset", "metrics")
 #: Of options that specs declare.
 _COMPLETIONS = {"model": networks, "scheme": partitioners}
+#: Options of where runs are made.
+WHERE = of_spec(Where, native=True)
 
 
 # -- describe --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedbench.cli import context
-from fedbench.cli.context import ExecutorName, describe
+from fedbench.cli.context import WHERE, describe
 from fedbench.cli.evaluate import show
 from fedbench.cli.listing import unfinished_document
 from fedbench.errors import FedbenchError
@@ -112,11 +112,13 @@ def _ago(at: float) -> str:
 # `fedbench resume`: interrupted and failed runs go on, whichever command began them.
 
 
+@context.grouped(place={"executor": WHERE["executor"]})
 def resume(
     id: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of runs, or their beginnings.")] = None,
     all: Annotated[bool, typer.Option("--all", help="All interrupted runs.")] = False,
     device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
-    executor: ExecutorName = "auto",
+    *,
+    place: dict[str, str],
     json: Annotated[bool, typer.Option("--json", help="Print the runs' ids and metrics as JSON.")] = False,
 ) -> None:
     """Go on with runs that were interrupted or failed ('fedbench status' lists them).
@@ -143,7 +145,7 @@ def resume(
         context.err().print("no run was interrupted")
         show([], store, json)
         return
-    where = Where(device, executor)
+    where = Where(device, **place)
     with where.engine_for(store, context.roots(), jobs[0].spec.setting.precision) as engine:
         show([artifact for job in jobs for artifact in train([job], engine)], store, json)
 

@@ -26,6 +26,7 @@ from fedbench.cli import app
 from fedbench.cli import context as completion
 from fedbench.core.trainer import Progress
 from fedbench.engine import bill
+from fedbench.engine.engines import Where
 from fedbench.machine import processor
 from fedbench.metrics.definitions import all_metrics
 from fedbench.observers import Training
@@ -167,7 +168,12 @@ def _commands(group: Any, name: str = "") -> dict[str, Any]:
 
 def test_options_are_the_fields_of_specs_and_every_help_text_names_its_value() -> None:
     commands = _commands(get_command(app))
-    for command, cls in (("train", Setting), ("partition", PartitionSpec), ("partition", Partitioner)):
+    for command, cls in (
+        ("train", Setting),
+        ("train", Where),
+        ("partition", PartitionSpec),
+        ("partition", Partitioner),
+    ):
         helps = {
             one.opts[0][2:].replace("-", "_"): one.help for one in commands[command].params if hasattr(one, "help")
         }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fedbench.engine.engines.engine import Engine as Engine
 from fedbench.engine.engines.engine import Here
 from fedbench.errors import FedbenchError, unknown
+from fedbench.options import option
 
 if TYPE_CHECKING:
     from fedbench.store import Store
@@ -27,14 +28,14 @@ _CLUSTER = re.compile(r"ray://\S+:\d+")
 
 @dataclass(frozen=True)
 class Where:
-    """Where runs are to be made, as a user says it."""
+    """Where runs are to be made, as a user says it: options of every command that trains several."""
 
-    device: str = "auto"  #: or cpu, cuda, or GPUs by their numbers: cuda:0,cuda:1
-    executor: str = "auto"
-    jobs: int | None = None  #: worker processes of this machine
-    cpus_per_run: float | None = None
-    gpus_per_run: float | None = None
-    engine: str = "here"  #: or ray (the cluster of RAY_ADDRESS, else one of this machine), or ray://HOST:PORT
+    device: str = option("auto", "Device: auto, cpu, cuda, or GPUs by number: cuda:0,cuda:1.")
+    executor: str = option("auto", "Executor: auto (a rule), sequential, cores, stacked or graphed.")
+    engine: str = option("here", "Engine: here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT.", metavar="NAME")
+    jobs: int | None = option(None, "Number of runs at a time, each in a process.", metavar="N")
+    cpus_per_run: float | None = option(None, "Cores of a run: with --jobs (an equal share), Ray (1).", metavar="N")
+    gpus_per_run: float | None = option(None, "With Ray: GPUs of a run, such as 0.25.", metavar="X")
 
     @property
     def kind(self) -> str:
