@@ -177,7 +177,10 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
         )
         always, grouped = {*metrics}, False
     else:
-        what, always = f"accuracy in %, {_when(summaries)}", {"average", "clients"}
+        rounds = {values["rounds"] for one in summaries for values in one["headline"].values()}
+        when = [f"mean over rounds {one}" if "-" in one else f"after round {one}" for one in rounds]
+        what = f"accuracy in %, {''.join(when) if len(rounds) < 2 else 'mean over the last rounds'}"
+        always = {"average", "clients"}
         metrics = {
             "system": "system_accuracy", "average": "average_accuracy", "clients": "client_accuracy_mean",
             "unseen": UNSEEN, "test phase": "test_phase_accuracy_mean", "routing": "routing_accuracy",
@@ -194,30 +197,15 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
             texts = {name: f"{100 * values[m]:.2f}" if m in values else "–" for name, m in metrics.items()}
             if "client_accuracy_std" in values:
                 texts["clients"] += f" ± {100 * values['client_accuracy_std']:.2f}"
-            texts["clusters"], texts["adj. Rand"] = _grouping(one["clusters"])
+            found, true, index = (one["clusters"].get(name) for name in _CLUSTERS)
+            texts["clusters"] = "–" if found is None else f"{found:.0f} (true {true:.0f})"
+            texts["adj. Rand"] = "–" if found is None or index is None else f"{index:.2f}"
             table.add_row(one["run"], one["method"], view, values["rounds"], *(texts[name] for name in headings))
     return table
 
 
 def _some(summaries: list[dict[str, Any]], metric: str) -> bool:
     return any(metric in values for one in summaries for values in one["headline"].values())
-
-
-def _when(summaries: list[dict[str, Any]]) -> str:
-    """After which round the numbers are, or over which they are a mean."""
-    rounds = {values["rounds"] for one in summaries for values in one["headline"].values()}
-    if len(rounds) > 1:
-        return "mean over the last rounds"
-    return "".join(f"mean over rounds {one}" if "-" in one else f"after round {one}" for one in rounds)
-
-
-def _grouping(clusters: dict[str, float]) -> list[str]:
-    """The numbers of found and true clusters, and their agreement."""
-    if "clusters" not in clusters:
-        return ["–", "–"]
-    index = clusters.get("adjusted_rand_index")
-    count = f"{clusters['clusters']:.0f} (true {clusters['true_clusters']:.0f})"
-    return [count, "–" if index is None else f"{index:.2f}"]
 
 
 def _run(store: Store, id: str | None) -> Artifact:
@@ -247,23 +235,17 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
         last = [t for t in evaluated if t > evaluated[-1] - setting.window]
         headline[view] = {"rounds": f"{last[0]}-{last[-1]}" if len(last) > 1 else f"{last[0]}"}
         headline[view] |= means(values, setting, view)
-    partition = setting.partition
+    partition, of_method = setting.partition, [m for m in measures_of(run) if m in values.names]
+    whole = {m: values.whole_run(m) for m in (*_CLUSTERS, *of_method)}
     return {
-        "run": run.id,
-        "metrics": metrics.id,
-        "path": str(metrics.path),
-        "method": spec.run.method,
-        "on": f"{partition.dataset.name} {schemes.label(partition)}",
-        "budget": setting.budget,
-        "seed": setting.seed,
+        "run": run.id, "metrics": metrics.id, "path": str(metrics.path), "method": spec.run.method,
+        "on": f"{partition.dataset.name} {schemes.label(partition)}", "budget": setting.budget, "seed": setting.seed,
         "headline": headline,
-        "clusters": {m: value for m in _CLUSTERS if (value := values.whole_run(m)) is not None},
-        "method_metrics": {
-            m: value for m in measures_of(run) if m in values.names and (value := values.whole_run(m)) is not None
-        },
+        "clusters": {m: whole[m] for m in _CLUSTERS if whole[m] is not None},
+        "method_metrics": {m: whole[m] for m in of_method if whole[m] is not None},
         "local_training_seconds": values.whole_run("local_training_seconds"),
         "total_runtime_seconds": values.whole_run("total_runtime_seconds"),
-    }
+    }  # fmt: skip
 
 
 # -- export ----------------------------------------------------------------------------------------------------
@@ -288,30 +270,23 @@ def export(
     Or the models of a run that was trained with --keep model, as plain state dicts, with a card that says what they are
     and how to load them.
     """
-    artifact = context.store().find(id)
-    writers = {"partition": _partition, "run": _run_exported}
-    if artifact.kind not in writers:
-        raise FedbenchError(f"{artifact.kind} {artifact.id} cannot be exported", f"give a {' or a '.join(writers)}")
-    for line in writers[artifact.kind](artifact, output, format):
-        context.err().print(line, soft_wrap=True)
-
-
-def _partition(artifact: Artifact, output: Path, format: str | None) -> list[str]:
-    """Write a partition; returns what to say of it."""
     from fedbench import data, partitions
     from fedbench.partitions import exports
 
-    chosen = exports.format_of(output, format)
-    own = partitions.read(artifact)
-    remarks = exports.write(
-        own, chosen, output, lambda: data.load(own.spec.dataset, context.store(), context.roots(), context.err().print)
-    )
-    return [f"partition {own.id}, {own.clients} clients, written to {output} ({chosen})", *remarks]
+    store = context.store()
+    artifact = store.find(id)
+    if artifact.kind == "run":
+        from fedbench.engine.export import export as models_to
 
-
-def _run_exported(artifact: Artifact, output: Path, format: str | None) -> list[str]:
-    """Write a run's models; returns what to say of it."""
-    from fedbench.engine.export import export
-
-    files = export(artifact, output, context.store(), format)
-    return [f"run {artifact.id}, {len(files) - 1} files of models and their card, written to {output}"]
+        files = models_to(artifact, output, store, format)
+        lines = [f"run {artifact.id}, {len(files) - 1} files of models and their card, written to {output}"]
+    elif artifact.kind == "partition":
+        chosen, own = exports.format_of(output, format), partitions.read(artifact)
+        remarks = exports.write(
+            own, chosen, output, lambda: data.load(own.spec.dataset, store, context.roots(), context.err().print)
+        )
+        lines = [f"partition {own.id}, {own.clients} clients, written to {output} ({chosen})", *remarks]
+    else:
+        raise FedbenchError(f"{artifact.kind} {artifact.id} cannot be exported", "give a partition or a run")
+    for line in lines:
+        context.err().print(line, soft_wrap=True)

@@ -79,14 +79,14 @@ def _kinds_and_filters(words: Sequence[str]) -> tuple[list[str], list[str]]:
         if filters and kind != "run":
             raise FedbenchError(f"filters are for runs, not for {kind}", f"fedbench list run {' '.join(filters)}")
         return [kind], filters
-    if words and len(words) == 1 and "=" not in words[0] and not _hexadecimal(words[0]):
+    if (
+        words
+        and len(words) == 1
+        and "=" not in words[0]
+        and not (words[0] and set(words[0]) <= set("0123456789abcdef"))
+    ):
         raise unknown("kind of artifact", words[0], known)
     return (["run"], list(words)) if words else (list(known), [])
-
-
-def _hexadecimal(word: str) -> bool:
-    """Whether it may be the beginning of an id."""
-    return bool(word) and set(word) <= set("0123456789abcdef")
 
 
 def _artifacts(
@@ -280,7 +280,8 @@ def remove(
     words, store = [context.parsed_value("id", word) for word in dict.fromkeys(what or [])], context.store()
     if bool(words) is all_unfinished:
         raise FedbenchError("remove needs ids, filters or --unfinished", "'fedbench list' shows what is there")
-    things = _unfinished(store) if all_unfinished else _named(store, words)
+    stopped = (run for run in unfinished(store) if run.state is not End.RUNNING) if all_unfinished else ()
+    things = [_Thing(WORK, run.id, describe(run.spec), run.bytes) for run in stopped] or _named(store, words)
     if not things:
         context.out().print(f"nothing is unfinished in {store.home}")
         return
@@ -302,13 +303,6 @@ def remove(
             context.out().print(f"removed {thing.kind} {thing.id}")
     if len(things) > 1:
         context.out().print(f"removed {_sum(things)}")
-
-
-def _unfinished(store: Store) -> list[_Thing]:
-    """What interrupted and failed runs have left."""
-    return [
-        _Thing(WORK, run.id, describe(run.spec), run.bytes) for run in unfinished(store) if run.state is not End.RUNNING
-    ]
 
 
 def _named(store: Store, words: Sequence[str]) -> list[_Thing]:

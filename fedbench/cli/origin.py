@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fedbench.cli.context import describe
@@ -45,42 +44,28 @@ def details(artifact: Artifact) -> list[str]:
     spec, p = artifact.spec, artifact.provenance
     git = p.get("git") or ""
     libraries = ", ".join(f"{k} {v}" for k, v in p.get("libraries", {}).items())
-    lines = [
-        f"made {p['started']} {_where(artifact)}",
-        f"by {libraries}" + (f", revision {git[:12]}{'+' if git.endswith('+') else ''}" if git else ""),
-        _files(artifact),
-    ]
+    if isinstance(artifact, Shipped):
+        processor = f" ({p['processor']})" if p.get("processor") else ""
+        where = f"by {artifact.origin.by or NOBODY} on {artifact.origin.machine}{processor}"
+        again = f"'fedbench results verify {artifact.id}' trains it again"
+        files = f"shipped in {artifact.path}, without its predictions: {again}"
+    else:
+        where = f"on {p['host']} ({p['platform']})"
+        files = f"files in {artifact.path}: " + ", ".join(artifact.manifest["files"])
+    revision = f", revision {git[:12]}{'+' if git.endswith('+') else ''}" if git else ""
+    lines = [f"made {p['started']} {where}", f"by {libraries}{revision}", files]
     if other_code(p):
         lines.append("made by other code than today's: 'fedbench train --again' makes it anew")
     if isinstance(spec, RunSpec):
         setting = {k: v for k, v in spec.setting.to_dict().items() if k != "partition"}
         lines.insert(0, "setting: " + ", ".join(f"{k} {v}" for k, v in setting.items()))
         lines.insert(0, "method: " + (", ".join(f"{k} {v}" for k, v in spec.params.items()) or "no hyper-parameters"))
-        lines.append(f"trained {p['train_seconds']:.1f} s on {p.get('device', 'unknown')}, {_executor(p)}")
+        seeds = f", together with {p['together'] - 1} other seeds" if "together" in p else ""
+        executor = f"executor {p.get('executor', 'unknown')}{seeds}"
+        lines.append(f"trained {p['train_seconds']:.1f} s on {p.get('device', 'unknown')}, {executor}")
         if keeps := keep.line(artifact):
             lines.append(keeps)
         lines += [f"measures {one}" for one in measures_of(artifact).values() if MEASURES in p]
     if isinstance(spec, DatasetSpec):
         lines.insert(0, f"content {spec.content}")
     return lines
-
-
-def _where(artifact: Artifact) -> str:
-    p = artifact.provenance
-    if isinstance(artifact, Shipped):
-        processor = f" ({p['processor']})" if p.get("processor") else ""
-        return f"by {artifact.origin.by or NOBODY} on {artifact.origin.machine}{processor}"
-    return f"on {p['host']} ({p['platform']})"
-
-
-def _files(artifact: Artifact) -> str:
-    if isinstance(artifact, Shipped):
-        again = f"'fedbench results verify {artifact.id}' trains it again"
-        return f"shipped in {artifact.path}, without its predictions: {again}"
-    return f"files in {artifact.path}: " + ", ".join(artifact.manifest["files"])
-
-
-def _executor(provenance: Mapping[str, Any]) -> str:
-    """Which executor ran."""
-    others = f", together with {provenance['together'] - 1} other seeds" if "together" in provenance else ""
-    return f"executor {provenance.get('executor', 'unknown')}" + others

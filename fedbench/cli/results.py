@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,10 +112,9 @@ def export(
             {"pack": str(output), "exported": len(rows), "diverged": len(failures), "runs": total, "bytes": bytes}
         )
         return
-    console.print(
-        f"{counted(len(rows), 'run')}{_of(total, len(rows))}{_diverged(failures)} in {output}, {size(bytes)}",
-        soft_wrap=True, markup=False,
-    )  # fmt: skip
+    failed = f", and {counted(len(failures), 'run')} that diverged" if failures else ""
+    said = f"{counted(len(rows), 'run')}{_of(total, len(rows))}{failed} in {output}, {size(bytes)}"
+    console.print(said, soft_wrap=True, markup=False)
 
 
 def pack_path(path: Path, option: str) -> Path:
@@ -124,10 +123,6 @@ def pack_path(path: Path, option: str) -> Path:
     if path.suffix != ".parquet":
         raise FedbenchError(f"a result pack is a Parquet file, and {path} does not end so", f"{option} NAME.parquet")
     return path
-
-
-def _diverged(failures: Sized) -> str:
-    return f", and {counted(len(failures), 'run')} that diverged" if len(failures) else ""
 
 
 def _of(total: int, new: int) -> str:
@@ -220,8 +215,11 @@ def verify(
 
     packs_at_hand, store = context.packs(), context.store()
     runs = [run.shipped for run in shipped(packs_at_hand, store, filters or []) if run.shipped]
-    if minutes is not None:
-        runs = _within(runs, minutes)
+    if runs and minutes is not None:
+        least = duration(min(run.origin.seconds for run in runs))
+        runs = [run for run in runs if run.origin.seconds <= 60 * minutes]
+        if not runs:
+            raise FedbenchError(f"no shipped run took {minutes:g} minutes or less", f"the shortest one took {least}")
     chosen = drawn(runs, sample, seed, store, context.roots())
     took = duration(sum(run.origin.seconds for run in chosen))
     context.err().print(f"{len(chosen):,} of {len(runs):,} shipped runs, {took} of training where they were made")
@@ -233,15 +231,6 @@ def verify(
             show(results, json)
     if not all(one.checked.verdict.good for one in results):
         sys.exit(1)
-
-
-def _within(runs: list[Shipped], minutes: float) -> list[Shipped]:
-    """Those that took at most so long. Raises FedbenchError if there are runs, and none of them took so little."""
-    short = [run for run in runs if run.origin.seconds <= 60 * minutes]
-    if runs and not short:
-        least = duration(min(run.origin.seconds for run in runs))
-        raise FedbenchError(f"no shipped run took {minutes:g} minutes or less", f"the shortest one took {least}")
-    return short
 
 
 # -- verifying -------------------------------------------------------------------------------------------------

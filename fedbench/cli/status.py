@@ -73,7 +73,8 @@ def _view(store: Store) -> Group:
         saved = f"round {run.round} of {run.spec.setting.rounds} is saved" if run.round else "nothing is saved"
         reached = "" if run.accuracy is None else f", accuracy {run.accuracy:.1%}"
         parts.append(Text.assemble(f"\n{run.id} ", (str(run.state), style), f": {plain(describe(run.spec))}"))
-        parts.append(Text(f"  {saved}{reached}, {_ago(run.time)}" + (f"; {plain(run.reason)}" if run.reason else "")))
+        ago = duration(time.time() - run.time)
+        parts.append(Text(f"  {saved}{reached}, {ago} ago" + (f"; {plain(run.reason)}" if run.reason else "")))
         parts.append(Text(f"  {goes_on(run) or 'the command that began it goes on with it'}", "bold"))
     return Group(*parts)
 
@@ -102,10 +103,6 @@ def _where(run: Unfinished) -> str:
     if isinstance(gpu, dict):
         words.append(f"{size(gpu.get('reserved', 0))} of {size(gpu.get('bytes', 0))}")
     return ", ".join(words if note else [*words, "starting"])
-
-
-def _ago(at: float) -> str:
-    return f"{duration(time.time() - at)} ago"
 
 
 # -- resume ----------------------------------------------------------------------------------------------------

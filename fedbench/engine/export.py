@@ -64,15 +64,11 @@ def _train(spec: RunSpec) -> str | None:
         return None
     _, _, name, budget, values, rules = min(candidates, key=lambda one: one[:4])
     usual = rules.method_params(spec.method, budget, setting.partition.dataset.name)
-    own = {k: v for k, v in spec.params.items() if v != usual.get(k, _default(spec, k))}
+    if spec.source is None:  # of a user's file every value is said
+        usual = {**declarations.of(spec.method).defaults, **usual}
+    own = {k: v for k, v in spec.params.items() if v != usual.get(k)}
     options = {"partition": setting.partition.id, "protocol": name, "budget": budget, **values, **own}
     return _command(["train", "--method", method], options)
-
-
-def _default(spec: RunSpec, option: str) -> Any:
-    if spec.source is not None:
-        return None
-    return declarations.of(spec.method).hyper_parameters[option].default
 
 
 def _options(rules: protocol.Protocol, budget: str, setting: Setting) -> dict[str, Any] | None:
@@ -249,6 +245,7 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
     from safetensors.torch import save_file
 
     from fedbench.core.state import separate
+    from fedbench.models.standard import Standard
 
     format = format or FORMATS[0]
     if format not in FORMATS:
@@ -260,16 +257,17 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
     shape, classes = image_of(run, store)
     network = models.initial(run.spec.setting, shape, classes)
     files = states(them, list(network.state_dict()))
-    named = {name: _public_names(network, state) if name != REST else state for name, state in files.items()}
+    if isinstance(network, Standard):  # under the names that others know
+        files |= {name: network.as_torchvision(state) for name, state in files.items() if name != REST}
     part = scratch(folder)
     with disk_errors("exporting models", folder.parent):
         part.mkdir(parents=True)
-        for name, state in named.items():
+        for name, state in files.items():
             if format == "pt":
                 torch.save(dict(separate(state)), part / f"{name}.pt")
             else:
                 save_file(separate(state), part / f"{name}.safetensors")
-        text = card(run, store, them, [*named], format, shape, classes)
+        text = card(run, store, them, [*files], format, shape, classes)
         write_whole(part / "README.md", text.encode())
         if folder.is_dir():
             folder.rmdir()
@@ -313,13 +311,6 @@ def states(them: Models, network: list[str]) -> dict[str, State]:
         used |= {f"{place}/{name}" for name in network if any(f.startswith("client-") for f in out)}
     rest = {key: t for key, t in them.tensors.items() if key not in used}
     return out | ({REST: rest} if rest else {})
-
-
-def _public_names(network: object, state: State) -> State:
-    """The state under the names that others know: torchvision's, if it is their network."""
-    from fedbench.models.standard import Standard
-
-    return network.as_torchvision(state) if isinstance(network, Standard) else state
 
 
 def image_of(run: Artifact, store: Store) -> tuple[tuple[int, int, int], int]:

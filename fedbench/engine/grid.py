@@ -62,7 +62,8 @@ class Grid:
         """The grid of these options, each of which is one of the setting (lr), of the partition (dir) or a
         hyper-parameter of a method. Raises FedbenchError for one that is none."""
         having = {kind.name: kind.hyperparameters() for kind, _ in map(methods.load, names)}
-        partition = partition_options.names() | {k for one in options.get("scheme", ()) for k in _of_scheme(one)}
+        chosen = [schemes.load(schemes.named(one)) for one in options.get("scheme", ())]  # a user's own, perhaps
+        partition = partition_options.names() | {option for one in chosen for option in one.options()}
         of: dict[str, dict[str, Sequence[str]]] = {"partition": {}, "setting": {}, "params": {}}
         for name, values in options.items():
             method, dot, own = name.rpartition(".")
@@ -149,11 +150,6 @@ def seeds(text: str) -> list[int]:
     return list(dict.fromkeys(out))
 
 
-def _of_scheme(name: str) -> Iterable[str]:
-    """The options of a partitioner by name, or of a user's own."""
-    return schemes.load(schemes.named(name)).options()
-
-
 def _product(axes: Axes) -> Iterator[dict[str, str]]:
     for one in itertools.product(*axes.values()):
         yield dict(zip(axes, one, strict=True))
@@ -192,6 +188,12 @@ class Range:
     def log(self) -> bool:
         return self.low > 0 and self.high >= 10 * self.low
 
+    def suggested(self, trial: Any, name: str) -> str:
+        """The text of the value that a trial is to try."""
+        if self.whole:
+            return str(trial.suggest_int(name, int(self.low), int(self.high), log=self.log))
+        return f"{trial.suggest_float(name, self.low, self.high, log=self.log):.{DIGITS}g}"
+
 
 def search(
     grid: Grid,
@@ -218,29 +220,13 @@ def search(
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
         for number in range(trials):
             trial = study.ask()
-            values = {name: (_suggested(trial, name, one),) for name, one in ranges.items()}
-            for point in _at(grid, method, values).points(rules, budget, store, roots):
+            values = {name: (one.suggested(trial, name),) for name, one in ranges.items()}
+            at = {axes: {k: values.get(k, v) for k, v in getattr(grid, axes).items()} for axes in ("setting", "params")}
+            for point in dataclasses.replace(grid, methods=(method,), **at).points(rules, budget, store, roots):
                 tried.append(point)
                 value = score(point, f"trial {number + 1}/{trials}")
             study.tell(trial, value, state=None if value is not None else optuna.trial.TrialState.FAIL)
     return tried
-
-
-def _at(grid: Grid, method: str, values: dict[str, tuple[str]]) -> Grid:
-    """The grid of one method at these values."""
-
-    def with_values(axes: dict[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        return {name: values.get(name, texts) for name, texts in axes.items()}
-
-    return dataclasses.replace(
-        grid, methods=(method,), setting=with_values(dict(grid.setting)), params=with_values(dict(grid.params))
-    )
-
-
-def _suggested(trial: object, name: str, of: Range) -> str:
-    if of.whole:
-        return str(trial.suggest_int(name, int(of.low), int(of.high), log=of.log))  # type: ignore[attr-defined]
-    return f"{trial.suggest_float(name, of.low, of.high, log=of.log):.{DIGITS}g}"  # type: ignore[attr-defined]
 
 
 # -- best ------------------------------------------------------------------------------------------------------
@@ -293,53 +279,39 @@ def runs(points: Sequence[Point], store: Store) -> list[Run]:
 # A grid as a table's file, which `report --table` prints again from the same runs.
 
 
-#: Fields of a partition that a table's column does not repeat.
-_ASIDE = ("dataset", "version")
-
-
 def text(grid: Grid, points: Sequence[Point], rules: Protocol, folder: Path) -> str:
     """The TOML text of a table with a row for each method and its values and a column for each partition; paths of
     users' files are relative to `folder`."""
-    rows = {_key(point): point for point in points}
+    rows = {(one.method, tuple(one.setting.items()), tuple(one.params.items())): one for one in points}
     columns = {tuple(point.partition.items()): point for point in points}
     varied = set(grid.varied)
-    lines = [
-        f"# Written by fedbench sweep, for report --table: mean and standard deviation over {_seeds(grid)}.",
-        f"title = {_value(f'Sweep on {grid.dataset}')}",
-        f"protocol = {_value(rules.name)}",
-        'metric = "average_accuracy"', 'statistic = "final"', 'view = "plain"', 'unit = "percent"',
-        "decimals = 2", "std_decimals = 2", 'best = "max"',
-        *([f"seeds = {_value(list(grid.seeds))}"] if grid.seeds else []),
-    ]  # fmt: skip
+    over = f"the seeds {', '.join(map(str, grid.seeds))}" if grid.seeds else "one seed, so there is no deviation"
+    lines = [f"# Written by fedbench sweep, for report --table: mean and standard deviation over {over}."]
+    head = {
+        "title": f"Sweep on {grid.dataset}", "protocol": rules.name, "metric": "average_accuracy",
+        "statistic": "final", "view": "plain", "unit": "percent", "decimals": 2, "std_decimals": 2, "best": "max",
+        "seeds": list(grid.seeds) or None,
+    }  # fmt: skip
+    lines += _entries(head)
     for point in rows.values():
-        values = {**point.setting, **point.params}
-        label = ", ".join(
-            [_title(point.method), *(f"{k.replace('_', ' ')} {v}" for k, v in values.items() if k in varied)]
-        )
-        lines += ["", "[[rows]]", f"label = {_value(label)}", f"method = {_value(_relative(point.method, folder))}"]
-        lines += [
-            f"{name} = {_value(own)}" for name, own in (("params", _plain(point)), ("train", point.setting)) if own
-        ]
+        kind, _ = methods.load(point.method)
+        values = {k.replace("_", " "): v for k, v in {**point.setting, **point.params}.items() if k in varied}
+        params = point.runs[0].spec.params
+        row = {
+            "label": ", ".join([kind.title or kind.name, *(f"{k} {v}" for k, v in values.items())]),
+            "method": _relative(point.method, folder),
+            "params": {name: params[name] for name in point.params} or None,
+            "train": point.setting or None,
+        }
+        lines += ["", "[[rows]]", *_entries(row)]
     for point in columns.values():
-        at = {k: v for k, v in point.partition.items() if k in varied}
-        label = ", ".join(f"{k} {v}" for k, v in at.items()) or schemes.label(_partition(point))
-        lines += ["", "[[column]]", f"label = {_value(label)}", f"dataset = {_value(_partition(point).dataset.name)}"]
-        lines.append(f"partition = {_value(_options(_partition(point), rules.redraws))}")
+        spec = point.runs[0].spec.setting.partition
+        at = ", ".join(f"{k} {v}" for k, v in point.partition.items() if k in varied)
+        unsaid = {"dataset", "version", *(["seed"] if rules.redraws else [])}  # where every run draws its own partition
+        options = {k: v for k, v in schemes.facts(spec).items() if k not in unsaid and v is not None}
+        column = {"label": at or schemes.label(spec), "dataset": spec.dataset.name, "partition": options}
+        lines += ["", "[[column]]", *_entries(column)]
     return "\n".join(lines) + "\n"
-
-
-def _key(point: Point) -> tuple[Any, ...]:
-    """What makes two points one row."""
-    return point.method, tuple(point.setting.items()), tuple(point.params.items())
-
-
-def _seeds(grid: Grid) -> str:
-    return f"the seeds {', '.join(map(str, grid.seeds))}" if grid.seeds else "one seed, so there is no deviation"
-
-
-def _title(method: str) -> str:
-    kind, _ = methods.load(method)
-    return kind.title or kind.name
 
 
 def _relative(method: str, folder: Path) -> str:
@@ -351,19 +323,9 @@ def _relative(method: str, folder: Path) -> str:
     return f"{near if near.startswith('..') else f'./{near}'}{colon}{name}"
 
 
-def _partition(point: Point) -> PartitionSpec:
-    return point.runs[0].spec.setting.partition
-
-
-def _plain(point: Point) -> dict[str, Any]:
-    """The point's hyper-parameters as values."""
-    return {name: point.runs[0].spec.params[name] for name in point.params}
-
-
-def _options(spec: PartitionSpec, redraws: bool) -> dict[str, Any]:
-    """The partition's options, without its seed if every run draws its own partition."""
-    facts = {k: v for k, v in schemes.facts(spec).items() if k not in _ASIDE and v is not None}
-    return {k: v for k, v in facts.items() if not (k == "seed" and redraws)}
+def _entries(values: Mapping[str, Any]) -> list[str]:
+    """Lines of TOML, of those that say something."""
+    return [f"{name} = {_value(value)}" for name, value in values.items() if value is not None]
 
 
 def _value(value: Any) -> str:

@@ -157,9 +157,15 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
     from fedbench.core import tables
 
     checkpoint, about = trainer.checkpoint, {"classes": str(trainer.federation.classes)}
-    predictions = (_few_words(part).replace_schema_metadata(about) for part in checkpoint.parts("predictions"))
+
+    def few_words(part: pa.Table) -> pa.Table:
+        """The views as words of a dictionary."""
+        view = part.schema.get_field_index("view")
+        worded = part.set_column(view, "view", part.column("view").dictionary_encode())
+        return worded.replace_schema_metadata(about)
+
     with store.writing(job.spec, {"partition": job.spec.setting.partition.id}, job.replaces) as writer:
-        writer.table("predictions", predictions)
+        writer.table("predictions", map(few_words, checkpoint.parts("predictions")))
         writer.table("rounds", tables.rounds(checkpoint.rounds))
         writer.table("clients", trainer.clients_table())
         descriptors, remark = _described(job.method, trainer.server)
@@ -173,12 +179,6 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
             **how,
         }
     return store.open("run", job.spec.id)
-
-
-def _few_words(predictions: pa.Table) -> pa.Table:
-    """Predictions with their views as words of a dictionary."""
-    view = predictions.schema.get_field_index("view")
-    return predictions.set_column(view, "view", predictions.column("view").dictionary_encode())
 
 
 def _described(method: Method, server: Server) -> tuple[pa.Table | None, str]:
