@@ -128,11 +128,7 @@ def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
     rows = []
     for one in named:
         values = {key: one.values.get(key) for key in keys}
-        said = {
-            "stale": one.stale,
-            "other_code": other_code(one.artifact.provenance),
-            "shipped": one.shipped is not None,
-        }
+        said = {"stale": one.stale, "other_code": other_code(one.artifact.provenance), "shipped": bool(one.shipped)}
         rows.append({**values, **headline(one.metrics, one.spec.setting, VIEW), **said})
     return pd.DataFrame(rows, index=pd.Index([one.id for one in named], name="run"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,12 +80,7 @@ def _kinds_and_filters(words: Sequence[str]) -> tuple[list[str], list[str]]:
         if filters and kind != "run":
             raise FedbenchError(f"filters are for runs, not for {kind}", f"fedbench list run {' '.join(filters)}")
         return [kind], filters
-    if (
-        words
-        and len(words) == 1
-        and "=" not in words[0]
-        and not (words[0] and set(words[0]) <= set("0123456789abcdef"))
-    ):
+    if len(words) == 1 and not re.fullmatch("[0-9a-f]+|.*=.*", words[0], re.DOTALL):  # an id's beginning, or a filter
         raise unknown("kind of artifact", words[0], known)
     return (["run"], list(words)) if words else (list(known), [])
 

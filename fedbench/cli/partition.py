@@ -23,7 +23,6 @@ from fedbench.words import option_of
 if TYPE_CHECKING:
     from fedbench.partitions import Partition, Scheme
     from fedbench.protocol import Protocol
-    from fedbench.store import Artifact
 
 
 class PartitionCommand(Command):
@@ -116,6 +115,7 @@ def partition(
     """
     from fedbench import partitions
     from fedbench import protocol as protocols
+    from fedbench.store.provenance import other_code
 
     store, roots = context.store(), context.roots()
     with _current_if_complete():  # what is printed afterwards may find no reader
@@ -126,7 +126,11 @@ def partition(
         before = store.get(spec)
         result = partitions.build(spec, store, roots, context.err().print)
         store.set_current(partition=result.id, protocol=rules.name)
-    path = store.path("partition", result.id)
+    path, remark = store.path("partition", result.id), ""
+    if before is not None:
+        changed = other_code(before.provenance)
+        drawn = ", drawn by code that has changed since: 'train --again' draws it anew" if changed else ""
+        remark = f"  (was there already{drawn})"
     if as_json:
         context.print_json({**_describe(result), "path": str(path), "protocol": rules.name, "made": before is None})
         return
@@ -135,7 +139,7 @@ def partition(
 
     out = context.out()
     display(out, result)
-    out.print(Text.assemble("\n", (f"partition {result.id}", "bold"), f"  {_typed(path)}{_remark(before)}"))
+    out.print(Text.assemble("\n", (f"partition {result.id}", "bold"), f"  {_typed(path)}{remark}"))
     out.print("It is the current partition: 'fedbench train --method NAME' uses it.")
 
 
@@ -160,16 +164,6 @@ def option_names(words: Sequence[str]) -> list[str]:
     return [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
 
 
-def _remark(artifact: Artifact | None) -> str:
-    if artifact is None:
-        return ""
-    from fedbench.store.provenance import other_code
-
-    changed = other_code(artifact.provenance)
-    remark = ", drawn by code that has changed since: 'train --again' draws it anew" if changed else ""
-    return f"  (was there already{remark})"
-
-
 def _describe(p: Partition) -> dict[str, Any]:
     counts, train, test = (p.class_counts(side).tolist() for side in (None, False, True))
     described = [one.described(p.classes) for one in p.distributions]
@@ -182,27 +176,16 @@ def _describe(p: Partition) -> dict[str, Any]:
             own |= {"phase_groups": phases, "test_group": p.test_groups[c], "distribution": described[p.groups[c]]}
         return own
 
-    return {
-        "id": p.id,
-        "spec": p.spec.to_dict(),
-        "classes": list(p.classes),
-        "clients": [
-            {
-                "client": c,
-                "n_train": int(p.n_train[c]),
-                "n_test": int(p.n_test[c]),
-                "class_counts": counts[c],
-                "train_counts": train[c],
-                "test_counts": test[c],
-                "shift": dataclasses.asdict(p.transforms[c]),
-                "group": p.groups[c],
-                "unseen": bool(p.unseen[c]),
-                **details(c),
-            }
-            for c in range(p.clients)
-        ],
-        **({"distributions": described} if described else {}),
-    }
+    clients = [
+        {
+            "client": c, "n_train": int(p.n_train[c]), "n_test": int(p.n_test[c]), "class_counts": counts[c],
+            "train_counts": train[c], "test_counts": test[c], "shift": dataclasses.asdict(p.transforms[c]),
+            "group": p.groups[c], "unseen": bool(p.unseen[c]), **details(c),
+        }
+        for c in range(p.clients)
+    ]  # fmt: skip
+    more = {"distributions": described} if described else {}
+    return {"id": p.id, "spec": p.spec.to_dict(), "classes": list(p.classes), "clients": clients, **more}
 
 
 def _typed(path: Path) -> str:

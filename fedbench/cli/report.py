@@ -118,10 +118,8 @@ def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
     data, packed, left = crate(grids, context.store(), Shelf([]) if mine else context.packs())
     write_whole(path, data)
     said = f"{', '.join(grid.id for grid in grids)} with {counted(packed, 'run')} written to {path}"
-    said += (
-        f"; left out, being of code of your own: {counted(len(left), 'run')} ({', '.join(left[:3])})" if left else ""
-    )
-    context.err().print(f"{said}; it names no licence yet: that is yours to choose", soft_wrap=True, markup=False)
+    own = f"; left out, being of code of your own: {counted(len(left), 'run')} ({', '.join(left[:3])})" if left else ""
+    context.err().print(f"{said}{own}; it names no licence yet: that is yours to choose", soft_wrap=True, markup=False)
 
 
 # -- claims ----------------------------------------------------------------------------------------------------
@@ -315,16 +313,10 @@ def figure(
     if path and form not in (*kinds.FORMATS, "csv", "json"):
         raise unknown("format of a figure", form, (*kinds.FORMATS, "csv", "json"))
     chosen: dict[str, Any] = {
-        "filters": filters or None,
-        "partition": partition,
-        "run": run,
-        "client": client or None,
-        "image": image or None,
-        "budget": budget,
-        "seed": seed,
-    }
-    chosen |= {"metric": metric, "against": against, "by": by or None, "view": view}
-    chosen |= {"ridge": ridge, "compare": compare or None, "mine": mine}
+        "filters": filters or None, "partition": partition, "run": run, "client": client or None,
+        "image": image or None, "budget": budget, "seed": seed, "metric": metric, "against": against, "by": by or None,
+        "view": view, "ridge": ridge, "compare": compare or None, "mine": mine,
+    }  # fmt: skip
     request = figures.Request(context.store(), context.roots(), context.err().print, **chosen)
     kind.check(spec, request)
     content = kind.gather(spec, request)
@@ -414,10 +406,10 @@ def _origin(run: Run) -> RunOrigin:
     from fedbench.reports.layout.shipped import of_runs
     from fedbench.reports.site.pages import RunOrigin
 
-    links = chain(run.store, run.artifact)
-    if run.shipped:
-        return RunOrigin(
-            [(what, list(of_runs([run.shipped])) * (not i)) for i, (what, _) in enumerate(links)], commands(run.spec)
-        )
-    origin = [(what if one else f"{what} (not in this store)", details(one) if one else []) for what, one in links]
+    origin = []
+    for n, (what, one) in enumerate(chain(run.store, run.artifact)):
+        if run.shipped:
+            origin.append((what, [] if n else list(of_runs([run.shipped]))))
+        else:
+            origin.append((what, details(one)) if one else (f"{what} (not in this store)", []))
     return RunOrigin(origin, commands(run.spec))

@@ -102,14 +102,8 @@ def write(dataset: Dataset, recipe: Recipe, values: np.ndarray, encoder: str, pa
         facts |= {"partition_label": dataset.partition_label, "partition_classes": dataset.partition_classes}
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in facts.items()]
     named = ", ".join(f"{json.dumps(one)} = {json.dumps(one)}" for one in dataset.columns)
-    lines += [
-        "",
-        "[[source]]",
-        'name = "embeddings"',
-        'kind = "table"',
-        f'features = ["{COLUMN}"]',
-        f"file = [{files}]",
-    ]
+    source = ["", "[[source]]", 'name = "embeddings"', 'kind = "table"', f'features = ["{COLUMN}"]']
+    lines += [*source, f"file = [{files}]"]
     lines += [f"columns = {{ {named} }}"] if named else []
     hint = "choose a folder with -o FOLDER"
     write_whole(table, sink.getvalue().to_pybytes(), hint)

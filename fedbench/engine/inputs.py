@@ -98,22 +98,13 @@ def _arrays(
     moments = None if like is None else read(like[1]).moments(from_artifact(like[0]))
     for p in map(read, partitions):
         distinct, image = p.distinct(dataset, moments)
+        # Not laid out in the clients' order: that would take the memory of all images once more.
+        own = None if np.array_equal(image, np.arange(len(distinct))) else image
         yield {
-            "images": distinct,
-            "labels": p.label,
-            "client": p.client,
-            "sample": p.sample,
-            "is_test": p.test,
-            "classes": len(p.classes),
-            "densities": p.densities,
-            "validation": p.validation,
-            "stage": p.phase,
-            "groups": p.groups,
-            "test_groups": p.test_groups,
-            # Not laid out in the clients' order: that would take the memory of all images once more.
-            "image": None if np.array_equal(image, np.arange(len(distinct))) else image,
-            "scaling": p.scaling(),
-        }
+            "images": distinct, "labels": p.label, "client": p.client, "sample": p.sample, "is_test": p.test,
+            "classes": len(p.classes), "densities": p.densities, "validation": p.validation, "stage": p.phase,
+            "groups": p.groups, "test_groups": p.test_groups, "image": own, "scaling": p.scaling(),
+        }  # fmt: skip
 
 
 def _joined(parts: Iterable[Mapping[str, Any]], device: torch.device) -> list[Federation]:

@@ -64,10 +64,7 @@ class PartitionSpec(Spec):
     dataset: DatasetSpec
     scheme: str  #: name of the partitioner; that of a user's file has its source's digest, such as Mine@0123456789ab
     clients: int = option(
-        help="Number of clients (default: the protocol's).",
-        least=1,
-        limit=MOST_CLIENTS,
-        called="the number of clients",
+        help="Number of clients (default: the protocol's).", least=1, limit=MOST_CLIENTS, called="the number of clients"
     )
     _: KW_ONLY
     #: Of each client's samples; the rest is its test set. None where the partitioner draws both sides apart.
@@ -82,9 +79,7 @@ class PartitionSpec(Spec):
     )
     #: What each client sees its images through, or FLUX's kind of shift.
     shift: str = option(
-        "none",
-        "Covariate shift: none, low, mid, high, pool, corrupted; more with --equal.",
-        metavar="NAME",
+        "none", "Covariate shift: none, low, mid, high, pool, corrupted; more with --equal.", metavar="NAME"
     )
     seed: int = option(help="Seed of all draws of the partition.")
     subsample: float | None = _beside(
@@ -108,11 +103,7 @@ class PartitionSpec(Spec):
         called="the number of copies of a training sample",
         metavar="N",
     )
-    unseen: int | None = _beside(
-        "Number of clients, the last ones, that never train.",
-        stored="newcomers",
-        metavar="N",
-    )
+    unseen: int | None = _beside("Number of clients, the last ones, that never train.", stored="newcomers", metavar="N")
     #: Each is a client of its own, behind all others, under each of these corruptions, on both sides of its split.
     unseen_as: tuple[str, ...] | None = _beside(
         "Corruptions that unseen clients come again under: fog-3,contrast-3 or all-3.",

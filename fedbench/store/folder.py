@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError
-from fedbench.files import abandoned, alone, disk_errors, erase, read_json, scratched, write_json
+from fedbench.files import abandoned, alone, disk_errors, erase, read_json, scratch, scratched, write_json
 from fedbench.options import checked
 from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
 from fedbench.store.claim import Claim, hold, holder
 from fedbench.store.provenance import MADE_FROM, code_of, origin, other_code
-from fedbench.store.writing import ASIDE, Writer, remove, restored, take_in, writing
+from fedbench.store.writing import ASIDE, REMOVED, Writer, flush, placing, restored
 from fedbench.words import path_of
 
 # -- folder ----------------------------------------------------------------------------------------------------
@@ -134,8 +134,10 @@ class Store:
         there, then it is gone.
         """
         self.prepare()
-        with writing(self.home, spec, inputs or {}, replaces) as writer:
+        with placing(self.home, spec.kind, spec.id, replaces) as folder:
+            writer = Writer(folder, spec, inputs or {})
             yield writer
+            writer.finish()
 
     def take_in(self, kind: str, id: str, files: Mapping[str, bytes], replaces: str | None = None) -> None:
         """Put an artifact that was made in another store in its place: all its files, the manifest too, by their names.
@@ -144,11 +146,26 @@ class Store:
         Raises DamagedError unless the files are what their manifest says.
         """
         self.prepare()
-        take_in(self.home, kind, id, files, replaces)
+        with placing(self.home, kind, id, replaces) as folder:
+            for name, content in files.items():
+                path = folder / Path(name).name
+                path.write_bytes(content)
+                flush(path)
+            arrived = opened(folder, kind, id)
+            for name in arrived.manifest["files"]:
+                arrived.file(name)
 
     def remove(self, kind: str, id: str) -> None:
         """Delete an artifact, damaged or not. What was made from it stays, with its id in the provenance."""
-        remove(self.home, self.path(kind, id))
+        final = self.path(kind, id)
+        hidden = scratch(final, REMOVED)
+        with disk_errors(f"removing {kind} {id}", self.home):
+            try:
+                with alone(self.home):
+                    final.rename(hidden)
+            except FileNotFoundError:
+                raise FedbenchError(f"no {kind} {id} in {self.home}", "another process has just removed it") from None
+            erase(hidden)
 
     def clean(self) -> tuple[Path, ...]:
         """Delete what processes that are gone have left behind, and return what it was; artifacts, checkpoints and

@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.errors import FedbenchError
 from fedbench.files import alone, disk_errors, erase, scratch, scratched, sealed, sha256_of, write_json
 from fedbench.specs import SCHEMA, Spec
 from fedbench.store.artifact import MANIFEST, DamagedError, opened
@@ -90,10 +89,10 @@ ASIDE, REMOVED = "aside", "removed"
 
 
 class Writer:
-    """Collects an artifact's files in a hidden folder until `writing` renames it into place."""
+    """Collects an artifact's files in a hidden folder, which is then renamed into its place."""
 
     def __init__(self, folder: Path, spec: Spec, inputs: Mapping[str, str]) -> None:
-        self.folder, self.spec, self.inputs = folder, spec, inputs
+        self.folder, self.spec, self.inputs, self.started = folder, spec, inputs, time.time()
         #: What may differ between two makings: machine, times. Goes into the manifest only.
         self.provenance: dict[str, Any] = {}
 
@@ -111,49 +110,32 @@ class Writer:
         about = {b"fedbench": json.dumps(stable, sort_keys=True).encode()}
         path = self.folder / f"{name}.parquet"
         write(path, [table] if isinstance(table, pa.Table) else table, about, compression)
-        _flush(path)
+        flush(path)
 
     def file(self, name: str, source: Path) -> None:
         """Add a copy of a file."""
         shutil.copyfile(source, self.folder / name)
-        _flush(self.folder / name)
+        flush(self.folder / name)
+
+    def finish(self) -> None:
+        """Add the manifest."""
+        files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(self.folder.iterdir())}
+        manifest = {
+            "schema": SCHEMA, "kind": self.spec.kind, "id": self.spec.id, "spec": self.spec.to_dict(),
+            "inputs": dict(self.inputs), "files": files,
+            "provenance": {**provenance(self.started), **self.provenance},
+        }  # fmt: skip
+        write_json(self.folder / MANIFEST, sealed(json.loads(json.dumps(manifest))))
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """See that what was written is on the disk."""
     with path.open("rb+") as f:
         os.fsync(f.fileno())
 
 
 @contextlib.contextmanager
-def writing(home: Path, spec: Spec, inputs: Mapping[str, str], replaces: str | None) -> Iterator[Writer]:
-    """As `Store.writing`, in the store at `home`."""
-    started = time.time()
-    with _placing(home, spec.kind, spec.id, replaces) as folder:
-        writer = Writer(folder, spec, inputs)
-        yield writer
-        files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(folder.iterdir())}
-        manifest = {
-            "schema": SCHEMA, "kind": spec.kind, "id": spec.id, "spec": spec.to_dict(),
-            "inputs": dict(writer.inputs), "files": files,
-            "provenance": {**provenance(started), **writer.provenance},
-        }  # fmt: skip
-        write_json(folder / MANIFEST, sealed(json.loads(json.dumps(manifest))))
-
-
-def take_in(home: Path, kind: str, id: str, files: Mapping[str, bytes], replaces: str | None) -> None:
-    """As `Store.take_in`, in the store at `home`."""
-    with _placing(home, kind, id, replaces) as folder:
-        for name, content in files.items():
-            path = folder / Path(name).name
-            path.write_bytes(content)
-            _flush(path)
-        arrived = opened(folder, kind, id)
-        for name in arrived.manifest["files"]:
-            arrived.file(name)
-
-
-@contextlib.contextmanager
-def _placing(home: Path, kind: str, id: str, replaces: str | None) -> Iterator[Path]:
+def placing(home: Path, kind: str, id: str, replaces: str | None) -> Iterator[Path]:
     """A hidden folder that becomes the artifact where the block ends well, and is gone where it does not."""
     final = home / kind / id
     folder = scratch(final)
@@ -194,16 +176,3 @@ def restored(home: Path, final: Path) -> bool:
             if scratched(path, ASIDE) == final.name and not final.exists() and (path / MANIFEST).exists():
                 path.rename(final)
         return final.exists()
-
-
-def remove(home: Path, final: Path) -> None:
-    """Delete an artifact, damaged or not."""
-    kind, id = final.parent.name, final.name
-    hidden = scratch(final, REMOVED)
-    with disk_errors(f"removing {kind} {id}", home):
-        try:
-            with alone(home):
-                final.rename(hidden)
-        except FileNotFoundError:
-            raise FedbenchError(f"no {kind} {id} in {home}", "another process has just removed it") from None
-        erase(hidden)
