@@ -105,7 +105,9 @@ class CFL(Clustered):
         """Move a half of cluster m to a new cluster if its members' updates say so."""
         updates = [update(c) for c in members]
         products = inner_products(updates)
-        sizes = largest_entries(updates) if self.largest == "entry" and self.variant == "paper" else norms_of(products)
+        sizes = np.sqrt(products.diagonal())
+        if self.largest == "entry" and self.variant == "paper":
+            sizes = np.array([max(float(t.abs().max()) for t in u.values()) for u in updates])
         plain = self.mean == "plain" or self.variant == "feddrift"
         mean, largest = mean_norm(products, [1 if plain else c.n_train for c in members]), float(sizes.max())
         eps1, eps2 = self.eps1, self.eps2
@@ -149,20 +151,9 @@ def mean_norm(products: NDArray[np.float64], weights: Sequence[int]) -> float:
     return float(np.sqrt(max(float(share @ products @ share), 0.0)))
 
 
-def norms_of(products: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Norms [n] of vectors with these inner products [n, n]."""
-    norms: NDArray[np.float64] = np.sqrt(products.diagonal())
-    return norms
-
-
-def largest_entries(updates: Sequence[State]) -> NDArray[np.float64]:
-    """The largest absolute value [n] in each update."""
-    return np.array([max(float(t.abs().max()) for t in u.values()) for u in updates])
-
-
 def cosine_distances(products: NDArray[np.float64]) -> NDArray[np.float64]:
     """Distances [n, n] in [0, 2] of vectors with these inner products; a zero vector has distance 1 to all others."""
-    norms = norms_of(products)
+    norms = np.sqrt(products.diagonal())
     scale = np.outer(norms, norms)
     similar: NDArray[np.float64] = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
     distances = 1 - similar.clip(-1, 1)

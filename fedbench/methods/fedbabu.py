@@ -37,10 +37,7 @@ class FedBABU(FineTunes):
         5, "epochs of head training after the last round", "τ", "pFedFDA, App. C.2", least=0
     )
     finetune_rounds: int = hyperparameter(
-        0,
-        "last rounds that train the head alone, not communicating",
-        source="FedDRM: 100 of 800",
-        least=0,
+        0, "last rounds that train the head alone, not communicating", source="FedDRM: 100 of 800", least=0
     )
     newcomers: str = hyperparameter(
         "head", "what an unseen client fine-tunes", source="pFedFDA, App. C.3", choices=("head", "all")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
-from fedbench.core.client import Add, Client, ClientUpdate, Context, Train
+from fedbench.core.client import Add, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_sgd, moved, zeros
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import PerParameter, check_sgd, moved
 from fedbench.specs import Setting
 
 #: A client's drift h_i, its last change a step, and the mean of all clients': a tensor for each parameter.
@@ -19,7 +16,7 @@ DRIFT, OWN, MEAN = "drift", "own_change", "change"
 
 
 @dataclass(frozen=True)
-class FedDC(Method):
+class FedDC(PerParameter):
     """FedDC (Gao, Fu, Li, Chen, Xu and Xu, CVPR 2022).
 
     From w, which it receives, a client of the cohort takes K plain steps on its loss plus the drift's penalty
@@ -49,6 +46,7 @@ class FedDC(Method):
     name = "feddc"
     title = "FedDC"
     personal = (f"{DRIFT}/", f"{OWN}/")
+    per_parameter = (DRIFT, OWN, MEAN)
 
     alpha: float = hyperparameter(
         0.1, "weight of the drift's penalty", "α", "authors' code: 0.1; CIFAR-10: 0.01", least=0.0
@@ -59,9 +57,6 @@ class FedDC(Method):
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
-
-    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return zeros(model, DRIFT, OWN, MEAN)
 
     def local(self, client: Client) -> ClientUpdate:
         rules = (Add(DRIFT, self.alpha), Add(OWN, self.correction), Add(MEAN, -self.correction))

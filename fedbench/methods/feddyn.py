@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
-from fedbench.core.client import Add, Client, ClientUpdate, Context, Train
+from fedbench.core.client import Add, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import zeros
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import PerParameter
 
 #: The gradient of a client's loss where it last stopped: a tensor for each parameter.
 GRADIENT = "own_gradient"
@@ -25,7 +22,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class FedDyn(Method):
+class FedDyn(PerParameter):
     """FedDyn (Acar, Zhao, Matas, Mattina, Whatmough and Saligrama, ICLR 2021, Algorithm 1).
 
     From theta, which it receives, a client of the cohort P minimises L(w) - <g, w> + (alpha/2) ||w - theta||^2, to
@@ -45,13 +42,11 @@ class FedDyn(Method):
     name = "feddyn"
     title = "FedDyn"
     personal = (f"{GRADIENT}/",)
+    per_parameter = (GRADIENT,)
 
     alpha: float = hyperparameter(
         0.01, "weight of the dynamic regulariser", "α", "Alg. 1; tuned: 0.1, 0.01 or 0.001", above=0
     )
-
-    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return zeros(model, GRADIENT)
 
     def start(self, server: Server) -> None:
         server.memory = Memory(model_in(server.initial, GRADIENT))  # zeros, as every client's g

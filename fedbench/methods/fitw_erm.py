@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.client import Client
-from fedbench.core.message import Question
-from fedbench.core.server import Server
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.one_step import scale_hyperparameter
+from fedbench.methods.parts.steps import AsksFirst
 from fedbench.ratios.exact import stratum_ratios
 
 
 @dataclass(frozen=True)
-class FITWERM(importance.Weighted):
+class FITWERM(AsksFirst, importance.Weighted):
     """Federated individual true weighted ERM (FTW-ERM's paper, TMLR 2023, Sec. 2, Eq. 2.4).
 
     Client k weights the loss of its training image x by q_k(x) / p_k(x): its own test density over its own training
@@ -32,9 +31,6 @@ class FITWERM(importance.Weighted):
     title = "FITW-ERM"
 
     scale: str = scale_hyperparameter()
-
-    def ask(self, server: Server, t: int, k: int) -> Question | None:
-        return Question() if t == k == 0 else None
 
     def reply(self, client: Client) -> None:
         if self.ratios == "exact":

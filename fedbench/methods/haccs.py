@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedbench.core.client import Client
-from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 from fedbench.methods.parts.linkage import noise_alone
+from fedbench.methods.parts.steps import AsksFirst
 
 #: Images whose pixels are counted at once.
 CHUNK = 1024
@@ -32,7 +32,7 @@ class Histograms:
 
 
 @dataclass(frozen=True)
-class HACCS(Clustered):
+class HACCS(AsksFirst, Clustered):
     """Heterogeneity-aware clustered client selection (Wolfrath et al., IPDPS 2022), as FLUX compares it (Table 8).
 
     Once before the first round every client sends histograms of its training data: of its labels, and of the pixels of
@@ -64,9 +64,6 @@ class HACCS(Clustered):
 
     bins: int = hyperparameter(16, "bins of the pixel histograms", source="not given by HACCS", least=1, most=256)
     min_samples: int = hyperparameter(2, "clients that make a cluster, at least", source="code: OPTICS", least=2)
-
-    def ask(self, server: Server, t: int, k: int) -> Question | None:
-        return Question() if t == k == 0 else None
 
     def reply(self, client: Client) -> None:
         classes, labels = len(client.class_counts), client.labels()

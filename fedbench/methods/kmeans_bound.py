@@ -8,17 +8,16 @@ import torch
 from torch import nn
 
 from fedbench.core.client import MEMBER, UNLABELLED, Client, ClientUpdate, Context
-from fedbench.core.message import Question
-from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, hyperparameter
+from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts import importance
+from fedbench.methods.parts.steps import AsksFirst
 from fedbench.ratios.bound import kmeans_bound
 
 
 @dataclass(frozen=True)
-class KMeansBound(Method):
+class KMeansBound(AsksFirst):
     """Estimated maximum of q_k(x) / p_k(x) of each client (FTW-ERM's paper, TMLR 2023, App. N, Table 13).
 
     The client's training and test images, as raw pixels, are clustered together; the estimate is the largest ratio of
@@ -45,9 +44,6 @@ class KMeansBound(Method):
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return {f"{importance.NOTE}ratio_bound": torch.zeros(())}
-
-    def ask(self, server: Server, t: int, k: int) -> Question | None:
-        return Question() if t == k == 0 else None
 
     def reply(self, client: Client) -> None:
         train, test = (client.images(split).flatten(1).cpu().numpy() for split in ("train", "test"))

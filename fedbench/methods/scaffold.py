@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
-from fedbench.core.client import Add, Client, ClientUpdate, Context, Train
+from fedbench.core.client import Add, Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, model_in, name_in
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
-from fedbench.methods.parts.steps import check_sgd, moved, zeros
+from fedbench.methods.base import cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import PerParameter, check_sgd, moved
 from fedbench.specs import Setting
 
 #: The server's control variate c, which all receive, and a client's own c_i: a tensor for each parameter.
@@ -19,7 +16,7 @@ CONTROL, OWN = "control", "own_control"
 
 
 @dataclass(frozen=True)
-class Scaffold(Method):
+class Scaffold(PerParameter):
     """SCAFFOLD (Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, ICML 2020, Algorithm 1).
 
     A client of the cohort receives x and c and takes K plain steps y <- y - lr (g(y) - c_i + c) (lines 7 to 11). Then
@@ -41,6 +38,7 @@ class Scaffold(Method):
     name = "scaffold"
     title = "SCAFFOLD"
     personal = (f"{OWN}/",)
+    per_parameter = (CONTROL, OWN)
 
     server_lr: float = hyperparameter(
         1.0, "step size of the server", "η_g", "Alg. 1; the paper's experiments: 1", above=0
@@ -48,9 +46,6 @@ class Scaffold(Method):
 
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
-
-    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return zeros(model, CONTROL, OWN)
 
     def local(self, client: Client) -> ClientUpdate:
         trained = yield Train(cross_entropy, momentum=0.0, rules=(Add(OWN, -1.0), Add(CONTROL)))

@@ -296,10 +296,7 @@ def _one_class(
     logits = logits - np.log(np.exp(logits).sum(1, keepdims=True))  # kept rounded: their sum is 1 again
     p, rows = np.exp(logits), np.arange(len(label))
     of_label = logits[rows, label]
-    values = {
-        "test_loss": -of_label,
-        "brier_score": (p**2).sum(1) - 2 * p[rows, label] + 1,
-    }
+    values = {"test_loss": -of_label, "brier_score": (p**2).sum(1) - 2 * p[rows, label] + 1}
     if logits.shape[1] > TOP:
         earlier = np.arange(logits.shape[1]) < label[:, None]  # of equals the smaller class counts first
         before = (logits > of_label[:, None]) | ((logits == of_label[:, None]) & earlier)

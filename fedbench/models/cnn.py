@@ -23,13 +23,7 @@ class _CNN(FLModel):
     backbone: nn.Sequential
 
     def __init__(
-        self,
-        name: str,
-        shape: Shape,
-        classes: int,
-        convolutions: nn.Sequential,
-        sizes: list[int],
-        act: nn.Module,
+        self, name: str, shape: Shape, classes: int, convolutions: nn.Sequential, sizes: list[int], act: nn.Module
     ) -> None:
         inputs = flat_size(convolutions, name, shape)
         backbone = convolutions.append(nn.Flatten())

@@ -15,7 +15,7 @@ from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Collect, Cont
 from fedbench.core.server import Server
 from fedbench.methods.base import hyperparameter
 from fedbench.methods.flux import clustering
-from fedbench.methods.parts import description, warm_up
+from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import CLUSTERS, Choice, answer_at_random, average_by_cluster, side_by_side
 from fedbench.methods.parts.description import MOMENTS, SEED, Bounds, Phase, Scaling, phase_of
 from fedbench.methods.parts.linkage import MEASURES
@@ -87,17 +87,12 @@ class Noise:
 
 
 #: The moments of Table 66's rows.
-BLOCKS = {
-    "mu_x": ("mu_x",),
-    "mu_x,sigma_x": ("mu_x", "sigma_x"),
-    "mu_x,mu_u": ("mu_x", "mu_u"),
-    "all": MOMENTS,
-}
+BLOCKS = {"mu_x": ("mu_x",), "mu_x,sigma_x": ("mu_x", "sigma_x"), "mu_x,mu_u": ("mu_x", "mu_u"), "all": MOMENTS}
 
 
 @dataclass(frozen=True)
 class Flux(WarmsUp):
-    """FLUX (Fenoglio et al., NeurIPS 2025, Algorithms 1 and 2), in four phases (`parts/phases.py`).
+    """FLUX (Fenoglio et al., NeurIPS 2025, Algorithms 1 and 2), in four phases (`parts/warm_up.py`).
 
     Warm-up is FedAvg. After each of its rounds the cohort reports the averaged model's accuracy on its validation
     images and the bounds of their latents; when the accuracy's slope falls below T (Eq. 14), the next round is that of
@@ -169,10 +164,7 @@ class Flux(WarmsUp):
         "density", "how descriptors are clustered", source="Table 63", choices=clustering.KINDS
     )
     reach: float = hyperparameter(
-        0.0,
-        "distance within clusters; 0: that at the elbow",
-        source="the released code: 1.0 on CheXpert",
-        least=0,
+        0.0, "distance within clusters; 0: that at the elbow", source="the released code: 1.0 on CheXpert", least=0
     )
     assignment: str = hyperparameter(
         "nearest", "cluster of a client without labels", source="Table 65", choices=("nearest", "random")
@@ -193,14 +185,6 @@ class Flux(WarmsUp):
         import sklearn.cluster  # noqa: F401 - slow, and would else count as the work of the round that clusters
 
         return super().build(model, context)
-
-    # -- warm-up -----------------------------------------------------------------------------------------
-
-    def reply(self, client: Client) -> ClientUpdate:
-        client.upload = yield from warm_up.feedback(client, self.box == "coordinate")
-
-    def warm_up_ends(self, accuracies: Sequence[float], t: int, rounds: int) -> bool:
-        return warm_up.warm_up_ends(accuracies, t, rounds, self.threshold, self.first_slope, self.start_)
 
     # -- a round -----------------------------------------------------------------------------------------
 

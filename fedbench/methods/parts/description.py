@@ -90,11 +90,6 @@ class Bounds:
     low: Tensor
     high: Tensor
 
-    @property
-    def stacked(self) -> Tensor:
-        """Both [2, z]."""
-        return torch.stack([self.low, self.high])
-
 
 def extent(latents: Tensor, who: str = "a client") -> Bounds:
     """A client's smallest and largest value of each coordinate, from latents [n, z] (step S1).
@@ -351,9 +346,3 @@ def scaled(by: Scaling, descriptors: Floats, width: int, classes: int, moments: 
         raise DivergedError(f"descriptors {bad} hold NaN or infinite values: a model or its noise is out of bounds")
     positions = entries(moments, width, classes)
     return by.apply(descriptors, width)[:, positions[positions < descriptors.shape[1]]]
-
-
-def last_grouping(server: Server) -> tuple[Tensor, Tensor] | None:
-    """(clients [K], their scaled descriptors [K, L]) of the last grouping, if there was one."""
-    last = server.memory.described
-    return last and (last.clients, last.descriptors)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Train, Trained, logits
+from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Context, Train, Trained, logits
+from fedbench.core.message import Question
+from fedbench.core.server import Server
 from fedbench.core.state import STATISTICS, State, name_in
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD, Method, check, cross_entropy, hyperparameter
@@ -94,6 +96,16 @@ class FineTunes(Method):
         return t <= rounds - self.finetune_rounds
 
 
+# -- before the first round ------------------------------------------------------------------------------------
+
+
+class AsksFirst(Method):
+    """A method whose server asks all clients once, before the first round; `reply` is what they find out."""
+
+    def ask(self, server: Server, t: int, k: int) -> Question | None:
+        return Question() if t == k == 0 else None
+
+
 # -- personal models -------------------------------------------------------------------------------------------
 
 
@@ -115,6 +127,15 @@ class PersonalModel(Method):
 def zeros(model: nn.Module, *names: str) -> State:
     """A tensor of zeros for each parameter of the network, under each of these names: "control/backbone.0.weight"."""
     return {name_in(name, n): torch.zeros_like(p.detach()) for name in names for n, p in model.named_parameters()}
+
+
+class PerParameter(Method):
+    """A method with further tensors for each parameter of the network, zero at first, under each of these names."""
+
+    per_parameter: ClassVar[tuple[str, ...]]
+
+    def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
+        return zeros(model, *self.per_parameter)
 
 
 def trainable(state: State) -> list[str]:

@@ -60,7 +60,7 @@ def correctness_and_latents(model: Any, batch: Batch) -> Tensor:
     return torch.cat([right.float()[:, None], h.float()], 1)
 
 
-def feedback(client: Client, per_coordinate: bool = False) -> Generator[Collect, Any, Feedback]:
+def feedback(client: Client, per_coordinate: bool) -> Generator[Collect, Any, Feedback]:
     """The client's feedback on the model that it holds, from its validation images, or its training images if it has
     none. The released code does so; by the paper, bounds of each coordinate would be those of training images."""
     rows = (yield Collect(correctness_and_latents, split=client.validates_on)).rows
@@ -103,6 +103,8 @@ class WarmsUp(Method):
     measures: ClassVar[tuple[Measure, ...]] = MEASURES
     personal = (FIRST_BOUNDS,)
     memory: ClassVar[type[Memory]] = Memory  #: of the server
+    first_slope = EARLIEST  #: first round whose slope counts
+    box = "common"  #: whether the bounds of latents are common to all coordinates
 
     threshold: float = hyperparameter(0.06, "slope of the validation accuracy at which warm-up ends", "T", "Eq. 14")
     start_: int = hyperparameter(
@@ -121,7 +123,8 @@ class WarmsUp(Method):
         return model
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        return {FIRST_BOUNDS: description.first_bounds(model, context).stacked}
+        bounds = description.first_bounds(model, context)
+        return {FIRST_BOUNDS: torch.stack([bounds.low, bounds.high])}
 
     def start(self, server: Server) -> None:
         phase = Phase.DESCRIPTION if self.start_ == 1 else Phase.WARM_UP
@@ -131,16 +134,13 @@ class WarmsUp(Method):
         return Question() if t and k == 0 and server.memory.phase == Phase.WARM_UP else None
 
     def reply(self, client: Client) -> ClientUpdate:
-        client.upload = yield from feedback(client)
+        client.upload = yield from feedback(client, self.box == "coordinate")
 
     def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         remember(server.memory, cohort)
-        if self.warm_up_ends(server.memory.accuracies, t, server.context.setting.rounds):
+        accuracies, rounds = server.memory.accuracies, server.context.setting.rounds
+        if warm_up_ends(accuracies, t, rounds, self.threshold, self.first_slope, self.start_):
             server.memory.phase = Phase.DESCRIPTION
-
-    def warm_up_ends(self, accuracies: Sequence[float], t: int, rounds: int) -> bool:
-        """Whether warm-up ends after round t."""
-        return warm_up_ends(accuracies, t, rounds, self.threshold, start=self.start_)
 
     # -- a round -----------------------------------------------------------------------------------------
 
@@ -164,4 +164,5 @@ class WarmsUp(Method):
         return d
 
     def described(self, server: Server) -> tuple[Tensor, Tensor] | None:
-        return description.last_grouping(server)
+        last = server.memory.described
+        return last and (last.clients, last.descriptors)
