@@ -414,11 +414,8 @@ def test_more_penalty_more_bias_less_variance_and_more_weight_the_reverse(seed: 
     problem, w = problems(np.random.default_rng(seed), 5)
     told = {name: getattr(problem, name) for name in REFERENCE}
     harder = OneHot(**{**told, "ridge": factor * problem.ridge})
-    before, penalised, weighted = (
-        problem.weighted_terms(w),
-        harder.weighted_terms(w),
-        problem.weighted_terms(factor * w),
-    )
+    before, penalised = problem.weighted_terms(w), harder.weighted_terms(w)
+    weighted = problem.weighted_terms(factor * w)
     assert (penalised.bias > before.bias).all()
     assert (penalised.variance < before.variance).all()
     assert (weighted.bias < before.bias).all()
@@ -477,12 +474,7 @@ def test_the_exact_conditions_are_equivalences_and_decide_the_risk(drawn: tuple[
 def test_the_printed_conditions_are_the_papers() -> None:
     """Transcribed with its divisions, on values away from the borders."""
     rng = np.random.default_rng(2)
-    ratio, mu, ridge, w = (
-        rng.uniform(0.05, 4, DRAWS),
-        rng.uniform(1, 9, DRAWS),
-        rng.uniform(1, 9, DRAWS),
-        rng.uniform(0, 3, DRAWS),
-    )
+    ratio, mu, ridge, w = (rng.uniform(low, high, DRAWS) for low, high in ((0.05, 4), (1, 9), (1, 9), (0, 3)))
     s, xi = np.sqrt(ratio), ridge / (ridge + mu)
     four_three = (s - 1 <= w) & (w <= xi * np.sqrt(1 / ratio))
     largest = np.minimum(1 / ((s - 1) / xi + 1), s + ridge / mu * s - ridge / mu)
