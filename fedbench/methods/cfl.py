@@ -109,7 +109,9 @@ class CFL(Clustered):
         if self.largest == "entry" and self.variant == "paper":
             sizes = np.array([max(float(t.abs().max()) for t in u.values()) for u in updates])
         plain = self.mean == "plain" or self.variant == "feddrift"
-        mean, largest = mean_norm(products, [1 if plain else c.n_train for c in members]), float(sizes.max())
+        weights = np.array([1.0 if plain else c.n_train for c in members])
+        share = weights / weights.sum()
+        mean, largest = float(np.sqrt(max(share @ products @ share, 0.0))), float(sizes.max())
         eps1, eps2 = self.eps1, self.eps2
         if self.variant == "feddrift":
             if mean > server.memory.mean:
@@ -143,12 +145,6 @@ def inner_products(updates: Sequence[State]) -> NDArray[np.float64]:
         rows = torch.stack([u[name].flatten() for u in updates]).double()
         total += (rows @ rows.T).cpu()
     return total.numpy()
-
-
-def mean_norm(products: NDArray[np.float64], weights: Sequence[int]) -> float:
-    """Norm of the mean, by these weights [n], of vectors with these inner products [n, n]."""
-    share = np.array(weights, np.float64) / sum(weights)
-    return float(np.sqrt(max(float(share @ products @ share), 0.0)))
 
 
 def cosine_distances(products: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -77,7 +77,8 @@ def k_means(descriptors: Floats, k: int, seed: int = SEED) -> tuple[Ints, Floats
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = KMeans(k, init="k-means++", n_init=1, random_state=seed).fit(descriptors)
     labels = numbered(fit.labels_)
-    centres = np.stack([fit.cluster_centers_[fit.labels_[i]] for i in _first_clients(labels)])
+    first = np.unique(labels, return_index=True)[1]  # client of each cluster
+    centres = np.stack([fit.cluster_centers_[fit.labels_[i]] for i in first])
     return labels, centres
 
 
@@ -136,8 +137,3 @@ def _all_equal(x: Floats) -> bool:
 
 def _one_cluster(x: Floats) -> Ints:
     return np.zeros(len(x), np.int64)
-
-
-def _first_clients(labels: Ints) -> Ints:
-    """[M] the first client of each cluster, of ids as `numbered` gives them."""
-    return np.unique(labels, return_index=True)[1]

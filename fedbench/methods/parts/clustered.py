@@ -83,13 +83,6 @@ def average_by_cluster(server: Server, cohort: Sequence[Client], behind: Tensor 
     return behind
 
 
-def cluster_weights(server: Server) -> Tensor:
-    """[M] float64: the share of the assigned clients that each cluster has (FLUX, section 5: the weights of the
-    ensemble that serves clients without labels); equal shares while there is no assigned client."""
-    members = torch.tensor(list(server.assigned.values()), dtype=torch.long)
-    return shares_of(torch.bincount(members, minlength=len(server.models)).double())
-
-
 def shares_of(counts: Tensor) -> Tensor:
     """[M]: counts as shares of their sum; equal ones if there is nothing."""
     return counts / counts.sum() if bool(counts.any()) else torch.full_like(counts, 1 / len(counts))
@@ -178,8 +171,10 @@ class Clustered(Method):
     measures = (CLUSTERS,)
 
     def weights(self, server: Server) -> Tensor:
-        """[M]: those of the models in the ensemble."""
-        return cluster_weights(server)
+        """[M] float64: those of the models in the ensemble: the share of the assigned clients that each cluster has
+        (FLUX, section 5); equal shares while there is no assigned client."""
+        members = torch.tensor(list(server.assigned.values()), dtype=torch.long)
+        return shares_of(torch.bincount(members, minlength=len(server.models)).double())
 
     def serve(self, server: Server, client: Client) -> None:
         if client.kind == UNLABELLED:
