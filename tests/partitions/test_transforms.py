@@ -188,13 +188,6 @@ def test_rotation_is_pillows_pixel_for_pixel(height: int, width: int, channels: 
     assert np.array_equal(images, before)
 
 
-def test_the_sense_of_rotations() -> None:
-    image = np.zeros((1, 3, 3, 1), np.uint8)
-    image[0, 0, 2] = 7  # counter-clockwise: top right goes to top left
-    assert rotate(image, 90)[0, 0, 0] == 7
-    assert rotate(image, 180)[0, 2, 0] == 7
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("colour", [None, *COLOURS])
 def test_a_colour_lights_its_channel(channels: int, colour: str | None) -> None:
@@ -207,12 +200,6 @@ def test_a_colour_lights_its_channel(channels: int, colour: str | None) -> None:
         assert np.array_equal(seen[..., channel], np.full_like(turned, 255) if name == colour else turned)
     rotated(images, Rotation(0, colour), 3)[:] = 0
     assert np.array_equal(images, before)
-
-
-def test_looks_in_words() -> None:
-    assert [str(look) for look in (Rotation(), Rotation(72), Rotation(0, "red"), Rotation(120, "blue"))] == [
-        "as they are", "rotated 72°", "red", "rotated 120°, blue"
-    ]  # fmt: skip
 
 
 # -- the corruptions themselves, image by image ---------------------------------------------------------------
