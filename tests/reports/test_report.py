@@ -380,14 +380,6 @@ def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: La
     plain = lab.grid(written(tmp_path, OWN), compare=True)
     assert not any("olours" in line for line in plain.notes)
     assert any("Budget paper: 800 rounds" in line for line in plain.notes)
-    (tmp_path / "reported.csv").write_text(
-        "table,row,group,column,value,std\nmine,Usual,,IID,50,\nmine,Short,,IID,40,\n"
-    )
-    text = OWN.replace('label = "Short", ', 'label = "Short", band = [30, 50], ')
-    grid = lab.grid(written(tmp_path, text), compare=True)
-    assert "Tolerance: Short in 30 to 50." in grid.notes
-    with pytest.raises(FedbenchError, match="numbers in percent are judged in points, so they have no tolerance"):
-        written(tmp_path, OWN.replace('"percent"', '"percent"\ntolerance = 2'))
     with pytest.raises(FedbenchError, match="numbers in percent are judged in points, so they have no tolerance"):
         written(tmp_path, OWN.replace('"percent"', '"percent"\ntolerance = 2'))
 
