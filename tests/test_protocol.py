@@ -33,64 +33,21 @@ def setting(budget: str = "small", protocol: str = "feddrm", **chosen: Any) -> S
 
 # -- what the papers say --------------------------------------------------------------------------------------
 
-
-def test_feddrm() -> None:
-    """FedDRM (ICLR 2026), its code: 8 clients, 800 rounds of 10 steps at 128, cosine, last 50 rounds."""
-    p = partition()
-    assert (p.clients, p.seed, p.train_fraction, p.shift, p.options.get("min_size")) == (8, 2025, 0.7, "high", 10)
-    s = setting("paper")
-    assert (s.rounds, s.steps, s.epochs, s.batch_size, s.window, s.model) == (800, 10, None, 128, 50, "resnet18_gn")
-    assert (s.lr, s.momentum, s.weight_decay, s.schedule, s.participation) == (0.01, 0.9, 5e-4, "cosine", 1.0)
-    assert s.votes
-    assert s.budget == "paper"
-    assert load("feddrm").method_params("fedavgft", "paper") == {"finetune_rounds": 100}
+# What they say of papers' settings: tests/reports/test_paper_tables.py, by columns of the papers' tables.
 
 
-def test_pfedfda() -> None:
-    """pFedFDA (NeurIPS 2024), section 4: 100 clients, 30 % of them, 200 rounds of 5 epochs at 50."""
-    p = partition("pfedfda", alpha=0.5)
-    assert (p.clients, p.train_fraction, p.shift, p.options.get("min_size")) == (100, 0.8, "none", 63)
-    s = setting("paper", "pfedfda")
-    assert (s.rounds, s.epochs, s.steps, s.batch_size, s.model) == (200, 5, None, 50, "cifar_cnn")
-    assert (s.lr, s.momentum, s.weight_decay, s.participation) == (0.01, 0.5, 5e-4, 0.3)
-    assert s.full_last_round
-    assert not s.votes
-
-
-def test_ftw_erm() -> None:
-    """FTW-ERM (TMLR 2023), its Tables 1 and 7: one gradient of a batch of 64 a round, server Adam."""
-    protocol = load("ftw_erm")
-    p = protocol.partition_spec(FASHION, 10)
-    assert (p.scheme, p.clients, p.seed, p.train_fraction, p.shift) == ("mixture", 5, 0, None, "none")
-    s = protocol.setting(p, "paper")
-    assert (s.rounds, s.batch_size, s.steps, s.lr, s.weight_decay, s.passes) == (5000, 64, 1, 1e-3, 0.0, "endless")
-    assert (s.model, s.augment, s.cohort, s.votes) == ("lenet_tanh", "none", None, False)
-    c = protocol.setting(protocol.partition_spec(CIFAR10, 10), "paper")
-    assert (c.rounds, c.lr, c.weight_decay, c.augment, c.model) == (20000, 1e-4, 1e-4, "pad_flip", "resnet18_bn")
-    colored = protocol.setting(protocol.partition_spec(MNIST, 10, preset="colored"), "paper")
-    assert (colored.rounds, colored.lr, colored.model) == (5000, 1e-3, "lenet5_binary")
-
-
-def test_flux() -> None:
-    """FLUX (NeurIPS 2025), section 5 and its code: ten clients, two epochs at 64, five seeds, few rounds."""
+def test_flux_has_five_seeds_and_rounds_by_data_set() -> None:
     protocol = load("flux")
-    p = protocol.partition_spec(MNIST, 10)
-    assert (p.scheme, p.clients, p.shift, p.validation, p.train_fraction) == ("equal", 10, "px", 0.2, None)
-    assert protocol.redraws
     assert [protocol.seeds(b) for b in ("paper", "small")] == [(42, 43, 44, 45, 46), (42,)]
     assert load("pfedfda").seeds("paper") == (0,)
-    told = {}
-    for name in ("mnist", "cifar100", "chexpert", "office_home"):
-        s = protocol.setting(protocol.partition_spec(DatasetSpec(name, "", ""), 10), "paper")
-        told[name] = (s.rounds, s.model)
-    assert told == {
+    settings = {
+        name: protocol.setting(protocol.partition_spec(DatasetSpec(name, "", ""), 10), "paper")
+        for name in ("mnist", "cifar100", "chexpert", "office_home")
+    }
+    assert {name: (s.rounds, s.model) for name, s in settings.items()} == {
         "mnist": (10, "lenet5_flux"), "cifar100": (15, "resnet9"), "chexpert": (20, "resnet9"),
         "office_home": (40, "resnet9"),
     }  # fmt: skip
-
-
-def test_layouts_of_ftw_erm_are_complete_on_their_data_sets() -> None:
-    """Every preset is a valid partition of its own scheme, with as many clients as the paper's experiment."""
     protocol = load("ftw_erm")
     found = {name: protocol.partition_spec(MNIST, 10, preset=name) for name in protocol.presets}
     assert {name: p.clients for name, p in found.items()} == {
@@ -268,7 +225,7 @@ def test_an_error_about_a_value_that_nobody_gave_says_whose_it_is() -> None:
 
 def test_a_protocol_whose_runs_draw_their_partition_anew() -> None:
     assert LAYERED.redraws
-    assert load("ftw_erm").redraws
+    assert all(load(name).redraws for name in ("ftw_erm", "flux"))
     assert not any(load(name).redraws for name in ("feddrm", "pfedfda"))
     assert LAYERED.partition_spec(CIFAR10, 10).seed == 7, "the seed of training"
     assert LAYERED.partition_spec(CIFAR10, 10, seed=3).seed == 3

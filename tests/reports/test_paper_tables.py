@@ -439,9 +439,14 @@ PAPERS = {
     "rounds": 10, "epochs": 2, "batch_size": 64, "lr": 0.005, "momentum": 0.9, "weight_decay": 0.0, "init_seed": 42,
     "momentum_restarts": True, "init": "torch", "model": "lenet5_flux", "votes": False, "seed": 42,
 }  # fmt: skip
-ENDLESS = {"steps": 1, "batch_size": 64, "passes": "endless", "cohort": None}
-CIFAR_S = {
-    "scheme": "dirichlet", "alpha": 0.5, "clients": 100, "rounds": 200, "participation": 0.3, "full_last_round": True,
+ENDLESS = {
+    "steps": 1, "batch_size": 64, "passes": "endless", "cohort": None, "votes": False, "train_fraction": None,
+    "shift": "none",
+}  # fmt: skip
+PFEDFDA = {
+    "clients": 100, "train_fraction": 0.8, "min_size": 63, "rounds": 200, "epochs": 5, "batch_size": 50, "lr": 0.01,
+    "model": "cifar_cnn", "momentum": 0.5, "weight_decay": 5e-4, "participation": 0.3, "full_last_round": True,
+    "votes": False, "scheme": "dirichlet", "alpha": 0.5,
 }  # fmt: skip
 
 
@@ -456,9 +461,10 @@ CIFAR_S = {
         ("flux/6", "Known association/py, 2", {"phases": 3, "shift": "py", "level": 2, "rounds": 12, "drifts": (5, 8)}),
         ("flux/62", "Known association/P(X)", {"clients": 20, "data_share": 0.01, "rounds": 200}),
         ("flux/61", "Known association, level 1/4 %, px", {"subsample": 0.04, "shift": "px", "level": 1}),
-        ("pfedfda/1", "CIFAR10-S/100 %", {**CIFAR_S, "shift": "corrupted", "subsample": None}),
-        ("pfedfda/1", "CIFAR100-S/25 %", {**CIFAR_S, "shift": "corrupted", "subsample": 0.25}),
-        ("pfedfda/1_code", "CIFAR10-S/100 %", {**CIFAR_S, "shift": "corrupted_code", "subsample": None}),
+        ("pfedfda/1", "CIFAR10-S/100 %", {**PFEDFDA, "shift": "corrupted", "subsample": None}),
+        ("pfedfda/1", "CIFAR100-S/25 %", {**PFEDFDA, "shift": "corrupted", "subsample": 0.25}),
+        ("pfedfda/1_code", "CIFAR10-S/100 %", {**PFEDFDA, "shift": "corrupted_code", "subsample": None}),
+        ("pfedfda/2", "CIFAR10/Dir(0.5)", {**PFEDFDA, "shift": "none"}),
         ("pfedfda/2", "EMNIST/Writers", {"scheme": "natural", "by": "writer", "clients": 1000, "model": "emnist_cnn",
          "participation": 0.03, "batch_size": 16}),
         ("pfedfda/3", "Dir(0.1)/CIFAR10", {"scheme": "limited", "alpha": 0.1, "size": 63, "batch_size": 50}),
@@ -473,15 +479,20 @@ CIFAR_S = {
         *(("pfedfda/figure4", f"{group}/E = {e}", {"epochs": e, "subsample": share, "shift": shift})
           for group, share, shift in (("CIFAR100", None, "none"), ("CIFAR100-S 25 %", 0.25, "corrupted"))
           for e in (1, 2, 5, 10, 20)),
-        ("ftw_erm/1", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 5, "model": "lenet_tanh", "lr": 1e-3}),
+        ("ftw_erm/1", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 5, "model": "lenet_tanh", "lr": 1e-3,
+         "rounds": 5000, "weight_decay": 0.0, "augment": "none"}),
         ("ftw_erm/2", "Worst client", {**ENDLESS, "scheme": "mixture", "clients": 100, "cohort": 5,
          "model": "resnet18_bn", "lr": 1e-4, "rounds": 200_000}),
-        ("ftw_erm/3", "Average", {**ENDLESS, "scheme": "colored", "clients": 2, "model": "lenet5_binary", "lr": 1e-3}),
-        ("ftw_erm/7", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 5, "model": "resnet18_bn", "lr": 1e-4}),
+        ("ftw_erm/3", "Average", {**ENDLESS, "scheme": "colored", "clients": 2, "model": "lenet5_binary", "lr": 1e-3,
+         "rounds": 5000}),
+        ("ftw_erm/7", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 5, "model": "resnet18_bn", "lr": 1e-4,
+         "rounds": 20000, "weight_decay": 1e-4, "augment": "pad_flip"}),
         ("ftw_erm/10", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 2, "model": "lenet_tanh", "lr": 1e-3}),
         ("ftw_erm/13", "Bound", {**ENDLESS, "scheme": "mixture", "clients": 1, "model": "lenet_tanh", "rounds": 1}),
         ("feddrm/1", "CIFAR-10/Dir-0.3", {"alpha": 0.3, "clients": 8, "shift": "high", "rounds": 800, "window": 50,
-         "model": "resnet18_gn", "seed": 2025}),
+         "model": "resnet18_gn", "seed": 2025, "steps": 10, "epochs": None, "batch_size": 128, "lr": 0.01,
+         "momentum": 0.9, "weight_decay": 5e-4, "schedule": "cosine", "participation": 1.0, "votes": True,
+         "train_fraction": 0.7}),
         ("feddrm/1", "CIFAR-10/5-SPC", {"scheme": "shards"}),
         ("feddrm/figure7", "RETINA/System accuracy", {"rounds": 100, "steps": 10, "augment": "none", "clients": 3,
          "scheme": "natural", "lr": 0.01, "batch_size": 32, "window": 50,
@@ -507,8 +518,8 @@ def test_hyper_parameters_are_the_papers() -> None:
     assert scores.pop("apfl") == "after_aggregate"
     assert set(scores.values()) == {"after_local"}
     for method in ("fedavgft", "fedprox", "fedsam", "fedbabu"):
-        for budget in ("small", "paper"):
-            assert params("feddrm", method, budget, "retina")["finetune_rounds"] == 10
+        for budget, dataset, rounds in (("small", "retina", 10), ("paper", "retina", 10), ("paper", "", 100)):
+            assert params("feddrm", method, budget, dataset)["finetune_rounds"] == rounds
 
 
 def test_pfedfdas_numbers_that_survive_are_there_with_their_rows_and_columns_and_the_wrong_ones_are_flagged() -> None:
