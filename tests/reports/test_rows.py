@@ -85,29 +85,19 @@ APFLS = (("apfl", 0.25, "APFL"), ("apfl_flux", 0.75, "APFL"))
     ("runs", "rows"),
     [
         (APFLS, {"APFL (apfl)": ["25.00"], "APFL (apfl_flux)": ["75.00"]}),
-        (
-            (("mine", 0.5, "Mine", "ab" * 32), ("mine", 0.25, "Mine", "cd" * 32)),
-            {"Mine (file abababab)": ["50.00"], "Mine (file cdcdcdcd)": ["25.00"]},
-        ),
-        (
-            (("pfedfda", 0.5, {"version": 1}), ("pfedfda", 0.25, {"version": 2})),
-            {"pFedFDA (version 1)": ["50.00"], "pFedFDA (version 2)": ["25.00"]},
-        ),
-        (
-            (
-                ("pfedfda", 0.5, {"overrides": {"cov_ridge": 0.1}}),
-                ("pfedfda", 0.25, {"overrides": {"cov_ridge": 0.10000001}}),
-            ),
-            {"pFedFDA (cov_ridge = 0.1)": ["50.00"], "pFedFDA (cov_ridge = 0.10000001)": ["25.00"]},
-        ),
+        ((("mine", 0.5, "Mine", "ab" * 32), ("mine", 0.25, "Mine", "cd" * 32)),
+         {"Mine (file abababab)": ["50.00"], "Mine (file cdcdcdcd)": ["25.00"]}),
+        ((("pfedfda", 0.5, {"version": 1}), ("pfedfda", 0.25, {"version": 2})),
+         {"pFedFDA (version 1)": ["50.00"], "pFedFDA (version 2)": ["25.00"]}),
+        ((("pfedfda", 0.5, {"overrides": {"cov_ridge": 0.1}}),
+          ("pfedfda", 0.25, {"overrides": {"cov_ridge": 0.10000001}})),
+         {"pFedFDA (cov_ridge = 0.1)": ["50.00"], "pFedFDA (cov_ridge = 0.10000001)": ["25.00"]}),
         ((("feddrm", 0.75), ("mine", 0.5, "FedDRM")), {"FedDRM (mine)": ["50.00"]}),
         ((("pfedfda", 0.5), ("pfedfda", 0.25, {"column": SPC})), {"pFedFDA": ["50.00", "25.00"]}),
-        (
-            (*APFLS, ("sly", 0.5, "APFL (apfl)")),
-            {"APFL (apfl), run {0}": ["25.00"], "APFL (apfl_flux)": ["75.00"], "APFL (apfl), run {2}": ["50.00"]},
-        ),
+        ((*APFLS, ("sly", 0.5, "APFL (apfl)")),
+         {"APFL (apfl), run {0}": ["25.00"], "APFL (apfl_flux)": ["75.00"], "APFL (apfl), run {2}": ["50.00"]}),
     ],
-)
+)  # fmt: skip
 def test_no_two_rows_have_one_label(lab: Lab, runs: Any, rows: dict[str, list[str]]) -> None:
     ids = [
         extra(lab, *[a for a in run if not isinstance(a, dict)], **(run[-1] if isinstance(run[-1], dict) else {})).id
@@ -417,20 +407,26 @@ def test_what_fills_the_cells_names_the_precision_and_cells_of_another_are_point
 
 
 def packed(lab: Lab, run: Artifact) -> Row:
-    metrics = metrics_of(run, lab.store)
     about = {"title": "FedAvg", "device": "cpu", "libraries": {"torch": "9.9"}, "measures": []}
-    return Row(run.spec, "0" * 64, "Ada", "2026-01-02T03:04:05Z", 7200.0, "Linux x86_64", about, load(metrics))  # type: ignore[arg-type]
+    metrics = load(metrics_of(run, lab.store))  # type: ignore[arg-type]
+    return Row(run.spec, "0" * 64, "Ada", "2026-01-02T03:04:05Z", 7200.0, "Linux x86_64", about, metrics)
+
+
+def pack_of(lab: Lab, folder: Path, *failures: Any, gone: bool = False) -> Shelf:
+    """A pack of all runs of the store, which then lacks them where they are to be gone."""
+    runs = list(lab.store.list("run"))
+    write(folder / "pack.parquet", [packed(lab, run) for run in runs], *failures)
+    for run in runs if gone else ():
+        lab.store.remove("run", run.id)
+    return Shelf([folder / "pack.parquet"])
 
 
 @pytest.fixture
 def shelf(lab: Lab, tmp_path: Path) -> Shelf:
     """FedAvg and Local in the first column of Table 1, made elsewhere and gone from the store."""
-    setting = lab.setting("feddrm/1", DIR)
-    runs = [lab.run(setting, "fedavg", value=0.25), lab.run(setting, "local", value=0.75)]
-    write(tmp_path / "pack.parquet", [packed(lab, run) for run in runs])
-    for run in runs:
-        lab.store.remove("run", run.id)
-    return Shelf([tmp_path / "pack.parquet"])
+    for method, value in (("fedavg", 0.25), ("local", 0.75)):
+        lab.run(lab.setting("feddrm/1", DIR), method, value=value)
+    return pack_of(lab, tmp_path, gone=True)
 
 
 def with_shelf(store: Store, shelf: Shelf | None, name: str = "feddrm/1") -> Grid:
@@ -511,9 +507,8 @@ def test_shipped_numbers_of_another_copy_of_the_images(lab: Lab, tmp_path: Path)
     lab.store.remove("dataset", next(lab.store.list("dataset")).id)
     with lab.store.writing(DatasetSpec("cifar10", copy.name, "0")):
         pass
-    run = lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=0.25)
-    write(tmp_path / "pack.parquet", [packed(lab, run)])
-    shelf, other = Shelf([tmp_path / "pack.parquet"]), Store(tmp_path / "other")
+    lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=0.25)
+    shelf, other = pack_of(lab, tmp_path), Store(tmp_path / "other")
     with other.writing(DatasetSpec("cifar10", "another copy", "1")):
         pass
     printed = with_shelf(other, shelf)
@@ -524,10 +519,8 @@ def test_shipped_numbers_of_another_copy_of_the_images(lab: Lab, tmp_path: Path)
 
 def test_a_number_that_the_pack_lacks_is_an_empty_cell(lab: Lab, tmp_path: Path) -> None:
     setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
-    run = lab.run(setting, "pfedfda", rules="pfedfda")  # without the accuracies of single clients
-    write(tmp_path / "pack.parquet", [packed(lab, run)])
-    lab.store.remove("run", run.id)
-    printed = with_shelf(lab.store, Shelf([tmp_path / "pack.parquet"]), "pfedfda/2")
+    lab.run(setting, "pfedfda", rules="pfedfda")  # without the accuracies of single clients
+    printed = with_shelf(lab.store, pack_of(lab, tmp_path, gone=True), "pfedfda/2")
     columns = [head.group + "/" + head.label for head in printed.heads]
     cell = next(line for line in printed.lines if line.label == "pFedFDA").entries[columns.index("CIFAR10/Dir(0.5)")]
     assert (cell.state, cell.text) == (State.NOT_PACKED, "")
@@ -598,6 +591,12 @@ def of_file(lab: Lab, path: Path) -> Cells:
     return lab.cells(str(path))
 
 
+def tried(lab: Lab, path: Path, row: int = 0, column: int = 0) -> None:
+    """Runs of a cell's three learning rates, of which the second is best on validation images."""
+    for spec, validation in zip(of_file(lab, path).grid[row][column].specs, (0.5, 0.7, 0.6), strict=True):
+        train(lab, spec, validation, 0.5)
+
+
 def train(lab: Lab, spec: RunSpec, validation: float | None, test: float) -> None:
     made: dict[str, Callable[[int], float]] = {"average_accuracy": lambda _: test}
     if validation is not None:
@@ -634,12 +633,9 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
 def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: Path, tmp_path: Path) -> None:
     """A line for each partition, as with the images; one that nobody has begun with is not to be chosen here."""
     for column, row in ((0, 0), (1, 0), (0, 1)):
-        for spec, validation in zip(of_file(lab, tuned).grid[row][column].specs, (0.5, 0.7, 0.6), strict=True):
-            train(lab, spec, validation, 0.5)
-    write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")])
-    empty, table = Store(tmp_path / "empty"), tables.load(str(tuned))
-    about = " ".join(build(table, "small", empty, index=Index(empty, Shelf([tmp_path / "pack.parquet"]))).about)
-    assert "seed 0 (lr 0.1: 3)" in about
+        tried(lab, tuned, row, column)
+    index = Index(empty := Store(tmp_path / "empty"), pack_of(lab, tmp_path))
+    assert "seed 0 (lr 0.1: 3)" in " ".join(build(tables.load(str(tuned)), "small", empty, index=index).about)
 
 
 def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tuned: Path, tmp_path: Path) -> None:
@@ -652,15 +648,12 @@ def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tu
     low, mid, high = of_file(lab, tuned).grid[0][0].specs
     train(lab, low, 0.5, 0.5)
     train(lab, mid, 0.4, 0.9)
-    failed = lab.store.home / "failed" / f"{high.id}.json"
-    failed.parent.mkdir(parents=True, exist_ok=True)
-    failed.write_text(json.dumps({"spec": high.to_dict(), "reason": "training diverged"}))
+    lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict())
     assert chosen(lab, tuned)[0] == [0.03, 0.03]
     assert "1 of the runs that they were chosen by failed" in " ".join(lab.grid(str(tuned)).about)
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
     assert of_tables([str(tuned)], lab.store, []).keys() == {low.id, mid.id, high.id, first.id, second.id}
-    packs = Shelf([tmp_path / "pack.parquet"])
-    write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")], diverged(lab.store))
+    packs = pack_of(lab, tmp_path, diverged(lab.store))
     lab.store.forget_failure(high.id)
     assert of_file(lab, tuned).grid[0][0].tuned is None
     (first, *_), *_ = lab.cells(str(tuned), index=Index(lab.store, packs)).grid
@@ -675,13 +668,9 @@ def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tu
 
 
 def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab, tuned: Path, tmp_path: Path) -> None:
-    for spec, validation in zip(of_file(lab, tuned).grid[0][0].specs, (0.5, 0.7, 0.6), strict=True):
-        train(lab, spec, validation, 0.5)
-    packs = Shelf([tmp_path / "pack.parquet"])
-    write(tmp_path / "pack.parquet", [packed(lab, run) for run in lab.store.list("run")])
+    tried(lab, tuned)
     best, other_seed = of_file(lab, tuned).grid[0][0].specs
-    for run in lab.store.list("run"):
-        lab.store.remove("run", run.id)
+    packs = pack_of(lab, tmp_path, gone=True)
     train(lab, other_seed, 0.5, 0.5)
     assert of_tables([str(tuned)], lab.store, []).keys() == set()
     assert {best.id, other_seed.id} <= of_tables([str(tuned)], lab.store, [], packs).keys()
