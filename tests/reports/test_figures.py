@@ -431,15 +431,6 @@ def test_a_table_of_one_row_has_a_line_a_column_and_what_they_change_by(here: La
     assert upper.get_position().y0 > lower.get_position().y0
 
 
-@pytest.mark.parametrize(("number", "dataset"), [("6", "mnist"), ("7", "cifar10")])
-def test_two_clients_under_each_of_flux_shifts(number: str, dataset: str) -> None:
-    panels = figures.load(f"flux/{number}").panels
-    assert [(p.title, p.partition["shift"], p.dataset, list(p.clients)) for p in panels] == [
-        (title, shift, dataset, [0, other])
-        for title, shift, other in (("P(X)", "px", 1), ("P(Y)", "py", 2), ("P(Y|X)", "pyx", 1), ("P(X|Y)", "pxy", 1))
-    ]
-
-
 @pytest.mark.parametrize(("measured", "says"), [(20, ""), (10, ""), (9, "9 of 20 cells measured")])
 def test_a_figure_says_when_most_of_its_cells_are_missing(lab: Lab, draws: Draws, measured: int, says: str) -> None:
     columns = [column.key for column in tables.load("pfedfda/figure4").columns]

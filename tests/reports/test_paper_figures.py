@@ -49,6 +49,7 @@ from tests.support.figures_lab import (
     fill_series,
     gathered,
     level,
+    picture_of,
     run_of_clients,
 )
 
@@ -391,9 +392,7 @@ def means(result: Result) -> dict[tuple[str, str, float], float]:
 
 
 def ticks(name: str, store: Store) -> list[list[str]]:
-    figure = figures.load(name)
-    drawn = kinds.draw(figure, gathered(figure, store)[0])
-    return [[label.get_text() for label in axes.get_xticklabels()] for axes in drawn.axes]
+    return [[label.get_text() for label in axes.get_xticklabels()] for axes in picture_of(name, store).axes]
 
 
 def test_accuracies_by_lambda_and_by_network_and_none_without_a_router(lab: Lab, draws: Draws) -> None:
@@ -476,8 +475,7 @@ def test_lines_by_round(lab: Lab, draws: Draws, monkeypatch: pytest.MonkeyPatch)
     assert (len(rows), {row["run"] for row in rows}) == (3 * 2 * len(evaluated), set(runs.values()))
     said = draws("feddrm/7", "-o", "7.svg").stdout
     assert "Average accuracy, budget small, after the last round: FedAvgFT 60; FedDRM 63" in said
-    figure = figures.load("feddrm/7")
-    axes = kinds.draw(figure, gathered(figure, lab.store)[0]).axes
+    figure, axes = figures.load("feddrm/7"), picture_of("feddrm/7", lab.store).axes
     assert [one.get_title() for one in axes] == titles
     first, second = axes[2].lines
     np.testing.assert_allclose(first.get_ydata(), 1 / np.asarray(first.get_xdata(), float))

@@ -34,7 +34,7 @@ from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import Draws, Lab, answer, of_csv
 from tests.support.cli_user import refused
-from tests.support.figures_lab import gathered
+from tests.support.figures_lab import picture_of
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, write
 from tests.support.real_images import RealImages
 
@@ -80,8 +80,7 @@ def test_mean_and_band_over_seeds(lab: Lab, setting: Setting, draws: Draws, tmp_
     assert "cifar10, Dir-0.3: average accuracy (%) at the end\n  FedAvg: 72 ± 21 (3 seeds, round 8)\n" in words
     assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
     lab.run(replace(setting, partition=replace(setting.partition, clients=7)), "fedavg", metrics=rising(0.1))
-    figure = figures.FREE["curves"]
-    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
+    picture = picture_of("curves", lab.store)
     titles = ["cifar10, Dir-0.3, clients 8", "cifar10, Dir-0.3, clients 7"]
     assert [axes.get_title() for axes in picture.axes] == titles
     assert [len(axes.collections) for axes in picture.axes] == [1, 0]  # the band
@@ -220,9 +219,7 @@ def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws:
 def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Setting) -> None:
     unseen = replace(setting, partition=replace(setting.partition, unseen=1))
     lab.run(unseen, "fedavg", clients=some(0.9, 0.5, 0.7))
-    figure = figures.FREE["clients"]
-    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
-    (axes,) = picture.axes
+    (axes,) = (picture := picture_of("clients", lab.store)).axes
     _, trained, hollow = axes.get_lines()
     np.testing.assert_allclose(np.array(trained.get_data()), [[2, 0], [90, 50]])
     np.testing.assert_allclose(np.array(hollow.get_data()), [[1], [70]])
@@ -266,8 +263,7 @@ def test_a_matrix_in_numbers_words_and_as_a_picture(store: Store, draws: Draws, 
     assert "50.0 % of 0 are taken for 1" in told
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
     answered(store)
-    figure = figures.FREE["confusion"]
-    matrix, bars = kinds.draw(figure, gathered(figure, store)[0]).axes
+    matrix, bars = picture_of("confusion", store).axes
     assert [text.get_text() for text in matrix.texts] == ["50", "50", "33", "67"]
     assert [bar.get_width() for bar in bars.patches] == pytest.approx([50, 0, 200 / 3])  # type: ignore[attr-defined]
     answered(store, seed=1, unseen=None, answers=[label for _, label, _ in LAST])
@@ -559,8 +555,7 @@ def test_long_labels_of_mixed_settings_stay_with_their_axes(lab: Lab, setting: S
     for i, method in enumerate(("fedavg", "feddrm", "local")):
         mixed = {"lr": 0.1 + i, "momentum": 0.5 + i / 10, "batch_size": 8 + i, "rounds": 8 + i}
         lab.run(replace(setting, **mixed), method, clients=some(0.5, 0.6, 0.7, 0.8))
-    figure = figures.FREE["clients"]
-    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
+    picture = picture_of("clients", lab.store)
     picture.draw_without_rendering()
     left, right = picture.axes
     assert (
@@ -580,8 +575,7 @@ def test_equal_curves_are_both_seen(lab: Lab, setting: Setting) -> None:
 
     for method in ("fedavg", "feddrm", "local"):
         lab.run(setting, method, metrics=rising(0.1))
-    figure = figures.FREE["curves"]
-    picture = kinds.draw(figure, gathered(figure, lab.store)[0])
+    picture = picture_of("curves", lab.store)
     for line in picture.axes[0].lines:
         line.set_marker("")
     canvas = FigureCanvasAgg(picture)

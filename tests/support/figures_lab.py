@@ -17,6 +17,7 @@ from fedbench.planner.cells import find
 from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.reports import figures
+from fedbench.reports.figures import kinds
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import Grid
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
@@ -35,6 +36,12 @@ def gathered(figure: figures.FigureSpec, store: Store, **asked: Any) -> tuple[An
     """A figure's content and the remarks on it."""
     remarks: list[str] = []
     return figures.kind_of(figure).gather(figure, figures.Request(store, notify=remarks.append, **asked)), remarks
+
+
+def picture_of(name: str, store: Store, **asked: Any) -> Any:
+    """A figure's picture."""
+    figure = figures.load(name)
+    return kinds.draw(figure, gathered(figure, store, **asked)[0])
 
 
 # -- pFedFDA -----------------------------------------------------------------------------------------------------
