@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
@@ -23,7 +24,7 @@ def its() -> Iterator[Any]:
     """The modules of speed.py, which import one another as scripts do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(Path(__file__).with_name("bench"))
-        names = ("child", "machine", "ours", "speed", "usual", "workloads")
+        names = ("ours", "speed", "workloads")
         yield SimpleNamespace(**{name: __import__(name) for name in names})
         for name in names:
             del sys.modules[name]
@@ -32,14 +33,6 @@ def its() -> Iterator[Any]:
 def tiny(its: Any, **changes: Any) -> Any:
     usual = {"momentum": 0.9, "weight_decay": 5e-4, "tail": "drop", "epochs": 2}
     return its.workloads.Workload("digits_cnn", (8, 8, 1), (30, 20, 17), 8, 0.05, **{**usual, **changes})
-
-
-def test_flops_of_layers_by_hand(its: Any) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.Flatten(), nn.Linear(5 * 6 * 4, 7))
-    convolution, linear = 2 * 5 * 6 * 4 * 3 * 9, 2 * 120 * 7
-    assert its.machine.flops(model, (6, 4, 3), training=False) == convolution + linear
-    # Backward: the weights' gradients, and the inputs' but for the pixels.
-    assert its.machine.flops(model, (6, 4, 3), training=True) == 2 * convolution + 3 * linear
 
 
 def test_the_workloads_are_those_of_the_papers(its: Any) -> None:
@@ -61,7 +54,7 @@ def test_the_workloads_are_those_of_the_papers(its: Any) -> None:
 @pytest.mark.parametrize("changes", [{"tail": "drop"}, {"tail": "keep", "epochs": None, "steps": 5}])
 def test_both_ways_do_the_same_work(its: Any, changes: dict[str, Any]) -> None:
     workload = tiny(its, **changes)
-    run, usual = its.ours.Ours(workload, CPU), its.usual.Usual(workload, CPU)
+    run, usual = its.ours.Ours(workload, CPU), its.speed.Usual(workload, CPU)
     assert run.repeat() > 0
     assert usual.repeat() > 0
     assert (usual.steps, usual.images) == workload.work
@@ -70,7 +63,7 @@ def test_both_ways_do_the_same_work(its: Any, changes: dict[str, Any]) -> None:
 
 def test_both_ways_end_with_the_same_weights_and_answers(its: Any) -> None:
     workload = replace(tiny(its), batch=30, epochs=3)
-    run, usual = its.ours.Ours(workload, CPU), its.usual.Usual(workload, CPU)
+    run, usual = its.ours.Ours(workload, CPU), its.speed.Usual(workload, CPU)
     start = {name: t.clone() for name, t in usual.models[0].state_dict().items()}
     run.trainer.commit(run.round())
     usual.repeat()
@@ -81,70 +74,68 @@ def test_both_ways_end_with_the_same_weights_and_answers(its: Any) -> None:
     votes = its.ours.Ours(answering, CPU).votes()
     assert votes.shape == (60, 3)
     assert len(np.unique(votes)) > 1
-    assert np.array_equal(its.usual.Usual(answering, CPU).evaluate().numpy().T, votes)
+    assert np.array_equal(its.speed.Usual(answering, CPU).evaluate().numpy().T, votes)
 
 
 def test_the_rows_of_a_measurement_are_judged_and_printed(its: Any) -> None:
     speed = its.speed
-    facts = {"device": "a CPU", "cores": 2, "torch": "2.0"}
-    told = {"scale": "1 of 10 local steps", "steps": 8, "images": 1024, "flops": 4e11, "peak_mb": 812.4}
+    about = {"scale": "1 of 10 local steps", "steps": 8, "images": 1024, "peak_mb": 812.4}
     ways = {"usual": (3.0, 2.0, 4.4), "cores": (1.0, 2.0, 4.0), "stacked": (8.0, 8.0, 8.0)}
-    rows = [speed.measured("c", way, told, its, ways["usual"]) for way, its in ways.items()]
+    rows = [speed.measured("c", way, about, its, ways["usual"]) for way, its in ways.items()]
     rows.append(speed.Row("c", "sequential", "ValueError: no"))
-    usual, cores, *_ = rows
-    assert (cores.client_steps_s, cores.images_s, cores.gflops) == (4, 512, 200)
-    assert cores.ratio == pytest.approx(1.1)  # of 3, 1 and 1.1; the medians' ratio would be 1.5
-    assert usual.ratio == 1.0
+    assert rows[1].ratio == pytest.approx(1.1)  # of 3, 1 and 1.1; the medians' ratio would be 1.5
+    assert rows[0].ratio == 1.0
     for target, met in ((1.0, True), (1.2, False)):
         speed.judge(rows, target)
         assert [row.met for row in rows] == [None, met, None, None]
-    lines = speed.table(rows, facts, "fp32").splitlines()
-    assert lines[0] == "a CPU, 2 cores, torch 2.0, fp32"
+    lines = speed.table(rows, "a CPU").splitlines()
+    assert lines[0] == "a CPU"
     assert "(c) GN ResNet-18, 8 clients, batch 128 [1 of 10 local steps]" in lines
     shown = next(line for line in lines if line.startswith("cores"))
-    assert shown.split() == ["cores", "4.0", "512", "200.0", "812", "1.10", "1.2x", "NO"]
+    assert shown.split() == ["cores", "4.0", "512", "812", "1.10", "1.2x", "NO"]
     assert "sequential: ValueError: no" in lines
     failed = [speed.Row("c", "usual"), speed.Row("c", "cores", "ValueError: no")]
     speed.judge(failed, 1.2)
     assert failed[1].met is False, "where all fail the target is missed"
 
 
-def test_a_child_measures_and_tells_what_went_wrong(its: Any) -> None:
-    Failed = its.child.Failed
-    with its.child.Station("cpu", "fp32", "b10", "none such") as one:
-        with pytest.raises(Failed, match="unknown executor 'none such'"):
-            one.ask("prepare")
-        assert one.ask("facts")["kind"] == "cpu"  # it goes on
-        next(iter(one.pool._processes.values())).kill()
-        with pytest.raises(Failed, match="died"):
-            one.ask("facts")
+def test_a_child_measures_and_tells_what_went_wrong(its: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    for kill, why in ((False, "unknown executor 'none such'"), (True, "the process died")):
+        with its.speed.Child("b10", "none such", "cpu", "fp32") as one:
+            if kill:
+                one.process.kill()
+            with pytest.raises(its.speed.Failed, match=why):
+                one.ask()
+    monkeypatch.setitem(its.speed.WORKLOADS, "tiny", lambda _: tiny(its))
+    monkeypatch.setattr("sys.stdin", io.StringIO("repeat\nrepeat\nend\n"))
+    about, *repeats, end = its.speed.child("tiny", "cores", CPU, "fp32")
+    assert (about["steps"], about["images"]) == tiny(its).work
+    assert len(repeats) == 2
+    assert min(end["peak_mb"], *(one["seconds"] for one in repeats)) > 0
 
 
 def test_a_workload_is_measured_in_turn(its: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without processes: children of this one, whose usual way takes twice as long as ours."""
+    order: list[str] = []
 
-    class Here:
-        def __init__(self, device: str, precision: str, key: str, way: str) -> None:
-            self.way, self.asked = way, []
-
-        def ask(self, command: str) -> Any:
-            if self.way == "broken":
-                raise its.child.Failed("ValueError: no")
-            order.append(f"{self.way} {command}")
-            seconds = 2.0 if self.way == "usual" else 1.0
-            told = {"steps": 1, "images": 1, "repeats": 2, "scale": "whole"}
-            return {"prepare": told, "repeat": seconds, "finish": {"flops": 1e9, "peak_mb": 1.0}}[command]
+    class Here(contextlib.nullcontext[None]):
+        def __init__(self, key: str, way: str, device: str, precision: str) -> None:
+            self.way = way
 
         def __enter__(self) -> Any:
             return self
 
-        def __exit__(self, *_: object) -> None: ...
+        def ask(self, command: str = "") -> Any:
+            if self.way == "broken":
+                raise its.speed.Failed("ValueError: no")
+            order.append(f"{self.way} {command}".strip())
+            about = {"steps": 1, "images": 1, "repeats": 2, "scale": "whole"}
+            return {"": about, "repeat": {"seconds": 1.0 + (self.way == "usual")}, "end": {"peak_mb": 1.0}}[command]
 
-    order: list[str] = []
-    monkeypatch.setattr(its.speed, "Station", Here)
+    monkeypatch.setattr(its.speed, "Child", Here)
     rows = its.speed.in_turn("a", ("broken", "cores"), ("cpu", "fp32"))
     assert [(row.way, row.ratio, row.error) for row in rows] == [
         ("usual", 1.0, ""), ("broken", None, "ValueError: no"), ("cores", 2.0, "")
     ]  # fmt: skip
-    turns = ["cores repeat", "usual repeat"] * 2
-    assert order == ["usual prepare", "cores prepare", *turns, "cores finish", "usual finish"]
+    assert order == ["usual", "cores", *["cores repeat", "usual repeat"] * 2, "cores end", "usual end"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from machine import Timed
 from workloads import Workload
 
 from fedbench import methods
@@ -18,6 +18,29 @@ from fedbench.core.precision import Clock
 from fedbench.core.simulation import initialise
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Round, Trainer, work
+
+
+class Timed:
+    """A workload that can be done `once`."""
+
+    device: torch.device
+    images: int = 0  #: of the last time
+
+    def once(self) -> None:
+        raise NotImplementedError
+
+    def repeat(self) -> float:
+        """Seconds of the workload done once."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        started = time.perf_counter()
+        self.once()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        """Nothing to stop, as a rule."""
 
 
 class Ours(Timed):
