@@ -35,7 +35,7 @@ from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.site.pages import RunOrigin, pages
 from fedbench.specs import RunSpec
-from fedbench.store import Artifact, Store
+from fedbench.store import Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support.cli_user import good
 from tests.support.figures_lab import build
@@ -48,12 +48,6 @@ def state(cells: Cells, row: str, column: str) -> State:
 def jobs(cells: Cells) -> list[RunSpec]:
     """What `train --table` makes."""
     return list(cells.runs(State.MISSING, State.FAILED))
-
-
-def failed(store: Store, spec: RunSpec, reason: str) -> None:
-    (store.home / "failed").mkdir(exist_ok=True)
-    told = {"spec": spec.to_dict(), "overrides": {}, "reason": reason, "log": "", "time": 0}
-    write_json(store.home / "failed" / f"{spec.id}.json", told)
 
 
 OTHER = {"fingerprint": "0", "fingerprint_parts": ["methods/gone.py"]}  #: made by other code of the same versions
@@ -99,39 +93,30 @@ def test_an_empty_store_without_images(store: Store, monkeypatch: pytest.MonkeyP
     assert find(nothing, "small", store, []).absent == {"nothing": "there is no recipe for the data set nothing yet"}
 
 
-@pytest.fixture
-def older(lab: Lab) -> Artifact:
-    """A run of code that has changed since, beside another that has not."""
-    setting = lab.setting("feddrm/1", DIR)
-    lab.run(setting, "fedavgft", each={0: lambda t: 0.25})
-    return lab.run(setting, "feddrm", each={0: lambda t: 0.5}, **OTHER)
-
-
 def _remarks(store: Store, look: Callable[[figures.Request], object]) -> list[str]:
     remarks: list[str] = []
     look(figures.Request(store, notify=remarks.append))
     return remarks
 
 
-def _site(store: Store) -> dict[str, str]:
-    return {name: html.unescape(page) for name, page in pages(select(store), lambda run: RunOrigin([], None))}
-
-
-def test_other_code_is_told_wherever_its_numbers_are(lab: Lab, older: Artifact) -> None:
-    store = lab.store
+def test_other_code_is_told_wherever_its_numbers_are(lab: Lab) -> None:
+    store, setting = lab.store, lab.setting("feddrm/1", DIR)
+    lab.run(setting, "fedavgft", each={0: lambda t: 0.25})  # of code that has not changed since
+    older = lab.run(setting, "feddrm", each={0: lambda t: 0.5}, **OTHER)
     line = f"1 run was made by other code than today's ({older.id}): 'fedbench train --again' makes it anew."
+    made = {name: html.unescape(page) for name, page in pages(select(store), lambda run: RunOrigin([], None))}
     shown = {
         "report": build(tables.load("feddrm/1"), "small", store).about,
         "compare": side_by_side(select(store))[0].about,
         "list": good("list", "--home", store.home).out.splitlines(),
         "figure": _remarks(store, lambda request: source.filled("feddrm/1", request, Index(store))),
         "figure of runs": _remarks(store, lambda request: request.runs()),
-        "site": re.findall(r"<li>(.*?)</li>", _site(store)["index.html"]),
+        "site": re.findall(r"<li>(.*?)</li>", made["index.html"]),
     }
     assert [place for place, lines in shown.items() if line not in lines] == []
     other = {run.id: run.id == older.id for run in select(store)}
     assert sorted(other.values()) == [False, True]
-    made, words = _site(store), "made by other code than today's"
+    words = "made by other code than today's"
     listed = json.loads(good("list", "run", "--json", "--home", store.home).out)
     assert {id: words in good("show", id, "--home", store.home).out for id in other} == other
     assert {id: words in made[f"run-{id}.html"] for id in other} == other
@@ -173,8 +158,9 @@ def test_a_claimed_run_is_running_and_a_failure_counts_until_the_run_succeeds(la
     write_json(lab.store.work(spec.id) / "spec.json", {"run": spec.to_dict(), "overrides": {}})
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING, "nobody holds it"
     setting = lab.setting("feddrm/1", DIR)
-    failed(lab.store, declarations.of("feddrm").run(setting, {}), "the loss is not a number")
-    failed(lab.store, declarations.of("pfedfda").run(setting, {}), "of a method that no row asks for")
+    for method, reason in (("feddrm", "the loss is not a number"), ("pfedfda", "of a method that no row asks for")):
+        spec = declarations.of(method).run(setting, {})
+        lab.store.record_failure(spec.id, reason, "", spec=spec.to_dict(), overrides={})
     cells = lab.cells("feddrm/1")
     assert state(cells, "FedDRM", DIR) is State.FAILED
     assert [c.reason for c in cells.all if c.state is State.FAILED] == ["the loss is not a number"]

@@ -328,10 +328,6 @@ def resealed(path: Path, column: str, values: pa.Array) -> Path:
     return path
 
 
-def nulls(kind: pa.DataType) -> pa.Array:
-    return pa.array([None] * 3, kind)
-
-
 #: Column of a pack of three runs -> what it holds (a function: of the first run's list), and what is said of it.
 FAULTS: list[tuple[str, object, str]] = [
     ("value", lambda own: [7.0, *own[1:]], "_accuracy is 7, not 0 to 1"),
@@ -346,10 +342,10 @@ FAULTS: list[tuple[str, object, str]] = [
     ("client", lambda own: [2, *own[1:]], "a metric's client is not in -1 to 1"),
     ("names", lambda own: ["\x1b", *own[1:]], "the names of its metrics or views are not legible"),
     ("names", lambda own: [own[1], *own[1:]], "the names of its metrics or views are not legible"),
-    ("views", nulls(pa.list_(pa.string())), "the metrics of run [0-9a-f]* cannot be read"),
+    ("views", pa.array([None] * 3, pa.list_(pa.string())), "the metrics of run [0-9a-f]* cannot be read"),
     ("seconds", pa.array([np.nan] * 3), "seconds of a run are nan"),
     ("seconds", pa.array([-1.0] * 3), "seconds of a run are -1"),
-    ("by", nulls(pa.string()), "has no by"),
+    ("by", pa.array([None] * 3, pa.string()), "has no by"),
     ("by", pa.array(["\x1b[2J"] * 3), "by of a run is"),
     ("machine", pa.array(["a\nb"] * 3), "machine of a run is"),
     ("started", pa.array(["yesterday"] * 3), "started of a run is 'yesterday'"),
