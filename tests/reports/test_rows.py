@@ -583,17 +583,13 @@ partition = { scheme = "dirichlet", alpha = 0.3, validation = 0.2 } },
 
 
 @pytest.fixture
-def tuned(tmp_path: Path) -> Path:
-    return written(tmp_path, TUNED).path
+def tuned(tmp_path: Path) -> str:
+    return str(written(tmp_path, TUNED).path)
 
 
-def of_file(lab: Lab, path: Path) -> Cells:
-    return lab.cells(str(path))
-
-
-def tried(lab: Lab, path: Path, row: int = 0, column: int = 0) -> None:
+def tried(lab: Lab, path: str, row: int = 0, column: int = 0) -> None:
     """Runs of a cell's three learning rates, of which the second is best on validation images."""
-    for spec, validation in zip(of_file(lab, path).grid[row][column].specs, (0.5, 0.7, 0.6), strict=True):
+    for spec, validation in zip(lab.cells(path).grid[row][column].specs, (0.5, 0.7, 0.6), strict=True):
         train(lab, spec, validation, 0.5)
 
 
@@ -605,75 +601,73 @@ def train(lab: Lab, spec: RunSpec, validation: float | None, test: float) -> Non
     lab.run(spec.setting, spec.method, metrics=made, clients=each, rules="plain")
 
 
-def chosen(lab: Lab, path: Path, row: int = 0, column: int = 0) -> tuple[list[float], list[int], State]:
+def chosen(lab: Lab, path: str, row: int = 0, column: int = 0) -> tuple[list[float], list[int], State]:
     """Learning rates and seeds of the runs that a cell asks for, and its state."""
-    one = of_file(lab, path).grid[row][column]
+    one = lab.cells(path).grid[row][column]
     return [s.setting.lr for s in one.specs], [s.setting.seed for s in one.specs], one.state
 
 
-def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_images_say(lab: Lab, tuned: Path) -> None:
+def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_images_say(lab: Lab, tuned: str) -> None:
     assert chosen(lab, tuned) == ([0.03, 0.1, 0.3], [0, 0, 0], State.MISSING)
-    for spec, validation, test in zip(
-        of_file(lab, tuned).grid[0][0].specs, (0.5, 0.7, 0.6), (0.9, 0.2, 0.8), strict=True
-    ):
+    for spec, validation, test in zip(lab.cells(tuned).grid[0][0].specs, (0.5, 0.7, 0.6), (0.9, 0.2, 0.8), strict=True):
         assert chosen(lab, tuned)[0] == [0.03, 0.1, 0.3], "nothing is chosen before all have been tried"
         train(lab, spec, validation, test)
     assert chosen(lab, tuned) == ([0.1, 0.1], [0, 1], State.MISSING)
     tried = {run.id for run in lab.store.list("run")}
-    assert of_tables([str(tuned)], lab.store, []).keys() == tried, "a pack of the table holds the runs that chose"
+    assert of_tables([tuned], lab.store, []).keys() == tried, "a pack of the table holds the runs that chose"
     assert chosen(lab, tuned, column=1)[0] == [0.03, 0.1, 0.3], "each cell has its own"
-    train(lab, of_file(lab, tuned).grid[0][0].specs[1], 0.1, 0.4)
+    train(lab, lab.cells(tuned).grid[0][0].specs[1], 0.1, 0.4)
     assert chosen(lab, tuned)[2] is State.DONE
-    with_shelf = lab.grid(str(tuned))
+    with_shelf = lab.grid(tuned)
     assert [entry.text for entry in with_shelf.lines[0].entries] == ["0.30", "", ""]
     assert "seed 0 (to be chosen: 3, lr 0.1: 1)" in " ".join(with_shelf.about)
     assert "FedAvg: lr 0.1 in A." in with_shelf.notes
 
 
-def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: Path, tmp_path: Path) -> None:
+def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: str, tmp_path: Path) -> None:
     """A line for each partition, as with the images; one that nobody has begun with is not to be chosen here."""
     for column, row in ((0, 0), (1, 0), (0, 1)):
         tried(lab, tuned, row, column)
     index = Index(empty := Store(tmp_path / "empty"), pack_of(lab, tmp_path))
-    assert "seed 0 (lr 0.1: 3)" in " ".join(build(tables.load(str(tuned)), "small", empty, index=index).about)
+    assert "seed 0 (lr 0.1: 3)" in " ".join(build(tables.load(tuned), "small", empty, index=index).about)
 
 
-def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tuned: Path, tmp_path: Path) -> None:
-    first, second, _ = of_file(lab, tuned).grid[0][1].specs
+def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tuned: str, tmp_path: Path) -> None:
+    first, second, _ = lab.cells(tuned).grid[0][1].specs
     train(lab, first, 0.5, 0.9)
     train(lab, second, 0.6, 0.8)
-    with_shelf = lab.grid(str(tuned))
+    with_shelf = lab.grid(tuned)
     assert [line.label for line in with_shelf.lines] == ["FedAvg", "Local"]
     assert not any(line.filled for line in with_shelf.lines)
-    low, mid, high = of_file(lab, tuned).grid[0][0].specs
+    low, mid, high = lab.cells(tuned).grid[0][0].specs
     train(lab, low, 0.5, 0.5)
     train(lab, mid, 0.4, 0.9)
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict())
     assert chosen(lab, tuned)[0] == [0.03, 0.03]
-    assert "1 of the runs that they were chosen by failed" in " ".join(lab.grid(str(tuned)).about)
+    assert "1 of the runs that they were chosen by failed" in " ".join(lab.grid(tuned).about)
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
-    assert of_tables([str(tuned)], lab.store, []).keys() == {low.id, mid.id, high.id, first.id, second.id}
+    assert of_tables([tuned], lab.store, []).keys() == {low.id, mid.id, high.id, first.id, second.id}
     packs = pack_of(lab, tmp_path, diverged(lab.store))
     lab.store.forget_failure(high.id)
-    assert of_file(lab, tuned).grid[0][0].tuned is None
-    (first, *_), *_ = lab.cells(str(tuned), index=Index(lab.store, packs)).grid
+    assert lab.cells(tuned).grid[0][0].tuned is None
+    (first, *_), *_ = lab.cells(tuned, index=Index(lab.store, packs)).grid
     assert first.tuned == {"lr": 0.03}
     assert first.trials[2] == Record(high.id, high, State.FAILED, {}, reason="training diverged")
 
 
-def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tuned: Path) -> None:
-    for spec, test in zip(of_file(lab, tuned).grid[0][0].specs, (0.1, 0.9, 0.5), strict=True):
+def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tuned: str) -> None:
+    for spec, test in zip(lab.cells(tuned).grid[0][0].specs, (0.1, 0.9, 0.5), strict=True):
         train(lab, spec, None, test)
     assert chosen(lab, tuned)[0] == [0.03, 0.03]
 
 
-def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab, tuned: Path, tmp_path: Path) -> None:
+def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab, tuned: str, tmp_path: Path) -> None:
     tried(lab, tuned)
-    best, other_seed = of_file(lab, tuned).grid[0][0].specs
+    best, other_seed = lab.cells(tuned).grid[0][0].specs
     packs = pack_of(lab, tmp_path, gone=True)
     train(lab, other_seed, 0.5, 0.5)
-    assert of_tables([str(tuned)], lab.store, []).keys() == set()
-    assert {best.id, other_seed.id} <= of_tables([str(tuned)], lab.store, [], packs).keys()
+    assert of_tables([tuned], lab.store, []).keys() == set()
+    assert {best.id, other_seed.id} <= of_tables([tuned], lab.store, [], packs).keys()
 
 
 @pytest.mark.parametrize(
@@ -688,16 +682,16 @@ def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab
 def test_what_cannot_be_tuned_is_one_line(lab: Lab, tmp_path: Path, before: str, after: str, text: str) -> None:
     assert before in TUNED
     with pytest.raises(FedbenchError, match=text) as error:
-        _ = [one.specs for one in of_file(lab, written(tmp_path, TUNED.replace(before, after)).path).all]
+        _ = [one.specs for one in lab.cells(written(tmp_path, TUNED.replace(before, after))).all]
     assert "mine.toml" in str(error.value)
 
 
-def test_the_worst_tenth_is_of_the_clients(lab: Lab, tuned: Path) -> None:
-    for spec in of_file(lab, tuned).grid[0][2].specs:
+def test_the_worst_tenth_is_of_the_clients(lab: Lab, tuned: str) -> None:
+    for spec in lab.cells(tuned).grid[0][2].specs:
         train(lab, spec, 0.5, 0.5)
-    for spec in of_file(lab, tuned).grid[0][2].specs[1:]:
+    for spec in lab.cells(tuned).grid[0][2].specs[1:]:
         train(lab, spec, 0.5, 0.7)
-    with_shelf = lab.grid(str(tuned))
+    with_shelf = lab.grid(tuned)
     assert with_shelf.lines[0].entries[2].text == "0.60"
 
 
@@ -739,15 +733,15 @@ def test_the_arena_has_every_method_that_trains(name: str) -> None:
     assert (file.ranked, kinds.load("arena/both").ranked) == ((name,), ARENA)
 
 
-def test_ranks_of_a_table(lab: Lab, tuned: Path, draws: Draws) -> None:
-    figures = tuned.with_name("figures.toml")
+def test_ranks_of_a_table(lab: Lab, tuned: str, draws: Draws) -> None:
+    figures = Path(tuned).with_name("figures.toml")
     figures.write_text('[[figure]]\ntitle = "Ranks"\nkind = "ranks"\nranked = ["./mine.toml"]\n')
     with pytest.raises(FedbenchError, match="0 of 2 rows have one in all 2"):
         draws(str(figures), "--json")
     for column in (0, 1):
         for row, test in ((0, 0.5), (1, 0.7)):
             for _ in range(2):
-                for spec in of_file(lab, tuned).grid[row][column].specs:
+                for spec in lab.cells(tuned).grid[row][column].specs:
                     if not lab.store.has(spec):
                         train(lab, spec, 0.5, test)
     (panel,) = json.loads(draws(str(figures), "--json").stdout)["panels"]
