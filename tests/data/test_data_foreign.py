@@ -462,6 +462,7 @@ ROW = [0.5] * 20
         (lambda c: c.update(num_samples=[2, 3]), "user b has 2 images, 2 labels, num_samples 3"),
         (lambda c: c.update(held({"a": 0})[0]), "no user has an image"),
         (user(y=[0]), "user a has 2 images, 1 labels, num_samples 2"),
+        (user(x=[ROW]), "user a has 1 images, 2 labels, num_samples 2"),
         (user(x=[ROW, [*ROW[1:], 1.01]]), r"user a: grey levels must lie in 0\.\.1"),
         (user(x=[ROW, [*ROW[1:], float("nan")]]), r"user a: grey levels must lie in 0\.\.1"),
         (user(x=[ROW, ROW[1:]]), "user a: the images are not rows of 20 numbers"),
