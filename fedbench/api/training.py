@@ -62,8 +62,11 @@ def train(
     from fedbench.observers.bars import Bars
     from fedbench.observers.watch import make
 
-    home = part.store if isinstance(part, Part) else store_of(store)
-    spec, rules = _where(part, home, protocol)
+    given = part if isinstance(part, Part) else None
+    home = given.store if given else store_of(store)
+    spec = given.spec if given else home.find(str(part), ("partition",)).spec
+    assert isinstance(spec, PartitionSpec)
+    rules = protocol or (given.protocol if given else protocols.default_for(spec.dataset.name))
     job = _job(name_of(method), spec, rules, budget, {**options_of(method), **options})
     engine = Where(device=device, executor=executor).engine_for(home, roots(), job.spec.setting.precision)
     job = job.again(home) if again else job
@@ -75,15 +78,6 @@ def train(
         rounds = job.spec.setting.rounds
         raise KeyboardInterrupt(f"round {stop.round} of {rounds} is saved; the same call goes on from there") from None
     return Run(artifact, home)
-
-
-def _where(part: Part | str, home: Any, protocol: str | None) -> tuple[PartitionSpec, str]:
-    """The partition, and the protocol whose defaults hold."""
-    if isinstance(part, Part):
-        return part.spec, protocol or part.protocol
-    spec = home.find(part, ("partition",)).spec
-    assert isinstance(spec, PartitionSpec)
-    return spec, protocol or protocols.default_for(spec.dataset.name)
 
 
 def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: dict[str, Any]) -> Job:

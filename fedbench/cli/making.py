@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fedbench.engine.sweep import End, Outcome, Wanted
     from fedbench.observers import Observer
     from fedbench.observers.bars import Bars
-    from fedbench.planner.table.spec import Table
     from fedbench.protocol import Protocol
     from fedbench.specs import PartitionSpec, RunSpec, Setting
     from fedbench.store import Artifact, Store
@@ -250,7 +249,7 @@ def train_table(
     from fedbench.engine.sweep import Plan, plan
     from fedbench.metrics.definitions import METRICS
     from fedbench.planner import table as tables
-    from fedbench.planner.cells import scope
+    from fedbench.planner.cells import find, scope
     from fedbench.specs import Setting
 
     console, store = context.err(), context.store()
@@ -301,36 +300,21 @@ def train_table(
         complete = make(
             runs, scope(budget, precision or ""), nothing, engine, replace(how, limit=limit), more if tuned else tuple
         )
-    if export is not None:
-        complete = _exported(export, table, runs, budget, precision, seed) and complete
+    if export is not None:  # the table's runs that the store has, and those of extra rows that were to be made
+        seeds, every = () if seed is None else (seed,), []
+        if not table.counted:
+            every = find(table, budget, store, context.roots(), precision=precision, seeds=seeds).all
+        specs = {spec for cell in every for spec in cell.specs} | {one.spec for one in runs}
+        there = sorted(spec.id for spec in specs if store.has(spec))
+        try:
+            if not there:
+                raise FedbenchError("no run of the table is complete")
+            export(filters=there)
+        except FedbenchError as error:  # which undoes nothing of what was trained
+            console.print(f"nothing is exported: {error}", markup=False)
+            complete = complete and not there
     if not complete:
         sys.exit(1)
-
-
-def _exported(
-    export: Callable[..., None],
-    table: Table,
-    made: Sequence[Wanted],
-    budget: str,
-    precision: str | None,
-    seed: int | None,
-) -> bool:
-    """Export the table's runs that the store has, and those of extra rows that were to be made. False if that cannot be
-    done, which undoes nothing of what was trained."""
-    from fedbench.planner.cells import find
-
-    store, seeds = context.store(), () if seed is None else (seed,)
-    cells = [] if table.counted else find(table, budget, store, context.roots(), precision=precision, seeds=seeds).all
-    specs = {spec for cell in cells for spec in cell.specs} | {one.spec for one in made}
-    there = sorted(spec.id for spec in specs if store.has(spec))
-    try:
-        if not there:
-            raise FedbenchError("no run of the table is complete")
-        export(filters=there)
-    except FedbenchError as error:
-        context.err().print(f"nothing is exported: {error}", markup=False)
-        return not there
-    return True
 
 
 def make(

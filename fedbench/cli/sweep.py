@@ -55,6 +55,7 @@ def sweep(
     from fedbench.cli.making import How, make
     from fedbench.engine import grid as grids
     from fedbench.engine.engines import Where
+    from fedbench.files import write_whole
 
     store, roots = context.store(), context.roots()
     options = _options(ctx.args)
@@ -77,7 +78,9 @@ def sweep(
             runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
             whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
-        _save(save, grid, points, rules)
+        write_whole(save, grids.text(grid, points, rules, save.absolute().parent).encode())
+        told = f"saved as {save}" if save.is_absolute() else f"saved: fedbench report --table ./{save}"
+        context.err().print(told)
     _print(points, [*grid.varied, *ranges], as_json)
     if not whole:
         sys.exit(1)
@@ -172,12 +175,3 @@ def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> Non
         console.print(
             "No values are chosen: test images must not choose. --validation 0.1 holds images back to choose by."
         )
-
-
-def _save(path: Path, grid: Grid, points: Sequence[Point], rules: Protocol) -> None:
-    """The sweep as a table's file."""
-    from fedbench.engine.grid import text
-    from fedbench.files import write_whole
-
-    write_whole(path, text(grid, points, rules, path.absolute().parent).encode())
-    context.err().print(f"saved: fedbench report --table ./{path}" if not path.is_absolute() else f"saved as {path}")

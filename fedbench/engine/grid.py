@@ -221,8 +221,9 @@ def search(
         for number in range(trials):
             trial = study.ask()
             values = {name: (one.suggested(trial, name),) for name, one in ranges.items()}
-            at = {axes: {k: values.get(k, v) for k, v in getattr(grid, axes).items()} for axes in ("setting", "params")}
-            for point in dataclasses.replace(grid, methods=(method,), **at).points(rules, budget, store, roots):
+            setting, params = ({k: values.get(k, v) for k, v in axes.items()} for axes in (grid.setting, grid.params))
+            at = dataclasses.replace(grid, methods=(method,), setting=setting, params=params)
+            for point in at.points(rules, budget, store, roots):
                 tried.append(point)
                 value = score(point, f"trial {number + 1}/{trials}")
             study.tell(trial, value, state=None if value is not None else optuna.trial.TrialState.FAIL)

@@ -79,17 +79,17 @@ def _read(store: Store, id: str) -> Unfinished | None:
     if spec is None or spec.id != id:
         return None
     claim = holder(work)
-    made = _changed(store.path("run", id) / MANIFEST)
-    if claim is None and made > max(_changed(failure), _changed(work / CHECKPOINT)):
+    made, failed_at, saved = (_stat(one)[0] for one in (store.path("run", id) / MANIFEST, failure, work / CHECKPOINT))
+    if claim is None and made > max(failed_at, saved):
         return None
     state = End.RUNNING if claim else End.FAILED if failed else End.INTERRUPTED
     round = progress.get("round") if claim else checkpoint.get("round")
-    paths = [failure, *(work.iterdir() if work.is_dir() else ())]
+    times, sizes = zip(*map(_stat, [failure, *(work.iterdir() if work.is_dir() else ())]), strict=True)
     return Unfinished(
         spec=spec, state=state, round=round if isinstance(round, int) else 0, progress=progress, holder=claim,
         reason=str(failed.get("reason", "")) if state is End.FAILED else "",
         diverged=state is End.FAILED and failed.get("diverged") is True,
-        time=max(map(_changed, paths)), bytes=sum(map(_size, paths)),
+        time=max(times), bytes=sum(sizes),
         keep=frozenset(map(str, keep)) if isinstance(keep, list) else frozenset(),
     )  # fmt: skip
 
@@ -120,18 +120,13 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _changed(path: Path) -> float:
+def _stat(path: Path) -> tuple[float, int]:
+    """When a file was changed (Unix seconds) and its bytes; 0 where there is none."""
     try:
-        return os.stat(path).st_mtime
+        found = os.stat(path)
+        return found.st_mtime, found.st_size
     except OSError:
-        return 0.0
-
-
-def _size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
+        return 0.0, 0
 
 
 def _number(value: Any) -> float | None:
