@@ -577,11 +577,3 @@ def test_what_a_hook_gives_wrongly_is_one_line(how: Method, line: str, tmp_path:
         with pytest.raises(FedbenchError) as caught:
             train(how, PAIR, tmp_path / executor, SHORT, executor=executor)
         assert str(caught.value) == f"own: {line}"
-
-
-def test_a_box_made_elsewhere_is_one(tmp_path: Path) -> None:
-    def update(client: Client) -> ClientUpdate:
-        yield Train(cross_entropy)
-
-    run = train(giving("local", update), PAIR, tmp_path, SHORT)
-    assert run.trainer.checkpoint.rounds[0]["images"] > 0
