@@ -331,6 +331,15 @@ def test_equal_few_and_no_descriptors(name: str) -> None:
             assert labels.tolist() == expected
 
 
+@everyone
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6), clients=st.integers(2, 12))
+def test_ids_count_up_by_first_appearance(name: str, seed: int, clients: int) -> None:
+    labels = ALL[name](scattered(seed, clients, 4))
+    first = [int(np.flatnonzero(labels == m)[0]) for m in range(labels.max() + 1)]
+    assert first == sorted(first)
+
+
 def test_k_means_is_scikit_learns_with_one_start() -> None:
     from sklearn.cluster import KMeans
 

@@ -106,6 +106,7 @@ def test_in_fedrcs_code_the_mean_update_is_plain() -> None:
         ([[1, 0], [-1, 0]], {}),  # two are too few
         ([[1, 0], [-1, 0], [1, 0], [-1, 0]], {"eps1": 0.0}),
         ([[1, 0], [-1, 0], [1, 0], [-1, 0]], {"eps2": 1.0}),
+        ([[0.59, 0.59], [-0.59, -0.59], [0.59, 0.59], [-0.59, -0.59]], {"largest": "entry"}),  # no entry is above 0.6
     ],
 )
 def test_no_split(deltas: list[list[float]], hyperparameters: dict[str, Any]) -> None:

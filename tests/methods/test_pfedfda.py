@@ -332,7 +332,10 @@ def test_moments_are_numpys(seed: int, n: int, ridge: float, least: int, offset:
 
 
 def test_mixtures_and_the_prior() -> None:
-    own, common = a_problem(1)[0], a_problem(2)[0]
+    own, pi, z = a_problem(1)
+    common = a_problem(2)[0]
+    np.testing.assert_array_equal(logits(own.mix(common, 0.0, 0.0), pi, z), logits(common, pi, z))
+    np.testing.assert_array_equal(logits(own.mix(common, 1.0, 1.0), pi, z), logits(own, pi, z))
     half = own.mix(common, 0.25, 0.75)
     np.testing.assert_allclose(half.mean, 0.25 * own.mean + 0.75 * common.mean)
     np.testing.assert_allclose(half.covariance, 0.75 * own.covariance + 0.25 * common.covariance)

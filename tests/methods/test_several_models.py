@@ -306,7 +306,12 @@ def test_effort_counts_the_models_that_are_asked() -> None:
         assert expected_groups(setting(partition=part)) == min(there, most) > 5
 
 
-def test_without_a_share_nothing_is_not_a_number_and_class_shares_have_a_floor() -> None:
+def test_responsibilities_are_bayes_rule_and_class_shares_have_a_floor() -> None:
+    rng = np.random.default_rng(0)
+    pi, costs = rng.dirichlet(np.ones(3)), rng.gamma(1.0, size=(3, 50)) * 40
+    joint = pi[:, None] * np.exp(-costs)
+    q = posterior(torch.from_numpy(pi), torch.from_numpy(costs)).numpy()
+    np.testing.assert_allclose(q, (joint / joint.sum(0)).T, rtol=1e-9)
     never = posterior(torch.tensor([0.0, 1.0]), torch.tensor([[1.0], [900.0]]))
     assert never.tolist() == [[0.0, 1.0]], "a model without a share gets no image, and nothing is not a number"
     shares = class_shares(torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from itertools import combinations
@@ -193,6 +195,15 @@ def test_equals_brute_force_over_images(
     assert {n for n in found.names if n in METRICS and METRICS[n].by_view} == names | {"client_accuracy"}
 
 
+@given(
+    votes=st.integers(1, 9).flatmap(
+        lambda width: st.lists(st.lists(st.integers(0, 6), min_size=width, max_size=width), min_size=1, max_size=40)
+    )
+)
+def test_majority_equals_counting(votes: list[list[int]]) -> None:
+    assert majority(np.array(votes, np.uint16), 7).tolist() == [winner(v) for v in votes]
+
+
 def test_votes_over_many_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The streaming of votes keeps rows and routes together."""
     votes = np.random.default_rng(0).integers(0, 50, (3000, 6)).astype(np.uint16)
@@ -242,6 +253,7 @@ BAD_COLUMNS: list[tuple[str, Any, str]] = [
     ("own", pa.array([65535] * 20, pa.uint16()), r"'own' of table predictions holds 65535, outside 0\.\.2"),
     ("votes", _votes(2, 7), r"'votes' of table predictions holds 7, outside 0\.\.2"),
     ("votes", _votes(3), "'votes' of table predictions must hold 2 answers a row, not fixed_size_list"),
+    ("votes", pa.array([[0, 1]] * 20), "must hold 2 answers a row, not list"),
     ("client", pa.array([2] * 20, pa.int32()), r"'client' of table predictions holds 2, outside 0\.\.1"),
     ("client", pa.array([1] * 20, pa.int32()), "does not hold every client's test images"),
     ("route_probability", pa.array([-1] * 20, pa.int32()), r"'route_probability' .* holds -1, outside 0\.\.1"),
@@ -250,6 +262,7 @@ BAD_COLUMNS: list[tuple[str, Any, str]] = [
     ("round", pa.array([None] * 20, pa.int32()), "'round' of table predictions must hold whole numbers without gaps"),
     ("own", pa.array([0.5] * 20), "'own' of table predictions must hold whole numbers"),
     ("view", pa.array([None] * 20, pa.string()), "'view' of table predictions must hold names"),
+    ("view", pa.array([1] * 20), "'view' of table predictions must hold names"),
     *((name, None, f"has no column '{name}'") for name in ("round", "view", "client", "label", "own")),
 ]
 BAD_TABLES: list[tuple[str, Any, str]] = [
@@ -409,6 +422,12 @@ def test_definitions_are_complete() -> None:
         assert definition.unit in UNITS, name
         assert definition.clients in {"no", "too", "only"}, name
         assert definition.source, name
+
+
+def test_metrics_need_no_torch() -> None:
+    code = "import sys, fedbench.metrics, fedbench.metrics.read, fedbench.metrics.statistics\n"
+    code += "sys.exit(bool({'torch', 'pandas', 'sklearn', 'pyarrow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_it_is_kept_and_is_what_the_table_says(store: Store) -> None:

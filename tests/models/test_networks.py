@@ -21,6 +21,7 @@ from fedbench import models, protocol
 from fedbench.errors import FedbenchError
 from fedbench.models import build, check, code_of, initial, named, names, registry
 from fedbench.models.base import check as has_form
+from fedbench.models.base import seeded
 from fedbench.models.counts import FILE, _count, _kept, case, counts
 from fedbench.models.lenet_gn import SHARED, LeNetGN
 from fedbench.models.resnet import Block, GroupScaleNorm
@@ -74,6 +75,14 @@ def test_seed_alone_determines_the_weights(name: str) -> None:
             assert not torch.equal(p, r), key
     for p, q in zip(branch.parameters(), b.branch(6, seed=3).parameters(), strict=True):
         assert torch.equal(p, q)
+
+
+def test_purposes_have_streams_of_their_own() -> None:
+    draws = []
+    for seed, purpose in ((3, "model"), (3, "branch"), (4, "model")):
+        with seeded(seed, purpose):
+            draws.append(torch.rand(4))
+    assert not any(torch.equal(draws[i], draws[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
 @pytest.mark.parametrize(
@@ -214,6 +223,11 @@ def test_what_cannot_be_built_is_one_line(name: str, shape: tuple[int, int, int]
     if ":" in name or name == "lenet":
         with pytest.raises(FedbenchError):
             check(name)
+
+
+def test_listing_imports_no_torch() -> None:
+    code = "import sys, fedbench.models as m\nm.names()\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_lenet5_flux_computes_what_the_released_code_does() -> None:
@@ -497,6 +511,13 @@ def test_body_and_head_are_torchvisions() -> None:
     normal = (x - mean[:, None, None]) / std[:, None, None]
     torch.testing.assert_close(ours(2 * x - 1), theirs(normal), rtol=1e-4, atol=1e-5)
     assert {n.split(".")[0] for n, _ in ours.named_parameters()} == {"backbone", "head"}
+
+
+def test_as_torch_it_begins_as_a_script_of_torchvisions() -> None:
+    torch.manual_seed(3)
+    theirs = torchvision().models.resnet18()
+    ours = models.build(RESNET, shape=SHAPE, classes=7, seed=3, as_torch=True)
+    assert torch.equal(ours.get_parameter("backbone.network.layer4.1.conv2.weight"), theirs.layer4[1].conv2.weight)
 
 
 @pytest.fixture

@@ -373,6 +373,19 @@ REFERENCE: dict[str, Any] = {
 }
 
 
+def test_reference_values() -> None:
+    problem = OneHot(**REFERENCE)
+    weighted, consistent, paper = problem.weighted(problem.ratio), problem.erm("consistent"), problem.erm()
+    for found, bias, variance, total in (
+        (weighted, 0.055753, 0.060004, 0.115757),
+        (consistent, 0.120561, 0.042814, 0.163375),
+        (paper, 0.056428, 0.032616, 0.089044),
+    ):
+        assert found.bias == pytest.approx(bias, abs=6e-7)
+        assert found.variance == pytest.approx(variance, abs=6e-7)
+        assert found.total == pytest.approx(total, abs=6e-7)
+
+
 @given(st.integers(0, 10_000))
 @often
 def test_closed_forms(seed: int) -> None:
@@ -393,6 +406,20 @@ def test_closed_forms(seed: int) -> None:
     holds = c.printed_for_true_ratio(problem.s, problem.xi)
     np.testing.assert_array_equal(holds, problem.s <= np.cbrt(problem.xi))
     assert not holds.all(axis=-1).any()
+
+
+@given(st.integers(0, 10_000), st.floats(1.01, 5))
+@often
+def test_more_penalty_more_bias_less_variance_and_more_weight_the_reverse(seed: int, factor: float) -> None:
+    problem, w = problems(np.random.default_rng(seed), 5)
+    told = {name: getattr(problem, name) for name in REFERENCE}
+    harder = OneHot(**{**told, "ridge": factor * problem.ridge})
+    before, penalised = problem.weighted_terms(w), harder.weighted_terms(w)
+    weighted = problem.weighted_terms(factor * w)
+    assert (penalised.bias > before.bias).all()
+    assert (penalised.variance < before.variance).all()
+    assert (weighted.bias < before.bias).all()
+    assert (weighted.variance > before.variance).all()
 
 
 def test_without_a_training_point() -> None:
