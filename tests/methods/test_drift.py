@@ -3,7 +3,9 @@ against torch's SGD and autograd, with the Hessian itself, and the papers' formu
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedbench.conformance.subject import small
-from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch
 from fedbench.core.plan import Plan
 from fedbench.core.state import size_in_bytes, state_of
 from fedbench.methods.fednova import normaliser
@@ -35,13 +37,20 @@ from tests.support.formula_lab import (
     trained,
     zeros,
 )
-from tests.support.lab import federation, finish, method, setting, train, trainer
+from tests.support.lab import Run, federation, finish, method, setting, train, trainer
 
 DATA = federation()
 N = DATA.n_train
 #: Two rounds of clients with unequally many batches; three rounds in which not all take part, and some again.
 TWO = setting(rounds=2, window=1, epochs=2)
 COME_AND_GO = setting(rounds=3, window=1, epochs=2, participation=0.6, seed=3)
+
+
+def test_in_these_rounds_clients_come_and_go() -> None:
+    plan = ByHand(DATA, COME_AND_GO).plan
+    cohorts = [set(plan.cohort(t)) for t in (1, 2, 3)]
+    assert 0 < min(map(len, cohorts)) < DATA.clients
+    assert cohorts[0] & cohorts[1]
 
 
 def test_rounds_of_fedprox(tmp_path: Path) -> None:
@@ -313,6 +322,28 @@ def test_rounds_with_momentum_are_those_of_mofedsam(tmp_path: Path) -> None:
 MU, TEMPERATURE = 2.0, 0.4
 
 
+def test_what_moon_moves_keeps_and_sends(tmp_path: Path) -> None:
+    """The network alone; its first round is FedAvg's, as the previous model is the received one, which is neither kept
+    nor sent."""
+    s = setting(rounds=1, window=1)
+    moon, average = (train(name, DATA, tmp_path / name, s) for name in ("moon", "fedavg"))
+    close(moon.shared, average.shared, 1e-4, 1e-6)
+    assert moon.reports[0].loss == pytest.approx(average.reports[0].loss + math.log(2), rel=1e-5)
+    how: Any = method("moon", mu=MU, temperature=TEMPERATURE)
+    nets = [small(norm=True, seed=seed) for seed in range(3)]
+    before = [copy.deepcopy(net.state_dict()) for net in nets]
+    rows = DATA.train[0][:9]
+    how.loss(nets, Batch(images(DATA, rows), DATA.labels[rows], torch.arange(9), {})).total.backward()
+    assert all(p.grad is not None for p in nets[0].parameters())
+    for net, state in zip(nets[1:], before[1:], strict=True):
+        assert all(p.grad is None for p in net.parameters())
+        assert all(torch.equal(t, state[n]) for n, t in net.state_dict().items()), "running statistics moved"
+    run: Run = train("moon", DATA, tmp_path / "2", setting(rounds=2))
+    server = run.trainer.server
+    assert {name.split("/")[0] for state in server.personal.values() for name in state} == {"previous"}
+    assert sent(run) == [(DATA.clients * size_in_bytes(server.shared),) * 2] * 2
+
+
 def test_rounds_of_moon(tmp_path: Path) -> None:
     """Algorithm 1, lines 10-20, beside two networks that are frozen in evaluation mode; clients come late and again."""
     s = setting(rounds=3, window=1, epochs=2, participation=0.6, seed=3)
@@ -341,9 +372,6 @@ def test_rounds_of_moon(tmp_path: Path) -> None:
     close(of(it.server.shared), run.rounds(local), atol=2e-5)
     for i, state in previous.items():
         close(of(it.server.view(i), "previous/"), state, atol=2e-5)
-    assert {name.split("/")[0] for state in it.server.personal.values() for name in state} == {"previous"}
-    size = size_in_bytes(it.server.shared)  # the previous model is not sent
-    assert sent(it) == [(len(run.plan.cohort(t)) * size,) * 2 for t in (1, 2, 3)]
 
 
 K, D, LAMBDA = 10, 16, 3.0

@@ -219,6 +219,20 @@ def weights(
     return [it.server.view(i)[importance.WEIGHT][: data.n_train[i]] for i in range(data.clients)]
 
 
+@pytest.mark.parametrize("name", ["ftw_erm", "fitw_erm"])
+def test_with_all_ratios_one_it_is_fedsgd_bit_for_bit(name: str, tmp_path: Path) -> None:
+    data = known(EVEN, np.ones((4, 10)), np.ones((4, 10)))
+    s = one_step(rounds=6, weight_decay=0.01)
+    a, b = train(name, data, tmp_path / "a", s), train("fedsgd", data, tmp_path / "b", s)
+    assert same(a.shared, b.shared)
+    moments = [vars(run.trainer.server.memory) for run in (a, b)]
+    assert same(*({n: t.numpy() for n, t in each.items()} for each in moments))
+    assert a.predictions.equals(b.predictions)
+    assert [line["loss"] for line in a.trainer.checkpoint.rounds] == [
+        line["loss"] for line in b.trainer.checkpoint.rounds
+    ]
+
+
 def test_weights_are_the_ratios_of_the_declared_densities(tmp_path: Path) -> None:
     """Where none are declared (a random split), a client's training and test distribution are the same."""
     data = known(EVEN, P, Q)

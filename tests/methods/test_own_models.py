@@ -25,7 +25,7 @@ from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer
 from fedbench.methods import atp as norm_statistics
 from fedbench.methods.atp import Rates, stepped
-from fedbench.methods.confree import orders, pairs, worst
+from fedbench.methods.confree import guidance, orders, pairs, worst
 from fedbench.methods.fedala import CALM, LAST, MOST_PASSES, settled
 from fedbench.methods.fedas import Information
 from fedbench.rng import stream
@@ -506,6 +506,25 @@ def step(u: Vectors, order: npt.NDArray[np.int64], alpha: float = ALPHA) -> Vect
     assert np.linalg.norm(best.x[1:]) < alpha + 1e-6
     moved: Vectors = (c + size * basis @ best.x[1:]) / (1 + alpha**2)
     return moved
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_combinations_by_inner_products_are_the_projections(seed: int) -> None:
+    u, order = updates(seed), orders(np.random.default_rng(seed), 5)
+    weights = pairs(u @ u.T, SIZES)
+    np.testing.assert_allclose(weights @ u, projected_pairs(u, SIZES), rtol=1e-9, atol=1e-15)
+    assert (weights >= np.array(SIZES) / sum(SIZES)).all()
+    assert weights.sum() > 1.01, "nothing conflicts"
+    np.testing.assert_allclose(guidance(u @ u.T, order) @ u, guide(u, order), rtol=1e-9, atol=1e-15)
+    assert [sorted([i, *row]) for i, row in enumerate(order.tolist())] == [list(range(5))] * 5
+    assert len({tuple(row) for row in order.tolist()}) == 5
+    assert not np.allclose(guidance(u @ u.T, order), guidance(u @ u.T, order[:, ::-1])), "the order does not matter"
+    for scale in (1e-4, 1.0):  # the best for the worst client near the guidance vector
+        v = scale * u
+        ours, expected, centre = worst(v @ v.T, order, ALPHA) @ v, step(v, order), guide(v, order) / (1 + ALPHA**2)
+        np.testing.assert_allclose(ours, expected, atol=2e-3 * float(np.abs(expected).max()))
+        assert (v @ ours).min() > (v @ centre).min()
+        assert np.linalg.norm(ours - centre) == pytest.approx(ALPHA * np.linalg.norm(centre), rel=1e-3)
 
 
 def test_two_in_conflict_one_client_and_clients_that_have_not_moved() -> None:

@@ -18,12 +18,11 @@ from fedbench.core.federation import Federation
 from fedbench.methods import fedpac
 from fedbench.methods.base import HEAD, Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
-from fedbench.partitions.distribution import Densities
 from fedbench.plugins.load import load
 from fedbench.specs import Setting
 from tests.support.formula_lab import right, sent
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import Run, federation, method, own, same, setting, train
+from tests.support.lab import Run, digits, federation, method, own, same, setting, train
 
 
 def second_pass(epochs: int | None) -> Method:
@@ -48,10 +47,16 @@ def twins() -> Federation:
     return Federation.of(one.images[rows].numpy(), one.labels[rows].numpy(), client, rows, one.is_test[rows], 10)
 
 
+def balanced(each: int = 6) -> Federation:
+    """Two clients with `each` training images of every class, and two test images of every class."""
+    x, labels = digits()
+    rows = np.concatenate([np.flatnonzero(labels == k)[: 2 * (each + 2)] for k in range(10)])
+    place = np.tile(np.arange(2 * (each + 2)), 10)
+    return Federation.of(x[rows], labels[rows], place % 2, rows, place >= 2 * each, 10)
+
+
 USUAL, ALONE, EQUAL = federation(), federation((120,)), federation((60, 60, 60))
 GROUPED = grouped_federation((0, 1, 0, 1), 60)
-#: Of which all ratios are one.
-NO_SHIFT = replace(USUAL, densities=Densities(USUAL.labels.numpy(), *[np.full((4, 10), 0.1)] * 2))
 ONE_GROUP = replace(GROUPED, groups=[0] * 4, test_groups=[0] * 4)
 TWO = setting(rounds=2)
 SLOW = setting(rounds=2, momentum=0.0)
@@ -60,6 +65,7 @@ SOME = setting(rounds=3, participation=0.7)
 STEP = setting(rounds=3, steps=1, passes="endless", lr=0.01, momentum=0.0, weight_decay=0.0, votes=False)
 PHASE = grouped_setting(rounds=3)
 ONE_EPOCH = grouped_setting(rounds=2, epochs=1)
+WHOLE = setting(rounds=2, batch_size=100, steps=4, momentum=0.0, weight_decay=0.0)
 FEDAVG = "fedavg", {}
 LOCAL = "local", {}
 BY_SIZE: dict[str, Any] = {"align_epochs": 0, "weigh_by": "size"}
@@ -69,35 +75,58 @@ Chosen = tuple[str | Method, dict[str, Any]]
 #: (a method, what it is, setting, federation, what is the same). "shared": the bits of what is shared; "near": to
 #: float rounding; "all": all answers; "own", "test_phase": those; "PREFIX/": clients' models of that name.
 ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
+    (("fedprox", {"mu": 0}), FEDAVG, TWO, USUAL, "shared all"),
     (("fedprox", {"mu": 0, "finetune_rounds": 1}), ("fedavgft", {"finetune_rounds": 1}), TWO, USUAL, "shared / all"),
     (("fedavgft", {"finetune_rounds": 0, "finetune_epochs": 0}), FEDAVG, TWO, USUAL, "shared all"),
     (("fedavgft", {"finetune_rounds": 3}), LOCAL, LATER, USUAL, "/ all"),
+    (("fedsam", {"rho": 0}), FEDAVG, TWO, USUAL, "shared all"),  # no batch norm sees images twice
+    (("fedsam", {"rho": 0, "finetune_rounds": 1}), ("fedavgft", {"finetune_rounds": 1}), TWO, USUAL, "shared / all"),
+    (("scaffold", {}), FEDAVG, setting(rounds=1, window=1, momentum=0.0), USUAL, "shared all"),
+    (("scaffold", {}), FEDAVG, SLOW, ALONE, "near"),  # its control variate is the server's
+    (("fednova", {}), FEDAVG, setting(rounds=2, steps=4), USUAL, "near"),
+    (("fednova", {"mu": 0.3}), ("fedprox", {"mu": 0.3}), setting(rounds=2, steps=4), USUAL, "near"),
+    (("fedopt", {"server": "avgm", "server_lr": 1, "beta1": 0}), FEDAVG, TWO, USUAL, "near"),
     (("qfedavg", {"q": 0}), FEDAVG, SLOW, EQUAL, "near"),
+    (("moon", {"mu": 0}), FEDAVG, TWO, USUAL, "shared all"),
     (("fedproto", {"lambda": 0, "answers": "head"}), LOCAL, TWO, USUAL, "/ all"),
+    (("fedala", {"rate": 0}), FEDAVG, TWO, USUAL, "shared all"),
     (("fedas", {**BY_SIZE, "score": "after_local"}), ("fedper", {"score": "after_local"}), TWO, USUAL, "shared all"),
     (("fedas", {**BY_SIZE, "score": "after_aggregate"}), ("fedper", {"score": "after_aggregate"}), TWO, USUAL, "all"),
+    (("confree", {"alpha": 0}), AS_FEDREP, TWO, ALONE, "near own"),
     (("confree", {"rule": "pairs"}), AS_FEDREP, TWO, ALONE, "near own"),
+    (
+        ("confree", {"rule": "pairs"}),  # clients of one distribution: nothing conflicts in one round
+        AS_FEDREP, setting(rounds=1, window=1, epochs=2), federation((90, 60, 75, 50), skew=float("inf")), "near",
+    ),
+    (("perfedavg", {"variant": "fo", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),  # all batches are one
+    (("perfedavg", {"variant": "hf", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),
     (("feddrm", {"lambda": 1}), (PERSONAL_HEAD, {}), TWO, USUAL, "shared / votes"),
     (("fedrep", {"head_epochs": 0}), ("fedbabu", {}), TWO, USUAL, "shared"),  # nobody's head ever moves
     (("local", {}), FEDAVG, TWO, ALONE, "/ all"),
+    (("lg_fedavg", {}), FEDAVG, TWO, ALONE, "/ all"),
     (("fedbn", {}), ("fedsgd", {}), STEP, USUAL, "shared all"),  # there are no norms
     (("grayscale", {}), ("fedsgd", {}), STEP, USUAL, "all"),  # of grey images
-    (("ftw_erm", {}), ("fedsgd", {}), STEP, NO_SHIFT, "shared all loss"),
-    (("fitw_erm", {}), ("fedsgd", {}), STEP, NO_SHIFT, "shared all loss"),
     (("cfl", {"eps1": 0}), FEDAVG, SOME, USUAL, "shared all"),
     (("haccs", {}), FEDAVG, SOME, twins(), "/ all"),
+    (("ifca", {"clusters": 1}), FEDAVG, SOME, USUAL, "/ all"),
     (("fesem", {"clusters": 1}), FEDAVG, SOME, USUAL, "/ all"),
+    (("fedem", {"clusters": 1}), FEDAVG, SOME, USUAL, "near:0/ all"),
     (("fedrc", {"clusters": 1}), FEDAVG, SOME, USUAL, "near:0/ all"),
     (("feddrift", {}), LOCAL, setting(rounds=1), USUAL, "/"),
     (("flux", {}), FEDAVG, PHASE, GROUPED, "shared own test_phase"),  # until it groups
     (("flux_soft", {}), FEDAVG, PHASE, GROUPED, "shared test_phase"),
     (("flux", {"clustering": "prior", "start": 2}), FEDAVG, PHASE, ONE_GROUP, "near:model own"),
+    (("apfl", {"alpha": 1}), LOCAL, TWO, USUAL, "own/ all"),
     (("apfl", {"alpha": 0}), FEDAVG, TWO, USUAL, "shared all loss"),  # the logged loss is the shared model's
     (("ditto", {}), FEDAVG, TWO, USUAL, "shared"),
     (("ditto", {"mu": 0, "personal_epochs": 0}), (second_pass(None), {}), TWO, USUAL, "own/ own"),
     (("ditto", {"mu": 0, "personal_epochs": 2}), (second_pass(2), {}), TWO, USUAL, "own/ own"),
+    (("pfedme", {"lambda": 20.0, "inner_steps": 1, "inner_lr": 0.05}), FEDAVG, SLOW, USUAL, "shared"),  # lr lambda = 1
+    (("fedrod", {}), FEDAVG, TWO, balanced(), "shared"),
     (("apfl_flux", {}), FEDAVG, ONE_EPOCH, GROUPED, "shared test_phase"),
+    (("mr_mtl", {"pull": 0}), LOCAL, replace(TWO, votes=False), USUAL, "own/ all"),
     (("atp", {"eta": 0}), FEDAVG, PHASE, GROUPED, "shared own test_phase"),
+    (("atp", {"eta": 1.0}), FEDAVG, PHASE, GROUPED, "shared"),
     (
         ("fedala", {"weight_steps": 5, "rate": 0, "score": "after_local"}),  # as FedDRM ran it
         (UNAVERAGED, {}), setting(rounds=2, steps=10), USUAL, "shared all",
