@@ -273,7 +273,7 @@ def vectors_of_numbers(subject: Subject) -> None:
         return
     if not subject.kind.takes_vectors:
         return
-    run = subject.train(data, subject.setting(model=name, rounds=2, votes=False))
+    run = subject.train(data, subject.setting(model=name, rounds=3, votes=False))
     remedy = "take an image's shape from client.context.shape, and let the network make features of it"
     initial, trained = run.trainer.server.initial, run.trainer.server.tensors()
     for name, value in trained.items():

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import shutil
+import string
 from collections import Counter
 from pathlib import Path
 
@@ -445,6 +446,15 @@ def test_the_command_line_knows_unions(both: Both, tmp_path: Path, store: Store)
     ]
 
 
+def test_the_fetch_command_looks_for_parts_in_the_data_folders(both: Both, tmp_path: Path, store: Store) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("grey.toml", "colour.toml"):
+        (tmp_path / name).rename(elsewhere / name)
+    told = run(store, "fetch", union(elsewhere, "grey", "colour"), "--json", root=tmp_path).stdout
+    assert list(json.loads(told).values()) == [[]]
+
+
 NAMES = {
     "digits", "mnist", "fashion_mnist", "mnist_writers", "cifar10", "cifar20", "cifar100", "usps", "tinyimagenet",
     "femnist", "svhn", "synth_digits", "mnist_m", "digit5", "digit3", "chexpert", "office_home",
@@ -473,9 +483,24 @@ def test_every_dataset_has_a_valid_recipe() -> None:
             assert found.multi_label == (found.name == "chexpert")
 
 
-def test_cifar_s_sources_and_classes() -> None:
+def test_shapes_sources_and_parts_of_ours() -> None:
+    told = {"mnist_writers": (28, 1, 10, 10), "cifar20": (32, 3, 20, 100), "femnist": (28, 1, 62, 62),
+            "usps": (16, 1, 10, 10), "digit5": (32, 3, 10, 10), "tinyimagenet": (64, 3, 200, 200)}  # fmt: skip
+    for name, (side, channels, *classes) in told.items():
+        found = recipe(name)
+        assert found.shape == (side, side, channels)
+        assert [len(found.classes), found.partition_classes] == classes
     for name in ("cifar10", "cifar20", "cifar100"):  # exact pixels are preferred to encoded ones
         assert [source.name for source in recipe(name).sources] == ["binary", "parquet"]
+    assert [source.name for source in recipe("tinyimagenet").sources] == ["folder", "subset"]
+    assert "SUBSET" in recipe("tinyimagenet").sources[1].title
+    assert [(s.name, s.train, s.test) for s in recipe("mnist_m").sources] == [
+        ("archive", 59001, 9001), ("folder", 59001, 9001), ("regenerated", 5000, 1000),
+    ]  # fmt: skip
+    assert "SUBSET, regenerated" in recipe("mnist_m").sources[2].title
+    assert "".join(recipe("femnist").classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
+    assert recipe("digit5").sources[0].parts == ("mnist", "svhn", "usps", "synth_digits", "mnist_m")
+    assert recipe("digit3").sources[0].parts == ("mnist", "usps", "mnist_m")
     for coarse, fine in zip(recipe("cifar20").sources, recipe("cifar100").sources, strict=True):
         assert coarse.file == fine.file
         assert coarse.label != fine.label

@@ -3,6 +3,7 @@ and classes by the order of their folders; Office-Home in its authors' layout, 2
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from fedbench.core.worker import Worker
 from fedbench.data import Dataset, check, recipe, resolve
 from fedbench.data.build import obtain
 from fedbench.engine.inputs import loaded
+from fedbench.errors import FedbenchError
 from fedbench.models.build import initial
 from fedbench.partitions import Partition, Transform
 from fedbench.partitions.schemes import spec as partition_spec
@@ -29,6 +31,7 @@ from fedbench.store import Store
 from tests.support.data_makers import encoded, zipped
 from tests.support.frames import refused
 from tests.support.real_images import RealImages
+from tests.support.server import Server, whole
 
 CENTRES = ("Drishti", "REFUGE", "RIM", "kaggle_arima")
 #: What the class folders may be called; of each the first in alphabetical order is the first class.
@@ -129,6 +132,23 @@ def test_images_classes_and_domains_of_office_home(tmp_path: Path, store: Store)
     names = [found.column("domain")[p.sample[p.rows(c)]] for c in range(10)]
     assert all(len(set(of.tolist())) == 1 for of in names)
     assert {p.distributions[g].name for g in p.groups} == {f"domain {d}" for d in DOMAINS}
+
+
+def test_a_copy_with_an_address_is_fetched(tmp_path: Path, store: Store, server: Server) -> None:
+    """Google Drive has no address for programs; who has a copy elsewhere names it, with its checksum, in a recipe."""
+    there = archive(tmp_path, RETINA, retina_images())
+    content = there.read_bytes()
+    there.unlink()  # or it would be at hand, beside the recipe
+    server.answers["/copy"] = whole(content)
+    path = 'path = "retina/retina_balanced.zip"\n'
+    more = f'sha256 = "{hashlib.sha256(content).hexdigest()}"\nurls = ["{server.base}/copy"]\n'
+    mine = tmp_path / "retina_copy.toml"
+    mine.write_text((RECIPES / "retina.toml").read_text().replace(path, path + more))
+    assert data.fetch(str(mine), store) == [store.home / "downloads/retina/retina_balanced.zip"]
+    is_retina(data.load(str(mine), store))
+    with pytest.raises(FedbenchError, match="no address is known to download retina from") as error:
+        data.fetch("retina", store)
+    assert "put retina/retina_balanced.zip into a folder" in str(error.value.hint)
 
 
 @pytest.mark.parametrize(

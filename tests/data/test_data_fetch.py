@@ -192,13 +192,17 @@ def test_no_address_and_wrong_source(tmp_path: Path, store: Store, data: bytes) 
         ("digit5", "mat", "unknown source of digit5 'mat'"),  # the sources of a union are its own
     ):
         refused(says, fetch, name, store, source=source)
-    with pytest.raises(FedbenchError, match="no address is known to download retina from") as error:
-        fetch("retina", store)
-    assert "put retina/retina_balanced.zip into a folder" in str(error.value.hint)
     assert fetch("digits", store) == []
     store.prepare()
     (store.home / "downloads").write_text("a file where a folder should be")
     refused("downloading toy", fetch, toy(tmp_path, data, NOBODY), store)
+
+
+def test_large_sets_have_two_mirrors() -> None:
+    for name in ("mnist", "fashion_mnist", "cifar10", "cifar100"):
+        for file in recipe(name).sources[0].file:
+            assert len(set(file.urls)) == 2, file.path
+            assert all(url.endswith(Path(file.path).name) for url in file.urls)
 
 
 def mats(folder: Path, server: Server) -> dict[str, np.ndarray]:
@@ -292,8 +296,10 @@ def length(says: bytes, data: bytes = DATA[:-1]) -> Answer:
 
 HOSTILE: dict[str, Answer] = {
     "length is no number": length(b"many"),
+    "length is negative": length(b"-5"),
     "length is too small": length(b"10", DATA),
     "length is too large": length(b"%d" % (len(DATA) + 5), DATA),
+    "length is beyond all bounds": length(b"9" * 41, DATA),
     "length has too many digits": length(b"9" * 5001, DATA),
     "a part that nobody asked for": raw(
         b"HTTP/1.1 206 Partial\r\nContent-Range: bytes 5-9/10\r\nContent-Length: 5\r\n\r\nxxxxx"
@@ -305,9 +311,11 @@ HOSTILE: dict[str, Answer] = {
     "an endless line": endless(b"HTTP/1.1 200 ", b"x" * 65536),
     "endless headers": endless(OK, b"a: b\r\n" * 1000),
     "chunks of no size": chunks(b"zz"),
+    "chunks of negative size": chunks(b"-5"),
     "a chunk that is too large": chunks(b"ffffffffffffff"),
     "redirect to itself": moved("/bad"),
     "redirect to a file": moved("file:///etc/passwd"),
+    "redirect to no scheme": moved("gopher://127.0.0.1/"),
     "redirect to no address": moved("http://[::1"),
     "redirect to a port that is none": moved("http://127.0.0.1:port/"),
     "redirect to a port that is closed": moved("http://127.0.0.1:9/"),

@@ -25,7 +25,7 @@ from scipy.io import savemat
 
 from fedbench.data import Dataset, load, resolve
 from fedbench.data.images import fit
-from fedbench.data.part import as_column
+from fedbench.data.part import as_array, as_column, filled, values_of
 from fedbench.data.readers import read_idx
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
@@ -567,6 +567,32 @@ def test_digits_are_stretched_to_all_grey_levels(store: Store) -> None:
         assert set(got.images[..., 0][raw == level].tolist()) == {byte}
     assert got.split.max() == 0
     assert np.bincount(got.labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+
+
+@pytest.mark.parametrize(
+    "chunks", [[[1, 2], [3]], [[]], [[1.5], [], [2.5]], [[True, False, True, True], [False]]], ids=str
+)
+def test_a_column_is_the_array_of_its_values(chunks: list[list[float]]) -> None:
+    column = pa.chunked_array(chunks) if any(chunks) else pa.chunked_array(chunks, pa.int16())
+    values = values_of(column)
+    assert values.dtype == column.type.to_pandas_dtype()
+    assert values.tolist() == [value for chunk in chunks for value in chunk]
+    assert values_of(column.combine_chunks()[1:]).tolist() == values[1:].tolist()
+
+
+def test_gaps_are_filled_elsewhere_refused_and_arrays_come_back_in_memory_of_their_own() -> None:
+    column = pa.chunked_array([[1.0, None], [None, 4.0]])
+    np.testing.assert_array_equal(filled(column, np.nan), [1, np.nan, np.nan, 4])
+    assert filled(pa.chunked_array([[7, None]], pa.uint16()), -1).tolist() == [7, -1]
+    with pytest.raises((ValueError, TypeError, pa.ArrowException)):
+        values_of(column)
+    for values in (np.arange(6, dtype=np.uint8), np.arange(6, dtype=np.float32).reshape(3, 2)):
+        column = pa.table({"a": as_column(values)})["a"]
+        back = as_array(column)
+        np.testing.assert_array_equal(back, values)
+        assert back.dtype == values.dtype
+        back[:] = 0
+        np.testing.assert_array_equal(as_array(column), values)
 
 
 def test_pandas_is_not_imported_for_it(tmp_path: Path) -> None:

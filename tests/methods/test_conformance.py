@@ -64,6 +64,12 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Subject(tmp_path_factory.mktemp("subject"), name, chosen)
 
 
+def test_the_cohorts_of_these_tests_vary() -> None:
+    sizes = {len(Plan(few(), DATA.n_train, (8, 8)).cohort(t)) for t in range(1, 5)}
+    assert len(sizes) > 1
+    assert min(sizes) > 0
+
+
 def unlike(subject: Subject) -> bool:
     return subject.name in UNLIKE and not subject.overrides
 
@@ -163,6 +169,47 @@ def passes(checks: Sequence[Check], subject: Subject) -> None:
         raise error
 
 
+def test_cohorts_and_first_batches_are_those_of_every_method(subject: Subject) -> None:
+    """Two to four batches of every client's first request."""
+    drawn, s = subject.reference.plan.draws, subject.few()
+    plan = Plan(s, DATA.n_train, (8, 8))
+    for t in range(1, 5):
+        assert drawn["cohort", t] == plan.cohort(t)
+    asked = [(key, value) for key, value in drawn.items() if key[0] == "batches"]
+    first = {(t, client): batches for (what, client, t, phase), batches in asked if phase == 1}
+    assert first, "it never trained"
+    for (t, client), batches in first.items():
+        expected = [b.tolist() for b in plan.batches(client, t, 1, s.epochs, s.steps)]
+        assert batches[: len(expected)] == expected[: len(batches)]
+
+
+def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(subject: Subject, tmp_path: Path) -> None:
+    """The weights of every average sum to one, whatever the sizes of the clients."""
+    if subject.name in ("fedas", "fednova"):
+        pytest.skip("the server's step is made of what its clients say beside their models")
+    how = subject.method()
+    it = trainer(how, DATA, tmp_path, few())
+    before = dict(it.server.shared)
+    cohort = [it.client(i, it.server.view(i), 1) for i in (0, 2, 3)]
+    for client in cohort:
+        how.broadcast(it.server, client)
+    how.aggregate(it.server, cohort, 1)
+    assert it.server.shared.keys() == before.keys()
+    for key, value in before.items():
+        torch.testing.assert_close(it.server.shared[key], value, rtol=1e-6, atol=1e-7)
+
+
+def test_traffic_is_of_what_the_server_holds(subject: Subject) -> None:
+    """What is sent is counted in bytes of its tensors; that every executor counts alike is among the checks."""
+    run = subject.reference.run.trainer
+    held = (*run.server.tensors().values(), *run.server.initial.values())
+    stored = sum(t.numel() * t.element_size() for t in held)
+    for direction in ("bytes_up", "bytes_down"):
+        sent = [line[direction] for line in run.checkpoint.rounds]
+        assert all(isinstance(b, int) and 0 <= b <= 2 * DATA.clients * stored for b in sent)
+        assert any(sent) is any(not run.method.is_personal(n) for n in run.server.initial)
+
+
 @every
 def test_it_is_named_as_its_file_and_keeps_what_exists(name: str, tmp_path: Path) -> None:
     cls, source = methods.load(name)
@@ -257,6 +304,16 @@ def test_untrained_parts_are_served_to_nobody_in_silence(tmp_path: Path) -> None
     trainer(own(**hooks), THREE, tmp_path, setting(votes=False))
     for declared in ({"unlabelled_has": HEAD}, {"serves": (MEMBER,)}):
         trainer(own(**hooks, **declared), THREE, tmp_path, TEST_PHASE)
+
+
+def test_everybody_comes_once_more_without_labels_after_the_last_round(tmp_path: Path) -> None:
+    served, kinds = list[Any](), list[Any]()
+    how = own(
+        serve=lambda self, server, client: served.append((client.index, client.kind)),
+        personalise=lambda self, client: kinds.append((client.index, client.kind)),
+    )
+    train(how, THREE, tmp_path, setting(rounds=2, window=1, votes=False, test_phase=True))
+    assert served == kinds == [(i, kind) for kind in (MEMBER, UNLABELLED) for i in range(3)]
 
 
 #: Four rounds at a rate at which the last one is not the best.

@@ -103,6 +103,8 @@ def test_in_fedrcs_code_the_mean_update_is_plain() -> None:
 @pytest.mark.parametrize(
     ("deltas", "hyperparameters"),
     [
+        ([[1, 0], [1, 0], [-0.4, 0]], {}),  # the mean is 0.53
+        ([[0.5, 0], [-0.5, 0], [0.5, 0], [-0.5, 0]], {}),  # nobody has moved by 0.6
         ([[1, 0], [-1, 0]], {}),  # two are too few
         ([[1, 0], [-1, 0], [1, 0], [-1, 0]], {"eps1": 0.0}),
         ([[1, 0], [-1, 0], [1, 0], [-1, 0]], {"eps2": 1.0}),
@@ -438,8 +440,9 @@ def test_warm_up_ends_by_eq_14(accuracies: list[float], t: int, first: int, expe
 
 def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
     """Forced clustering is not missed if nobody took part in the round before."""
-    s = grouped_setting(rounds=6, lr=1e-4)  # nothing is learnt, so flat at once
-    found = train("flux", TURNED, tmp_path / "a", s)
+    found = train(
+        "flux", TURNED, tmp_path / "a", grouped_setting(rounds=6, lr=1e-4)
+    )  # nothing is learnt, so flat at once
     assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == 4
     rounds = found.trainer.checkpoint.rounds
     assert [line.get("figure_clustering_round") for line in rounds] == [None, None, None, 4, 4, 4]
@@ -600,6 +603,13 @@ def test_clustering_in_the_first_round_by_a_given_reach_and_by_some_moments(tmp_
         assert found.predictions["test_phase"].null_count == 0
 
 
+def test_random_assignment_is_random_but_repeatable(tmp_path: Path) -> None:
+    chosen = {"clustering": "prior", "start": 2, "assignment": "random"}
+    a, b = (train(method("flux", **chosen), TURNED, tmp_path / n, grouped_setting(rounds=3)) for n in "ab")
+    assert (answers(a, "test_phase") == answers(b, "test_phase")).all()
+    assert (answers(a, "own") != answers(a, "test_phase")).any()
+
+
 def test_noise_is_drawn_anew_each_round(tmp_path: Path) -> None:
     kind, it = method("flux", epsilon=0.01), trainer(method("flux"), TURNED, tmp_path, grouped_setting())
     rows, labels = torch.rand(30, 10), torch.arange(30) % 10
@@ -650,8 +660,9 @@ def test_soft_weights_and_the_test_phase_by_hand(tmp_path: Path) -> None:
         w = soft_weights(known[None], d[:, :20], kernel.sizes.numpy(), kernel.reach, kernel.width)[0]
         mixed = {n: sum(float(a) * m[n].double() for a, m in zip(w, server.models, strict=True)) for n in server.shared}
         own = network(TURNED, {n: t.float() for n, t in mixed.items()})
-        right = given[at : at + len(rows)] == own(pixels(TURNED, rows)).argmax(1).numpy()
-        assert right.mean() > 0.99  # rounding may turn one
+        assert (
+            given[at : at + len(rows)] == own(pixels(TURNED, rows)).argmax(1).numpy()
+        ).mean() > 0.99  # rounding may turn one
         at += len(rows)
 
 

@@ -283,6 +283,8 @@ def test_special_cases_have_client_one_as_the_target(tmp_path: Path) -> None:
     assert torch.equal(found[0], torch.ones(len(found[0])))
     with pytest.raises(FedbenchError, match="case no_cs needs"):
         weights(method("ftw_erm", case="no_cs"), data, tmp_path / "wrong")
+    with pytest.raises(FedbenchError, match="--case of ftw_erm must be all with --ratios hdrm"):
+        method("ftw_erm", case="cs_both", ratios="hdrm")
 
 
 MATCHED = {"ratios": "hdrm", "n_te": 100, "clusters": 15, "restarts": 2, "matching_epochs": 30}

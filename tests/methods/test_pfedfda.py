@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.special import logsumexp, softmax
+from scipy.special import log_softmax, logsumexp, softmax
 from scipy.stats import multivariate_normal
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import StratifiedKFold
@@ -291,6 +291,18 @@ def logits(gaussian: Gaussian, pi: np.ndarray, z: np.ndarray) -> np.ndarray:
     weight, bias = classifier(gaussian, torch.from_numpy(pi))
     out: np.ndarray = (torch.from_numpy(z) @ weight.T + bias).numpy()
     return out
+
+
+@given(st.integers(0, 10_000))
+def test_softmax_of_the_head_is_the_posterior(seed: int) -> None:
+    gaussian, pi, z = a_problem(seed)
+    s = shrunk(gaussian.covariance.numpy())
+    joint = np.stack(
+        [multivariate_normal(mu, s).logpdf(z) + np.log(p) for mu, p in zip(gaussian.mean.numpy(), pi, strict=True)], 1
+    )
+    np.testing.assert_allclose(
+        log_softmax(logits(gaussian, pi, z), axis=1), log_softmax(joint, axis=1), rtol=1e-7, atol=1e-9
+    )
 
 
 def test_estimate_and_head_are_linear_discriminant_analysis_fitted_to_the_rows() -> None:

@@ -22,6 +22,7 @@ from fedbench import api, data, partitions, protocol
 from fedbench.partition_options import spec_of
 from fedbench.partitions import Partition, exports, rows, schemes, tables
 from fedbench.partitions.distribution import realised
+from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import Transform, apply, of_clients
 from fedbench.partitions.transforms.corruption import named as corruption
 from fedbench.partitions.view import class_counts
@@ -30,6 +31,7 @@ from fedbench.store import Store
 from tests.support import partitions_lab as lab
 from tests.support.frames import few, refused
 from tests.support.partitions_lab import MADE, draw, same
+from tests.support.real_images import RealImages
 
 MADE_UP = Callable[[data.Dataset], data.Dataset]
 
@@ -217,6 +219,14 @@ def test_class_counts_without_the_rest_of_it(store: Store, several: bool) -> Non
     refused(r"samples\.parquet", class_counts, artifact)
 
 
+def test_real_mnist_by_writer(real_images: RealImages) -> None:
+    images = real_images.load("mnist_writers")
+    asked = partition_spec(images.spec, "natural", 836, 1, 0.6, by="writer")
+    made = partitions.make(asked, images)
+    assert len(made.sample) == 70_000  # 539 writers of the training and 297 of the test images
+    assert min(made.n_train.min(), made.n_test.min()) >= 1
+
+
 # -- clients that never train ------------------------------------------------------------------------------------
 newcomers = partial(lab.spec, clients=6, train_fraction=0.75)
 ASKED = newcomers(unseen=2, unseen_as=KINDS, shift="corrupted")
@@ -264,6 +274,15 @@ def test_a_copy_sees_its_images_under_its_corruption(monkeypatch: pytest.MonkeyP
     assert len({noisy[made.rows(c, test)][:5].tobytes() for c in (8, 9) for test in (False, True)}) == 4
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # the same in every process and thread
     assert np.array_equal(partitions.make(ASKED, of).transformed_images(of), seen)
+
+
+def test_grey_newcomers_see_corruptions_too() -> None:
+    of = dataset(channels=1)
+    made = partitions.make(newcomers(unseen=2, unseen_as=KINDS, shift="high"), of)
+    assert made.transforms[:6] == tuple(s.on_grey() for s in of_clients("high", 6))
+    assert [str(s) for s in made.transforms[6:]] == ["fog 3"] * 2 + ["gaussian_noise 1"] * 2
+    seen = made.transformed_images(of)
+    assert not np.array_equal(seen[made.rows(6)], seen[made.rows(4)])
 
 
 def test_images_take_no_second_copy(monkeypatch: pytest.MonkeyPatch) -> None:

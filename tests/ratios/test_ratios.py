@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from fedbench import models
 from fedbench.conformance.lab import federation, setting, trainer
+from fedbench.core import message
 from fedbench.data.readers import read_idx
 from fedbench.errors import FedbenchError
 from fedbench.methods.ftw_erm import FTWERM
@@ -300,11 +301,17 @@ def gaussians(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return (torch.from_numpy(a.astype(np.float32))[:, None] for a in (rng.normal(size=n), rng.permutation(pool)))
 
 
-def perceptron(inputs: int, width: int = 32) -> nn.Module:
+def perceptron(inputs: int, hidden: int = 32, seed: int = 0) -> nn.Module:
     with torch.random.fork_rng():
-        torch.manual_seed(0)
-        hidden = (nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
-        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(width, 1))
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(inputs, hidden),
+            nn.Tanh(),
+            nn.Linear(hidden, hidden),
+            nn.Tanh(),
+            nn.Linear(hidden, 1),
+        )
 
 
 LIMIT = 2.5
@@ -637,7 +644,7 @@ def rows_of(images: torch.Tensor) -> list[bytes]:
 
 
 def test_the_pool(tmp_path: Path) -> None:
-    """Equally many of each client's test images, in an order that does not depend on them."""
+    """Equally many of each client's test images, in an order that does not depend on them, and counted as sent."""
     it, pool = asked(tmp_path)
     own = [rows_of(sample(it.client(i, {}, 0), 3)) for i in range(len(SIZES))]
     assert sorted(rows_of(pool)) == sorted(image for images in own for image in images)
@@ -647,3 +654,9 @@ def test_the_pool(tmp_path: Path) -> None:
     _, inverted = asked(tmp_path / "inverted", dataclasses.replace(DATA, images=255 - DATA.images))
     assert torch.equal(inverted, 255 - pool)
     assert len(pool) == 3 * len(SIZES)
+    assert it.surveyed == (pool.nbytes, len(SIZES) * pool.nbytes)
+    assert message.size(message.Question()) == 0
+    image = torch.zeros(32, 32, 3, dtype=torch.uint8)
+    up, down = (message.size(Pool(image.expand(count, -1, -1, -1))) for count in (100, 10 * 100))
+    assert down == 10 * up == 3_072_000
+    assert round(8 * down / 1e6) == 25
