@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fedbench.cli import app
 from fedbench.cli import context as hyperparameters
-from fedbench.cli.making import hyper_parameters
+from fedbench.cli.making import offered
 from fedbench.cli.partition import dataset_among
 from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
@@ -106,7 +106,7 @@ def test_commands_have_these_options(page: str, line: str) -> None:
         assert dataset is None or context.params["table"] is None
         own = context.params["method"] or []
         if own and not any(".py:" in method for method in own):
-            hyperparameters.read(words, hyper_parameters(own), "train", train)
+            hyperparameters.read(words, offered(own)[0], "train", train)
 
 
 def test_a_command_that_is_not_there_is_found_out() -> None:

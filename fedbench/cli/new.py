@@ -3,12 +3,11 @@ with, or a paper's folder or one of results."""
 
 from __future__ import annotations
 
-import contextlib
 import keyword
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from string import Template
@@ -120,8 +119,8 @@ def check(
         wanted = checks(subject)
         console, width = context.out(), max(len(c.name) for c in wanted)
         results: list[Outcome] = []
-        with _working(context.err()) as begin:
-            for outcome in outcomes(subject, wanted, lambda c: begin(c.name)):
+        with context.err().status("") as working:  # on a terminal the current check
+            for outcome in outcomes(subject, wanted, lambda c: working.update(Text(f"{c.name} ..."))):
                 results.append(outcome)
                 if context.debug() and outcome.error is not None:
                     raise outcome.error
@@ -163,13 +162,3 @@ def _print(console: Console, outcome: Outcome, width: int) -> None:
     why = Text(outcome.why or outcome.check.text, style=colour if outcome.why else "dim")
     grid.add_row(Text(mark, style=f"bold {colour}"), Text(outcome.check.name, style="bold"), why)
     console.print(grid, soft_wrap=False)
-
-
-@contextlib.contextmanager
-def _working(console: Console) -> Iterator[Callable[[str], None]]:
-    """Show the current check on a terminal; yields the function that receives its name."""
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("") as status:
-        yield lambda name: status.update(Text(f"{name} ..."))

@@ -243,13 +243,6 @@ class Store:
             write_json(folder / f"{id}.json", {"reason": reason, "log": log, "time": time.time(), **what})
         return folder / f"{id}.json"
 
-    def failure(self, id: str) -> dict[str, Any] | None:
-        """The recorded failure of a run that has not succeeded since."""
-        try:
-            return read_json(self.home / "failed" / f"{id}.json")
-        except FileNotFoundError:
-            return None
-
     def forget_failure(self, id: str) -> None:
         (self.home / "failed" / f"{id}.json").unlink(missing_ok=True)
 

@@ -31,16 +31,14 @@ BYTES = 4 << 20
 ROWS = 1 << 20
 
 
-def write(
-    path: Path, tables: Iterable[pa.Table], about: Mapping[bytes, bytes] | None = None, compression: str = "zstd"
-) -> None:
+def write(path: Path, tables: Iterable[pa.Table], about: Mapping[bytes, bytes] | None = None) -> None:
     """Write tables of one schema (one at least) as one file; `about` is added to the metadata of the first."""
     import pyarrow.parquet as pq
 
     groups = _gathered(tables)
     first = next(groups)
     schema = first.schema.with_metadata({**(first.schema.metadata or {}), **(about or {})})
-    with pq.ParquetWriter(path, schema, compression=compression) as writer:
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for group in chain([first], groups):
             writer.write_table(group.cast(schema), row_group_size=ROWS)
 
@@ -96,7 +94,7 @@ class Writer:
         #: What may differ between two makings: machine, times. Goes into the manifest only.
         self.provenance: dict[str, Any] = {}
 
-    def table(self, name: str, table: pa.Table | Iterable[pa.Table], compression: str = "zstd") -> None:
+    def table(self, name: str, table: pa.Table | Iterable[pa.Table]) -> None:
         """Add `name`.parquet, with spec, inputs and library versions in its schema metadata.
 
         A large table comes part by part, in tables of one schema.
@@ -109,7 +107,7 @@ class Writer:
         }  # fmt: skip
         about = {b"fedbench": json.dumps(stable, sort_keys=True).encode()}
         path = self.folder / f"{name}.parquet"
-        write(path, [table] if isinstance(table, pa.Table) else table, about, compression)
+        write(path, [table] if isinstance(table, pa.Table) else table, about)
         flush(path)
 
     def file(self, name: str, source: Path) -> None:

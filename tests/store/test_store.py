@@ -728,7 +728,7 @@ def test_failed_with_and_without_a_checkpoint(store: Store) -> None:
     begun(store)
     for spec in (RUN, other):
         store.record_failure(spec.id, "no loss", "log", spec=spec.to_dict(), overrides={})
-    noted = Store(store.home).failure(RUN.id) or {}
+    noted = json.loads((store.home / "failed" / f"{RUN.id}.json").read_text())
     assert (noted["reason"], noted["log"], noted["spec"]) == ("no loss", "log", RUN.to_dict())
     runs = {run.id: (run.state, run.reason, run.round) for run in unfinished(store)}
     assert runs == {RUN.id: (End.FAILED, "no loss", 4), other.id: (End.FAILED, "no loss", 0)}

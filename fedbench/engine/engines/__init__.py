@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,14 +102,15 @@ class Where:
         if self.device == "cpu" and self.gpus_per_run:
             raise FedbenchError("--device cpu does not go with --gpus-per-run", "leave one of them out")
         check_place("cpu", self.executor, precision if self.device == "cpu" else "fp32")
-        with _ray_needed(self._address):
+        address = self.engine if "//" in self.engine else os.environ.get("RAY_ADDRESS") or "local"
+        if address == "local" and "ray" not in sys.modules:  # nobody else is to work on a cluster of this machine
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # which Ray (from 2.52 on) reads when it is imported
+        try:
             from fedbench.engine.engines.on_ray import Ray
-        return Ray(store, roots, self._address, cpus, self.gpus_per_run, self.device, self.executor)
-
-    @property
-    def _address(self) -> str:
-        """Of the Ray cluster."""
-        return self.engine if "//" in self.engine else os.environ.get("RAY_ADDRESS") or "local"
+        except ImportError as error:
+            line = f"--engine ray needs Ray, which is not installed ({error})"
+            raise FedbenchError(line, "pip install 'fedbench-fl[ray]'") from error
+        return Ray(store, roots, address, cpus, self.gpus_per_run, self.device, self.executor)
 
     def _gpus(self) -> list[int]:
         """The numbers of the GPUs that are named."""
@@ -121,17 +121,3 @@ class Where:
         if len(numbers) < len(names) or len({*numbers}) < len(numbers):
             raise FedbenchError(f"--device cannot be '{self.device}'", "auto, cpu, cuda, or GPUs: cuda:0,cuda:1")
         return numbers
-
-
-@contextlib.contextmanager
-def _ray_needed(address: str) -> Iterator[None]:
-    """Guards the import of Ray. A cluster of this machine alone needs a token, and Ray (from 2.52 on) reads this
-    variable when it is imported."""
-    if address == "local" and "ray" not in sys.modules:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-    try:
-        yield
-    except ImportError as error:
-        raise FedbenchError(
-            f"--engine ray needs Ray, which is not installed ({error})", "pip install 'fedbench-fl[ray]'"
-        ) from error
