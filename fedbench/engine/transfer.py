@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedbench.core.tables import Models
     from fedbench.methods.base import Method
     from fedbench.models.base import FLModel
+    from fedbench.partitions import Partition
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,9 @@ def evaluate(
     spec, place = run.spec, choose_device(device)
     assert isinstance(spec, RunSpec)
     assert isinstance(other.spec, PartitionSpec)
-    kept = keeping.models_of(run)
+    kept, theirs = keeping.models_of(run), read(other)
     by = who_answers(kept, other.spec.all_clients)
-    _check_classes(run, other, store)
+    _check_classes(run, theirs, store)
     # What the run's network takes are vectors that are normalised as those that it was trained on.
     like = artifacts(spec.setting.partition, store, roots, False) if other.spec.dataset.vectors else None
     (federation,) = loaded(images_of(other.spec.dataset, store, roots), [other], place, like)
@@ -68,23 +69,20 @@ def evaluate(
     with reported(), arithmetic(spec.setting.precision, place):
         network = network_of(kept, spec, federation.shape, federation.classes)
         result = answers(kept, network, lambda: method_of(spec, method), federation, spec.setting)
-    trainees = read(other).spec.trainees
-    sizes = Clients(np.array(federation.n_train), np.array(federation.n_test), trainees)
-    known = _trained_on(run, other, store, roots)
+    sizes = Clients(np.array(federation.n_train), np.array(federation.n_test), theirs.spec.trainees)
+    known = _trained_on(run, theirs, store, roots)
     return Transfer(other.spec, by, *_measured(result, federation, sizes), *known)
 
 
-def _trained_on(run: Artifact, other: Artifact, store: Store, roots: list[Path]) -> tuple[int, int]:
+def _trained_on(run: Artifact, theirs: Partition, store: Store, roots: list[Path]) -> tuple[int, int]:
     """(test images of the other partition, how many of these the run's clients had as training images)."""
     from fedbench.partitions.tables import read
 
     assert isinstance(run.spec, RunSpec)
-    theirs, own = read(other), run.spec.setting.partition
-    tested = np.unique(theirs.sample[theirs.test])
+    own, tested = run.spec.setting.partition, np.unique(theirs.sample[theirs.test])
     if own.dataset != theirs.spec.dataset:
         return len(tested), 0
-    _, drawn = artifacts(own, store, roots, False)
-    ours = read(drawn)
+    ours = read(artifacts(own, store, roots, False)[1])
     return len(tested), len(np.intersect1d(tested, ours.sample[~ours.test]))
 
 
@@ -121,20 +119,19 @@ def method_of(spec: RunSpec, reference: str | None) -> Method:
     return kind.create(spec.params)
 
 
-def _check_classes(run: Artifact, other: Artifact, store: Store) -> None:
-    """Raise FedbenchError if both partitions are at hand and their classes go by other names."""
+def _check_classes(run: Artifact, theirs: Partition, store: Store) -> None:
+    """Raise FedbenchError if the run's partition is at hand too and its classes go by other names."""
     from fedbench.partitions.tables import read
 
     assert isinstance(run.spec, RunSpec)
-    own = store.whole(run.spec.setting.partition)
-    if own is None:
+    if (own := store.whole(run.spec.setting.partition)) is None:
         return
-    ours, theirs = read(own).classes, read(other).classes
-    for a, b in zip(ours, theirs, strict=False):
+    classes = read(own).classes
+    for a, b in zip(classes, theirs.classes, strict=False):
         if a != b:
-            raise FedbenchError(f"partition {other.id} has other classes than the run: '{b}' where that has '{a}'")
-    if len(ours) != len(theirs):
-        raise FedbenchError(f"partition {other.id} has {len(theirs)} classes and the run {len(ours)}")
+            raise FedbenchError(f"partition {theirs.id} has other classes than the run: '{b}' where that has '{a}'")
+    if len(classes) != len(theirs.classes):
+        raise FedbenchError(f"partition {theirs.id} has {len(theirs.classes)} classes and the run {len(classes)}")
 
 
 def _measured(
