@@ -12,7 +12,7 @@ import torch
 from fedbench.conformance import runs as learning
 from fedbench.conformance.runs import TOLERANCE, gaps
 from fedbench.conformance.subject import Subject
-from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, Outcome, checks, outcomes
+from fedbench.conformance.suite import DECLARED, MODEL, RUNS, TRAINING, Check, Outcome, checks, outcomes
 
 GOOD = """
 from __future__ import annotations
@@ -270,6 +270,12 @@ def test_a_good_network_passes(name: str, tmp_path: Path) -> None:
     """A plug-in, and built-in ones of small and of larger images."""
     found = checked(name or net(tmp_path), tmp_path)
     assert [(o.check.name, o.why) for o in found if not o.holds] == []
+
+
+@pytest.mark.parametrize("name", ["lenet5_flux", "resnet9"])
+def test_a_step_of_fluxs_networks_is_the_same_by_each_executor(name: str, tmp_path: Path) -> None:
+    (found,) = checked(name, tmp_path, [check for check in MODEL if check.proves is learning.executors_agree_on_a_step])
+    assert found.holds, found.why
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,7 @@ def places(it: Models) -> set[str]:
         (method("feddrm"), {"server", "client"}),
         (method("pfedfda"), {"server", "client"}),
         (method("apfl"), {"server", "client"}),
+        (method("fedrep", score="after_local"), {"server", "client"}),  # a body that was there before the mean
         (method("fedproto"), {"server", "client"}),
         (method("fedavgft", finetune_rounds=1), {"server", "client"}),
         (Doubled(), {"server"}),
@@ -402,15 +403,6 @@ def test_what_cannot_be_kept_is_left_out_and_the_run_goes_on(tmp_path: Path) -> 
     nowhere = models_of(kept(own(personalise=by_lambda), tmp_path / "lambdas"))
     with pytest.raises(FedbenchError, match="stands in no module by that name"):
         who_answers(nowhere, KEPT.clients)
-
-
-def test_a_model_of_every_clients_own_after_local_training(tmp_path: Path) -> None:
-    """The body that answers is not the server's: it was there before the average."""
-    run = kept(method("fedrep", score="after_local"), tmp_path, votes=False)
-    it = models_of(run)
-    assert "client/0/backbone.0.weight" in it.tensors
-    again = answers_of(it, network(run), lambda: None, KEPT, run.trainer.setting)
-    np.testing.assert_array_equal(again.own, last(run.predictions, "own"))
 
 
 def test_other_clients_are_answered_by_the_server_if_it_has_a_whole_model(tmp_path: Path) -> None:
@@ -490,18 +482,6 @@ def test_training_is_that_of_a_federation_without_them(name: str, tmp_path: Path
         assert [line[key] for line in lines] == [line[key] for line in others]
     # What is shown while it trains is about the clients that train.
     assert both.accuracy == pytest.approx(alone.accuracy)
-
-
-def test_an_unseen_client_fine_tunes_the_last_global_model(tmp_path: Path) -> None:
-    it = trainer(method("fedavgft", finetune_epochs=2), SIX, tmp_path, with_newcomers(rounds=1, window=1))
-    it.run()
-    client = it.client(5, it.server.view(5), 1)
-    client.work.phase = 1000
-    it.executor.run([client], it.method.personalise)
-    assert client.work.processed == 2 * SIX.n_train[5]
-    before = column(Run(it, []), "own")[column(Run(it, []), "client") == 5]
-    (again,) = it.executor.map(lambda w, c: w.answers([c], [[Piece(c.work.test_rows, None)]])[0], [client])
-    assert before.tolist() == again.tolist()
 
 
 def own_number(self: Method, server: Server, client: Client) -> None:

@@ -64,30 +64,23 @@ def with_pool(
     clients=st.integers(1, 4), images=st.integers(1, 3), kernel=st.integers(1, 3), stride=st.integers(1, 2),
     padding=st.integers(0, 1), bias=st.booleans(), pool=st.integers(1, 2),
     kind=st.sampled_from([nn.MaxPool2d, nn.AvgPool2d]), same_images=st.booleans(),
+    common=st.sets(st.sampled_from(["0.weight", "0.bias", "3.weight"])),
 )  # fmt: skip
 def test_values_and_gradients_are_those_of_each_client(
-    clients: int, images: int, same_images: bool, **form: Any
+    clients: int, images: int, same_images: bool, common: set[str], **form: Any
 ) -> None:
+    """Where images or some parameters are the same for all, too."""
     nets, state = stacked(clients, lambda: with_pool(**form))
     other, x = with_clients_among_channels(nets[0]), drawn(clients, images, 2, 7, 8, seed=1)
     if same_images:
         x = x[:1].expand_as(x)
     state = {n: t.requires_grad_() for n, t in state.items()}
     inputs, axis = (x[0], None) if same_images else (x, 0)
-    got = torch.func.vmap(lambda s, i: call(other, s, i), in_dims=(0, axis))(state, inputs)
-    expected = torch.stack([call(nets[0], {n: t[i] for n, t in state.items()}, x[i]) for i in range(clients)])
-    agree(got, expected, list(state.values()), 1e-7)
-
-
-@pytest.mark.parametrize("frozen", [("0.weight",), ("0.bias",), ("0.weight", "0.bias"), ("3.weight",)])
-def test_parameters_that_all_share(frozen: tuple[str, ...]) -> None:
-    nets, state = stacked(3, with_pool)
-    other, x = with_clients_among_channels(nets[0]), drawn(3, 2, 2, 6, 6)
-    own = {n: t for n, t in state.items() if n not in frozen}
-    common = {n: state[n][0] for n in frozen}
-    got = torch.func.vmap(lambda s, i: call(other, {**s, **common}, i))(own, x)
-    for i in range(3):
-        torch.testing.assert_close(got[i], call(nets[0], {**{n: t[i] for n, t in own.items()}, **common}, x[i]))
+    each = {n: t for n, t in state.items() if n not in common}
+    shared = {n: t[0] for n, t in state.items() if n in common}
+    got = torch.func.vmap(lambda s, i: call(other, {**s, **shared}, i), in_dims=(0, axis))(each, inputs)
+    alone = ({**{n: t[i] for n, t in each.items()}, **shared} for i in range(clients))
+    agree(got, torch.stack([call(nets[0], one, x[i]) for i, one in enumerate(alone)]), list(each.values()), 1e-7)
 
 
 def test_the_parameters_are_the_same_tensors_and_other_layers_stay() -> None:
