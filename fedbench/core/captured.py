@@ -61,10 +61,10 @@ class CapturedStep:
             place[tick.members] = value
         if tick.windows is not None and self.tick.windows is not None:
             self.tick.windows[tick.members] = tick.windows
-        logged, collected, labels = self.replay()
+        logged, collected = self.replay()
         # In new memory: the next replay writes over this answer.
         who = torch.arange(len(self.active), device=self.active.device)[tick.members]
-        return Step(logged[who], None if collected is None else collected[who], labels[who])
+        return Step(logged[who], None if collected is None else collected[who])
 
 
 class GraphedWorker(StackedWorker):

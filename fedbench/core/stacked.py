@@ -92,11 +92,10 @@ class Tick(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step gives: logged loss [k], collected rows [k, B, ...] or None, labels [k, B]."""
+    """What a step gives: logged loss [k], collected rows [k, B, ...] or None."""
 
     logged: Tensor
     collected: Tensor | None
-    labels: Tensor
 
 
 def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Iterator[Tick]:
@@ -132,46 +131,9 @@ def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Ite
         yield Tick(these, rows[these].gather(1, position), position, window, begin)
 
 
-class Record:
-    """Kept rows and labels of a stack's steps, brought together by client."""
-
-    def __init__(self, clients: int) -> None:
-        self.clients = clients
-        self.steps: list[tuple[Members, Step]] = []
-
-    def add(self, members: Members, step: Step) -> None:
-        self.steps.append((members, step))
-
-    def by_client(self) -> tuple[list[Tensor | None], list[Tensor]]:
-        """(collected rows [R, ...] or None, labels [R]) of each client, in the order of its steps."""
-        collected: list[list[Tensor]] = [[] for _ in range(self.clients)]
-        labels: list[list[Tensor]] = [[] for _ in range(self.clients)]
-        for members, run in self._runs():
-            who = range(members.stop) if isinstance(members, slice) else members.tolist()
-            _deal(torch.stack([step.labels for step in run], 1), who, labels)
-            rows = [step.collected for step in run if step.collected is not None]
-            if rows:
-                _deal(torch.stack(rows, 1), who, collected)
-        return [torch.cat(k) if k else None for k in collected], [torch.cat(y) for y in labels]
-
-    def _runs(self) -> Iterator[tuple[Members, list[Step]]]:
-        """Consecutive steps of the same clients with batches of one size: few large copies, not many small ones."""
-        at = 0
-        while at < len(self.steps):
-            members, first = self.steps[at]
-            run = [first]
-            for others, step in self.steps[at + 1 :]:
-                if not (isinstance(others, slice) and others == members and step.labels.shape == first.labels.shape):
-                    break
-                run.append(step)
-            at += len(run)
-            yield members, run
-
-
-def _deal(rows: Tensor, who: Sequence[int], parts: list[list[Tensor]]) -> None:
-    """rows [k, T, B, ...] to the lists of their k clients, as [T B, ...]."""
-    for i, mine in zip(who, rows.flatten(1, 2).unbind(), strict=True):
-        parts[i].append(mine)
+def indices(members: Members) -> list[int]:
+    """Their places in the stack."""
+    return list(range(members.stop)) if isinstance(members, slice) else members.tolist()
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
@@ -291,7 +253,7 @@ class StackedWorker(Worker):
         clients, requests = [clients[i] for i in order], [requests[i] for i in order]
         schedules, request = [schedules[i] for i in order], requests[0]
         self.networks.of(request.model).scope.train()  # with the model in it: as products, that is a twin
-        stack, record = self.stack(clients, requests), Record(len(clients))
+        stack, collected = self.stack(clients, requests), [list[Tensor]() for _ in clients]
         total = torch.zeros(len(clients), dtype=torch.float64, device=self.device)
         for tick in ticks(clients, schedules):
             self.stop_if_cancelled()
@@ -301,7 +263,9 @@ class StackedWorker(Worker):
             for _ in range(request.repeat):
                 step = self.step(stack, tick)
                 total[tick.members] += step.logged.double() * tick.rows.shape[1]
-                record.add(tick.members, step)
+                if step.collected is not None:
+                    for i, rows in zip(indices(tick.members), step.collected.unbind(), strict=True):
+                        collected[i].append(rows)
             if request.follow:
                 self.follow(stack, tick)
         finite = torch.ones(len(clients), dtype=torch.bool, device=self.device)
@@ -315,14 +279,15 @@ class StackedWorker(Worker):
             remember(client, requests[i], {n: t[i] for n, t in stack.memory.items()})
             check_finite(client, means[i], ok)
             client.work.losses.append((means[i], images[i]))
-        collected, labels = record.by_client()
+        visited = [np.concatenate([batch for batch in own for _ in range(request.repeat)]) for own in schedules]
+        positions = on_device(visited, self.device)
         # In new memory: the next block's centres may come to the same places.
         centres = {n: t.clone().unbind() for n, t in stack.centre.items()} if request.follow else {}
         answers = [
             Trained(
                 loss=means[i],
-                collected=collected[i],
-                labels=labels[i],
+                collected=torch.cat(rows) if (rows := collected[i]) else None,
+                labels=self.federation.labels[c.work.rows[positions[i]]],
                 images=images[i],
                 pass_rows=c.work.plan.pass_rows(c.index) * request.repeat,
                 centre={n: parts[i] for n, parts in centres.items()},
@@ -350,8 +315,7 @@ class StackedWorker(Worker):
             leaves, buffers, step = self.backward(stack, tick)
             gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in leaves.items()}
             finite = torch.stack([g.flatten(1).sum(1) for g in gradient.values()]).isfinite().all(0).tolist()
-            who = range(len(clients))[tick.members] if isinstance(tick.members, slice) else tick.members.tolist()
-            for k, (i, logged) in enumerate(zip(who, step.logged.tolist(), strict=True)):
+            for k, (i, logged) in enumerate(zip(indices(tick.members), step.logged.tolist(), strict=True)):
                 clients[i].state = {**clients[i].state, **{n: t[k] for n, t in buffers.items()}}
                 check_finite(clients[i], logged, finite[k])
                 clients[i].work.losses.append((logged, tick.rows.shape[1]))
@@ -429,7 +393,6 @@ class StackedWorker(Worker):
         step = Step(
             logged=None if logged is None else logged.detach(),  # type: ignore[arg-type]
             collected=None if collected is None else collected.detach().float(),
-            labels=batch.y,
         )
         if stack.centre:
             far = [(p - stack.centre[n][tick.members]).square().flatten(1).sum(1) for n, p in leaves.items()]
