@@ -76,10 +76,8 @@ class Alike:
         distinct, at = np.unique(images, return_index=True)
         new = ~there[distinct]
 
-        @torch.no_grad()
         def job(worker: Worker, piece: Piece) -> np.ndarray:
-            worker.load(state)
-            return on_host(worker.answer_to(worker.scores(LOGITS, piece)))
+            return on_host(worker.answer_to(worker.outputs(state, LOGITS, [piece])))
 
         if new.any():
             unanswered = pieces(rows[torch.from_numpy(at[new]).to(rows.device)], None)
@@ -158,14 +156,8 @@ def own_answers(
         for view in views:
             own = {c.index: _given(c, executor.federation, logits) for c in block if c.answer is not None}
             asked = [c for c in block if c.answer is None and not later(c, view)]
-            images = [pieces_of(c, view) for c in asked]
-            if logits:
-                scores = worker.of_scores(asked, images, lambda s: s)
-                each = [(worker.answer_to(s), task.normalised(s.float())) for s in scores]
-                own |= {c.index: Answers.of(c, *one) for c, one in zip(asked, each, strict=True)}
-            else:
-                answers = worker.answers(asked, images)
-                own |= {c.index: Answers.of(c, one) for c, one in zip(asked, answers, strict=True)}
+            for c, s in zip(asked, worker.scores(asked, [pieces_of(c, view) for c in asked]), strict=True):
+                own[c.index] = Answers.of(c, worker.answer_to(s), task.normalised(s.float()) if logits else None)
             by_view.append(own)
         if lets_go:
             let_go([client for client in block if not any(later(client, view) for view in views)])
@@ -318,7 +310,7 @@ def _features(model: Any, batch: Batch) -> Tensor:
     return features
 
 
-FEATURES = Collect(_features)
+FEATURES = Collect(_features, split="test")
 
 
 @dataclass
@@ -367,7 +359,8 @@ class Heads:
 
         @torch.no_grad()
         def job(worker: Worker, piece: Piece) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-            model, h = worker.load(body), worker.scores(FEATURES, piece)
+            h = worker.outputs(body, FEATURES, [piece])
+            model = worker.networks.of("").module
             with worker.autocast():
                 z = model.projection(h)  # type: ignore[operator]
                 labels = torch.cat([(torch.einsum("bd,mkd->bmk", z, w) + b).argmax(2) for w, b in heads], 1)

@@ -167,7 +167,7 @@ class StreamedWorker(StackedWorker):
         self.functions: dict[Hashable, Callable[..., Any]] = {}
         self.lanes = [Lane(self) for _ in range(lanes)]
         self.pool = _pool(self.device)
-        self.outputs: OrderedDict[Hashable, CapturedOutput] = OrderedDict()
+        self.passes: OrderedDict[Hashable, CapturedOutput] = OrderedDict()
         self.uses: dict[Hashable, int] = {}
 
     def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Sequence[Answer]:
@@ -175,7 +175,7 @@ class StreamedWorker(StackedWorker):
             return self.train_stack(clients, requests)
         return [self.answer_one(client, request) for client, request in zip(clients, requests, strict=True)]
 
-    of_scores = Worker.of_scores
+    scores = Worker.scores
 
     def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
         """Each client's training, on lanes side by side; updates each `client.state`. The host goes ahead of the
@@ -196,14 +196,14 @@ class StreamedWorker(StackedWorker):
             lane.join()
         return [answer() for answer in answers]
 
-    def output(self, request: Collect, piece: Piece, y: Tensor, position: Tensor) -> Tensor:
+    def output(self, request: Collect, piece: Piece, position: Tensor) -> Tensor:
         key = kind(request)
         self.uses[key] = self.uses.get(key, 0) + 1
         if len(piece.rows) > CHUNK or self.uses[key] <= USES:
-            return super().output(request, piece, y, position)
+            return super().output(request, piece, position)
         self.stop_if_cancelled()
-        key = (key, piece.windows is None)
-        output = _kept(self.outputs, key, lambda: CapturedOutput(self, request, piece, y))
+        key, y = (key, piece.windows is None), self.labels(piece.rows, request.split)
+        output = _kept(self.passes, key, lambda: CapturedOutput(self, request, piece, y))
         return output(request, piece, y, position)
 
     def function(self, key: Hashable, plain: Callable[..., T]) -> Callable[..., T]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,9 +43,9 @@ from fedbench.core.plan import Ints
 from fedbench.core.state import State, matches, plain
 from fedbench.core.worker import (
     CHUNK,
-    LOGITS,
     Piece,
     Worker,
+    answering,
     apply,
     check_finite,
     fetch,
@@ -433,21 +433,17 @@ class StackedWorker(Worker):
         places = torch.cat([torch.arange(first, first + n, device=self.device) for n in counts])
         positions, parts = torch.split(places, CHUNK), []
         for piece, position in zip(Piece.joined(images).split(CHUNK), positions, strict=True):
-            parts.append(self.output(request, piece, self.labels(piece.rows, request.split), position))
+            parts.append(self.output(request, piece, position))
         return list(torch.split(torch.cat(parts), counts))
 
-    def of_scores(
-        self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]], what: Callable[[Tensor], Tensor]
-    ) -> list[Tensor]:
-        images = [Piece.joined(own) for own in pieces]
-        requests = [c.answers_by or LOGITS for c in clients]
+    def scores(self, clients: Sequence[Client], images: Sequence[Sequence[Piece]]) -> list[Tensor]:
+        whole, requests = [Piece.joined(own) for own in images], [answering(c) for c in clients]
+        one_kind = all(kind(r) == kind(requests[0]) for r in requests)
         # A model with a whole chunk of images of its own fills the device by itself.
-        alike = all(kind(r) == kind(requests[0]) for r in requests)
-        if len(clients) == 1 or not alike or all(len(piece.rows) >= CHUNK for piece in images):
-            return super().of_scores(clients, pieces, what)
-        request = replace(requests[0], split="test")
-        extras = {n: stacked([r.extras[n] for r in requests]) for n in request.extras}
-        return [what(scores) for scores in self.sweep(clients, images, request, extras)]
+        if len(clients) == 1 or not one_kind or all(len(piece.rows) >= CHUNK for piece in whole):
+            return super().scores(clients, images)
+        extras = {n: stacked([r.extras[n] for r in requests]) for n in requests[0].extras}
+        return self.sweep(clients, whole, requests[0], extras)
 
     @torch.no_grad()
     def sweep(

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.core.client import (
-    NO_LABEL,
     Answer,
     Batch,
     Client,
@@ -220,7 +220,12 @@ def check_finite(client: Client, loss: float, finite: bool) -> None:
 
 
 #: What answers for a client that says nothing else.
-LOGITS = Collect(logits)
+LOGITS = Collect(logits, split="test")
+
+
+def answering(client: Client) -> Collect:
+    """What a client answers by."""
+    return LOGITS if client.answers_by is None else replace(client.answers_by, split="test")
 
 
 class Cancelled(Exception):
@@ -264,31 +269,27 @@ class Worker:
             return self.train(client, request)
         return self.gradient(client, request) if isinstance(request, Gradient) else self.collect(client, request)
 
-    def answers(self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
+    def answers(self, clients: Sequence[Client], images: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
         """What each client's model answers the images of that client's pieces: see `answer_to` and `on_host`."""
-        return [on_host(answers) for answers in self.of_scores(clients, pieces, self.answer_to)]
+        return [on_host(self.answer_to(scores)) for scores in self.scores(clients, images)]
+
+    def scores(self, clients: Sequence[Client], images: Sequence[Sequence[Piece]]) -> list[Tensor]:
+        """[n, ...] a client: what it answers by puts out for the images of its pieces, without their labels."""
+        requests = [answering(client) for client in clients]
+        return [self.outputs(c.state, r, own) for c, r, own in zip(clients, requests, images, strict=True)]
 
     @torch.no_grad()
-    def of_scores(
-        self, clients: Sequence[Client], pieces: Sequence[Sequence[Piece]], what: Callable[[Tensor], Tensor]
-    ) -> list[Tensor]:
-        """[n, ...] a client: `what` follows, image by image, from the scores [B, K] that it answers by to the images of
-        its pieces."""
-        out = []
-        for client, own in zip(clients, pieces, strict=True):
-            self.load(client.state, (request := client.answers_by or LOGITS).model)
-            out.append(torch.cat([what(self.scores(request, piece)) for piece in own]))
-        return out
+    def outputs(self, state: State, request: Collect, images: Sequence[Piece], first: int = 0) -> Tensor:
+        """[n, ...]: the request's output for these images, which begin at position `first` of its split."""
+        self.load(state, request.model)
+        positions = torch.arange(first, first + sum(len(piece.rows) for piece in images), device=self.device)
+        each = torch.split(positions, [len(piece.rows) for piece in images])
+        return torch.cat([self.output(request, *one) for one in zip(images, each, strict=True)])
 
-    def scores(self, request: Collect, piece: Piece) -> Tensor:
-        """[B, ...]: what the loaded model puts out for the piece's images, in the run's precision; without labels."""
-        y = torch.full_like(self.federation.labels[piece.rows], NO_LABEL)
-        return self.output(request, piece, y, torch.zeros_like(piece.rows))
-
-    def output(self, request: Collect, piece: Piece, y: Tensor, position: Tensor) -> Tensor:
-        """[B, ...]: what the loaded model puts out for images with these labels and positions."""
+    def output(self, request: Collect, piece: Piece, position: Tensor) -> Tensor:
+        """[B, ...]: what the loaded model puts out for images at these positions, in the run's precision."""
         self.stop_if_cancelled()
-        batch = Batch(self.batch(*piece), y, position, request.extras)
+        batch = Batch(self.batch(*piece), self.labels(piece.rows, request.split), position, request.extras)
         with self.autocast():
             return output_of(request.output, self.networks.of(request.model).module, batch)
 
@@ -387,18 +388,12 @@ class Worker:
         client.work.losses.append((logged, len(rows)))
         return Differentiated(logged, gradient, len(rows))
 
-    @torch.no_grad()
     def collect(self, client: Client, request: Collect) -> Collected:
         """The request's output for every image of a split of the client's data, or of a part of it."""
-        self.load(client.state, request.model)
         rows = client.work.rows_of(request.split, request.part)
         crops = client.work.plan.crops("collect", client.round, client.index, client.work.collects)
-        parts, done = [], request.part[0] if request.part else 0
-        for piece in pieces(rows, crops):
-            position = torch.arange(done, done + len(piece.rows), device=self.device)
-            done += len(piece.rows)
-            parts.append(self.output(request, piece, self.labels(piece.rows, request.split), position))
-        return Collected(torch.cat(parts).float(), self.labels(rows, request.split))
+        outputs = self.outputs(client.state, request, pieces(rows, crops), request.part[0] if request.part else 0)
+        return Collected(outputs.float(), self.labels(rows, request.split))
 
 
 class LocalUpdate:

@@ -234,14 +234,14 @@ def copied() -> Federation:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The images that went through a network to be answered."""
     images: list[int] = []
-    scores = worker.Worker.scores
+    output = worker.Worker.output
 
-    def watched(self: worker.Worker, request: Collect, piece: Piece) -> torch.Tensor:
+    def watched(self: worker.Worker, request: Collect, piece: Piece, position: Tensor) -> Tensor:
         rows = piece.rows if self.federation.image is None else self.federation.image[piece.rows]
         images.extend(rows.tolist())
-        return scores(self, request, piece)
+        return output(self, request, piece, position)
 
-    monkeypatch.setattr(worker.Worker, "scores", watched)
+    monkeypatch.setattr(worker.Worker, "output", watched)
     return images
 
 

@@ -697,9 +697,9 @@ def test_a_mean_on_a_gpu_is_the_mean_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -
 def test_a_worker_of_many_kinds_of_questions_asks_plainly_at_first(captures: list[Any]) -> None:
     worker = executors.make("streams", small(3, True), COLOUR, COLOUR_SETTING, cores=1).new_worker()
     assert isinstance(worker, StreamedWorker)
-    worker.load(state_of(small(3, True)))
+    state, asks = state_of(small(3, True)), Collect(logits, split="test")
     piece = module.Piece(COLOUR.test[0], None)
     for asked in range(4):
-        got = worker.scores(Collect(logits), piece)
+        got = worker.outputs(state, asks, [piece])
         assert len(captures) == max(0, min(asked - 1, 1))
         assert got.shape == (len(COLOUR.test[0]), 10)
