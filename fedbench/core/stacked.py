@@ -253,7 +253,7 @@ class StackedWorker(Worker):
         clients, requests = [clients[i] for i in order], [requests[i] for i in order]
         schedules, request = [schedules[i] for i in order], requests[0]
         self.networks.of(request.model).scope.train()  # with the model in it: as products, that is a twin
-        stack, collected = self.stack(clients, requests), [list[Tensor]() for _ in clients]
+        stack, kept = self.stack(clients, requests), list[tuple[Members, Tensor]]()
         total = torch.zeros(len(clients), dtype=torch.float64, device=self.device)
         for tick in ticks(clients, schedules):
             self.stop_if_cancelled()
@@ -264,8 +264,7 @@ class StackedWorker(Worker):
                 step = self.step(stack, tick)
                 total[tick.members] += step.logged.double() * tick.rows.shape[1]
                 if step.collected is not None:
-                    for i, rows in zip(indices(tick.members), step.collected.unbind(), strict=True):
-                        collected[i].append(rows)
+                    kept.append((tick.members, step.collected))
             if request.follow:
                 self.follow(stack, tick)
         finite = torch.ones(len(clients), dtype=torch.bool, device=self.device)
@@ -279,6 +278,10 @@ class StackedWorker(Worker):
             remember(client, requests[i], {n: t[i] for n, t in stack.memory.items()})
             check_finite(client, means[i], ok)
             client.work.losses.append((means[i], images[i]))
+        collected = [list[Tensor]() for _ in clients]
+        for members, rows in kept:  # only now: on a GPU it waits for the device
+            for i, its in zip(indices(members), rows.unbind(), strict=True):
+                collected[i].append(its)
         visited = [np.concatenate([batch for batch in own for _ in range(request.repeat)]) for own in schedules]
         positions = on_device(visited, self.device)
         # In new memory: the next block's centres may come to the same places.
@@ -286,7 +289,7 @@ class StackedWorker(Worker):
         answers = [
             Trained(
                 loss=means[i],
-                collected=torch.cat(rows) if (rows := collected[i]) else None,
+                collected=torch.cat(collected[i]) if collected[i] else None,
                 labels=self.federation.labels[c.work.rows[positions[i]]],
                 images=images[i],
                 pass_rows=c.work.plan.pass_rows(c.index) * request.repeat,

@@ -197,11 +197,12 @@ def kind_of(cls: type, field: dataclasses.Field[Any]) -> type:
 type_hints: Callable[[type], dict[str, Any]] = cache(typing.get_type_hints)
 
 
-@cache
-def _keys(cls: Any) -> tuple[tuple[str, str], ...]:
-    """The names of a spec's fields, with their keys in stored ones."""
+def _fields(cls: Any) -> tuple[tuple[str, str], ...]:
     return tuple((f.name, f.metadata.get("stored") or f.name) for f in dataclasses.fields(cls))
 
+
+#: The names of a spec's fields, with their keys in stored ones.
+_keys: Callable[[type], tuple[tuple[str, str], ...]] = cache(_fields)
 
 #: Canonical JSON of a value.
 to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode

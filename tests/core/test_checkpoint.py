@@ -20,6 +20,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from fedbench.conformance.lab import stop_after
 from fedbench.core import checkpoint as module
@@ -30,13 +31,14 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
-from fedbench.core.state import weighted_mean
+from fedbench.core.state import as_model, matches, model_in, name_in, plain, size_in_bytes, state_of, weighted_mean
 from fedbench.core.trainer import Interrupted, Progress, Trainer, train_together
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
 from fedbench.methods.fedopt import Moments
+from fedbench.rng import stream
 from tests.support.lab import Run, equal, federation, method, own, parquet_bytes, same, setting, train, trainer
 from tests.support.rays_lab import many_labelled
 
@@ -261,6 +263,27 @@ def test_weighted_mean_is_numpys_in_float64(seed: int, weights: list[int], piece
     np.testing.assert_array_equal(scaled["a"].numpy(), mean["a"].numpy())
 
 
+def test_state_of_is_a_copy_with_buffers() -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    state = state_of(net)
+    nn.init.zeros_(net[0].weight)
+    assert state["0.weight"].any()
+    assert not state["0.weight"].requires_grad
+    assert size_in_bytes(state) == 4 * (2 * 3 + 3 + 4 * 3) + 8, "statistics and a counter too"
+
+
+def test_names_of_a_model_in_a_state() -> None:
+    state: Any = {"w": 1, "own/w": 2, "owner/w": 3}
+    assert model_in(state, "own") == {"w": 2}
+    assert as_model(state, "copy") == {"copy/w": 1}, "of the unnamed model alone"
+    assert (name_in("", "w"), name_in("own", "w"), plain("own/w")) == ("w", "own/w", "w")
+
+
+def test_matches_prefixes() -> None:
+    cases = (("head.bias", ("head.",)), ("ahead.bias", ("head.",)), ("x", ("",)), ("x", ()))
+    assert [matches(*case) for case in cases] == [True, False, True, False]
+
+
 def server() -> Server:
     initial = {name: torch.full((2,), float(i)) for i, name in enumerate(("backbone.w", "head.w", "extra"))}
     return Server(initial, {"backbone.w": torch.full((2,), 10.0)}, {3: {"head.w": torch.full((2,), 33.0)}})
@@ -281,6 +304,13 @@ def test_a_client_keeps_only_what_it_did_not_receive() -> None:
     assert torch.equal(kept, stack[1])
     assert kept.untyped_storage().nbytes() == kept.nbytes, "it would hold the stack alive"
     assert s.personal[4]["extra"] is own
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "crop test"]), st.integers(0, 9), st.integers(0, 9)), unique=True))
+def test_streams_of_different_keys_differ(keys: list[tuple[str, int, int]]) -> None:
+    drawn = [tuple(stream(1, *key).integers(2**63, size=3)) for key in keys]
+    assert len(set(drawn)) == len(keys)
+    assert drawn == [tuple(stream(1, *key).integers(2**63, size=3)) for key in keys]
 
 
 def test_clusters_are_viewed_and_memory_is_not_and_a_copy_is_to_be_worked_on() -> None:

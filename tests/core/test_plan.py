@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from fedbench import models
 from fedbench.core.federation import padded_flip, resized_crop, to_input
 from fedbench.core.plan import CropStream, Plan
 from fedbench.core.worker import CHUNK, CPU_CHUNK, Piece, pieces
@@ -302,3 +303,13 @@ def test_pieces_are_small_and_of_like_length_and_change_no_window(n: int) -> Non
     windows = [torch.from_numpy(drawn.draw(min(CHUNK, n - at))) for at in range(0, n, CHUNK)]
     assert whole.windows is not None
     assert torch.equal(whole.windows, torch.cat(windows) if windows else whole.windows[:0])
+
+
+@pytest.mark.parametrize(("name", "shape"), [("lenet5", (28, 28, 1)), ("cifar_cnn", (32, 32, 3))])
+def test_a_network_puts_out_for_the_pieces_what_it_does_for_all(name: str, shape: tuple[int, int, int]) -> None:
+    network = models.build(name, shape=shape, classes=10, seed=0).eval().to(memory_format=torch.channels_last)
+    images = torch.randint(0, 256, (CHUNK, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for n in (CPU_CHUNK + 1, 3 * CPU_CHUNK - 1, 301, CHUNK):
+            parts = [network(to_input(images[part.rows])) for part in pieces(torch.arange(n), None)]
+            torch.testing.assert_close(torch.cat(parts), network(to_input(images[:n])), rtol=1e-6, atol=1e-6)
