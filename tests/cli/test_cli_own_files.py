@@ -307,7 +307,7 @@ def test_a_new_method_and_model_pass_the_checks_and_train_at_once(
     lines = good(*check, *options, "--home", tmp_path / "none").out.splitlines()
     assert not any(line.startswith(("✗", "-")) for line in lines)
     if what != "model":
-        assert sum(line.startswith("✓ ") for line in lines) == 20
+        assert sum(line.startswith("✓ ") for line in lines) == 21
         assert lines[-1].endswith("20 hold")
     assert not (tmp_path / "none").exists(), "nothing is stored"
     good(*train, *SMOKE)
