@@ -79,8 +79,8 @@ def sweep(
             whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
         write_whole(save, grids.text(grid, points, rules, save.absolute().parent).encode())
-        told = f"saved as {save}" if save.is_absolute() else f"saved: fedbench report --table ./{save}"
-        context.err().print(told)
+        line = f"saved as {save}" if save.is_absolute() else f"saved: fedbench report --table ./{save}"
+        context.err().print(line)
     _print(points, [*grid.varied, *ranges], as_json)
     if not whole:
         sys.exit(1)
