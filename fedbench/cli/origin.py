@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from fedbench.cli.context import describe
 from fedbench.reports.layout.shipped import NOBODY
 from fedbench.results.shelf import Shipped
-from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Spec
+from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code
+
+#: Kind of a spec -> the field with that of what it is made from.
+_FROM = {"metrics": "run", "run": "setting.partition", "partition": "dataset"}
 
 
 def chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]]:
     """The artifact and all that it was made from; the specs are nested, so this works for what is missing too."""
-    specs: list[Spec] = [artifact.spec]
-    while not isinstance(specs[-1], DatasetSpec):
-        spec = specs[-1]
-        if isinstance(spec, MetricsSpec):
-            specs.append(spec.run)
-        elif isinstance(spec, RunSpec):
-            specs.append(spec.setting.partition)
-        elif isinstance(spec, PartitionSpec):
-            specs.append(spec.dataset)
+    specs = [artifact.spec]
+    while (above := specs[-1]).kind in _FROM:
+        specs.append(attrgetter(_FROM[above.kind])(above))
     whole = (artifact if isinstance(artifact, Shipped) else store.whole(artifact.spec), *map(store.whole, specs[1:]))
     return [(f"{spec.kind} {spec.id}: {describe(spec)}", one) for spec, one in zip(specs, whole, strict=True)]
 

@@ -14,6 +14,7 @@ from fedbench.engine.engines.engine import Engine as Engine
 from fedbench.engine.engines.engine import Here
 from fedbench.errors import FedbenchError, unknown
 from fedbench.options import option
+from fedbench.specs import require
 
 if TYPE_CHECKING:
     from fedbench.store import Store
@@ -51,20 +52,16 @@ class Where:
             raise unknown("engine", self.engine, ("here", "ray", "ray://HOST:PORT"))
         if name == "ray":
             return self._on_ray(store, roots, precision)
-        if self.gpus_per_run is not None:
-            raise FedbenchError("--gpus-per-run goes with --engine ray", "name GPUs: --device cuda:0,cuda:1")
+        require(self.gpus_per_run is None, "--gpus-per-run goes with --engine ray", "name GPUs: --device cuda:0,cuda:1")
         gpus = self._gpus()
         check_place(self.kind, self.executor, precision)
         if gpus:
             import torch
 
-            if (there := torch.cuda.device_count()) <= max(gpus):
-                raise FedbenchError(
-                    f"there is no cuda:{max(gpus)} here, of {there} GPUs", "name others, from cuda:0 on"
-                )
+            there, last = torch.cuda.device_count(), max(gpus)
+            require(last < there, f"there is no cuda:{last} here, of {there} GPUs", "name others, from cuda:0 on")
         if self.jobs is None and not gpus:
-            if self.cpus_per_run is not None:
-                raise FedbenchError("--cpus-per-run goes with --jobs or --engine ray", "add --jobs 2")
+            require(self.cpus_per_run is None, "--cpus-per-run goes with --jobs or --engine ray", "add --jobs 2")
             return Here(store, roots, self.device, self.executor)
         return self._in_processes(store, roots, gpus)
 
@@ -78,10 +75,8 @@ class Where:
             bound = "at least 1" if self.jobs < 1 else f"at most {MOST_JOBS:,}"
             raise FedbenchError(f"--jobs must be {bound}, not {self.jobs}")
         count, cores = self.jobs or len(gpus), available_cores()
-        if count < len(gpus):
-            raise FedbenchError(
-                f"--jobs {count} are too few for {len(gpus)} GPUs", f"--jobs {len(gpus)}, or fewer GPUs"
-            )
+        few = f"--jobs {count} are too few for {len(gpus)} GPUs"
+        require(count >= len(gpus), few, f"--jobs {len(gpus)}, or fewer GPUs")
         share = self.cpus_per_run or max(cores // count, 1)
         if share < 1 or share > cores or share != int(share):
             raise FedbenchError(f"--cpus-per-run {share:g} of {cores} cores", f"with --jobs a number from 1 to {cores}")
@@ -92,16 +87,13 @@ class Where:
     def _on_ray(self, store: Store, roots: list[Path], precision: str) -> Engine:
         from fedbench.engine.run import check_place
 
-        if self.jobs is not None:
-            raise FedbenchError("--jobs does not go with --engine ray", "--cpus-per-run says how many runs fit")
-        if ":" in self.device:
-            raise FedbenchError(f"--device {self.device} does not go with --engine ray", "--gpus-per-run 1")
-        cpus = 1.0 if self.cpus_per_run is None else self.cpus_per_run
-        if cpus <= 0 or (self.gpus_per_run or 0.0) < 0:
-            raise FedbenchError("--cpus-per-run and --gpus-per-run are numbers above 0", "such as 2 and 0.25")
-        if self.device == "cpu" and self.gpus_per_run:
-            raise FedbenchError("--device cpu does not go with --gpus-per-run", "leave one of them out")
-        check_place("cpu", self.executor, precision if self.device == "cpu" else "fp32")
+        cpus, gpus = 1.0 if self.cpus_per_run is None else self.cpus_per_run, self.gpus_per_run or 0.0
+        on_cpu = self.device == "cpu"
+        require(self.jobs is None, "--jobs does not go with --engine ray", "--cpus-per-run says how many runs fit")
+        require(":" not in self.device, f"--device {self.device} does not go with --engine ray", "--gpus-per-run 1")
+        require(cpus > 0 and gpus >= 0, "--cpus-per-run and --gpus-per-run are numbers above 0", "such as 2 and 0.25")
+        require(not (on_cpu and gpus), "--device cpu does not go with --gpus-per-run", "leave one of them out")
+        check_place("cpu", self.executor, precision if on_cpu else "fp32")
         address = self.engine if "//" in self.engine else os.environ.get("RAY_ADDRESS") or "local"
         if address == "local" and "ray" not in sys.modules:  # nobody else is to work on a cluster of this machine
             os.environ.setdefault("RAY_AUTH_MODE", "token")  # which Ray (from 2.52 on) reads when it is imported
