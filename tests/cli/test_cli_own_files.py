@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +70,12 @@ def mine(hook: str, body: str, folder: str = ".") -> str:
     return "./mine.py:Mine"
 
 
-def train(*more: str) -> Said:
-    return fedbench("train", "--method", "./mine.py:Mine", *SMOKE, "--executor", "sequential", *more)
+def train(*more: str, what: tuple[str, ...] = ("--method", "./mine.py:Mine")) -> Said:
+    return fedbench("train", *what, *SMOKE, "--executor", "sequential", *more)
+
+
+train_net = partial(train, what=("-m", "fedavg", "--model", "./net.py:Net"))
+train_table = partial(train, what=("--table", "./mine.toml"))
 
 
 @pytest.mark.parametrize(
@@ -185,10 +190,6 @@ def net(width: int = 24, forward: str = "pass") -> None:
     Path("helper.py").write_text(f"WIDTH = {width}\n")
 
 
-def train_net(*more: str) -> Said:
-    return fedbench("train", "-m", "fedavg", "--model", "./net.py:Net", *SMOKE, "--executor", "sequential", *more)
-
-
 def test_a_networks_mistake_is_told_by_its_line_and_its_source_and_helpers_name_the_run(ready: Path) -> None:
     for forward in ("1 / 0 if self.training else 0", "1 / 0"):
         net(forward=forward)
@@ -212,10 +213,6 @@ def test_a_networks_mistake_is_told_by_its_line_and_its_source_and_helpers_name_
 
 
 MINE = ("--table", "./mine.toml", *SMOKE)
-
-
-def train_table(*more: str) -> Said:
-    return fedbench("train", *MINE, "--executor", "sequential", *more)
 
 
 def report() -> dict[str, list[str]]:
