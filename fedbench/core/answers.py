@@ -20,16 +20,16 @@ from fedbench.core.worker import CHUNK, LOGITS, Piece, Worker, on_host, pieces
 from fedbench.errors import FedbenchError
 from fedbench.models.base import FLModel
 
-# -- alike -----------------------------------------------------------------------------------------------------
+# -- shared answers --------------------------------------------------------------------------------------------
 
 
 #: A model by the identities of its tensors.
 Model = tuple[int, ...]
 
 
-class Alike:
+class SharedAnswers:
     """What the server's models answer to whole images, image by image as clients with them come: clients that are
-    served the very same tensors answer alike, so that an image of theirs goes through the network once."""
+    served the very same tensors have one answer to an image, which goes through the network once."""
 
     def __init__(self, server: Server, executor: Executor) -> None:
         self.executor = executor
@@ -132,21 +132,21 @@ def own_answers(
     *,
     logits: bool = False,
     note: Callable[[Client], Any] | None = None,
-    alike: Alike | None = None,
+    shared: SharedAnswers | None = None,
 ) -> dict[str, Answers]:
     """Personalise each client and ask its model for its own test images: view -> answers.
 
     Block by block, so that no more personal models are alive than the workers are busy with, unless these clients are
     to be `note`d with theirs. A client that has set its `answer` is not asked; it has seen whole images. With
     `logits` the answers have them, unless a client has given classes alone; without, clients that stay with one model
-    of the server's are answered `alike`.
+    of the server's have `shared` answers.
     """
     task, lets_go, views = executor.federation.task, note is None, tuple(views)
-    served = alike.models(clients) if alike is not None and not logits and "plain" in views else {}
-    stay, names = frozenset(served), () if alike is None else alike.names
+    served = shared.models(clients) if shared is not None and not logits and "plain" in views else {}
+    names = () if shared is None else shared.names
 
     def later(client: Client, view: str) -> bool:
-        if view != "plain" or client.index not in stay or client.answer is not None or client.answers_by:
+        if view != "plain" or client.index not in served or client.answer is not None or client.answers_by:
             return False
         return all(client.state[n] is client.received[n] for n in names)
 
@@ -155,15 +155,15 @@ def own_answers(
         by_view = []
         for view in views:
             own = {c.index: _given(c, executor.federation, logits) for c in block if c.answer is not None}
-            asked = [c for c in block if c.answer is None and not later(c, view)]
-            for c, s in zip(asked, worker.scores(asked, [pieces_of(c, view) for c in asked]), strict=True):
+            queried = [c for c in block if c.answer is None and not later(c, view)]
+            for c, s in zip(queried, worker.scores(queried, [pieces_of(c, view) for c in queried]), strict=True):
                 own[c.index] = Answers.of(c, worker.answer_to(s), task.normalised(s.float()) if logits else None)
             by_view.append(own)
         if lets_go:
             let_go([client for client in block if not any(later(client, view) for view in views)])
         return by_view
 
-    parts = executor.map(job, together(executor.blocks(clients)))
+    parts = executor.map(job, merged(executor.blocks(clients)))
     if note is not None:
         for client in clients:
             note(client)
@@ -171,14 +171,14 @@ def own_answers(
     for k, view in enumerate(views):
         own = {index: one for part in parts for index, one in part[k].items()}
         waiting = [client for client in clients if client.index not in own]
-        rest = alike.answers(waiting, served) if alike is not None else {}
+        rest = shared.answers(waiting, served) if shared is not None else {}
         own |= {client.index: Answers.of(client, rest[client.index]) for client in waiting}
         out[view] = Answers.joined([own[client.index] for client in clients])
     let_go(clients)
     return out
 
 
-def together(blocks: Sequence[list[Client]]) -> list[list[Client]]:
+def merged(blocks: Sequence[list[Client]]) -> list[list[Client]]:
     """Blocks of single clients with few images in blocks of CHUNK images: a job for each costs more than its images."""
     out: list[list[Client]] = []
     room = 0

@@ -181,8 +181,8 @@ class Work:
     collects: int = 0  #: Collects answered so far; they draw no batches, so the batches of Train stay the same
     seconds: float = 0.0  #: time spent on this client
     parts: dict[str, float] = field(default_factory=dict)  #: of it by part of the work: "network", and what was `timed`
-    puts_by: Callable[[str], bool] | None = None  #: what of its state waits in host memory when it is not at work
-    home: State = field(default_factory=dict)  #: its state where it waited, before it was fetched to the device
+    offloads: Callable[[str], bool] | None = None  #: what of its state lies in host memory when it is not at work
+    host_state: State = field(default_factory=dict)  #: its state before it was loaded to the device
     momenta: State | None = None  #: what optimisers remember of the rounds so far; None where momentum does not live
 
     def rows_of(self, split: str, part: tuple[int, int] | None = None) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedbench.core import executors, tables
-from fedbench.core.answers import Alike, Answers, let_go, own_answers, vote
+from fedbench.core.answers import Answers, SharedAnswers, let_go, own_answers, vote
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Collect, Context, logits
 from fedbench.core.federation import Federation, task_of
 from fedbench.core.message import size
@@ -28,7 +28,7 @@ from fedbench.specs import Setting
 
 @dataclass(frozen=True)
 class Sum:
-    """What a client tells: a sum over so many images."""
+    """A client's upload: a sum over so many images."""
 
     total: float
     images: int
@@ -43,11 +43,11 @@ def held_back_accuracy(run: Simulation, server: Server, t: int, trained: Mapping
     holding = [i for i, n in enumerate(run.federation.validation.sizes[: run.plan.trainees]) if n]
     right, images = 0.0, 0
     for who in run.blocks(holding):
-        told = _told(run, server, who, t, trained, True)
-        if told is None:
+        sums = _sums(run, server, who, t, trained, True)
+        if sums is None:
             return None
-        right += sum(one.total for one in told)
-        images += sum(one.images for one in told)
+        right += sum(one.total for one in sums)
+        images += sum(one.images for one in sums)
     return right / images if images else None
 
 
@@ -56,28 +56,28 @@ def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
     has none on its training images) is less than that of all rounds before (since the data last drifted: models of
     other data do not compete). Returns bytes up. Raises FedbenchError for answers without scores."""
     t = server.round
-    told = _told(run, server, who, t, {}, False)
-    if told is None:
+    sums = _sums(run, server, who, t, {}, False)
+    if sums is None:
         raise FedbenchError(
             "no round can be selected by a loss: the method's clients answer without scores", "leave --select out"
         )
-    loss = float(sum(one.total for one in told) / sum(one.images for one in told))
+    loss = float(sum(one.total for one in sums) / sum(one.images for one in sums))
     if server.best is None or t in (run.setting.drifts or ()) or loss < server.best.loss:
         server.best = None
         server.best = Best(loss, server.tensors())
-    return sum(map(size, told))
+    return sum(map(size, sums))
 
 
-def _told(
+def _sums(
     run: Simulation, server: Server, who: Sequence[int], t: int, trained: Mapping[int, State], right: bool
 ) -> list[Sum] | None:
-    """What these clients tell, personalised; None where one answers without scores."""
+    """The uploads of these clients, personalised; None where one answers without scores."""
     clients = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in who]
-    run.executor.run(clients, _tells(run.method.personalise, right))
+    run.executor.run(clients, _summing(run.method.personalise, right))
     return None if any(c.answer is not None for c in clients) else [c.upload for c in clients]
 
 
-def _tells(personalise: Callable[[Client], ClientUpdate | None], right: bool) -> Callable[[Client], ClientUpdate]:
+def _summing(personalise: Callable[[Client], ClientUpdate | None], right: bool) -> Callable[[Client], ClientUpdate]:
     """The update in which a client is personalised and then counts the images that it answers rightly, or sums their
     losses; nothing where it answers without scores."""
 
@@ -183,11 +183,11 @@ def evaluate(
             own = {view: Answers.joined([part[view] for part in logits]) for view in views}
             answers = {view: replace(a, logits=own[view].logits) for view, a in answers.items()}
     else:
-        parts, alike = [], Alike(served, run.executor)
+        parts, shared = [], SharedAnswers(served, run.executor)
         for block in run.blocks(everybody):
             some = clients(block)
             answered = own_answers(
-                some, run.executor, views, run.method.personalise, logits=LOGITS in keep, note=note, alike=alike
+                some, run.executor, views, run.method.personalise, logits=LOGITS in keep, note=note, shared=shared
             )
             parts.append(answered)
             measured(some)

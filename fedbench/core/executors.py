@@ -194,9 +194,8 @@ class Cores(Executor):
 class Stacked(Cores):
     """Blocks of clients at once: one worker on a GPU, one a core on a CPU.
 
-    `block` clients at most form a stack (default: as many as a fixed allowance of memory holds); `convolution` as
-    in StackedWorker. On a CPU the clients of several runs form stacks of their own, so that each run has
-    the bits that it has alone.
+    `block` clients at most form a stack (default: as many as a fixed allowance of memory holds). On a CPU the clients
+    of several runs form stacks of their own, so that each run has the bits that it has alone.
     """
 
     name = "stacked"
@@ -210,9 +209,8 @@ class Stacked(Cores):
         setting: Setting,
         cores: int | None = None,
         block: int | None = None,
-        **options: Any,
     ) -> None:
-        super().__init__(model, federation, setting, cores, **options)
+        super().__init__(model, federation, setting, cores)
         self.block = block or self._fit()
         on_cpu = self.device.type == "cpu"
         self.stacks, self.by_run = CPU_STACKS if on_cpu else 1, on_cpu

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +28,6 @@ def twin(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
 
 
-def is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Whether it is an ungrouped 2-d convolution over zeros."""
-    return type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros"
-
-
 # -- grouped ---------------------------------------------------------------------------------------------------
 # Convolution and pooling of a stack of clients with the clients among the channels, innermost in memory.
 #
@@ -48,7 +43,7 @@ def with_clients_among_channels(model: nn.Module) -> nn.Module:
     """A model with the same parameters (the same tensors), to be called under vmap over clients."""
     other = twin(model)
     for module in other.modules():
-        if is_plain(module):
+        if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
             module.forward = MethodType(_convolve, module)  # type: ignore[method-assign]
         if type(module) is nn.AvgPool2d or (type(module) is nn.MaxPool2d and not module.return_indices):
             module.forward = MethodType(_pool, module)  # type: ignore[method-assign]
@@ -217,13 +212,13 @@ class Several(nn.ModuleList):
         return torch.cat([self._side_by_side(each[i : i + CPU_BLOCK], x) for i in range(0, len(each), CPU_BLOCK)])
 
     def _side_by_side(self, each: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
-        together = {name: torch.stack([one[name] for one in each]) for name in each[0]}
+        stack = {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
         def of_one(parameters: dict[str, Tensor]) -> Tensor:
             out: Tensor = torch.func.functional_call(self._form[0], parameters, (x,))
             return out
 
-        out: Tensor = torch.func.vmap(of_one, randomness="different")(together)
+        out: Tensor = torch.func.vmap(of_one, randomness="different")(stack)
         return out
 
     def _at_once(self, x: Tensor) -> bool:

@@ -153,7 +153,7 @@ class Simulation:
         self.client_bytes = size_in_bytes(initial)
         personal = size_in_bytes({name: t for name, t in initial.items() if method.is_personal(name)})
         #: What of a client's state waits in host memory while others are at work, if not all fit on the device.
-        self.puts_by = None if fits(personal * federation.clients, self.device) else method.is_personal
+        self.offloads = None if fits(personal * federation.clients, self.device) else method.is_personal
 
     def blocks(self, who: Sequence[int]) -> list[Sequence[int]]:
         """These clients in parts that are there together, in their order: as many as keep the workers busy, or whose
@@ -163,7 +163,7 @@ class Simulation:
 
     def client(self, index: int, state: State, t: int, phase: int = 0) -> Client:
         client = new_client(index, t, state, self.context, self.federation, self.plan, phase)
-        client.work.puts_by = self.puts_by
+        client.work.offloads = self.offloads
         return client
 
     def answering(self, server: Server, index: int, kind: str, t: int, state: State | None = None) -> Client:

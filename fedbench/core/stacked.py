@@ -48,11 +48,11 @@ from fedbench.core.worker import (
     answering,
     apply,
     check_finite,
-    fetch,
-    fetched,
+    load_to_device,
+    offload,
+    on,
     on_device,
     pieces,
-    put_by,
 )
 from fedbench.specs import Setting
 
@@ -123,9 +123,9 @@ def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Ite
             if crops_of_step:
                 windows.append(np.stack(crops_of_step))
     rows = padded([c.work.rows for c in clients])
-    together = on_device(positions, rows.device)
-    cropped = on_device(windows, rows.device) if windows else [None] * len(together)
-    for who, position, window, begin in zip(members, together, cropped, begins, strict=True):
+    drawn = on_device(positions, rows.device)
+    cropped = on_device(windows, rows.device) if windows else [None] * len(drawn)
+    for who, position, window, begin in zip(members, drawn, cropped, begins, strict=True):
         first = who == list(range(len(who)))
         these = slice(0, len(who)) if first else torch.tensor(who, device=rows.device)
         yield Tick(these, rows[these].gather(1, position), position, window, begin)
@@ -172,21 +172,12 @@ def kind(request: Request) -> Hashable:
 # -- stacked ---------------------------------------------------------------------------------------------------
 
 
-#: How a stack's convolutions are computed.
-CONVOLUTIONS: dict[str, Callable[[nn.Module], nn.Module]] = {
-    "vmap": twin,
-    "grouped": with_clients_among_channels,
-}
-#: The fastest on each kind of device.
-FASTEST = {"cpu": "grouped", "cuda": "vmap"}
+#: The form of a model whose convolutions are fastest in a stack, by kind of device: torch's own rule for vmap on a GPU.
+FASTEST: dict[str, Callable[[nn.Module], nn.Module]] = {"cpu": with_clients_among_channels, "cuda": twin}
 
 
 class StackedWorker(Worker):
-    """Answers requests of a block of clients at once.
-
-    convolution: "vmap" leaves it to torch's own rule; "grouped" makes one grouped convolution of a layer's C
-    convolutions, channels-last; "" is the device's FASTEST.
-    """
+    """Answers requests of a block of clients at once."""
 
     least = 2  #: clients whose training is worth a stack
 
@@ -196,17 +187,15 @@ class StackedWorker(Worker):
         federation: Federation,
         setting: Setting,
         cancel: threading.Event,
-        convolution: str = "",
     ) -> None:
-        which = convolution or FASTEST[federation.images.device.type]
-        lay = CONVOLUTIONS[which]
-        super().__init__(model, federation, setting, cancel, lambda model: with_norms_for_vmap(lay(model)))
+        form = FASTEST[federation.images.device.type]
+        super().__init__(model, federation, setting, cancel, lambda model: with_norms_for_vmap(form(model)))
 
     # -- lockstep ----------------------------------------------------------------------------------------
 
     def serve(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         started = time.perf_counter()
-        fetch(clients, self.device)
+        load_to_device(clients, self.device)
         waiting: list[tuple[Client, ClientUpdate, Answer | None]] = [
             (client, generator, None) for client in clients if (generator := opened(update, client)) is not None
         ]
@@ -225,7 +214,7 @@ class StackedWorker(Worker):
                 for client, _, _ in group:
                     client.work.count("network", (time.perf_counter() - began) / len(group))
                 waiting += [(c, g, a) for (c, g, _), a in zip(group, answers, strict=True)]
-        put_by(clients)
+        offload(clients)
         for client in clients:
             client.work.seconds += (time.perf_counter() - started) / len(clients)
 
@@ -465,7 +454,7 @@ class StackedWorker(Worker):
         network.scope.eval()
         order = sorted(range(len(clients)), key=lambda i: -len(images[i].rows))
         clients, images = [clients[i] for i in order], [images[i] for i in order]
-        state = {n: stacked([fetched(c.state[n], self.device) for c in clients]) for n in network.tensors}
+        state = {n: stacked([on(c.state[n], self.device) for c in clients]) for n in network.tensors}
         extras = {n: t[order] for n, t in extras.items()}
         counts = [len(piece.rows) for piece in images]
         rows = padded([piece.rows for piece in images])

@@ -147,11 +147,9 @@ class Trainer(Simulation):
             self.surveyed = survey(self, self.server, range(self.plan.trainees), 0)
             self.survey_seconds = self.clock.reset().get("survey", 0.0)
         else:
-            waits = self.puts_by is not None
             self.server = self.server.copy(self.checkpoint.round)
-            self.server.restore(
-                {n: t if waits and n.startswith("personal/") else t.to(self.device) for n, t in saved.items()}
-            )
+            host = "personal/" if self.offloads else ()  # what lies in host memory until its client is at work
+            self.server.restore({n: t if n.startswith(host) else t.to(self.device) for n, t in saved.items()})
 
     def save(self) -> None:
         """Write the checkpoint of the last completed round."""
@@ -162,8 +160,8 @@ class Trainer(Simulation):
         started = time.perf_counter()
         t = self.server.round + 1
         server, cohort = self.server.copy(t), self.plan.cohort(t)
-        told, mean = self.method.communicates(t, self.setting.rounds), None
-        communicates = bool(self.given(told, bool | np.bool_, "communicates", "True or False"))
+        given, mean = self.method.communicates(t, self.setting.rounds), None
+        communicates = bool(self.given(given, bool | np.bool_, "communicates", "True or False"))
         if cohort and communicates and self.method.streams:
             n_train = self.federation.stages[self.context.stage(t)][0].sizes
             mean = Mean(server.shared, [n_train[i] for i in cohort])

@@ -114,33 +114,33 @@ def on_host(tensor: Tensor) -> np.ndarray:
     return answers.astype(np.float32 if answers.dtype.kind == "f" else np.uint16)
 
 
-# -- waiting ---------------------------------------------------------------------------------------------------
-# Where clients' states wait while others are at work: on the device, or where not all fit in host memory.
+# -- offloading ------------------------------------------------------------------------------------------------
+# Where clients' states lie while others are at work: on the device, or where not all fit in host memory.
 
 
-def fetch(clients: Sequence[Client], device: torch.device) -> None:
+def load_to_device(clients: Sequence[Client], device: torch.device) -> None:
     """Bring what the clients hold to the device."""
     for client in clients:
-        client.work.home = client.state
+        client.work.host_state = client.state
         # A tensor that a client holds as it was received stays one tensor.
-        brought = {id(t): fetched(t, device) for s in (client.state, client.received) for t in s.values()}
+        brought = {id(t): on(t, device) for s in (client.state, client.received) for t in s.values()}
         client.state = {name: brought[id(t)] for name, t in client.state.items()}
         client.received = {name: brought[id(t)] for name, t in client.received.items()}
 
 
-def put_by(clients: Sequence[Client]) -> None:
-    """Send what is to wait in host memory there; what has not changed is still where it was."""
+def offload(clients: Sequence[Client]) -> None:
+    """Send what is to lie in host memory there; what has not changed is still where it was."""
     for client in clients:
-        if (waits := client.work.puts_by) is not None:
-            same = {n for n, t in client.state.items() if n in client.work.home and t is client.received.get(n)}
+        if (offloaded := client.work.offloads) is not None:
+            same = {n for n, t in client.state.items() if n in client.work.host_state and t is client.received.get(n)}
             client.state = {
-                n: (client.work.home[n] if n in same else _to_host(t)) if waits(n) else t
+                n: (client.work.host_state[n] if n in same else _to_host(t)) if offloaded(n) else t
                 for n, t in client.state.items()
             }
-            client.received = {n: t for n, t in client.received.items() if not waits(n)}
+            client.received = {n: t for n, t in client.received.items() if not offloaded(n)}
 
 
-def fetched(tensor: Tensor, device: torch.device) -> Tensor:
+def on(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on the device; one that lies there already stays the same."""
     return tensor if tensor.device == device else tensor.to(device, non_blocking=True)
 
@@ -253,14 +253,14 @@ class Worker:
         """Run each client's update to its end."""
         for client in clients:
             started = time.perf_counter()
-            fetch([client], self.device)
+            load_to_device([client], self.device)
             generator = opened(update, client)
             answer: Answer | None = None
             while generator is not None and (request := following(update, generator, answer, client)) is not None:
                 client.work.counted(draws=not isinstance(request, Collect))
                 with client.work.timed("network"):
                     answer = self.answer_one(client, request)
-            put_by([client])
+            offload([client])
             client.work.seconds += time.perf_counter() - started
 
     def answer_one(self, client: Client, request: Request) -> Answer:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedbench import models
 from fedbench.conformance.lab import stop_after
 from fedbench.core import answers, executors, worker
-from fedbench.core.answers import Alike, Answers, Heads, Router, own_answers, together, vote
+from fedbench.core.answers import Answers, Heads, Router, SharedAnswers, merged, own_answers, vote
 from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Train, logits
 from fedbench.core.evaluation import BY_CLIENT, BY_SERVER, who_answers
 from fedbench.core.evaluation import answers as answers_of
@@ -258,7 +258,7 @@ def test_an_image_is_answered_once_by_each_model_and_for_every_client(
     distinct = len({int(i) for rows in data.test for i in data.image_at(rows)})
     assert distinct <= len(once) <= models * distinct
     seen.clear()
-    monkeypatch.setattr(Alike, "models", lambda self, clients: {})
+    monkeypatch.setattr(SharedAnswers, "models", lambda self, clients: {})
     apart = train(name, data, tmp_path / "apart", s, executor=executor)
     assert shared.predictions.equals(apart.predictions)
     if executor != "stacked":
@@ -294,17 +294,17 @@ def fedavgs(data: Federation, where: Path) -> tuple[Trainer, list[Client]]:
 def test_images_that_clients_see_in_ways_of_their_own_are_not_shared(tmp_path: Path) -> None:
     data = federation(SIZES)
     it, clients = fedavgs(data, tmp_path / "a")
-    assert len(Alike(it.server, it.executor).models(clients)) == len(SIZES)
+    assert len(SharedAnswers(it.server, it.executor).models(clients)) == len(SIZES)
     it, clients = fedavgs(replace(data, scaling=data.scaling_of_rows.clone()), tmp_path / "b")
-    assert Alike(it.server, it.executor).models(clients) == {}
+    assert SharedAnswers(it.server, it.executor).models(clients) == {}
     assert len(own_answers(clients, it.executor, ["plain"], lambda _: None)["plain"].own) == sum(data.n_test)
 
 
 def test_small_clients_are_a_job_together(tmp_path: Path) -> None:
     data = federation((200, 300, 400, 100, 90))
     _, clients = fedavgs(data, tmp_path)
-    assert [[c.index for c in block] for block in together([[c] for c in clients])] == [[0, 1], [2, 3], [4]]
-    assert together([clients[:2], [clients[3]], [clients[4]]]) == [clients[:2], clients[3:]]
+    assert [[c.index for c in block] for block in merged([[c] for c in clients])] == [[0, 1], [2, 3], [4]]
+    assert merged([clients[:2], [clients[3]], [clients[4]]]) == [clients[:2], clients[3:]]
     assert sum(len(rows) for rows in data.train[:2]) <= CHUNK
 
 

@@ -36,8 +36,10 @@ from fedbench.core.client import (
     logits,
 )
 from fedbench.core.federation import ByClient, Federation
+from fedbench.core.network import twin, with_clients_among_channels
 from fedbench.core.plan import Plan
 from fedbench.core.precision import arithmetic
+from fedbench.core.stacked import FASTEST
 from fedbench.core.state import state_of
 from fedbench.methods.base import cross_entropy
 from fedbench.specs import Setting
@@ -52,9 +54,10 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: On a CPU these take the reference's own steps.
 EXACT = ("cores", "streams")
-#: On a GPU also what is the default on a CPU.
-ON_GPU = {**WAYS, "grouped": ("stacked", {"convolution": "grouped"})}
-KNOWN = {**ON_GPU, "vmap": ("stacked", {"cores": 1, "block": 3, "convolution": "vmap"})}
+#: On a GPU also what is the form of convolutions on a CPU, and the reverse.
+ON_GPU = {**WAYS, "grouped": ("stacked", {})}
+KNOWN = {**ON_GPU, "vmap": ("stacked", {"cores": 1, "block": 3})}
+FORMS = {"grouped": with_clients_among_channels, "vmap": twin}
 #: There cuDNN takes other algorithms for a stack than for one client, which differ by 4e-7, and these runs enlarge that
 #: to 2 or 3e-4: on a CPU weights that begin 1e-6 apart end up to 8e-3 apart after the steps of FedSGD.
 ENLARGING = {("apfl", "steps"), ("fedbn", "steps"), ("fedsgd", "steps"), ("fitw_erm", "steps"), ("ftw_erm", "ragged")}
@@ -132,12 +135,15 @@ def test_the_scenarios_are_as_ragged_as_they_should_be(reference: Any) -> None:
 def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: Path) -> Run:
     """Train to the end; `way` is of KNOWN or "sequential"."""
     name, options = KNOWN.get(way, (way, {}))
+    place = scenario.data.images.device.type
     whole = scenario.data.multi_label or scenario.data.vectors  # the setting's own network
     network = None if whole else partial(small, scenario.data.shape[2], scenario.norm)
-    it = trainer(
-        method(case[0], **case[1]), scenario.data, where, scenario.setting, executor=name, options=options,
-        plan=Recorder, network=network,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FASTEST, place, FORMS.get(way, FASTEST[place]))
+        it = trainer(
+            method(case[0], **case[1]), scenario.data, where, scenario.setting, executor=name, options=options,
+            plan=Recorder, network=network,
+        )  # fmt: skip
     return finish(it)
 
 
@@ -315,7 +321,10 @@ def served(
     name, options = KNOWN.get(way, (way, {}))
     model = (small(norm=network) if isinstance(network, bool) else network).to(data.images.device)
     state, plan = state_of(model), Plan(s, data.n_train, data.shape[:2])
-    executor = executors.make(name, model, data, s, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        place = data.images.device.type
+        patch.setitem(FASTEST, place, FORMS.get(way, FASTEST[place]))
+        executor = executors.make(name, model, data, s, **options)
     everyone = [client(data, plan, i, dict(state)) for i in range(data.clients)]
     for one in everyone:
         vars(one)["answers"] = []

@@ -294,15 +294,6 @@ def test_a_block_is_as_large_as_the_allowance(monkeypatch: pytest.MonkeyPatch) -
     assert Stacked(small(), DATA, SETTING).block == executors.CPU_BLOCK
 
 
-def test_how_convolutions_are_computed_is_an_option() -> None:
-    made: list[Callable[..., Any]] = []
-    for how in ("vmap", "grouped"):
-        it = StackedWorker(small(), DATA, SETTING, threading.Event(), how)
-        made.append(it.networks.of("").scope.model.backbone[0].forward)
-    assert made[0].__func__ is torch.nn.Conv2d.forward
-    assert len({m.__func__ for m in made}) == 2
-
-
 FIVE = federation((60, 50, 40, 30, 45))
 
 
