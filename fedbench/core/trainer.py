@@ -35,29 +35,6 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Tally:
-    """Sums over the clients of a round that are through with their local work, in the order of the cohort."""
-
-    images: int = 0  #: processed
-    n_train: int = 0  #: training images
-    loss: float = 0.0  #: times training images
-    seconds: float = 0.0
-    up: int = 0  #: bytes that they sent
-    down: int = 0  #: ... and were sent
-    parts: dict[str, float] = field(default_factory=lambda: {"network": 0.0})  #: seconds by part of the work
-
-    def count(self, client: Client, up: int) -> None:
-        """Count a client and the bytes that it sends."""
-        self.images += client.work.processed
-        self.n_train += client.n_train
-        self.loss += client.n_train * client.loss
-        self.seconds += client.work.seconds
-        self.up += up
-        for part, seconds in client.work.parts.items():
-            self.parts[part] = self.parts.get(part, 0.0) + seconds
-
-
-@dataclass
 class Round:
     """A round under way: block after block of its cohort enters, trains and leaves. Of those that have left no more is
     there than what the method needs for the server's step."""
@@ -66,11 +43,12 @@ class Round:
     cohort: list[int]
     communicates: bool
     mean: Mean | None  #: of the uploads, where the server needs no more of them
+    line: dict[str, Any]  #: of the run's `rounds` table: sums over the clients that have left, at first
     seconds: float  #: spent around the local work
-    tally: Tally = field(default_factory=Tally)
-    clients: list[Client] = field(default_factory=list)  #: ... else those that have left, with their uploads
+    n_train: int = 0  #: training images of the clients that have left
+    parts: dict[str, float] = field(default_factory=lambda: {"network": 0.0})  #: their seconds by part of the work
+    clients: list[Client] = field(default_factory=list)  #: without a `mean`: those that have left, with their uploads
     trained: dict[int, State] = field(default_factory=dict)  #: what answers for clients that answer after local work
-    line: dict[str, Any] = field(default_factory=dict)  #: of the run's `rounds` table
     accuracy: float | None = None  #: average accuracy if the round was evaluated
 
 
@@ -165,7 +143,18 @@ class Trainer(Simulation):
         if cohort and communicates and self.method.streams:
             n_train = self.federation.stages[self.context.stage(t)][0].sizes
             mean = Mean(server.shared, [n_train[i] for i in cohort])
-        return Round(server, cohort, communicates, mean, seconds=time.perf_counter() - started)
+        up, down = self.surveyed if t == 1 else (0, 0)
+        line = {
+            "round": t,
+            "participants": len(cohort),
+            "images": 0,
+            "loss": 0.0,
+            "lr": learning_rate(self.setting, t),
+            "client_seconds": 0.0,
+            "bytes_up": up,
+            "bytes_down": down,
+        }
+        return Round(server, cohort, communicates, mean, line, time.perf_counter() - started)
 
     def enter(self, round: Round, block: Sequence[int]) -> list[Client]:
         """Clients of the cohort, ready for their local work."""
@@ -179,19 +168,24 @@ class Trainer(Simulation):
             self.check_message(client, "inbox")
             client.received = dict(client.state)
             if round.communicates:
-                round.tally.down += bytes_down(server, client, self.method.is_personal)
+                round.line["bytes_down"] += bytes_down(server, client, self.method.is_personal)
         round.seconds += time.perf_counter() - started
         return clients
 
     def leave(self, round: Round, clients: Sequence[Client]) -> None:
         """Take what the clients have done: their uploads, and what they keep to themselves."""
         started = time.perf_counter()
-        server, is_personal = round.server, self.method.is_personal
+        server, line, is_personal = round.server, round.line, self.method.is_personal
         with self.clock.phase("server"), one_thread():
             for client in clients:
                 self.check_message(client, "upload")
-                up = bytes_up(server, client, is_personal) if round.communicates else 0
-                round.tally.count(client, up)
+                round.n_train += client.n_train
+                line["images"] += client.work.processed
+                line["loss"] += client.n_train * client.loss
+                line["client_seconds"] += client.work.seconds
+                line["bytes_up"] += bytes_up(server, client, is_personal) if round.communicates else 0
+                for part, seconds in client.work.parts.items():
+                    round.parts[part] = round.parts.get(part, 0.0) + seconds
                 own = {n: v for n, v in client.state.items() if is_personal(n)}
                 rest = {} if round.communicates else {n: v for n, v in client.state.items() if n not in own}
                 server.keep(client.index, own, rest)
@@ -210,33 +204,23 @@ class Trainer(Simulation):
     def finish(self, round: Round, local_seconds: float) -> None:
         """The rest of the round: server's step, evaluation, the line for the run's `rounds` table."""
         started = time.perf_counter()
-        method, setting, server, tally = self.method, self.setting, round.server, round.tally
+        method, setting, server, line = self.method, self.setting, round.server, round.line
         t, who = server.round, round.cohort
-        asked_up, asked_down = self.surveyed if t == 1 else (0, 0)
         with self.clock.phase("server"), one_thread():
             if round.mean is not None:
                 before, server.shared = server.shared, round.mean.result()
-                self.change(method.step, server, before, self.context.share_of(tally.n_train))
+                self.change(method.step, server, before, self.context.share_of(round.n_train))
             elif round.clients:
                 self.change(method.aggregate, server, round.clients, t)
             if who and round.communicates:
                 server.copies = {}
         round.mean, round.clients = None, []  # what the clients uploaded need not live through the evaluation
-        line = {
-            "round": t,
-            "participants": len(who),
-            "images": tally.images,
-            "loss": tally.loss / max(tally.n_train, 1),
-            "lr": learning_rate(setting, t),
-            "client_seconds": tally.seconds,
-            "bytes_up": tally.up + asked_up,
-            "bytes_down": tally.down + asked_down,
-            **{f"part_{part}_seconds": tally.parts[part] for part in sorted(tally.parts)},
-        }
+        line["loss"] /= max(round.n_train, 1)
+        line |= {f"part_{part}_seconds": seconds for part, seconds in sorted(round.parts.items())}
         if who and round.communicates:
-            asked_up, asked_down = survey(self, server, who, t)
-            line["bytes_up"] += asked_up
-            line["bytes_down"] += asked_down
+            up, down = survey(self, server, who, t)
+            line["bytes_up"] += up
+            line["bytes_down"] += down
         if who and setting.select:
             with self.clock.phase("selection"):
                 line["bytes_up"] += consider(self, server, who)
