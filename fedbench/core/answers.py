@@ -20,9 +20,6 @@ from fedbench.core.worker import CHUNK, LOGITS, Piece, Worker, on_host, pieces
 from fedbench.errors import FedbenchError
 from fedbench.models.base import FLModel
 
-# -- shared answers --------------------------------------------------------------------------------------------
-
-
 #: A model by the identities of its tensors.
 Model = tuple[int, ...]
 
@@ -90,9 +87,6 @@ class SharedAnswers:
         return of_rows
 
 
-# -- answers ---------------------------------------------------------------------------------------------------
-
-
 #: Log-probabilities are kept no further from 0 than this: float16 holds it, and less than e^-100 is nothing.
 FURTHEST = 100.0
 
@@ -131,17 +125,17 @@ def own_answers(
     personalise: Callable[[Client], ClientUpdate | None],
     *,
     logits: bool = False,
-    note: Callable[[Client], Any] | None = None,
+    holds: bool = False,
     shared: SharedAnswers | None = None,
 ) -> dict[str, Answers]:
     """Personalise each client and ask its model for its own test images: view -> answers.
 
-    Block by block, so that no more personal models are alive than the workers are busy with, unless these clients are
-    to be `note`d with theirs. A client that has set its `answer` is not asked; it has seen whole images. With
+    Block by block, so that no more personal models are alive than the workers are busy with, unless the caller `holds`
+    theirs. A client that has set its `answer` is not asked; it has seen whole images. With
     `logits` the answers have them, unless a client has given classes alone; without, clients that stay with one model
     of the server's have `shared` answers.
     """
-    task, lets_go, views = executor.federation.task, note is None, tuple(views)
+    task, views = executor.federation.task, tuple(views)
     served = shared.models(clients) if shared is not None and not logits and "plain" in views else {}
     names = () if shared is None else shared.names
 
@@ -159,14 +153,11 @@ def own_answers(
             for c, s in zip(queried, worker.scores(queried, [pieces_of(c, view) for c in queried]), strict=True):
                 own[c.index] = Answers.of(c, worker.answer_to(s), task.normalised(s.float()) if logits else None)
             by_view.append(own)
-        if lets_go:
+        if not holds:
             let_go([client for client in block if not any(later(client, view) for view in views)])
         return by_view
 
     parts = executor.map(job, merged(executor.blocks(clients)))
-    if note is not None:
-        for client in clients:
-            note(client)
     out = {}
     for k, view in enumerate(views):
         own = {index: one for part in parts for index, one in part[k].items()}
@@ -174,7 +165,8 @@ def own_answers(
         rest = shared.answers(waiting, served) if shared is not None else {}
         own |= {client.index: Answers.of(client, rest[client.index]) for client in waiting}
         out[view] = Answers.joined([own[client.index] for client in clients])
-    let_go(clients)
+    if not holds:
+        let_go(clients)
     return out
 
 

@@ -25,15 +25,9 @@ from fedbench.errors import FedbenchError
 from fedbench.plugins.mistakes import FILES, shown
 from fedbench.specs import Setting
 
-# -- who -------------------------------------------------------------------------------------------------------
-
-
 #: A client that may take part in training; one that has labelled images but joins after the last round; one whose
 #: images have no labels (the test phase).
 MEMBER, UNSEEN, UNLABELLED = "member", "unseen", "unlabelled"
-
-
-# -- rules -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -100,9 +94,6 @@ def beside(rules: Sequence[Rule], state: Mapping[str, Tensor], trained: Iterable
 def norm(state: State) -> Tensor:
     """Euclidean norm [] of all tensors together."""
     return torch.stack([t.square().sum() for t in state.values()]).sum().sqrt()
-
-
-# -- context ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

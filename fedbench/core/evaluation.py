@@ -104,9 +104,6 @@ def _of_each(output: Callable[[Any, Batch], Tensor], right: bool) -> Callable[[A
     return of_each
 
 
-# -- evaluation ------------------------------------------------------------------------------------------------
-
-
 #: From each client's cluster, if it has one, to the cluster whose model it is served with when it answers.
 Associate = Callable[[Mapping[int, int]], Mapping[int, int]]
 #: Figures noted of clients (by number, as text) when they last answered.
@@ -151,14 +148,16 @@ def evaluate(
     usual = "crop" if run.setting.augment == "crop" else "plain"
     views = (usual,) if t < run.setting.rounds else tuple(dict.fromkeys((usual, "plain")))
     keeper = Keeper(served, run.executor.model.state_dict(), run.method)
-    note = keeper.note if MODEL in keep and t == run.setting.rounds else None
+    keeps, where = MODEL in keep and t == run.setting.rounds, f"{run.method.name}: client.metrics"
     notes: Notes = {}
 
-    def measured(some: Sequence[Client]) -> None:
-        where = f"{run.method.name}: client.metrics"
+    def answered(some: Sequence[Client]) -> None:
         for client in some:
+            if keeps:
+                keeper.note(client)
             if client.metrics:
                 notes[str(client.index)] = {k: tables.number(f"{where}['{k}']", v) for k, v in client.metrics.items()}
+        let_go(some)
 
     if run.setting.votes:
         logits: list[dict[str, Answers]] = []
@@ -168,13 +167,9 @@ def evaluate(
                 some = clients(block)
                 run.executor.run(some, run.method.personalise)
                 yield some
-                if note is not None:
-                    for client in some:
-                        note(client)
-                measured(some)
                 if LOGITS in keep:
-                    logits.append(own_answers(some, run.executor, views, lambda _: None, logits=True))
-                let_go(some)
+                    logits.append(own_answers(some, run.executor, views, lambda _: None, logits=True, holds=True))
+                answered(some)
 
         owners = [run.client(i, {}, t, PERSONALISING) for i in everybody]
         router = run.method.route if run.method.routes else None
@@ -186,15 +181,13 @@ def evaluate(
         parts, shared = [], SharedAnswers(served, run.executor)
         for block in run.blocks(everybody):
             some = clients(block)
-            answered = own_answers(
-                some, run.executor, views, run.method.personalise, logits=LOGITS in keep, note=note, shared=shared
-            )
-            parts.append(answered)
-            measured(some)
+            how: dict[str, Any] = {"logits": LOGITS in keep, "holds": keeps, "shared": shared}
+            parts.append(own_answers(some, run.executor, views, run.method.personalise, **how))
+            answered(some)
         answers = {view: Answers.joined([part[view] for part in parts]) for view in views}
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:
         answers["plain"] = replace(answers["plain"], test_phase=_answers_without_labels(run, server, t))
-    models = keeper.models() if note else None
+    models = keeper.models() if keeps else None
     return Evaluated(answers, notes, held_back_accuracy(run, served, t, trained), models)
 
 

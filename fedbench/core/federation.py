@@ -160,9 +160,6 @@ def stored_to_input(images: Tensor) -> Tensor:
     return images.permute(0, 3, 1, 2) if images.dtype == torch.float32 else to_input(images)
 
 
-# -- by client -------------------------------------------------------------------------------------------------
-
-
 class ByClient(Sequence[Tensor]):
     """[M] int64 rows of each client, cut when they are asked for: a hundred thousand tensors take seconds to make, and
     much more memory than what is in them."""
@@ -200,9 +197,6 @@ class ByClient(Sequence[Tensor]):
             return [self[i] for i in range(len(self))[index]]
         i = range(len(self))[index]
         return self.rows[self.ends[i] : self.ends[i + 1]]
-
-
-# -- federation ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

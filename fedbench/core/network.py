@@ -20,8 +20,6 @@ from fedbench.core.state import State, name_in
 from fedbench.errors import FedbenchError
 from fedbench.models.base import seeded
 
-# -- convolution -----------------------------------------------------------------------------------------------
-
 
 def twin(model: nn.Module) -> nn.Module:
     """A copy of the modules on the same parameters and buffers (the same tensors)."""
@@ -186,9 +184,6 @@ def check_batches(model: nn.Module, plan: Plan, shape: tuple[int, int, int]) -> 
         ) from None
 
 
-# -- several ---------------------------------------------------------------------------------------------------
-
-
 class Several(nn.ModuleList):
     """Several of a client's models. A loss or an output may call them one by one, or all at once by `scores`."""
 
@@ -242,9 +237,6 @@ class OfEach:
 
     def __call__(self, models: Any, batch: Batch) -> Tensor:
         return torch.stack([self.of(out.float(), batch.y) for out in scores(models, batch.x)], 1)
-
-
-# -- network ---------------------------------------------------------------------------------------------------
 
 
 #: Names of a client's models: "" is the one under the network's own names.

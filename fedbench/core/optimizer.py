@@ -20,8 +20,6 @@ from fedbench.core.client import Client, Train
 from fedbench.core.state import State, name_in
 from fedbench.specs import Setting
 
-# -- optimizer -------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Optimizer(ABC):

@@ -117,9 +117,6 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
-# -- clock -----------------------------------------------------------------------------------------------------
-
-
 class Clock:
     """Accumulates wall seconds by phase; on a GPU it waits for the device at a phase's ends."""
 

@@ -23,8 +23,6 @@ from fedbench.models.base import seeded
 from fedbench.rng import stream
 from fedbench.specs import Setting
 
-# -- start -----------------------------------------------------------------------------------------------------
-
 
 def initialise(
     method: Method,
@@ -122,9 +120,6 @@ def bytes_up(server: Server, client: Client, is_personal: Callable[[str], bool])
     return message.size((changed, client.upload))
 
 
-# -- simulation ------------------------------------------------------------------------------------------------
-
-
 #: Where a client's count of requests starts when it personalises, and when the server asks it.
 PERSONALISING, SURVEYING = 1000, 2000
 #: What the clients that are there together may hold at their start, in bytes.
@@ -204,9 +199,6 @@ class Simulation:
     def check_message(self, client: Client, name: str) -> None:
         """Raise FedbenchError unless the client's `inbox` or `upload` is a message."""
         message.check(getattr(client, name), f"{self.method.name}: client.{name}")
-
-
-# -- survey ----------------------------------------------------------------------------------------------------
 
 
 def survey(run: Simulation, server: Server, who: Sequence[int], t: int) -> tuple[int, int]:

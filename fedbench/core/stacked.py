@@ -56,9 +56,6 @@ from fedbench.core.worker import (
 )
 from fedbench.specs import Setting
 
-# -- stack -----------------------------------------------------------------------------------------------------
-
-
 #: A few clients of a stack: the first so many (a view of its tensors), or any (a copy).
 Members = slice | Tensor
 
@@ -167,9 +164,6 @@ def by_model(flat: State) -> dict[str, State]:
 def kind(request: Request) -> Hashable:
     """Requests of one kind can be stacked: equal, with extra tensors of the same names and shapes."""
     return request, tuple(sorted((n, t.shape, t.dtype) for n, t in request.extras.items()))
-
-
-# -- stacked ---------------------------------------------------------------------------------------------------
 
 
 #: The form of a model whose convolutions are fastest in a stack, by kind of device: torch's own rule for vmap on a GPU.

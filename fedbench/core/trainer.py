@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# -- round -----------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Round:
     """A round under way: block after block of its cohort enters, trains and leaves. Of those that have left no more is
@@ -50,9 +47,6 @@ class Round:
     clients: list[Client] = field(default_factory=list)  #: without a `mean`: those that have left, with their uploads
     trained: dict[int, State] = field(default_factory=dict)  #: what answers for clients that answer after local work
     accuracy: float | None = None  #: average accuracy if the round was evaluated
-
-
-# -- trainer ---------------------------------------------------------------------------------------------------
 
 
 #: A checkpoint is written when the last one is older than this (and at an interrupt).

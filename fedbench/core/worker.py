@@ -216,9 +216,6 @@ def check_finite(client: Client, loss: float, finite: bool) -> None:
         )
 
 
-# -- worker ----------------------------------------------------------------------------------------------------
-
-
 #: What answers for a client that says nothing else.
 LOGITS = Collect(logits, split="test")
 
