@@ -181,17 +181,12 @@ class Work:
         rows = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}[split]
         return rows if part is None else rows[slice(*part)]
 
-    def counted(self, draws: bool) -> None:
-        """Count a request, before it is answered: one that draws batches, or a Collect."""
-        if draws:
-            self.phase += 1
-        else:
+    def counted(self, request: Request) -> None:
+        """Count a request, before it is answered."""
+        if isinstance(request, Collect):
             self.collects += 1
-
-    @property
-    def first_loss(self) -> float:
-        """The mean loss of the first Train."""
-        return self.losses[0][0] if self.losses else 0.0
+        else:
+            self.phase += 1
 
     @property
     def processed(self) -> int:
@@ -507,8 +502,9 @@ class Client:
 
     @property
     def loss(self) -> float:
-        """The round's training loss, for the log."""
-        return self.work.first_loss if self.logged is None else self.logged
+        """The round's training loss, for the log: that of the first Train, unless the method says another."""
+        first, _ = self.work.losses[0] if self.work.losses else (0.0, 0)
+        return first if self.logged is None else self.logged
 
     def timed(self, part: str) -> AbstractContextManager[None]:
         """Count the block's seconds as a part of the client's work, such as "estimation", in the run's `rounds`."""

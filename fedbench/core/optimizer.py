@@ -6,10 +6,9 @@ zeroed, it begins anew. A step is taken in place, with torch's fused kernels.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,41 +21,30 @@ from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)
-class Optimizer(ABC):
-    """How local steps are taken. In a stack all tensors begin with the client axis, [C, ...]."""
+class SGD:
+    """torch.optim.SGD: weight decay is part of the gradient. It remembers the momentum, under the parameter's name.
 
-    moments: ClassVar[int]  #: tensors as large as a parameter that it remembers of it, at most
+    In a stack all tensors begin with the client axis, [C, ...].
+    """
+
+    moments: ClassVar[int] = 1  #: tensors as large as a parameter that it remembers of it, at most
 
     weight_decay: float
+    momentum: float
 
-    @abstractmethod
     def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
         """What is remembered before the first step: zeros."""
+        return {name: torch.zeros_like(p) for name, p in parameters.items()} if self.momentum else {}
 
-    @abstractmethod
+    def apart(self) -> SGD:
+        """The same for a stack whose clients have taken different numbers of steps."""
+        return self
+
     def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float | Tensor) -> None:
         """One step in place, with the gradients that the parameters hold and then hold no more.
 
         A parameter without a gradient (the loss does not touch it) stays where it is.
         """
-
-    def apart(self) -> Self:
-        """The same for a stack whose clients have taken different numbers of steps."""
-        return self
-
-
-@dataclass(frozen=True)
-class SGD(Optimizer):
-    """torch.optim.SGD: weight decay is part of the gradient. It remembers the momentum, under the parameter's name."""
-
-    moments = 1
-
-    momentum: float
-
-    def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
-        return {name: torch.zeros_like(p) for name, p in parameters.items()} if self.momentum else {}
-
-    def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float | Tensor) -> None:
         touched = {name: p for name, p in parameters.items() if p.grad is not None}
         with torch.no_grad():
             # The function behind torch.optim.SGD: the class takes as long again for its book-keeping on small networks.
@@ -81,17 +69,19 @@ BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True)
-class AdamW(Optimizer):
+class AdamW:
     """torch.optim.AdamW (Loshchilov and Hutter, ICLR 2019): weight decay shrinks the weights, apart from the gradient.
+    To be used as `SGD`.
 
     It remembers the means of gradients and of their squares, and the number of steps (float32 []; of a stack [C]).
     """
 
-    moments = 2
+    moments: ClassVar[int] = 2
 
+    weight_decay: float
     in_step: bool  #: the clients of a stack have always taken as many steps as one another
 
-    def apart(self) -> Self:
+    def apart(self) -> AdamW:
         return replace(self, in_step=False)
 
     def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
@@ -148,6 +138,10 @@ def _each(tensors: list[list[Tensor]]) -> list[list[Tensor]]:
 def _names(parameter: str) -> tuple[str, str, str]:
     """Under which names AdamW remembers what it does of a parameter."""
     return f"{parameter}/mean", f"{parameter}/square", f"{parameter}/steps"
+
+
+#: How local steps are taken.
+Optimizer = SGD | AdamW
 
 
 def optimizer(setting: Setting, momentum: float | None = None) -> Optimizer:

@@ -199,7 +199,7 @@ class StackedWorker(Worker):
                 request = following(update, generator, answer, client)
                 if request is None:
                     continue
-                client.work.counted(draws=not isinstance(request, Collect))
+                client.work.counted(request)
                 groups.setdefault(kind(request), []).append((client, generator, request))
             waiting = []
             for group in groups.values():

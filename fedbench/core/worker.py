@@ -254,7 +254,7 @@ class Worker:
             generator = opened(update, client)
             answer: Answer | None = None
             while generator is not None and (request := following(update, generator, answer, client)) is not None:
-                client.work.counted(draws=not isinstance(request, Collect))
+                client.work.counted(request)
                 with client.work.timed("network"):
                     answer = self.answer_one(client, request)
             offload([client])
