@@ -197,7 +197,7 @@ class Several(nn.ModuleList):
     def scores(self, x: Tensor) -> Tensor:
         """[M, B, ...]: what each of the M models puts out for images x [B, C, H, W].
 
-        On a CPU the models stand among the channels, as clients do in a stack (grouped.py): all read the same images,
+        On a CPU the models stand among the channels, as clients do in a stack: all read the same images,
         and small layers fill the processor better. A step of five LeNet-5 takes 0.6 to 0.7 of the time of five steps.
         Elsewhere, and within a stack of clients, one model follows another. Both agree to float rounding.
         """
@@ -257,7 +257,7 @@ class Scope(nn.Module):
 @dataclass
 class Network:
     """The module of these models: the network itself, or of several models a list of networks in their order
-    (several.py).
+    (`Several`).
 
     All names are those of a client's state. The module's tensors are written to whenever a client's are loaded.
     """
