@@ -305,7 +305,7 @@ def test_a_new_method_and_model_pass_the_checks_and_train_at_once(
     assert not any(line.startswith(("✗", "-")) for line in lines)
     if what != "model":
         assert sum(line.startswith("✓ ") for line in lines) == 21
-        assert lines[-1].endswith("20 hold")
+        assert lines[-1].endswith("21 hold")
     assert not (tmp_path / "none").exists(), "nothing is stored"
     good(*train, *SMOKE)
     assert len(runs(ready)) == 2
