@@ -30,6 +30,7 @@ from fedbench.conformance.runs import (
     learns,
     same_seed_same_bits,
     stop_and_resume,
+    vectors_of_numbers,
 )
 from fedbench.conformance.runs import test_labels_change_nothing as labels_change_nothing
 from fedbench.conformance.subject import DATA, FEW, Subject
@@ -76,11 +77,11 @@ def unlike(subject: Subject) -> bool:
 
 def test_its_runs_pass_every_check(subject: Subject) -> None:
     """But those that further runs would show: `learns`, of which here is seen that the loss falls; crops, which are the
-    executors' business; and for variants of a method, that the seed matters."""
+    executors' business; and for variants of a method, that the seed matters, and vectors."""
     left_out = {same_seed_same_bits, labels_change_nothing, clients_answer_alone, stop_and_resume, executors_agree}
     left_out |= {learns} if unlike(subject) else {learns, crops_of_colour_images}
     if subject.overrides:
-        left_out |= {another_seed_other_bits}
+        left_out |= {another_seed_other_bits, vectors_of_numbers}
     passes([check for check in (*RUNS, *TRAINING) if check.proves not in left_out], subject)
     if not subject.overrides:
         first, *others = (p.loss for p in subject.reference.run.reports)
