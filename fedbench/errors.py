@@ -70,7 +70,7 @@ def unknown(kind: str, name: str, known: Iterable[str], listed: str = "") -> Fed
     return FedbenchError(f"unknown {kind} '{name}'", f"did you mean '{near}'?" if near else every)
 
 
-def expect(kind: str, name: str | None, known: Collection[str], listed: str = "") -> None:
+def check_known(kind: str, name: str | None, known: Collection[str], listed: str = "") -> None:
     """Raise the error of `unknown` for a name that is not among the known ones; None is no name, and right."""
     if name is not None and name not in known:
         raise unknown(kind, name, known, listed)

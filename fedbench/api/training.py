@@ -62,11 +62,13 @@ def train(
     from fedbench.observers.bars import Bars
     from fedbench.observers.watch import make
 
-    given = part if isinstance(part, Part) else None
-    home = given.store if given else store_of(store)
-    spec = given.spec if given else home.find(str(part), ("partition",)).spec
-    assert isinstance(spec, PartitionSpec)
-    rules = protocol or (given.protocol if given else protocols.default_for(spec.dataset.name))
+    if isinstance(part, Part):
+        home, spec, rules = part.store, part.spec, protocol or part.protocol
+    else:
+        home = store_of(store)
+        found = home.find(part, ("partition",)).spec
+        assert isinstance(found, PartitionSpec)
+        spec, rules = found, protocol or protocols.default_for(found.dataset.name)
     job = _job(name_of(method), spec, rules, budget, {**options_of(method), **options})
     engine = Where(device=device, executor=executor).engine_for(home, roots(), job.spec.setting.precision)
     job = job.again(home) if again else job

@@ -170,11 +170,8 @@ def _print(report: dict[str, Any]) -> None:
     out.print(report["title"], style="bold")
     shape = " x ".join(map(str, report["shape"]))
     vectors = len(report["shape"]) == 1
-    form = (
-        f"{shape} ({'values of a vector' if vectors else 'height x width x channels'})"
-        if shape
-        else "what its files say, once they are read"
-    )
+    axes = "values of a vector" if vectors else "height x width x channels"
+    form = f"{shape} ({axes})" if shape else "what its files say, once they are read"
     lines = {
         "name": report["name"], "id": report["id"] or "not at hand", "shape": form,
         "vectors" if vectors else "images": report["images"] or "?",

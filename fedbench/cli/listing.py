@@ -276,8 +276,11 @@ def remove(
     words, store = [context.parsed_value("id", word) for word in dict.fromkeys(what or [])], context.store()
     if bool(words) is all_unfinished:
         raise FedbenchError("remove needs ids, filters or --unfinished", "'fedbench list' shows what is there")
-    stopped = (run for run in unfinished(store) if run.state is not End.RUNNING) if all_unfinished else ()
-    things = [_Thing(WORK, run.id, describe(run.spec), run.bytes) for run in stopped] or _named(store, words)
+    if all_unfinished:
+        stopped = (run for run in unfinished(store) if run.state is not End.RUNNING)
+        things = [_Thing(WORK, run.id, describe(run.spec), run.bytes) for run in stopped]
+    else:
+        things = _named(store, words)
     if not things:
         context.out().print(f"nothing is unfinished in {store.home}")
         return

@@ -20,20 +20,12 @@ from fedbench.core.federation import Federation
 from fedbench.core.plan import CropStream, Ints, Plan
 from fedbench.core.simulation import initialise
 from fedbench.core.trainer import Progress, Trainer
-from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.models.base import seeded
 from fedbench.partitions.schemes import spec as partition_spec
-from fedbench.specs import DatasetSpec, Setting
+from fedbench.specs import DatasetSpec, Setting, require
 
-# -- expect ----------------------------------------------------------------------------------------------------
-# How a check says that something does not hold: FedbenchError, what is wrong and what to do.
-
-
-def expect(holds: bool, wrong: str, remedy: str) -> None:
-    """Raise FedbenchError(wrong, remedy) unless it holds."""
-    if not holds:
-        raise FedbenchError(wrong, remedy)
+# -- same ------------------------------------------------------------------------------------------------------
 
 
 def differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str:
@@ -42,13 +34,13 @@ def differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str:
     return f"'{names[0]}'" if names else "nothing"
 
 
-def expect_same_run(a: Run, b: Run, wrong: str, remedy: str) -> None:
+def require_same_run(a: Run, b: Run, wrong: str, remedy: str) -> None:
     """Raise FedbenchError unless two runs have left the same bits: tensors, predictions, what is noted of clients."""
-    expect(same(a.tensors, b.tensors), f"{wrong}: {differing(a.tensors, b.tensors)} differs", remedy)
+    require(same(a.tensors, b.tensors), f"{wrong}: {differing(a.tensors, b.tensors)} differs", remedy)
     predictions = parquet_bytes(a.predictions) == parquet_bytes(b.predictions)
-    expect(predictions, f"{wrong}: predictions differ", remedy)
+    require(predictions, f"{wrong}: predictions differ", remedy)
     notes: tuple[Any, Any] = (a.trainer.clients_table(), b.trainer.clients_table())
-    expect(notes[0].equals(notes[1]), f"{wrong}: client.metrics differ", remedy)
+    require(notes[0].equals(notes[1]), f"{wrong}: client.metrics differ", remedy)
 
 
 # -- lab -------------------------------------------------------------------------------------------------------

@@ -17,11 +17,10 @@ from fedbench.conformance.lab import (
     Recorder,
     Run,
     digits,
-    expect,
-    expect_same_run,
     federation,
     made_anew,
     other_shapes,
+    require_same_run,
     same,
     setting,
     vectors,
@@ -34,7 +33,7 @@ from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, ROUND
 from fedbench.models.base import FLModel, check
 from fedbench.plugins.mistakes import shown
-from fedbench.specs import Setting
+from fedbench.specs import Setting, require
 
 # -- agreement -------------------------------------------------------------------------------------------------
 # The check that all executors compute what the reference does: the same draws, and parameters to float rounding.
@@ -90,7 +89,7 @@ def executors_agree_on_a_step(subject: Subject) -> None:
     for way in WAYS:
         gap = _vector(run_of(subject, way, **change).trainer.server.shared) - end
         share = float(gap.norm() / (end - start).norm())
-        expect(share <= STEP, f"by executor {way} a step differs by {share:.0e} of its length", remedy)
+        require(share <= STEP, f"by executor {way} a step differs by {share:.0e} of its length", remedy)
 
 
 def _vector(state: State) -> torch.Tensor:
@@ -112,34 +111,34 @@ def compare(ours: Run, reference: Run, where: str, exact: bool = False) -> None:
     plans = ours.trainer.plan, reference.trainer.plan
     assert isinstance(plans[0], Recorder)
     assert isinstance(plans[1], Recorder)
-    expect(plans[0].draws == plans[1].draws, f"{where} other batches are drawn", remedy)
+    require(plans[0].draws == plans[1].draws, f"{where} other batches are drawn", remedy)
     a, b = ours.trainer.server.tensors(), reference.trainer.server.tensors()
-    expect(a.keys() == b.keys(), f"{where} the server holds other tensors", remedy)
+    require(a.keys() == b.keys(), f"{where} the server holds other tensors", remedy)
     far = {name: gap for name, gap in gaps(a, b).items() if gap > (0 if exact else TOLERANCE)}
     worst = max(far, key=lambda name: far[name], default="")
-    expect(not far, f"{where} '{worst}' differs by {far.get(worst, 0):.0e} of its largest value", remedy)
+    require(not far, f"{where} '{worst}' differs by {far.get(worst, 0):.0e} of its largest value", remedy)
     _compare_lines(ours, reference, where, remedy, exact)
     if exact:
-        expect_same_run(reference, ours, f"{where} the run differs", remedy)
+        require_same_run(reference, ours, f"{where} the run differs", remedy)
     _compare_answers(ours, reference, where, remedy)
 
 
 def _compare_lines(ours: Run, reference: Run, where: str, remedy: str, exact: bool) -> None:
     for a, b in zip(ours.trainer.checkpoint.rounds, reference.trainer.checkpoint.rounds, strict=True):
         close = math.isclose(a["loss"], b["loss"], rel_tol=0 if exact else TOLERANCE)
-        expect(close, f"{where} the loss of round {b['round']} is {a['loss']:.6g}, not {b['loss']:.6g}", remedy)
+        require(close, f"{where} the loss of round {b['round']} is {a['loss']:.6g}, not {b['loss']:.6g}", remedy)
         for key in ("images", "participants", "bytes_up", "bytes_down"):
-            expect(a[key] == b[key], f"{where} round {b['round']} has {a[key]} {key}, not {b[key]}", remedy)
+            require(a[key] == b[key], f"{where} round {b['round']} has {a[key]} {key}, not {b[key]}", remedy)
 
 
 def _compare_answers(ours: Run, reference: Run, where: str, remedy: str) -> None:
     a, b = ours.predictions, reference.predictions
-    expect(a.schema == b.schema, f"{where} predictions have other columns", remedy)
+    require(a.schema == b.schema, f"{where} predictions have other columns", remedy)
     for column in b.column_names:
         same = np.array(a[column].to_pylist()) == np.array(b[column].to_pylist())
         rounded = column in ("own", "votes") or column.startswith("route")
         enough = bool(np.mean(same) >= (0.99 if rounded else 1))
-        expect(enough, f"{where} '{column}' of the predictions differs", remedy)
+        require(enough, f"{where} '{column}' of the predictions differs", remedy)
 
 
 def gaps(ours: State, reference: State) -> dict[str, float]:
@@ -243,11 +242,11 @@ def tiny_clients(subject: Subject) -> None:
     run = subject.train(data, subject.setting(tail="drop", epochs=2))
     remedy = "look for a division by a client's number of images or classes, and for a batch norm over one image"
     for name, value in run.tensors.items():
-        expect(bool(np.isfinite(value).all()), f"'{name}' is not finite with clients of 6, 25, 4 and 1 images", remedy)
+        require(bool(np.isfinite(value).all()), f"'{name}' is not finite with clients of 6, 25, 4 and 1 images", remedy)
     last = run.predictions.slice(len(run.predictions) - sum(data.n_test))
     answered = np.bincount(last["client"].to_numpy(), minlength=4).tolist()
-    expect(answered == data.n_test, f"clients with {data.n_test} test images have {answered} answers", remedy)
-    expect(max(last["own"].to_pylist()) < 10, "an answer is none of the ten classes", "client.answer holds classes")
+    require(answered == data.n_test, f"clients with {data.n_test} test images have {answered} answers", remedy)
+    require(max(last["own"].to_pylist()) < 10, "an answer is none of the ten classes", "client.answer holds classes")
 
 
 def crops_of_colour_images(subject: Subject) -> None:
@@ -257,29 +256,29 @@ def crops_of_colour_images(subject: Subject) -> None:
     s = subject.setting(**common, augment="crop")
     cropped = _first_round(subject, data, s, where)
     views = set(subject.train(data, s, where=where).predictions["view"].to_pylist())
-    expect(views == {"crop", "plain"}, f"the last round answered {sorted(views)}", "answer in every view")
+    require(views == {"crop", "plain"}, f"the last round answered {sorted(views)}", "answer in every view")
     whole = _first_round(subject, data, subject.setting(**common), subject.place())
     wrong = "crops train the same network as whole images"
-    expect(not same(whole, cropped), wrong, "train by requests: they crop images as the setting says")
+    require(not same(whole, cropped), wrong, "train by requests: they crop images as the setting says")
 
 
 def vectors_of_numbers(subject: Subject) -> None:
     """On vectors in place of images (rows of a table, embeddings) its network moves and stays finite; left out for a
     method that declares `takes_vectors = False`, and for a network of images alone."""
-    data, name = vectors(), subject.model or "mlp"
-    try:
-        models.build(name, shape=data.shape, classes=data.classes, seed=0)
-    except FedbenchError:
-        return
+    data, model = vectors(), subject.model or "mlp"
     if not subject.kind.takes_vectors:
         return
-    run = subject.train(data, subject.setting(model=name, rounds=3, votes=False))
+    try:
+        subject.network(data)
+    except FedbenchError:
+        return
+    run = subject.train(data, subject.setting(model=model, rounds=3, votes=False))
     remedy = "take an image's shape from client.context.shape, and let the network make features of it"
     initial, trained = run.trainer.server.initial, run.trainer.server.tensors()
     for name, value in trained.items():
-        expect(bool(value.isfinite().all()), f"'{name}' is not finite after training on vectors", remedy)
+        require(bool(value.isfinite().all()), f"'{name}' is not finite after training on vectors", remedy)
     moved = any(not torch.equal(t, initial[n]) for name, t in trained.items() if (n := name.split("/")[-1]) in initial)
-    expect(moved, "on vectors nothing of the network is trained", remedy)
+    require(moved, "on vectors nothing of the network is trained", remedy)
 
 
 def _first_round(subject: Subject, data: Federation, s: Any, where: Any) -> dict[str, np.ndarray]:
@@ -304,9 +303,9 @@ def weights_from_the_seed(subject: Subject) -> None:
     one, again, other = (_made(subject, _digits(subject), 10, seed).state_dict() for seed in (1, 1, 2))
     remedy = "draw weights in the layers' own reset_parameters, or override initialise(self, module)"
     for name, value in one.items():
-        expect(torch.equal(value, again[name]), f"'{name}' differs in two networks of one seed", remedy)
+        require(torch.equal(value, again[name]), f"'{name}' differs in two networks of one seed", remedy)
     moved = any(not torch.equal(value, other[name]) for name, value in one.items())
-    expect(moved, "two seeds give the same weights", remedy)
+    require(moved, "two seeds give the same weights", remedy)
 
 
 def _digits(subject: Subject) -> tuple[int, int, int]:
@@ -326,7 +325,7 @@ def trains_and_answers(subject: Subject) -> None:
     of clients without labels, where the method has a model for those."""
     run = subject.reference.run
     last = run.predictions.slice(len(run.predictions) - 1)
-    expect(last["round"].to_pylist() == [4], "the last round has no predictions", "see what the hooks return")
+    require(last["round"].to_pylist() == [4], "the last round has no predictions", "see what the hooks return")
 
 
 def metrics_are_declared(subject: Subject) -> None:
@@ -340,14 +339,14 @@ def metrics_are_declared(subject: Subject) -> None:
     for of, names in reported.items():
         for name in sorted(names - {one.name for one in subject.kind.measures if one.of == of}):
             remedy = f'write measures = (Measure("{name}", "what it is", "its unit", of="{of}"),) in the class'
-            expect(False, f"it reports '{name}' of each {of}, which it does not declare", remedy)
+            require(False, f"it reports '{name}' of each {of}, which it does not declare", remedy)
 
 
 def same_seed_same_bits(subject: Subject) -> None:
     """A run that is made twice ends with the same bits, whatever the surrounding program has drawn at random."""
     again = subject.train(DATA, subject.few())
     remedy = "draw from the generator of variables(), never from torch, numpy or random themselves, and read no clock"
-    expect_same_run(subject.reference.run, again, "the same run made twice is not the same", remedy)
+    require_same_run(subject.reference.run, again, "the same run made twice is not the same", remedy)
 
 
 def another_seed_other_bits(subject: Subject) -> None:
@@ -355,7 +354,7 @@ def another_seed_other_bits(subject: Subject) -> None:
     other = subject.stopped(DATA, subject.few(seed=12), 1, subject.place())
     tensors = {name: t.numpy() for name, t in other.server.tensors().items()}
     wrong = "two seeds make the same run"
-    expect(not same(subject.reference.after(1), tensors), wrong, "train on the batches of the requests that you yield")
+    require(not same(subject.reference.after(1), tensors), wrong, "train on the batches of the requests that you yield")
 
 
 def test_labels_change_nothing(subject: Subject) -> None:
@@ -365,12 +364,12 @@ def test_labels_change_nothing(subject: Subject) -> None:
         labels[rows] = (labels[rows] + 3) % DATA.classes
     garbled = subject.train(dataclasses.replace(DATA, labels=labels), subject.few())
     ours, theirs = subject.reference.run, garbled
-    expect(ours.predictions["label"] != theirs.predictions["label"], "the check garbled no label", "tell us")
+    require(ours.predictions["label"] != theirs.predictions["label"], "the check garbled no label", "tell us")
     remedy = "take test images by client.images('test') or Collect(split='test'); client.work is the executor's alone"
     wrong = "what it computes depends on the labels of the test images"
-    expect(same(ours.tensors, theirs.tensors), wrong, remedy)
+    require(same(ours.tensors, theirs.tensors), wrong, remedy)
     answers = [run.predictions.drop_columns("label") for run in (ours, theirs)]
-    expect(answers[0].equals(answers[1]), wrong, remedy)
+    require(answers[0].equals(answers[1]), wrong, remedy)
 
 
 def stop_and_resume(subject: Subject) -> None:
@@ -379,14 +378,14 @@ def stop_and_resume(subject: Subject) -> None:
     s, where = subject.few(), subject.place()
     for t in (1, 3):
         it = subject.stopped(DATA, s, t, where, executor="cores")
-        expect(it.checkpoint.round == t, f"a run stopped after round {t} has saved round {it.checkpoint.round}", "")
+        require(it.checkpoint.round == t, f"a run stopped after round {t} has saved round {it.checkpoint.round}", "")
     resumed = subject.train(DATA, s, where=where, executor="cores")
     remedy = (
         "a checkpoint keeps server.shared, server.memory and what clients keep (`personal`): what lies on the method "
         "itself, on its class or in its module is lost at a stop"
     )
-    expect([p.round for p in resumed.reports] == [4], "a stopped run did not go on where it was stopped", remedy)
-    expect_same_run(subject.reference.run, resumed, "a run that was stopped and went on ends with other bits", remedy)
+    require([p.round for p in resumed.reports] == [4], "a stopped run did not go on where it was stopped", remedy)
+    require_same_run(subject.reference.run, resumed, "a run that was stopped and went on ends with other bits", remedy)
 
 
 def nothing_handed_on_is_written_to(subject: Subject) -> None:
@@ -395,7 +394,7 @@ def nothing_handed_on_is_written_to(subject: Subject) -> None:
     for key, (value, copy) in subject.reference.snapshots.items():
         when, name = key.split("/", 1)
         since = "before the first round" if when == "initial" else f"after round {when}"
-        expect(
+        require(
             torch.equal(value, copy),
             f"'{name}', as the server held it {since}, was changed in place later",
             "make a new tensor (t + x, not t.add_(x) or t += x) and put that into client.state or server.shared",
@@ -410,7 +409,7 @@ def requests_can_be_stacked(subject: Subject) -> None:
             continue
         code = getattr(function, "__code__", None)
         at = f" ({shown(code.co_filename)}, line {code.co_firstlineno})" if code else ""
-        expect(
+        require(
             False,
             f"{getattr(function, '__qualname__', function)}{at} is made anew for every client, so none can be stacked",
             "define it at the top of the file or as a method, and pass a client's own tensors as extras=",
@@ -425,7 +424,7 @@ def extras_have_one_shape(subject: Subject) -> None:
             continue
         name, *both = different
         one, other = (f"{list(r.shapes[name])} at client {r.client}" for r in both)
-        expect(
+        require(
             False,
             f"extras['{name}'] in {hook} of round {t} is {one} and {other}, so that they cannot be stacked",
             "give it the length of the largest client, max(client.context.n_train), and look up batch.position in it",
@@ -437,4 +436,4 @@ def clients_answer_alone(subject: Subject) -> None:
     alone = subject.train(DATA, subject.few(votes=False)).predictions
     both = subject.reference.run.predictions.select(alone.column_names)
     wrong = "own answers differ where clients also answer others' images"
-    expect(alone.equals(both), wrong, "route and personalise may not write to what clients hold")
+    require(alone.equals(both), wrong, "route and personalise may not write to what clients hold")

@@ -181,8 +181,8 @@ def evaluate(
         parts, shared = [], SharedAnswers(served, run.executor)
         for block in run.blocks(everybody):
             some = clients(block)
-            how: dict[str, Any] = {"logits": LOGITS in keep, "holds": keeps, "shared": shared}
-            parts.append(own_answers(some, run.executor, views, run.method.personalise, **how))
+            update, kept = run.method.personalise, LOGITS in keep
+            parts.append(own_answers(some, run.executor, views, update, logits=kept, holds=keeps, shared=shared))
             answered(some)
         answers = {view: Answers.joined([part[view] for part in parts]) for view in views}
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:

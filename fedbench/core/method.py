@@ -169,9 +169,8 @@ class Method:
     @property
     def answers_after_local(self) -> bool:
         """Whether a client of the cohort answers with what it held at the end of its own training in the round, before
-        the server's step: that is what the hyper-parameter `score` says, where a method has one. Others answer from
-        what the server gives."""
-        return getattr(self, "score", None) == AFTER_LOCAL
+        the server's step. Others answer from what the server gives."""
+        return False
 
     def serve(self, server: Server, client: Client) -> None:
         """What a client is given when the federation is asked for answers, beyond what it holds, or if it is
@@ -250,6 +249,10 @@ class Scored(Method):
     of its own training, with after_aggregate the one that the server then gives it."""
 
     score: str = score_hyperparameter()
+
+    @property
+    def answers_after_local(self) -> bool:
+        return self.score == AFTER_LOCAL
 
 
 def _sgd() -> ClientUpdate:

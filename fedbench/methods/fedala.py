@@ -14,7 +14,14 @@ from torch.func import functional_call
 
 from fedbench.core.client import MEMBER, UNLABELLED, Batch, Client, ClientUpdate, Context, Loss, Rule, Train
 from fedbench.core.state import State, as_model
-from fedbench.methods.base import AFTER_AGGREGATE, Method, cross_entropy, hyperparameter, score_hyperparameter
+from fedbench.methods.base import (
+    AFTER_AGGREGATE,
+    AFTER_LOCAL,
+    Method,
+    cross_entropy,
+    hyperparameter,
+    score_hyperparameter,
+)
 from fedbench.methods.parts.steps import check_split, remaining, steps_hyperparameter
 from fedbench.specs import Setting
 
@@ -138,6 +145,10 @@ class FedALA(Method):
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         top = {n: p.detach().clone() for n, p in list(model.named_parameters())[-self.top :]}
         return {**as_model(top, OWN), **as_model({n: torch.ones_like(p) for n, p in top.items()}, WEIGHTS)}
+
+    @property
+    def answers_after_local(self) -> bool:
+        return self.score == AFTER_LOCAL
 
     def local(self, client: Client) -> ClientUpdate:
         yield from self.mix(client)

@@ -13,7 +13,16 @@ from torch.nn import functional as F
 from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Gradient, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import weighted_mean
-from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, features, hyperparameter, score_hyperparameter
+from fedbench.methods.base import (
+    AFTER_LOCAL,
+    BODY,
+    HEAD,
+    Method,
+    cross_entropy,
+    features,
+    hyperparameter,
+    score_hyperparameter,
+)
 from fedbench.methods.parts.prototypes import own_class_means
 from fedbench.methods.parts.steps import check_split, remaining, steps_hyperparameter
 from fedbench.specs import Setting
@@ -89,6 +98,10 @@ class FedAS(Method):
 
     def check_setting(self, setting: Setting) -> None:
         check_split(self.name, "align-steps", self.align_steps, setting)
+
+    @property
+    def answers_after_local(self) -> bool:
+        return self.score == AFTER_LOCAL
 
     def local(self, client: Client) -> ClientUpdate:
         if self.align_steps:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedbench import methods, protocol
 from fedbench.declaration import Declaration
-from fedbench.errors import FedbenchError, expect
+from fedbench.errors import FedbenchError, check_known
 from fedbench.methods import declarations
 from fedbench.planner import table as tables
 from fedbench.planner.index import Index, Record, State
@@ -178,7 +178,7 @@ def find(
 
     Reads manifests only; raises FedbenchError for an unknown budget or precision.
     """
-    expect("precision", precision, PRECISIONS)
+    check_known("precision", precision, PRECISIONS)
     index = index or Index(store)
     if table.counted:
         grid = [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedbench import protocol, reader, resources
 from fedbench.data import called
-from fedbench.errors import expect, unknown
+from fedbench.errors import check_known, unknown
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
 from fedbench.planner.index import Index, State
@@ -90,7 +90,7 @@ def claims(
     """
     every = list(map(tables.load, tables.of_names(names) or tables.names()))
     budgets = {b for table in every if table.protocol for b in protocol.load(table.protocol).budgets}
-    expect("budget", budget, budgets)
+    check_known("budget", budget, budgets)
     for table in every:
         own = [""] if table.counted else list(protocol.load(table.protocol).budgets)
         wanted = [b for b in own if b in ("", budget or b) and (budget or b != SMOKE)]
@@ -238,7 +238,7 @@ def page(paper: str) -> str:
     """The page in Markdown. Raises FedbenchError for an unknown paper, a faulty file of sentences, and one that names a
     table without numbers."""
     paper, papers = resources.named(paper), resources.papers()
-    expect("paper", paper, papers)
+    check_known("paper", paper, papers)
     shelf = Shelf([*of_papers(), *with_fedbench()])
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))

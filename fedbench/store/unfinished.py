@@ -123,8 +123,8 @@ def _json(path: Path) -> dict[str, Any]:
 def _stat(path: Path) -> tuple[float, int]:
     """When a file was changed (Unix seconds) and its bytes; 0 where there is none."""
     try:
-        found = os.stat(path)
-        return found.st_mtime, found.st_size
+        about = os.stat(path)
+        return about.st_mtime, about.st_size
     except OSError:
         return 0.0, 0
 

@@ -142,10 +142,10 @@ def test_forty_methods_on_six_partitions_have_no_critical_difference(store: Stor
 def test_a_method_says_what_it_is_and_where_it_stands(site: dict[str, str], store: Store) -> None:
     page = site["method-feddrm.html"]
     (grid,) = grids_of(["feddrm/1"], store, [], compare=True)
-    asked = [line for line in grid.lines if line.in_table]
-    (own,) = [line for line in asked if line.method == "feddrm"]
+    rows = [line for line in grid.lines if line.in_table]
+    (own,) = [line for line in rows if line.method == "feddrm"]
     ranks = [
-        1 + sum(line.entries[k].value.mean > own.entries[k].value.mean for line in asked)  # type: ignore[union-attr]
+        1 + sum(line.entries[k].value.mean > own.entries[k].value.mean for line in rows)  # type: ignore[union-attr]
         for k in range(6)
     ]
     stands = rows_of(page, "Where it stands")

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from fedbench import data, methods, protocol
-from fedbench.errors import FedbenchError, expect
+from fedbench.errors import FedbenchError, check_known
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
@@ -60,7 +60,7 @@ def check(table: Table) -> None:
         if wrong:
             raise FedbenchError(f"{table.path}{where}{says}", hint)
     for what, name, known, where in _names(table, definitions):
-        expect(f"{what} in {table.path}{where}", name, known)
+        check_known(f"{what} in {table.path}{where}", name, known)
     if table.statistic == "count":
         for model in (*(r.model for r in table.rows if r.model), *(c.costs.model for c in table.columns if c.costs)):
             counts.check(model)

@@ -208,19 +208,19 @@ def judge(
             comparisons += KINDS[claim.kind](narrowed, given, own, [column], there)
     else:
         comparisons += KINDS[claim.kind](claim, given, chosen_rows, chosen_columns, list(rows))
-    made = [(one.margin, one) for one in comparisons if one.margin is not None]
-    unsure = [(margin, one) for margin, one in made if one.unsure]
-    failed = [(margin, one) for margin, one in made if not one.unsure and not _passes(claim, margin)]
-    state = FAILS if failed else UNDECIDED if unsure else OPEN if not made else SO_FAR
+    measured = [(one.margin, one) for one in comparisons if one.margin is not None]
+    unsure = [(margin, one) for margin, one in measured if one.unsure]
+    failed = [(margin, one) for margin, one in measured if not one.unsure and not _passes(claim, margin)]
+    state = FAILS if failed else UNDECIDED if unsure else OPEN if not measured else SO_FAR
     if state == SO_FAR and all(one.whole for one in comparisons):
         state = HOLDS
     detail, where = "", None
-    if made and (failed or unsure or claim.kind != "between"):
-        _, narrowest = min(failed or unsure or made, key=lambda one: one[0])
+    if measured and (failed or unsure or claim.kind != "between"):
+        _, narrowest = min(failed or unsure or measured, key=lambda one: one[0])
         before = "fails by " if failed else "" if unsure else "smallest margin "
         detail, where = f"{before}{narrowest}", narrowest.where
-    held = len(made) - len(failed) - len(unsure)
-    return Verdict(claim, state, held, len(made), len(comparisons), detail, where, len(unsure))
+    held = len(measured) - len(failed) - len(unsure)
+    return Verdict(claim, state, held, len(measured), len(comparisons), detail, where, len(unsure))
 
 
 def _passes(claim: Claim, margin: float) -> bool:

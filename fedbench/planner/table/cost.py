@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from fedbench.errors import expect
+from fedbench.errors import check_known
 from fedbench.models.counts import Counts, Shape, counts
 from fedbench.reader import Between
 
@@ -85,7 +85,7 @@ class Cost(NamedTuple):
 
 def cost(method: str, case: Case) -> Cost:
     """The costs of one of `METHODS`. Raises FedbenchError for another."""
-    expect("method whose costs are counted", method, METHODS)
+    check_known("method whose costs are counted", method, METHODS)
     return METHODS[method](case)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench import models, protocol, reader, resources
-from fedbench.errors import FedbenchError, expect, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
@@ -195,8 +195,8 @@ def siblings(raw: Mapping[str, Any], path: Path, number: str) -> dict[str, str]:
     at, names = head.axes.index("dataset"), _names(head, path)
     places = list(product(*(range(len(head.values[axis])) for axis in head.axes)))
     here = places[names.index(number)]
-    siblings_of = (p for p in places if all(p[k] == here[k] for k in range(len(head.axes)) if k != at))
-    return {values[p[at]]["id"]: names[places.index(p)] for p in siblings_of}
+    alternatives = (p for p in places if all(p[k] == here[k] for k in range(len(head.axes)) if k != at))
+    return {values[p[at]]["id"]: names[places.index(p)] for p in alternatives}
 
 
 _HEAD = tuple(f.name for f in fields(Head))
@@ -206,13 +206,13 @@ def _head(raw: Mapping[str, Any], path: Path) -> Head:
     """The head of a template, whose parts fit each other."""
     head = reader.read(Head, {k: v for k, v in raw.items() if k in _HEAD}, str(path))
     for axis in head.axes:
-        expect(f"values in {path}", axis, head.values)
+        check_known(f"values in {path}", axis, head.values)
         if head.axes.count(axis) > 1:
             raise FedbenchError(f"{path}: axes holds '{axis}' twice")
     if head.tables or head.axes or head.own:
         names = _names(head, path)
         for name in head.own:
-            expect(f"table in {path}, own", name, names)
+            check_known(f"table in {path}, own", name, names)
     return head
 
 
@@ -438,14 +438,14 @@ def _of_file(path: Path, number: str) -> Table:
 
 def _read(id: str, path: Path, number: str) -> Table:
     raw, place = _text(path), str(path)
-    siblings_of: dict[str, str] = {}
+    by_dataset: dict[str, str] = {}
     if number:
         before = id.removesuffix(number)
-        siblings_of = {dataset: f"{before}{n}" for dataset, n in siblings(raw, path, number).items()}
+        by_dataset = {dataset: f"{before}{n}" for dataset, n in siblings(raw, path, number).items()}
         place = f"{path}, table {number}"
     if "values" in raw:
         raw = expand(raw, path, number)
-    own = {"id": id, "path": path, "number": number, "siblings": siblings_of, "replaced": False, "chosen": []}
+    own = {"id": id, "path": path, "number": number, "siblings": by_dataset, "replaced": False, "chosen": []}
     raw = with_paths(_with_shared_rows(raw, path), path)
     table = reader.read(Table, raw, place, **own)
     for what in ("rows", "column"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fedbench import reader, resources
-from fedbench.errors import FedbenchError, expect, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.planner.table.claims import Claim
 from fedbench.planner.table.cost import Case
 from fedbench.protocol import Chosen, Seed, Training
@@ -50,7 +50,7 @@ def reported(path: Path, tables: Collection[str], rows: Collection[str], columns
         where = f"{path}, line {line}"
         key = f"{cell['group']}/{cell['column']}" if cell["group"] else cell["column"]
         for kind, name, known in (("row", cell["row"], rows), ("column", key, columns)):
-            expect(f"{kind} of table {cell['table']} in {where}", name, known)
+            check_known(f"{kind} of table {cell['table']} in {where}", name, known)
         if (cell["row"], key) in values:
             raise FedbenchError(f"{where}: {cell['row']}, {key} of table {cell['table']} has a value already")
         std = _number(cell["std"], f"{where}: std") if cell["std"] else None
@@ -68,7 +68,7 @@ def _lines(path: Path, changed: int, size: int) -> list[tuple[int, dict[str, str
     try:
         head = next(text, [])
         for name in head:
-            expect(f"column in {path}", name, FIELDS)
+            check_known(f"column in {path}", name, FIELDS)
         if missing := [name for name in FIELDS if head.count(name) != 1]:
             raise FedbenchError(f"{path} must have one column '{missing[0]}'", f"its first line: {','.join(FIELDS)}")
         for cells in text:

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fedbench.errors import FedbenchError, expect
+from fedbench.errors import FedbenchError, check_known
 from fedbench.groups import by_key
 from fedbench.plain import plain
 from fedbench.planner.index import State, by_other_code
@@ -200,10 +200,10 @@ def side_by_side(
 
     Raises FedbenchError as `compare` and `in_pairs` do, and for options that do not fit.
     """
-    expect("test augmentation", view, VIEWS)
+    check_known("test augmentation", view, VIEWS)
     if over is not None and not test:
         raise FedbenchError("--over goes with --test only", "add it, or leave --over out")
-    expect("pairing", over, OVER)
+    check_known("pairing", over, OVER)
     side = compare(runs, metrics, sort=sort, view=view)
     if not side.metrics:
         raise FedbenchError(f"no run has metrics: {side.problems[0]}")

@@ -16,18 +16,6 @@ from fedbench.reports.figures.kinds import FREE, KINDS, kind_of, load
 from fedbench.reports.figures.spectra import Curve, curves, findings
 
 __all__ = [
-    "FREE",
-    "KINDS",
-    "Content",
-    "Curve",
-    "FigureSpec",
-    "Kind",
-    "Panel",
-    "PanelSpec",
-    "Request",
-    "curves",
-    "findings",
-    "kind_of",
-    "load",
-    "names",
+    "FREE", "KINDS", "Content", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "Request", "curves", "findings",
+    "kind_of", "load", "names",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from fedbench import reader, resources
-from fedbench.errors import FedbenchError, expect, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.groups import by_key
 from fedbench.partitions import schemes
 from fedbench.planner.table.claims import Claim, Verdict
@@ -345,7 +345,7 @@ class Request:
     def seen(self) -> str:
         """The view of the test images: as they are, which every run has after its last round, unless another is named.
         Raises FedbenchError for an unknown one."""
-        expect("test augmentation", self.view, VIEWS)
+        check_known("test augmentation", self.view, VIEWS)
         return self.view or VIEW
 
     def remark(self, text: str) -> None:

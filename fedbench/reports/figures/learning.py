@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError, expect
+from fedbench.errors import FedbenchError, check_known
 from fedbench.metrics.definitions import all_metrics
 from fedbench.metrics.read import Metrics
 from fedbench.planner.runs import SEEDS, Run, differing, grouped
@@ -89,8 +89,8 @@ def curves(
 
     Raises FedbenchError for an unknown metric, axis, key or view, and if no run has the metric by round.
     """
-    expect("axis", against, AXES)
-    expect("test augmentation", view, VIEWS)
+    check_known("axis", against, AXES)
+    check_known("test augmentation", view, VIEWS)
     found, errors = measured(runs)
     if errors and not found:
         raise errors[0]

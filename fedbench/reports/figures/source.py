@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedbench.errors import FedbenchError, expect
+from fedbench.errors import FedbenchError, check_known
 from fedbench.partitions import schemes
 from fedbench.reports.figures.kind import (
     CellSpec,
@@ -128,7 +128,7 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
 
     table, seeds = tables.load(wanted.table), () if request.seed is None else (request.seed,)
     rows = {r.label: r for r in table.rows}
-    expect(f"row of table {table.id}", wanted.row, rows)
+    check_known(f"row of table {table.id}", wanted.row, rows)
     row, table = rows[wanted.row], table.only([wanted.column])
     column = table.columns[0]
     status = cells.find(table, request.budget or cells.DEFAULT_BUDGET, request.store, request.roots, seeds=seeds)

@@ -1,4 +1,4 @@
-"""Lay a table's cells out as a grid: values, ranks, the paper's numbers beside them, and what must be tallied below."""
+"""Lay a table's cells out as a grid: values, ranks, the paper's numbers beside them, and what must be said below."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ class _Builder:
         tally = None
         if self.compare and table.trusted:
             tally = Tally.of(len(table.trusted), (e.offset for line in paper for e in line if e.offset))
-        tallied = [f"{tally}."] if tally and tally.measured else []
-        tallied += contradicted({id: found for id, found in self._others.items() if found[1]})
+        comparison = [f"{tally}."] if tally and tally.measured else []
+        comparison += contradicted({id: found for id, found in self._others.items() if found[1]})
         return Grid(
             id=table.id,
             title=table.title,
@@ -135,7 +135,7 @@ class _Builder:
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
             lines=tuple(dataclasses.replace(line, entries=tuple(line.entries[k] for k in shown)) for line in lines),
-            about=(*notes.brief(), *tallied, *left),
+            about=(*notes.brief(), *comparison, *left),
             command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
             notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
@@ -269,7 +269,7 @@ class _Builder:
             for line in (line for line in (*paper, *more) if line[j].state is not State.UNDEFINED):
                 line[j] = _mean(column, [line[k] for k in parts], [base[k] for k in parts] if base else [])
             if base:
-                base[j] = Entry(State.DONE)  # nothing is to be tallied of a row against itself
+                base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
 
     def _rank(self, incomparable: Collection[Column], rows: list[list[Entry]], more: list[list[Entry]]) -> None:
         """Best and second best of each column. Not of `incomparable` times, and no extra row (`more`) that has fewer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.data import called
-from fedbench.errors import FedbenchError, expect
+from fedbench.errors import FedbenchError, check_known
 from fedbench.planner import table as specs
 from fedbench.planner.cells import DEFAULT_BUDGET, find
 from fedbench.planner.index import Index
@@ -35,7 +35,7 @@ def with_client_mean(table: Table, mean: str) -> Table:
     Raises FedbenchError for an unknown one, and for a table that has no such means, or has rows with another metric in
     their place.
     """
-    expect("mean over clients", mean, MEANS)
+    check_known("mean over clients", mean, MEANS)
     new = {old: name for pair in MEANS.values() for old, name in zip(pair, MEANS[mean], strict=True)}
     present = {str(value) for c in table.measured for value in (c.statistic, c.metric)} & new.keys()
     mapped = [row.label for row in table.rows if row.metrics.keys() & present]
@@ -79,7 +79,7 @@ def grids_of(
 
     Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` where no cell is.
     """
-    expect("test augmentation", view, VIEWS)
+    check_known("test augmentation", view, VIEWS)
     index = Index(store, None if mine else Shelf.of(store))
     grids = []
     for name in dict.fromkeys(names or [name for _, name in specs.headline().values()]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.errors import FedbenchError, expect
+from fedbench.errors import FedbenchError, check_known
 from fedbench.reports.layout.grid import Grid
 
 FORMATS = ("console", "latex", "markdown", "csv", "html", "json")
@@ -18,7 +18,7 @@ _SUFFIXES = {
 def choose(format: str | None, output: Path | None) -> str:
     """The format: as given, else as the output's suffix says, else console. Raises FedbenchError for an unknown one."""
     if format is not None:
-        expect("format", format, FORMATS)
+        check_known("format", format, FORMATS)
         return format
     if output is None:
         return "console"

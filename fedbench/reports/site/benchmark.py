@@ -62,7 +62,7 @@ def family(one: Declaration) -> str:
 
 @dataclass(frozen=True)
 class Paper:
-    """A folder of tables, and how it judged with each of them at each budget that has a number."""
+    """A folder of tables, with its claims, at each budget that has a number."""
 
     name: str
     tables: Sequence[Claims]
@@ -160,7 +160,7 @@ MEANINGS = {"✓": "holds", "✗": "fails", "?": "undecided", "·": "not measure
 
 
 def front(papers: Sequence[Paper], own: int) -> str:
-    """The first page: each paper, how many of its numbers are measured, and how it judged with what it claims."""
+    """The first page: each paper, how many of its numbers are measured, and which of its claims hold."""
     chips: dict[str, list[str]] = {}
     for one in declarations.built_in().values():
         chips.setdefault(family(one), []).append(f'<a href="{address(one.name)}">{e(one.title)}</a>')
@@ -195,7 +195,7 @@ def _share(tally: Tally) -> str:
 
 
 def _signs(judged: Iterable[Judged]) -> str:
-    """How it judged with claims: how many of each sign."""
+    """How many claims hold, fail or are undecided, a sign each."""
     states = Counter(LOOKS[stand.verdict.state][0] for stand in judged)
     return " ".join(_sign(sign, f" {states[sign]}") for sign in MEANINGS if states[sign])
 
@@ -309,8 +309,8 @@ def leaderboard(table: Table, grid: Grid) -> str:
     stand in a class of their own, since they send ten times what others do."""
     ranked = [k for k, c in enumerate(table.printed) if c.metric == table.metric and not c.of]
     rest = [k for k, c in enumerate(table.printed) if k not in ranked]
-    asked = [line for line in grid.lines if line.in_table]
-    whole = [line for line in asked if all(line.entries[k].value for k in ranked)]
+    rows_of_table = [line for line in grid.lines if line.in_table]
+    whole = [line for line in rows_of_table if all(line.entries[k].value for k in ranked)]
     apart = [line for line in whole if _family(line) == GRADIENT]
     first = _standings(table, [line for line in whole if line not in apart], ranked)
     last = _standings(table, apart, ranked)
@@ -327,7 +327,7 @@ def leaderboard(table: Table, grid: Grid) -> str:
         '<label>Traffic <select data-filter="cost"><option value="">any</option><option value="1.01">at most the '
         'median</option><option value="2">at most twice the median</option></select></label> <output></output>'
     )
-    lacking = ", ".join(line.label for line in asked if line not in whole)
+    lacking = ", ".join(line.label for line in rows_of_table if line not in whole)
     heat = f'<table class="heat"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     said = f'<p>{e(_told(first, ranked))}</p><div class="tools">{tools}</div><div class="scroll tall">{heat}</div>'
     left = folded("Rows without a number in every column", [lacking] if lacking else [])
@@ -389,7 +389,7 @@ def _told(standings: Sequence[Standing], ranked: Sequence[int]) -> str:
 
 
 def method_page(one: Declaration, papers: Sequence[Paper]) -> str:
-    """A method's page: what it is, its hyper-parameters, and where it judged in which table."""
+    """A method's page: what it is, its hyper-parameters, and its place in each table."""
     parts = (" ".join(part.split()) for part in one.text.split("\n\n"))
     facts = {
         "family": family(one),
@@ -424,7 +424,7 @@ def _prose(text: str) -> str:
 
 
 def _places(one: Declaration, papers: Sequence[Paper]) -> Iterator[Sequence[str]]:
-    """Where the method judged among others: a row a table, at its fullest budget, and row of it."""
+    """The method's place among others: a row a table, at its fullest budget, and row of it."""
     for paper in papers:
         for id, at in paper.best.items():
             if at.grid is None or at.table.counted:
