@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 def no_shipped_results(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The packs that come with fedbench grow with every release: only tests that ask for them see them."""
     if "shipped" not in request.keywords:
-        monkeypatch.setattr("fedbench.results.shelf.with_fedbench", list)
+        monkeypatch.setattr("fedbench.results.packs.with_fedbench", list)
 
 
 @pytest.fixture

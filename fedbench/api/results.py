@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.api.parts import Home, roots, say, store_of
 from fedbench.errors import FedbenchError
+from fedbench.metrics.read import VIEW, headline
 from fedbench.options import checked
-from fedbench.planner import runs as stored
-from fedbench.planner.headline import VIEW, headline
 from fedbench.planner.runs import SEEDS, differing, label, names_of_methods, select, text
-from fedbench.results.shelf import Shelf
+from fedbench.results import frame
+from fedbench.results.frame import Frame
 from fedbench.store.provenance import other_code
 from fedbench.words import duration
 
@@ -27,13 +27,13 @@ CARD = ("dataset", "split", "model", "rounds", "epochs", "steps", "lr", "seed", 
 
 
 @dataclass(frozen=True, repr=False)
-class Run(stored.Run):
+class Run(frame.Run):
     """A complete run: what was decided (`values`, `spec`), what came of it, where it comes from (`provenance`)."""
 
     @cached_property
     def results(self) -> dict[str, float]:
         """The headline metrics, means over the last evaluated rounds of the setting, on untouched test images."""
-        return headline(self.metrics, self.spec.setting, VIEW)
+        return headline(self.metrics, self.spec.setting)
 
     @property
     def accuracy(self) -> float:
@@ -63,11 +63,6 @@ class Run(stored.Run):
         """Sizes, groups and what the method measured of each client."""
         return self.artifact.frame("clients")
 
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """Versions, machine, times, and the fingerprint of the code."""
-        return dict(self.artifact.provenance)
-
     def __repr__(self) -> str:
         results = f", accuracy {self.accuracy:.1%}" if "average_accuracy" in self.results else ""
         named = ", ".join([self.title, *(f"{k} {text(v)}" for k, v in self._overrides.items())])
@@ -96,18 +91,19 @@ def run(id: str, *, store: Home = None) -> Run:
     named = listed([id], store)
     if len(named) > 1:
         raise FedbenchError(f"run: id must name one run, and '{id}' names {len(named)}", "fb.runs lists several")
-    return Run(named[0].artifact, named[0].store)
+    return Run.of(named[0].artifact, named[0].store)
 
 
-def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[stored.Run]:
+def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[frame.Run]:
     """The runs that all words name, of the store and unless `mine` shipped ones; without words all of the store."""
     home = store_of(store)
-    return select(home, words, None if mine else Shelf.of(home, lambda problem: say(str(problem))), roots())
+    known = Frame(home) if mine else Frame.of(home, lambda problem: say(str(problem)))
+    return select(known, words, roots())
 
 
-def chosen(filters: Sequence[str | stored.Run], store: Home, mine: bool = False) -> list[stored.Run]:
+def chosen(filters: Sequence[str | frame.Run], store: Home, mine: bool = False) -> list[frame.Run]:
     """Runs that are given, and those that all words among them name; without either all of the store."""
-    given = [one for one in filters if isinstance(one, stored.Run)]
+    given = [one for one in filters if isinstance(one, frame.Run)]
     words = [one for one in filters if isinstance(one, str)]
     return [*given, *(listed(words, store, mine) if words or not given else [])]
 
@@ -128,8 +124,8 @@ def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
     rows = []
     for one in named:
         values = {key: one.values.get(key) for key in keys}
-        said = {"stale": one.stale, "other_code": other_code(one.artifact.provenance), "shipped": bool(one.shipped)}
-        rows.append({**values, **headline(one.metrics, one.spec.setting, VIEW), **said})
+        said = {"stale": one.stale, "other_code": other_code(one.provenance), "shipped": bool(one.shipped)}
+        rows.append({**values, **headline(one.metrics, one.spec.setting), **said})
     return pd.DataFrame(rows, index=pd.Index([one.id for one in named], name="run"))
 
 

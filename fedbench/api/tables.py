@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from fedbench.api.parts import Home, roots, store_of
 from fedbench.api.results import Run, chosen
 from fedbench.files import write_whole
+from fedbench.metrics.read import VIEW
 from fedbench.options import checked
-from fedbench.planner.headline import VIEW
 from fedbench.reports import render
 from fedbench.reports.layout.grid import Grid
 

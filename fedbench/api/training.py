@@ -79,7 +79,7 @@ def train(
     except Interrupted as stop:
         rounds = job.spec.setting.rounds
         raise KeyboardInterrupt(f"round {stop.round} of {rounds} is saved; the same call goes on from there") from None
-    return Run(artifact, home)
+    return Run.of(artifact, home)
 
 
 def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: dict[str, Any]) -> Job:
@@ -117,7 +117,7 @@ class Sweep:
         """Those that are there, in the order of the grid."""
         from fedbench.engine import grid as best
 
-        return [Run(one.artifact, self.store) for one in best.runs(self.points, self.store)]
+        return [Run.of(one.artifact, self.store) for one in best.runs(self.points, self.store)]
 
     @property
     def table(self) -> Tables:

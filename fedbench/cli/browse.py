@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from fedbench.engine import bill
     from fedbench.planner.cells import Cells
-    from fedbench.planner.index import Index
     from fedbench.planner.table.spec import Table
+    from fedbench.results.frame import Frame
     from fedbench.theory.feddrm import Check
     from fedbench.theory.ftw_erm import Finding
 
@@ -41,7 +41,7 @@ def show(
     try:
         artifact = store.find(id)
     except FedbenchError:
-        if (shipped := context.packs().find(id)) is None:
+        if (shipped := context.frame().packs.find(id)) is None:
             raise
         artifact = shipped
     links = chain(store, artifact)
@@ -260,24 +260,23 @@ def tables(
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
     from fedbench.planner import table as specs
-    from fedbench.planner.index import Index
 
     if bill and mine:
         raise FedbenchError("--bill takes a GPU's speed from shipped runs, which --mine leaves out", "leave one out")
-    index = Index(context.store(), None if mine else context.packs())
+    frame = context.frame(mine)
     name = name and resources.named(name)
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
     if bill:
-        _bill([*chain(*families)] or [str(name)], index, budget or "paper", precision, name is None, as_json)
+        _bill([*chain(*families)] or [str(name)], frame, budget or "paper", precision, name is None, as_json)
     elif families:
-        _list(families, index, budget, precision, as_json, folded=name is None)
+        _list(families, frame, budget, precision, as_json, folded=name is None)
     else:
-        _one(str(name), index, budget, precision, as_json)
+        _one(str(name), frame, budget, precision, as_json)
 
 
 def _list(
     families: Sequence[Sequence[str]],
-    index: Index,
+    frame: Frame,
     budget: str | None,
     precision: str | None,
     as_json: bool,
@@ -288,7 +287,7 @@ def _list(
 
     numbers = {table: number for number, (_, table) in specs.headline().items()}
     names = chain(*families)
-    known = {one.table: one for one in count(names, index, context.roots(), precision=precision, exact=as_json)}
+    known = {one.table: one for one in count(names, frame, context.roots(), precision=precision, exact=as_json)}
     budgets = {b: None for one in known.values() for b in one.budgets if b}
     if budget is not None and budget not in budgets:
         raise unknown("budget", budget, budgets)
@@ -327,7 +326,7 @@ def _list(
     of += f" in {precision}" if precision else ""
     marked = f" ({MARKED})" if any(entry.shipped for entry in entries) else ""
     # Runs that the store has at other budgets count for none of these cells.
-    own = [r for those in index.records.values() for r in those if r.artifact] if budget else []
+    own = [r for those in frame.records.values() for r in those if r.complete] if budget else []
     runs = Counter(record.spec.setting.budget for record in own)
     words = ", ".join(f"{n} with --budget {name}" for name, n in sorted(runs.items()) if name != budget)
     others = f" Other runs: {words}." if words else ""
@@ -396,11 +395,11 @@ def _bar(entry: _Entry) -> Text:
 GOAL = 24
 
 
-def _bill(names: Sequence[str], index: Index, budget: str, precision: str | None, folded: bool, as_json: bool) -> None:
+def _bill(names: Sequence[str], frame: Frame, budget: str, precision: str | None, folded: bool, as_json: bool) -> None:
     """A line for each table (`folded`: for each paper), and one for all."""
     from fedbench.engine import bill
 
-    lines = bill.bill(names, budget, index, context.roots(), precision)
+    lines = bill.bill(names, budget, frame, context.roots(), precision)
     total = bill.summed("all", lines)
     if folded:
         papers: dict[str, list[bill.Line]] = {}
@@ -452,12 +451,12 @@ def _priced(line: bill.Line) -> dict[str, Any]:
     return priced
 
 
-def _one(name: str, index: Index, budget: str | None, precision: str | None, as_json: bool) -> None:
+def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_json: bool) -> None:
     from fedbench.planner import table as specs
     from fedbench.planner.cells import DEFAULT_BUDGET, find
 
     table = specs.load(name)
-    cells = find(table, budget or DEFAULT_BUDGET, index.store, context.roots(), precision=precision, index=index)
+    cells = find(table, budget or DEFAULT_BUDGET, frame, context.roots(), precision=precision)
     if as_json:
         listed = [
             {
@@ -474,9 +473,9 @@ def _one(name: str, index: Index, budget: str | None, precision: str | None, as_
         }  # fmt: skip
         context.print_json(document)
         return
-    from fedbench.planner.index import State
     from fedbench.planner.others import other_texts, others
     from fedbench.reports.layout.notes import at_other_budgets, command
+    from fedbench.results.frame import State
 
     out = context.out()
     out.print(f"{table.title}{f', {cells.scope}' if cells.scope else ''}", style="bold", soft_wrap=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedbench.reports.layout.grid import Grid
-    from fedbench.results.shelf import Shelf
+    from fedbench.results.frame import Frame
 
 #: A file or a pipe has no width of its own: wide enough for every list.
 FILE_WIDTH = 160
@@ -82,11 +82,11 @@ def store() -> Store:
     return Store(_context.home)
 
 
-def packs() -> Shelf:
-    """The result packs; prints a line for each that cannot be read."""
-    from fedbench.results.shelf import Shelf
+def frame(mine: bool = False) -> Frame:
+    """The runs of the store and, unless `mine`, of result packs; prints a line for each pack that cannot be read."""
+    from fedbench.results.frame import Frame
 
-    return Shelf.of(store(), lambda problem: err().print(str(problem), markup=False))
+    return Frame(store()) if mine else Frame.of(store(), lambda problem: err().print(str(problem), markup=False))
 
 
 def roots() -> list[Path]:

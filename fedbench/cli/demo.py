@@ -26,8 +26,8 @@ def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = 
     from fedbench.cli import making
     from fedbench.cli.partition import partition_of
     from fedbench.partitions.view import display
-    from fedbench.planner.runs import Run
     from fedbench.reports.figures.text import text_curves
+    from fedbench.results.frame import Run
 
     def rule(step: str, what: str) -> None:
         console.rule(Text.assemble((step, "bold"), f": {what}"))
@@ -45,7 +45,9 @@ def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = 
     rule("3. look", "how accurate they are, and how they got there")
     making.show_all(artifacts, rules)
     out.print()
-    curves = {run.title: run.metrics.series("average_accuracy", "plain") for run in (Run(a, store) for a in artifacts)}
+    curves = {
+        run.title: run.metrics.series("average_accuracy", "plain") for run in (Run.of(a, store) for a in artifacts)
+    }
     percent = {title: [(t, 100 * value) for t, value in curve.items()] for title, curve in curves.items()}
     out.print(text_curves(percent, "round", "average accuracy (%)"))
     console.print(

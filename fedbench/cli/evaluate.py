@@ -168,7 +168,7 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
 
 def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
     """A line for each view of each run: accuracies, or of multi-label images areas under curves."""
-    from fedbench.planner.headline import AREAS, UNSEEN
+    from fedbench.metrics.read import AREAS, UNSEEN
 
     if any(_some(summaries, name) for name in AREAS):
         what, metrics = (
@@ -220,9 +220,9 @@ def _run(store: Store, id: str | None) -> Artifact:
 def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     """What `show` prints of one run."""
     from fedbench.metrics.method_metrics import measures_of
+    from fedbench.metrics.read import headline as means
     from fedbench.metrics.read import load, spec_of
     from fedbench.partitions import schemes
-    from fedbench.planner.headline import headline as means
 
     spec = spec_of(run)
     metrics = store.open(spec.kind, spec.id)

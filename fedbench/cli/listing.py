@@ -92,14 +92,14 @@ def _artifacts(
     if filters:
         from fedbench.planner.runs import select
 
-        return [run.artifact for run in select(store, filters, roots=context.roots())], []
+        return [run.artifact for run in select(context.frame(mine=True), filters, context.roots())], []
     there = [one for kind in kinds if kind != UNFINISHED for one in store.scan(kind)]
     return [a for a in there if isinstance(a, Artifact)], [a for a in there if isinstance(a, FedbenchError)]
 
 
 def _headlines(store: Store, artifacts: Iterable[Artifact]) -> Headlines:
     """Run id -> the headline of its metrics, where they are there and of this making of the run."""
-    from fedbench.metrics.read import of_this_making, read_headline, spec_of
+    from fedbench.metrics.read import of_this_making, read_listed, spec_of
 
     artifacts = list(artifacts)
     listed = {a.spec.run.id: a for a in artifacts if isinstance(a.spec, MetricsSpec)}
@@ -108,7 +108,7 @@ def _headlines(store: Store, artifacts: Iterable[Artifact]) -> Headlines:
         try:
             metrics = listed.get(run.id) if listed else store.get(spec_of(run))
             if metrics is not None and of_this_making(metrics, run):
-                headlines[run.id] = read_headline(metrics)
+                headlines[run.id] = read_listed(metrics)
         except FedbenchError:
             continue  # damaged metrics are reported where metrics are listed
     return headlines
@@ -123,7 +123,7 @@ def _print(
     with_metrics: bool,
 ) -> None:
     """A table a kind. Metrics are their runs' accuracies, unless nothing else is listed."""
-    from fedbench.planner.index import by_other_code
+    from fedbench.results.frame import by_other_code
 
     console, current = context.out(), set(store.current.values())
     rows: dict[str, list[dict[str, str]]] = {}
@@ -153,9 +153,10 @@ def _add_differences(store: Store, runs: Sequence[Artifact], rows: Sequence[dict
     for k, row in enumerate(rows):
         same_rows.setdefault(tuple(text for name, text in row.items() if name not in _RESULTS), []).append(k)
     for places in (those for those in same_rows.values() if len(those) > 1):
-        from fedbench.planner.runs import Run, differing, label
+        from fedbench.planner.runs import differing, label
+        from fedbench.results.frame import Run
 
-        same = [Run(runs[k], store) for k in places]
+        same = [Run.of(runs[k], store) for k in places]
         keys = differing(same)
         for k, run in zip(places, same, strict=True):
             rows[k]["more"] = label(run, keys)
@@ -312,7 +313,7 @@ def _named(store: Store, words: Sequence[str]) -> list[_Thing]:
     from fedbench.planner.runs import select
 
     things = []
-    for run in select(store, words, roots=context.roots()):
+    for run in select(context.frame(mine=True), words, context.roots()):
         things.append(_thing(run.artifact))
         if (metrics := store.whole(spec_of(run.artifact))) is not None:
             things.append(_thing(metrics))

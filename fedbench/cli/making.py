@@ -250,6 +250,7 @@ def train_table(
     from fedbench.metrics.definitions import METRICS
     from fedbench.planner import table as tables
     from fedbench.planner.cells import find, scope
+    from fedbench.results.frame import Frame
     from fedbench.specs import Setting
 
     console, store = context.err(), context.store()
@@ -267,7 +268,7 @@ def train_table(
         roots = context.roots()
         missing = partial(
             plan, table, store, roots, only=methods, params=params, budget=budget, precision=precision, seed=seed,
-            again=how.again, keep=how.keep, packs=context.packs() if unshipped else None,
+            again=how.again, keep=how.keep, packs=context.frame().packs if unshipped else None,
         )  # fmt: skip
         lacking = missing()
     where, limit = how.where, None if minutes is None else Limit(minutes)
@@ -303,7 +304,7 @@ def train_table(
     if export is not None:  # the table's runs that the store has, and those of extra rows that were to be made
         seeds, every = () if seed is None else (seed,), []
         if not table.counted:
-            every = find(table, budget, store, context.roots(), precision=precision, seeds=seeds).all
+            every = find(table, budget, Frame(store), context.roots(), precision=precision, seeds=seeds).all
         specs = {spec for cell in every for spec in cell.specs} | {one.spec for one in runs}
         there = sorted(spec.id for spec in specs if store.has(spec))
         try:
@@ -582,11 +583,10 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], other_data_sets: bool) ->
     if `other_data_sets`, also those about other data sets, taken over to the setting's."""
     from fedbench.planner import table as tables
     from fedbench.planner.cells import DEFAULT_BUDGET, find
-    from fedbench.planner.index import Index
+    from fedbench.results.frame import Frame
 
-    setting, store = run.setting, context.store()
+    setting, frame = run.setting, Frame(context.store())
     dataset = setting.partition.dataset.name
-    index = Index(store)
     commands: dict[str, list[str]] = {}
     for short, name in named.items():
         table = tables.load(name)
@@ -597,9 +597,7 @@ def _tables_of(run: RunSpec, named: Mapping[str, str], other_data_sets: bool) ->
             continue
         table = tables.on_dataset(table, dataset) if replaced else table
         for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
-            cells = find(
-                table, setting.budget, store, context.roots(), precision=setting.precision, seeds=seeds, index=index
-            )
+            cells = find(table, setting.budget, frame, context.roots(), precision=setting.precision, seeds=seeds)
             if any(s.id == setting.id for column in table.printed for s in cells.settings.get(column.key, ())):
                 options = f" --dataset {dataset}" if replaced else ""
                 options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""

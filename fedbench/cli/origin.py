@@ -7,7 +7,7 @@ from typing import Any
 
 from fedbench.cli.context import describe
 from fedbench.reports.layout.shipped import NOBODY
-from fedbench.results.shelf import Shipped
+from fedbench.results.packs import Shipped
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code

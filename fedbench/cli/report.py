@@ -15,11 +15,11 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.words import counted
 
 if TYPE_CHECKING:
-    from fedbench.planner.runs import Run
     from fedbench.reports.claims import Claims
     from fedbench.reports.figures import FigureSpec, Kind
     from fedbench.reports.layout.grid import Grid
     from fedbench.reports.site.pages import RunOrigin
+    from fedbench.results.frame import Run
 
 #: How much is said below a table.
 NOTES = ("brief", "full")
@@ -113,9 +113,8 @@ def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
     """Write the grids, laid out with their appendix, and what stands behind them as an RO-Crate."""
     from fedbench.files import write_whole
     from fedbench.reports.crate import crate
-    from fedbench.results.shelf import Shelf
 
-    data, packed, left = crate(grids, context.store(), Shelf([]) if mine else context.packs())
+    data, packed, left = crate(grids, context.frame(mine))
     write_whole(path, data)
     said = f"{', '.join(grid.id for grid in grids)} with {counted(packed, 'run')} written to {path}"
     own = f"; left out, being of code of your own: {counted(len(left), 'run')} ({', '.join(left[:3])})" if left else ""
@@ -140,15 +139,12 @@ def claims(
     """Every claim of the papers' tables: holds, holds so far (numbers are missing), is undecided (within the noise of
     the seeds), fails, or not measured; at which budget, with the numbers that decide. Never trains."""
     from fedbench.files import write_whole
-    from fedbench.planner.index import Index
     from fedbench.reports.claims import LOOKS, markdown, summary, title, words
     from fedbench.reports.claims import claims as every
 
     if output is not None and output.suffix != ".md":
         raise FedbenchError(f"claims are written in Markdown, and {output} does not end so", "-o NAME.md")
-    store = context.store()
-    index = Index(store, None if mine else context.packs())
-    tables = list(every(names or (), store, context.roots(), index, budget))
+    tables = list(every(names or (), context.frame(mine), context.roots(), budget))
     if as_json:
         context.print_json([_document(one) for one in tables])
         return
@@ -217,8 +213,8 @@ def compare(
     from fedbench.planner.runs import select
     from fedbench.reports.compare.layout import side_by_side
 
-    chosen, store = context.form(format, output, as_json), context.store()
-    runs = select(store, filter or [], None if mine else context.packs(), context.roots())
+    chosen = context.form(format, output, as_json)
+    runs = select(context.frame(mine), filter or [], context.roots())
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
     context.put(grids, chosen, output)
 
@@ -315,9 +311,9 @@ def figure(
     chosen: dict[str, Any] = {
         "filters": filters or None, "partition": partition, "run": run, "client": client or None,
         "image": image or None, "budget": budget, "seed": seed, "metric": metric, "against": against, "by": by or None,
-        "view": view, "ridge": ridge, "compare": compare or None, "mine": mine,
+        "view": view, "ridge": ridge, "compare": compare or None,
     }  # fmt: skip
-    request = figures.Request(context.store(), context.roots(), context.err().print, **chosen)
+    request = figures.Request(context.frame(mine), context.roots(), context.err().print, **chosen)
     kind.check(spec, request)
     content = kind.gather(spec, request)
 
@@ -365,7 +361,6 @@ def site(
     from rich.progress import track
 
     from fedbench.files import write_whole
-    from fedbench.planner.index import Index
     from fedbench.planner.runs import select
     from fedbench.reports.site import benchmark
     from fedbench.reports.site.page import shared
@@ -374,10 +369,9 @@ def site(
     named = {word: resources.named(word) for word in filter or ()}
     papers = [name for name in named.values() if resources.paper(name)]
     filter = [word for word, name in named.items() if name not in papers]
-    store, packs = context.store(), None if mine else context.packs()
-    index = Index(store, packs)
+    frame = context.frame(mine)
     try:
-        runs = [] if papers else select(store, filter, packs if filter else None, context.roots())
+        runs = [] if papers else select(frame, filter, context.roots())
     except FedbenchError:
         if filter:
             raise
@@ -389,7 +383,7 @@ def site(
     size, console = 0, context.err()
     files = {name: text.encode() for name, text in shared().items()}.items()
     notebook = ((name, text.encode()) for name, text in pages(runs, _origin, *(() if filter else benchmark.NOTEBOOK)))
-    of_papers = () if filter else benchmark.pages(store, context.roots(), index, len(runs), papers)
+    of_papers = () if filter else benchmark.pages(frame, context.roots(), len(runs), papers)
     every = itertools.chain(files, of_papers, notebook if runs else ())
     for name, content in track(every, "pages", total=None, console=console, transient=True):
         write_whole(folder / name, content)

@@ -18,7 +18,7 @@ from fedbench.words import counted, duration, path_of, size
 
 if TYPE_CHECKING:
     from fedbench.engine.verify import Checked
-    from fedbench.results.shelf import Shelf, Shipped
+    from fedbench.results.packs import Packs, Shipped
 
 results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
@@ -37,9 +37,9 @@ def _about() -> None:
 def list_(json: context.Json = False) -> None:
     """List the packs at hand, those of fedbench first, with who made their runs, when, and on what."""
     from fedbench.cli.context import columns
-    from fedbench.results.shelf import imported, summary
+    from fedbench.results.packs import imported, summary
 
-    packs_at_hand = context.packs()
+    packs_at_hand = context.frame().packs
     theirs = imported(context.store())
     packs = [summary(pack) for pack in sorted(packs_at_hand.checked(), key=lambda pack: pack.path in theirs)]
     if json:
@@ -89,14 +89,15 @@ def export(
 
     from fedbench.planner.cells import of_tables
     from fedbench.planner.runs import select
+    from fedbench.results.frame import Frame
     from fedbench.results.making import diverged, refuse_other_code, row_of
     from fedbench.results.pack import add
     from fedbench.words import one_line
 
     output = pack_path(output, "--output")
     store, console, by = context.store(), context.err(), one_line(by, "--by")
-    runs = select(store, filters or [], roots=context.roots())
-    ids = of_tables(table, store, context.roots(), context.packs()) if table else None
+    runs = select(Frame(store), filters or [], context.roots())
+    ids = of_tables(table, context.frame(), context.roots()) if table else None
     if ids is not None:
         runs = [run for run in runs if run.id in ids]
     if not runs:
@@ -213,8 +214,8 @@ def verify(
     from fedbench.engine.verify import sample as drawn
     from fedbench.planner.runs import shipped
 
-    packs_at_hand, store = context.packs(), context.store()
-    runs = [run.shipped for run in shipped(packs_at_hand, store, filters or []) if run.shipped]
+    frame, store = context.frame(), context.store()
+    runs = [run.shipped for run in shipped(frame, filters or []) if run.shipped]
     if runs and minutes is not None:
         least = duration(min(run.origin.seconds for run in runs))
         runs = [run for run in runs if run.origin.seconds <= 60 * minutes]
@@ -225,7 +226,7 @@ def verify(
     context.err().print(f"{len(chosen):,} of {len(runs):,} shipped runs, {took} of training where they were made")
     results: list[Verified] = []
     try:
-        results.extend(verified(chosen, packs_at_hand, tolerance / 100, again))
+        results.extend(verified(chosen, frame.packs, tolerance / 100, again))
     finally:  # also print the results found before an interrupt
         if results:
             show(results, json)
@@ -247,7 +248,7 @@ class Verified:
     of_several: bool = False  #: whether packs have other numbers of it
 
 
-def verified(chosen: Sequence[Shipped], packs_at_hand: Shelf, tolerance: float, again: bool) -> Iterator[Verified]:
+def verified(chosen: Sequence[Shipped], packs_at_hand: Packs, tolerance: float, again: bool) -> Iterator[Verified]:
     """The runs, made again where the store does not have them (or `again`), and compared: once for each pack
     that has different numbers for it."""
     from fedbench.core.trainer import Interrupted

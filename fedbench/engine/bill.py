@@ -28,9 +28,9 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions.builder import make
 from fedbench.planner import table as tables
 from fedbench.planner.cells import find
-from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.plugins.mistakes import reported
+from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 
 
@@ -96,7 +96,7 @@ class Line:
 
 
 def bill(
-    names: Iterable[str], budget: str, index: Index, roots: Sequence[Path], precision: str | None = None
+    names: Iterable[str], budget: str, frame: Frame, roots: Sequence[Path], precision: str | None = None
 ) -> list[Line]:
     """A line for each of these tables that has runs at the budget; a run that several read is in each of their lines.
 
@@ -113,7 +113,7 @@ def bill(
         if all(table.tune for table in runs):
             raise FedbenchError(f"{which}: the runs follow from trials, so nobody knows them", "name another table")
         raise unknown("budget", budget, {b for table in runs for b in protocol.load(table.protocol).budgets})
-    prices = _Prices(index)
+    prices = _Prices(frame)
     runs_of = {table.id: prices.of(table, budget, roots, precision) for table in chosen}
     return [Line(id, {key: prices.needs[key] for key in keys}) for id, keys in runs_of.items()]
 
@@ -126,19 +126,19 @@ def summed(name: str, lines: Iterable[Line]) -> Line:
 class _Prices:
     """The costs of runs, each computed once."""
 
-    def __init__(self, index: Index) -> None:
-        self.index = index
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
         self.needs: dict[str, Need] = {}
 
     def of(self, table: Table, budget: str, roots: Sequence[Path], precision: str | None) -> list[str]:
         """The keys of a table's runs among `needs`. A run is the same on whichever copy of a data set."""
-        cells = find(table, budget, self.index.store, roots, precision=precision, index=self.index, sketched=True)
+        cells = find(table, budget, self.frame, roots, precision=precision, sketched=True)
         keys: dict[str, None] = {}  # an ordered set
         for cell in cells.all:
             for spec, record in zip(cell.specs, cell.records, strict=True):
                 key = f"{_of_any_copy(spec.setting)} {spec.method} {spec.source} {spec.params}"
                 need = self.needs.get(key) or self._need(spec, cell.row.method)
-                if record is not None and record.artifact is not None:
+                if record is not None and record.complete is not None:
                     need = replace(need, done=True)
                 self.needs[key], keys[key] = need, None
         return list(keys)
@@ -156,7 +156,7 @@ class _Prices:
     def rates(self) -> dict[Step, Rate]:
         """Of each kind of step that of the device on which packs hold most images."""
         sums: dict[tuple[Step, str], Rate] = {}
-        for pack in self.index.shelf.packs:
+        for pack in self.frame.packs.whole:
             for row, about in enumerate(pack.heads["about"]):
                 device = str(json.loads(about).get("device", "cpu"))
                 if device == "cpu":

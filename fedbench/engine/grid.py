@@ -19,9 +19,9 @@ from fedbench.engine.job import Job
 from fedbench.engine.sweep import Wanted
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import schemes
-from fedbench.planner.runs import Run
 from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
+from fedbench.results.frame import Run
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 from fedbench.words import option_of
@@ -249,7 +249,7 @@ def score(point: Point, store: Store) -> Score | None:
     accuracies = []
     for wanted in point.runs:
         artifact = store.whole(wanted.spec)
-        by_round = {} if artifact is None else Run(artifact, store).metrics.series("validation_accuracy")
+        by_round = {} if artifact is None else Run.of(artifact, store).metrics.series("validation_accuracy")
         if not by_round:
             return None
         accuracies.append(by_round[max(by_round)])
@@ -273,7 +273,7 @@ def missing(points: Iterable[Point], store: Store) -> list[Wanted]:
 def runs(points: Sequence[Point], store: Store) -> list[Run]:
     """The runs of the points that are there."""
     artifacts = (store.whole(wanted.spec) for point in points for wanted in point.runs)
-    return [Run(artifact, store) for artifact in artifacts if artifact is not None]
+    return [Run.of(artifact, store) for artifact in artifacts if artifact is not None]
 
 
 # -- saved -----------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells, find
-from fedbench.planner.index import Index, State
 from fedbench.plugins.mistakes import PluginError, reported, shown
+from fedbench.results.frame import Frame, State
 from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
@@ -36,7 +36,7 @@ from fedbench.store.provenance import other_code
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine
     from fedbench.planner.table.spec import Row, Table
-    from fedbench.results.shelf import Shelf
+    from fedbench.results.packs import Packs
 
 
 # -- at once ---------------------------------------------------------------------------------------------------
@@ -160,13 +160,13 @@ def plan(
     seed: int | None = None,
     again: bool = False,
     keep: frozenset[str] = frozenset(),
-    packs: Shelf | None = None,
+    packs: Packs | None = None,
 ) -> Plan:
     """The runs that the table lacks, or those that each of the methods `only` lacks in its settings; with `again` also
     stale ones, those that other code made, and those without what `keep` says. What `packs` hold is not lacking. Raises
     FedbenchError if runs are lacking and none of its data sets is at hand."""
-    seeds, index = () if seed is None else (seed,), Index(store, packs)
-    cells = find(table, budget, store, roots, seeds=seeds, precision=precision, index=index)
+    seeds = () if seed is None else (seed,)
+    cells = find(table, budget, Frame(store, packs), roots, seeds=seeds, precision=precision)
     lacks = _Lacks(cells, store, again, keep)
     rows = {method: [] if params else _rows_of(cells, method) for method in only}
     every = rows.values() if only else [[row.label for row in table.rows]]
@@ -218,7 +218,7 @@ class _Lacks:
 
     def run(self, spec: RunSpec) -> bool:
         """Whether it lacks a run that none of its rows asks for."""
-        record = self.cells.index.find(spec)
+        record = self.cells.frame.find(spec)
         return record is None or record.state in self.states or (self.again and self.made_otherwise(spec))
 
     def made_otherwise(self, spec: RunSpec) -> bool:

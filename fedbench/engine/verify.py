@@ -18,12 +18,11 @@ from fedbench.engine.run import STACKING, execute_all
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
-from fedbench.metrics.read import Metrics, load
-from fedbench.planner.headline import VIEW, headline
-from fedbench.planner.index import stale
+from fedbench.metrics.read import Metrics, headline, load
 from fedbench.results import making
+from fedbench.results.frame import stale
 from fedbench.results.making import machine
-from fedbench.results.shelf import Shipped
+from fedbench.results.packs import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 
@@ -134,7 +133,7 @@ def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots
 
 
 def _headlines(metrics: Metrics, setting: Setting) -> dict[tuple[Any, ...], float]:
-    return {(name,): mean for name, mean in headline(metrics, setting, VIEW).items()}
+    return {(name,): mean for name, mean in headline(metrics, setting).items()}
 
 
 def _exact(metrics: Metrics) -> dict[tuple[Any, ...], float]:

@@ -25,6 +25,9 @@ RANGES = {
 }  # fmt: skip
 ANY = (-_MOST, _MOST)
 
+#: Metrics that a method which serves no clients without labels has none of.
+TEST_PHASE = ("test_phase_accuracy_mean", "test_phase_auc_mean")
+
 
 @dataclass(frozen=True)
 class Definition:

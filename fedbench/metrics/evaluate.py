@@ -13,7 +13,7 @@ import numpy as np
 from fedbench.metrics.accuracy import accuracies, areas, probabilistic, read_scores, scored
 from fedbench.metrics.method_metrics import Noted, of_clients, of_rounds
 from fedbench.metrics.predictions import Predictions, broken, integers, numbers, read_clients, read_predictions
-from fedbench.metrics.read import HEADLINE, headline, metrics_of, of_table, spec_of, writing
+from fedbench.metrics.read import HEADLINE, listed, metrics_of, of_table, spec_of, writing
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.store import Artifact, Store
 
@@ -131,7 +131,7 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
     table = _long_form(answers, measured, len(clients), by_round, by_client)
     with writing(run, store) as writer:
         writer.table("metrics", table)
-        writer.provenance[HEADLINE] = headline(of_table(spec.id, table), spec.run.setting.window)
+        writer.provenance[HEADLINE] = listed(of_table(spec.id, table), spec.run.setting)
     return store.open(spec.kind, spec.id)
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.methods import declarations
-from fedbench.metrics.definitions import ANY, METRICS, all_metrics, defined
+from fedbench.metrics.definitions import ANY, METRICS, TEST_PHASE, all_metrics, defined
 from fedbench.metrics.statistics import last_rounds
-from fedbench.specs import MetricsSpec, RunSpec
+from fedbench.specs import MetricsSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store, Writer
 from fedbench.store.provenance import fingerprint
 
@@ -167,31 +167,69 @@ def metrics_of(run: Artifact, store: Store) -> Artifact | None:
 
 
 # -- headline --------------------------------------------------------------------------------------------------
-# The few numbers that a list shows of a run: they are kept in the manifest of its metrics, so that a list of
-# thousands of runs reads no table.
+# What is said first of a run: means over the last evaluated rounds of its setting.
 
 
-#: Their key in a provenance.
-HEADLINE = "headline"
-#: Metrics among them: means over the last evaluated rounds of the setting.
-NAMES = ("client_accuracy_mean", "average_accuracy", "system_accuracy", "client_auc_mean")
-#: The view of the test images that they are of, where a run has it.
+#: In the order in which they are printed.
+HEADLINES = (
+    "system_accuracy",
+    "average_accuracy",
+    "client_accuracy_mean",
+    "client_accuracy_std",
+    "test_phase_accuracy_mean",
+    "routing_accuracy",
+)
+#: ... of multi-label images, which have no accuracies.
+AREAS = ("client_auc_mean", "test_phase_auc_mean")
+#: Of the clients that never train, where there are any.
+UNSEEN = "unseen_client_accuracy"
+#: The test images that a run is judged by where nothing else is said: untouched ones, which every run has after its
+#: last round.
 VIEW = "plain"
 
 
-def headline(metrics: Metrics, window: int) -> dict[str, Any]:
-    """Metric -> value, and the "view" of the test images; what was not measured is left out."""
+def headline(metrics: Metrics, setting: Setting, view: str = VIEW) -> dict[str, float]:
+    """Headline metric -> its mean over the last evaluated rounds; those that the run does not have are left out."""
+    # Without labels nothing can be told of P(Y|X): a number would mean nothing.
+    unknown = TEST_PHASE if setting.partition.shift == "pyx" else ()
+    means = {
+        name: last_rounds(metrics.series(name, view), setting.window).mean
+        for name in (*HEADLINES, *AREAS)
+        if name not in unknown
+    }
+    by_round = {t: unseen(metrics, setting, view, t) for t in setting.evaluated_rounds()[-setting.window :]}
+    means[UNSEEN] = last_rounds({t: mean for t, mean in by_round.items() if mean is not None}, setting.window).mean
+    return {name: mean for name, mean in means.items() if not math.isnan(mean)}
+
+
+def unseen(metrics: Metrics, setting: Setting, view: str, round: int) -> float | None:
+    """Unweighted mean accuracy after a round of the clients that never train, each on its own test images (those that
+    come again under corruptions are not counted); None if there are none, or it was not measured."""
+    part = setting.partition
+    values = metrics.per_client("client_accuracy", view, round)[part.trainees : part.clients]
+    return float(values.mean()) if part.unseen and len(values) else None
+
+
+#: The key in a provenance of the headline metrics that a list of runs shows: thousands of runs are listed without
+#: reading a table.
+HEADLINE = "headline"
+#: These metrics.
+LISTED = ("client_accuracy_mean", "average_accuracy", "system_accuracy", "client_auc_mean")
+
+
+def listed(metrics: Metrics, setting: Setting) -> dict[str, Any]:
+    """These metrics, and the "view" of the test images that they are of."""
     view = VIEW if VIEW in metrics.views else next(filter(None, metrics.views), "")
-    values = {name: last_rounds(metrics.series(name, view), window).mean for name in NAMES}
-    return {"view": view, **{name: value for name, value in values.items() if not math.isnan(value)}}
+    means = headline(metrics, setting, view)
+    return {"view": view, **{name: means[name] for name in LISTED if name in means}}
 
 
-def read_headline(artifact: Artifact) -> Mapping[str, Any]:
-    """The headline of a run's metrics; of those that an older fedbench wrote, from their table.
+def read_listed(artifact: Artifact) -> Mapping[str, Any]:
+    """The same of a metrics artifact; of those that an older fedbench wrote, from their table.
 
     Raises FedbenchError if that table is damaged.
     """
     spec = artifact.spec
     assert isinstance(spec, MetricsSpec)
     kept = artifact.provenance.get(HEADLINE)
-    return kept if isinstance(kept, Mapping) else headline(load(artifact), spec.run.setting.window)
+    return kept if isinstance(kept, Mapping) else listed(load(artifact), spec.run.setting)

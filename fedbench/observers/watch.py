@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedbench.observers.observer import Observer, Training
@@ -29,18 +30,21 @@ def make(
     `warn` receives the name of an observer that failed, and what a run has to remark.
     """
     from fedbench.metrics.evaluate import evaluate
-    from fedbench.planner.headline import of_runs
+    from fedbench.metrics.read import headline, load
 
     store = engine.store
     watched = [] if all(job.done(store) for job in jobs) else observers
     with Watch(_training(jobs, title), watched, warn) as watching:
         made = engine.make(jobs, watching.on_round)
+        evaluated = []
         for artifact in made:
             if remark := artifact.provenance.get("remark"):
                 warn(str(remark))
-            evaluate(artifact, store)
-        if made and watching.observers:
-            watching.results = of_runs(made, store)
+            evaluated.append(evaluate(artifact, store))
+        if made and watching.observers:  # of several seeds the means of what all of them have
+            each = [headline(load(one), jobs[0].spec.setting) for one in evaluated]
+            shared = [name for name in each[0] if all(name in one for one in each)]
+            watching.results = {name: fmean(one[name] for one in each) for name in shared}
     return made
 
 

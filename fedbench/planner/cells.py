@@ -14,14 +14,14 @@ from fedbench import methods, protocol
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError, check_known
 from fedbench.methods import declarations
+from fedbench.metrics.definitions import TEST_PHASE
 from fedbench.planner import table as tables
-from fedbench.planner.index import Index, Record, State
 from fedbench.planner.settings import Settings, dataset, nominal, shipped_dataset
 from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.plugins.load import is_file
-from fedbench.results.shelf import Shelf
+from fedbench.results.frame import Frame, Run, State
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
-from fedbench.store import DamagedError, Store
+from fedbench.store import DamagedError
 
 # -- tuning ----------------------------------------------------------------------------------------------------
 # Values that a table's cells choose for themselves, such as the learning rate: every combination is trained under the
@@ -37,7 +37,7 @@ def points(tune: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())]
 
 
-def best(trials: Sequence[Record | None], index: Index) -> int | None:
+def best(trials: Sequence[Run | None]) -> int | None:
     """The place of the run with the highest validation accuracy after its last round, of equal ones the first; the
     first one that is there, if its method answers without scores, so that nothing can be chosen.
 
@@ -45,10 +45,10 @@ def best(trials: Sequence[Record | None], index: Index) -> int | None:
     """
     scores: dict[int, float] = {}
     for place, record in enumerate(trials):
-        if record is None or (record.artifact is None and record.state is not State.FAILED):
+        if record is None or (record.complete is None and record.state is not State.FAILED):
             return None
-        if record.artifact is not None:
-            by_round = index.metrics(record).series(METRIC)
+        if record.complete is not None:
+            by_round = record.metrics.series(METRIC)
             scores[place] = by_round[max(by_round)] if by_round else -1.0
     return max(scores, key=scores.__getitem__, default=None)
 
@@ -62,8 +62,8 @@ DEFAULT_BUDGET = "small"
 #: The precision that is said of runs only where it is another.
 DEFAULT_PRECISION = Setting.precision
 
-#: Metrics that a method which serves no clients without labels has none of, and what it would declare that it serves.
-TEST_PHASE, UNLABELLED = ("test_phase_accuracy_mean", "test_phase_auc_mean"), "unlabelled"
+#: What a method declares that serves clients without labels.
+UNLABELLED = "unlabelled"
 
 #: A cell that needs several runs (seeds) stands as the one of them that comes first here.
 _WORST = (State.UNDEFINED, State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
@@ -77,12 +77,12 @@ class Cell:
     row: Row
     column: Column
     state: State
-    records: tuple[Record | None, ...] = ()  #: of each of its runs, what the store has
+    records: tuple[Run | None, ...] = ()  #: of each of its runs, what the store has
     reason: str = ""
     make: Callable[[Row, Column], Iterable[RunSpec]] | None = None  #: its runs, which cost more than to know of none
     #: Of a tuned table: what the store has of the runs that the cell's values are chosen by, and the values, if they
     #: are; until then the cell needs the former runs.
-    trials: tuple[Record | None, ...] = ()
+    trials: tuple[Run | None, ...] = ()
     tuned: Mapping[str, Any] | None = None
 
     @property
@@ -111,7 +111,7 @@ class Cells:
     precision: str
     absent: dict[str, str]  #: data set that is not at hand -> why
     grid: list[list[Cell]]  #: [row][column]
-    index: Index
+    frame: Frame
     made: Settings
     sources: Mapping[str, Declaration]  #: row label -> the user's own method that it names
 
@@ -165,12 +165,11 @@ class Cells:
 def find(
     table: Table,
     budget: str,
-    store: Store,
+    frame: Frame,
     roots: Sequence[Path],
     *,
     precision: str | None = None,
     seeds: Iterable[int] = (),
-    index: Index | None = None,
     sketched: bool = False,
 ) -> Cells:
     """The cells of a table at a budget and a precision (default: that of the budget). `sketched`: cells whose images
@@ -179,13 +178,12 @@ def find(
     Reads manifests only; raises FedbenchError for an unknown budget or precision.
     """
     check_known("precision", precision, PRECISIONS)
-    index = index or Index(store)
     if table.counted:
         grid = [
             [Cell(r, c, State.UNDEFINED if (r.label, c.key) in table.no_numbers else State.DONE) for c in table.columns]
             for r in table.rows
         ]
-        return Cells(table, "", "", {}, grid, index, Settings(table, "", "", (), {}, {}), {})
+        return Cells(table, "", "", {}, grid, frame, Settings(table, "", "", (), {}, {}), {})
     rules = protocol.load(table.protocol)
     usual = rules.seeds(budget)  # an unknown budget is the first thing to say
     precision = precision or rules.precision(budget)
@@ -194,20 +192,20 @@ def find(
     packed: dict[str, tuple[DatasetSpec, int]] = {}
     for name in dict.fromkeys(c.dataset for c in table.measured):
         try:
-            at_hand[name] = dataset(name, store, roots)
+            at_hand[name] = dataset(name, frame.store, roots)
         except FedbenchError as error:
             absent[name] = str(error)
-        if (shipped := shipped_dataset(name, index.shelf)) and shipped != at_hand.get(name):
+        if (shipped := shipped_dataset(name, frame.packs)) and shipped != at_hand.get(name):
             packed[name] = shipped
         if sketched and name not in at_hand and (stand_in := shipped or nominal(name)):
             at_hand[name] = stand_in
     seeds = tuple(seeds) or tuple(table.seeds) or usual
-    settings = Settings(table, budget, precision, seeds, at_hand, index.settings)
-    theirs = Settings(table, budget, precision, seeds, packed, index.settings)
+    settings = Settings(table, budget, precision, seeds, at_hand, frame.settings)
+    theirs = Settings(table, budget, precision, seeds, packed, frame.settings)
     sources = {row.label: declarations.of(row.method) for row in table.rows if is_file(row.method)}
     built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
     every = [*at_hand.items(), *packed.items()]
-    known = {name for name, (spec, _) in every if index.knows(spec.name, budget, precision)}
+    known = {name for name, (spec, _) in every if frame.knows(spec.name, budget, precision)}
 
     def runs(
         row: Row,
@@ -220,7 +218,7 @@ def find(
         overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
         at = of.of(column, row, tuned, seeds)
         try:
-            yield from index.specs(method, at, overrides)
+            yield from frame.specs(method, at, overrides)
         except FedbenchError as error:
             raise error.at(f"{table.path}, row {row.label}") from error
 
@@ -237,7 +235,7 @@ def find(
             for c in table.measured
             if c.dataset in known
         }
-        return {key for key, own in parts.items() if any(map(index.trained_in, own))}
+        return {key for key, own in parts.items() if any(map(frame.trained_in, own))}
 
     in_store, in_packs = trained(settings), trained(theirs)
 
@@ -247,13 +245,13 @@ def find(
         if table.tune:
             nothing = (None,) * len(grid_of_values)
             grid = Cell(row, column, State.MISSING, nothing, "", partial(trials, of=of), nothing)
-            grid = _looked_up(grid, index) if column.key in columns else grid
+            grid = _looked_up(grid, frame) if column.key in columns else grid
             grid = replace(grid, trials=grid.records)
-            if (chosen := best(grid.trials, index)) is None:
+            if (chosen := best(grid.trials)) is None:
                 return grid
             values = grid_of_values[chosen]
             empty = replace(empty, make=partial(runs, of=of, tuned=values), trials=grid.trials, tuned=values)
-        return _looked_up(empty, index) if column.key in columns else empty
+        return _looked_up(empty, frame) if column.key in columns else empty
 
     def printable(found: Cell) -> Cell:
         """The cell, but that a number which its runs cannot have, or of which their pack has too little, is not done:
@@ -288,13 +286,13 @@ def find(
         for row in table.rows:
             cells[row.label, column.key] = cell(row, column)
     grid = [[cells[r.label, c.key] for c in table.columns] for r in table.rows]
-    return Cells(table, budget, precision, absent, grid, index, settings, sources)
+    return Cells(table, budget, precision, absent, grid, frame, settings, sources)
 
 
-def _looked_up(cell: Cell, index: Index) -> Cell:
+def _looked_up(cell: Cell, frame: Frame) -> Cell:
     """The cell with what the store has of its runs."""
-    records = tuple(map(index.find, cell.specs))
-    states = [(_state(index, record), record.reason if record else "") for record in records]
+    records = tuple(map(frame.find, cell.specs))
+    states = [(_state(record), record.reason if record else "") for record in records]
     state, reason = min(states, key=lambda x: _WORST.index(x[0]))
     return replace(cell, state=state, records=records, reason=reason)
 
@@ -309,11 +307,11 @@ def scope(budget: str, precision: str) -> str:
     return f"budget {budget}" + (f" in {precision}" if precision != DEFAULT_PRECISION else "") if budget else ""
 
 
-def _state(index: Index, record: Record | None) -> State:
+def _state(record: Run | None) -> State:
     if record is None:
         return State.MISSING
     try:
-        missing = record.artifact is not None and not index.evaluated(record)
+        missing = record.complete is not None and not record.evaluated
     except DamagedError:
         return State.DAMAGED
     return State.UNEVALUATED if missing else record.state
@@ -323,15 +321,14 @@ def _state(index: Index, record: Record | None) -> State:
 # The runs of a store that tables need, at every budget and under every seed that the store has.
 
 
-def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: Shelf | None = None) -> dict[str, str]:
+def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path]) -> dict[str, str]:
     """The complete and the failed runs that cells of these tables read, or of all tables of these papers: id -> the
     label of the row ("A or B" where rows of two labels read it).
 
-    Where a table chooses values, the trials that decide may lie in `packs`, and the runs with what they chose in the
+    Where a table chooses values, the trials that decide may lie in packs, and the runs with what they chose in the
     store. Raises FedbenchError for an unknown table.
     """
-    index = Index(store, packs)
-    settings = [records[0].spec.setting for records in index.records.values()]
+    settings = [runs[0].spec.setting for runs in frame.records.values()]
     rows: dict[str, dict[str, None]] = {}  # id -> an ordered set
     for table in map(tables.load, tables.of_names(names)):
         if table.counted:
@@ -339,12 +336,12 @@ def of_tables(names: Sequence[str], store: Store, roots: Sequence[Path], packs: 
         for budget in protocol.load(table.protocol).budgets:
             seeds = {s.seed for s in settings if s.budget == budget}
             precisions = {s.precision for s in settings if s.budget == budget}
-            precisions |= {precision for _, of, precision in index.shelf.scopes if of == budget}
+            precisions |= {precision for _, of, precision in frame.packs.scopes if of == budget}
             for precision in precisions:
                 for chosen in ((), *((seed,) for seed in sorted(seeds))):
-                    cells = find(table, budget, store, roots, precision=precision, seeds=chosen, index=index)
+                    cells = find(table, budget, frame, roots, precision=precision, seeds=chosen)
                     for cell in cells.all:
                         for r in (*cell.records, *cell.trials):
-                            if r is not None and (r.artifact or r.state is State.FAILED):
+                            if r is not None and (r.complete or r.state is State.FAILED):
                                 rows.setdefault(r.id, {})[cell.row.label] = None
     return {id: " or ".join(labels) for id, labels in rows.items()}

@@ -18,9 +18,9 @@ from fedbench import protocol, resources
 from fedbench.data import called
 from fedbench.planner import table as tables
 from fedbench.planner.cells import DEFAULT_BUDGET, find
-from fedbench.planner.index import Index, State
 from fedbench.planner.table.spec import Table
-from fedbench.results.shelf import Shelf, with_fedbench
+from fedbench.results.frame import Frame, State
+from fedbench.results.packs import Packs, with_fedbench
 from fedbench.store import Store
 
 FILE = Path(__file__).with_name("counts.json")
@@ -64,16 +64,16 @@ def fullest(of: Iterable[Counts]) -> str:
 
 
 def count(
-    names: Iterable[str], index: Index, roots: Sequence[Path], *, precision: str | None = None, exact: bool = False
+    names: Iterable[str], frame: Frame, roots: Sequence[Path], *, precision: str | None = None, exact: bool = False
 ) -> Iterator[Counts]:
     """Of these tables, at all of their budgets; of cells without a number the state is right only where it is to be
     `exact`, since it depends on which images are at hand. Raises FedbenchError for an unknown table or precision."""
-    ships = {*with_fedbench()} <= {*index.shelf.paths}
+    ships = {*with_fedbench()} <= {*frame.packs.paths}
     kept = _kept() if ships and precision is None and not exact else {}
-    changed = _own(index) if kept else set()
+    changed = _own(frame) if kept else set()
     for name in names:
         if (one := kept.get(name)) is None:
-            yield _counted(tables.load(name), index, roots, precision)
+            yield _counted(tables.load(name), frame, roots, precision)
             continue
         anew = {
             budget
@@ -81,21 +81,21 @@ def count(
             if any((dataset, budget, at.precision) in changed for dataset in one.datasets)
         }
         if anew:
-            of = _counted(tables.load(name), index, roots, None, anew)
+            of = _counted(tables.load(name), frame, roots, None, anew)
             one = Counts(one.table, one.title, one.datasets, {**one.budgets, **of.budgets})
         yield one
 
 
-def _own(index: Index) -> set[tuple[str, str, str]]:
+def _own(frame: Frame) -> set[tuple[str, str, str]]:
     """(data set, budget, precision) of the runs that do not come with fedbench."""
-    return index.scopes | Shelf([path for path in index.shelf.paths if path not in with_fedbench()]).scopes
+    return frame.own_scopes | Packs([path for path in frame.packs.paths if path not in with_fedbench()]).scopes
 
 
 def _counted(
-    table: Table, index: Index, roots: Sequence[Path], precision: str | None, only: Iterable[str] = ()
+    table: Table, frame: Frame, roots: Sequence[Path], precision: str | None, only: Iterable[str] = ()
 ) -> Counts:
     budgets = [""] if table.counted else list(only) or list(protocol.load(table.protocol).budgets)
-    cells = {b: find(table, b, index.store, roots, precision=precision, index=index) for b in budgets}
+    cells = {b: find(table, b, frame, roots, precision=precision) for b in budgets}
     datasets = [] if table.counted else sorted({called(column.dataset) for column in table.measured})
     counts = {
         b: Count(Counter({s.value: n for s, n in sorted(one.counts.items())}), one.shipped, one.precision)
@@ -126,9 +126,8 @@ def _packs() -> dict[str, int]:
 def written() -> str:
     """The file's content as it is to be: neither a store nor images go into it."""
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        index = Index(store, Shelf(with_fedbench()))
-        every = [_counted(tables.load(name), index, [], None) for name in tables.names()]
+        frame = Frame(Store(Path(folder)), Packs(with_fedbench()))
+        every = [_counted(tables.load(name), frame, [], None) for name in tables.names()]
     lines = [
         json.dumps([one.table, one.title, one.datasets, [(b, *vars(at).values()) for b, at in one.budgets.items()]])
         for one in every

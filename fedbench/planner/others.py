@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from fedbench import methods, protocol
+from fedbench import protocol
 from fedbench.declaration import Declaration
 from fedbench.groups import by_key
-from fedbench.methods import declarations
-from fedbench.plain import plain
 from fedbench.planner.cells import Cells
-from fedbench.planner.index import Record
 from fedbench.planner.table.load import called, short
 from fedbench.planner.table.spec import Column, Row
 from fedbench.plugins.load import is_file, place
+from fedbench.results.frame import Run, title_of
 from fedbench.specs import Plain
 
 #: The columns that a row's runs stand in.
-Hits = list[tuple[Column, Record]]
+Hits = list[tuple[Column, Run]]
 
 
 @dataclass(frozen=True, order=True)
@@ -46,12 +43,12 @@ def others(cells: Cells) -> dict[str, Hits]:
     names = {called: spec.name for called, (spec, _) in cells.made.datasets.items()}
     columns = [
         c for c in cells.table.measured
-        if c.dataset in names and cells.index.knows(names[c.dataset], cells.budget, cells.precision)
+        if c.dataset in names and cells.frame.knows(names[c.dataset], cells.budget, cells.precision)
     ]  # fmt: skip
     for column, setting in [(c, setting) for c in columns for setting in cells.made.of(c)]:
-        latest: dict[Key, Record] = {}
-        for record in cells.index.records.get(setting.id, []):
-            if record.artifact and record.id not in own:
+        latest: dict[Key, Run] = {}
+        for record in cells.frame.records.get(setting.id, []):
+            if record.complete and record.id not in own:
                 latest[_key(record, rules, cells.budget)] = record
         for key, record in latest.items():
             places.setdefault(key, []).append((column, record))
@@ -59,7 +56,7 @@ def others(cells: Cells) -> dict[str, Hits]:
     return {labels[key]: places[key] for key in sorted(places, key=lambda key: labels[key])}
 
 
-def records(cells: Cells, extra: Mapping[str, Hits], columns: Collection[str] = ()) -> list[Record]:
+def records(cells: Cells, extra: Mapping[str, Hits], columns: Collection[str] = ()) -> list[Run]:
     """The runs that the table's rows and its extra ones read (in these columns; else in all), each once."""
     places = [(cell.column, record) for cell in cells.all for record in cell.records]
     places += [hit for hits in extra.values() for hit in hits]
@@ -85,7 +82,7 @@ def _file(source: str) -> str:
     return f"file {source[:8]}" if source else ""
 
 
-def _key(record: Record, rules: protocol.Protocol, budget: str) -> Key:
+def _key(record: Run, rules: protocol.Protocol, budget: str) -> Key:
     spec = record.spec
     preset = _differing(record, rules.method_params(spec.method, budget, spec.setting.partition.dataset.name))
     own = _differing(record, record.provenance.get("overrides", {}))
@@ -95,7 +92,7 @@ def _key(record: Record, rules: protocol.Protocol, budget: str) -> Key:
     )
 
 
-def _differing(record: Record, values: Mapping[str, Plain]) -> dict[str, Plain]:
+def _differing(record: Run, values: Mapping[str, Plain]) -> dict[str, Plain]:
     """Hyper-parameters without those at the method's defaults, as far as the run tells these."""
     defaults = record.provenance.get("defaults", {})
     return {k: v for k, v in values.items() if k not in defaults or defaults[k] != v}
@@ -120,12 +117,6 @@ def _labels(places: Mapping[Key, Hits], cells: Cells) -> dict[Key, str]:
             for key in keys
         }
     return _unlike(labels, places, {row.label for row in rows})
-
-
-def title_of(method: str, provenance: Mapping[str, Any]) -> str:
-    """A method's name in print: as its run tells it, else (a very old run does not) as the method declares it."""
-    own = declarations.of(method).title if method in methods.names() else method
-    return plain(str(provenance.get("title") or own))
 
 
 def _label(title: str, key: Key, marks: Iterable[str] = ()) -> str:

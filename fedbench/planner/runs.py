@@ -1,27 +1,21 @@
 """The runs of a store and of result packs: which ones a filter names, in what they differ, and which are seeds of one
-another. Tables find their runs by ids (`index`); commands about a user's own runs find theirs here."""
+another."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.groups import by_key
-from fedbench.metrics.read import Metrics
 from fedbench.partitions import schemes
 from fedbench.plain import plain
-from fedbench.planner.index import metrics, stale
-from fedbench.planner.others import title_of
+from fedbench.results.frame import Frame, Run
 from fedbench.results.pack import name_of
-from fedbench.results.shelf import Shelf, Shipped
-from fedbench.specs import RunSpec, Setting
-from fedbench.store import Artifact, Store
+from fedbench.results.packs import Shipped
 
 #: What two seeds of one run differ in.
 SEEDS = ("seed", "partition_seed", "init_seed")
@@ -33,137 +27,81 @@ UNNAMED = ("row", "method", "title", "dataset", "split", "model")
 OF_TABLES = ("table", "paper", "protocol", "pack")
 
 
-@dataclass(frozen=True)
-class Run:
-    """A complete run."""
-
-    artifact: Artifact
-    store: Store
-    row: str | None = None  #: what the tables that filters name call it
-
-    @property
-    def id(self) -> str:
-        return self.artifact.id
-
-    @cached_property
-    def spec(self) -> RunSpec:
-        assert isinstance(self.artifact.spec, RunSpec)
-        return self.artifact.spec
-
-    @cached_property
-    def values(self) -> Mapping[str, Any]:
-        """All that was decided of the run, by names of one level: method, partition, setting and hyper-parameters."""
-        return {**self._places, **self.hyper_parameters}
-
-    @cached_property
-    def hyper_parameters(self) -> Mapping[str, Any]:
-        """Of its method; one that is called as something else is METHOD.NAME, be it an option of other partitions."""
-        method, names = self._places["method"], {*self._places, *schemes.hints()}
-        return {f"{method}.{k}" if k in names else k: value for k, value in self.spec.params.items()}
-
-    @cached_property
-    def _places(self) -> Mapping[str, Any]:
-        """Method, and the fields of partition (its own seed is the `partition_seed`) and setting."""
-        spec, setting, part = self.spec, self.spec.setting, self.spec.setting.partition
-        values: dict[str, Any] = {
-            "id": self.id, "row": self.row, "method": spec.method.partition("@")[0], "title": self.title,
-            "method_version": spec.method_version, "file": spec.source and spec.source[:8],
-            "dataset": part.dataset.name, "source": part.dataset.source, "dataset_id": part.dataset.id[:8],
-            "split": schemes.label(part), "partition": part.id, "partition_seed": part.seed,
-            "partition_version": part.version,
-        }  # fmt: skip
-        at = schemes.facts(part).items()
-        values |= {k: v for k, v in at if k not in ("dataset", "seed", "version") and v is not None}
-        return values | {f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting) if f.name != "partition"}
-
-    @property
-    def title(self) -> str:
-        """The method's name in print."""
-        return title_of(self.spec.method, self.artifact.provenance)
-
-    @cached_property
-    def stale(self) -> bool:
-        """Whether it is of another version of the code than today's."""
-        return stale(self.spec)
-
-    @property
-    def shipped(self) -> Shipped | None:
-        """The run as its result pack has it, if it is not of the store."""
-        return self.artifact if isinstance(self.artifact, Shipped) else None
-
-    @cached_property
-    def metrics(self) -> Metrics:
-        """Its metrics, computed now if need be. Raises FedbenchError if they cannot be."""
-        return metrics(self.artifact, self.store)
-
-
-def select(
-    store: Store, filters: Sequence[str] = (), shelf: Shelf | None = None, roots: Sequence[Path] = ()
-) -> list[Run]:
-    """The store's runs that every filter names, oldest first; all without a filter. Damaged ones are left out.
+def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()) -> list[Run]:
+    """The store's complete runs that every filter names, oldest first; all without a filter. Damaged ones are left out.
 
     A filter is a run's id or the beginning of it (several ids: each of these runs), or KEY=VALUE, KEY=VALUE,VALUE or
     KEY!=VALUE, where a * in a value stands for any text and `none` for no value. Keys are those of `Run.values`,
-    `OF_TABLES` and `shipped` (yes or no). An id and the latter two also name runs of a shelf, which come after the
+    `OF_TABLES` and `shipped` (yes or no). An id and the latter two also name runs of packs, which come after the
     store's; one that the store has is taken from there. `roots` are the data folders, by which tables know their runs.
 
     Raises FedbenchError for an unknown key, for an id that names no run or several, and if no run is left.
     """
     ids = [word for word in filters if "=" not in word]
     conditions = [_Condition.of(word) for word in filters if "=" in word]
-    of_tables = [(one, _read_by(one, store, roots, shelf)) for one in conditions if one.key in OF_TABLES]
+    of_tables = [(one, _read_by(one, frame, roots)) for one in conditions if one.key in OF_TABLES]
     rows = {id: row for one, read in of_tables if not one.negated for id, row in read.items() if row}
     if ids:
-        artifacts = [_found(store, shelf, id) for id in dict.fromkeys(ids)]
+        runs = [_of_id(frame, id) for id in dict.fromkeys(ids)]
     else:
-        artifacts = list(store.list("run"))
-        own = {artifact.id for artifact in artifacts}
-        if shelf and any(not one.negated for one, _ in of_tables):
-            named = dict.fromkeys(id for one, read in of_tables if not one.negated for id in read)
-            artifacts += [run for id in named if id not in own and (run := shelf.get(id))]
-        elif shelf and any(one.key == "shipped" for one in conditions):
-            artifacts += [run for run in shelf.all() if run.id not in own]
-    runs = [Run(artifact, store, rows.get(artifact.id)) for artifact in artifacts]
+        runs = list(frame.complete)
+        own, packed = {run.id for run in runs}, list[Shipped | None]()
+        if any(not one.negated for one, _ in of_tables):
+            packed = [frame.packs.get(id) for one, read in of_tables if not one.negated for id in read]
+        elif any(one.key == "shipped" for one in conditions):
+            packed = [*frame.packs.runs()]
+        runs += map(frame.of_pack, {run.id: run for run in packed if run and run.id not in own}.values())
     if not runs:
-        named = "; shipped=yes or table=feddrm/1 names shipped ones" if shelf and shelf.places else ""
-        raise FedbenchError(f"there is no run in {store.home} yet", f"'fedbench train' makes one{named}")
+        named = "; shipped=yes or table=feddrm/1 names shipped ones" if frame.packs.places else ""
+        raise FedbenchError(f"there is no run in {frame.store.home} yet", f"'fedbench train' makes one{named}")
     runs = [run for run in runs if all((run.id in read) is not one.negated for one, read in of_tables)]
     if not runs:
         raise FedbenchError(f"no table has such a run: {' '.join(one.word for one, _ in of_tables)}")
-    return _which(runs, [one for one in conditions if one.key not in OF_TABLES])
+    labelled = [replace(run, row=rows[run.id]) if run.id in rows else run for run in runs]
+    return _which(labelled, [one for one in conditions if one.key not in OF_TABLES])
 
 
-def _read_by(condition: _Condition, store: Store, roots: Sequence[Path], shelf: Shelf | None) -> Mapping[str, str]:
+def _of_id(frame: Frame, prefix: str) -> Run:
+    """The run of an id or the beginning of it."""
+    if "/" in prefix:
+        raise FedbenchError(
+            f"'{prefix}' is no run and no filter",
+            f"of a table: fedbench report --table {prefix}, fedbench figure {prefix}",
+        )
+    return frame.named(prefix)
+
+
+def _read_by(condition: _Condition, frame: Frame, roots: Sequence[Path]) -> Mapping[str, str]:
     """Id of each run that the tables which a filter names read -> what they call it; "" of those that a pack has."""
     from fedbench import protocol
     from fedbench.planner import table as tables
     from fedbench.planner.cells import of_tables
 
     if condition.key == "pack":
-        packs = {name_of(pack.path): pack for pack in (shelf.packs if shelf else ())}
+        packs = {name_of(pack.path): pack for pack in frame.packs.whole}
         chosen = [pack for name, pack in packs.items() if any(_matches(name, value) for value in condition.values)]
         if not chosen:
             raise unknown("result pack", ",".join(condition.values), packs)
         return {id: "" for pack in chosen for id in pack.places}
     if condition.key != "protocol":
-        return of_tables(condition.values, store, roots, shelf)
+        return of_tables(condition.values, frame, roots)
     under = {protocol.load(value).name for value in condition.values}
-    return of_tables([name for name in tables.names() if tables.load(name).protocol in under], store, roots, shelf)
+    return of_tables([name for name in tables.names() if tables.load(name).protocol in under], frame, roots)
 
 
-def shipped(shelf: Shelf, store: Store, filters: Sequence[str] = ()) -> list[Run]:
-    """The runs of a shelf that every filter names, oldest first, whether the store has them or not; all without a
+def shipped(frame: Frame, filters: Sequence[str] = ()) -> list[Run]:
+    """The runs of packs that every filter names, oldest first, whether the store has them or not; all without a
     filter. Raises FedbenchError as `select` does."""
     ids = [word for word in filters if "=" not in word]
-    hits = [(id, shelf.find(id)) for id in ids]
+    hits = [(id, frame.packs.find(id)) for id in ids]
     if missing := [id for id, run in hits if run is None]:
         raise FedbenchError(f"no shipped run '{missing[0]}'", "'fedbench results list' shows the packs")
-    runs = [run for _, run in hits if run is not None] if ids else shelf.all()
+    runs = [run for _, run in hits if run is not None] if ids else frame.packs.runs()
     conditions = [_Condition.of(word) for word in filters if "=" in word]
     for one in (one for one in conditions if one.key == "pack"):
-        there = _read_by(one, store, (), shelf)
+        there = _read_by(one, frame, ())
         runs = [run for run in runs if (run.id in there) is not one.negated]
-    return _which([Run(run, store) for run in runs], [one for one in conditions if one.key != "pack"])
+    return _which(list(map(frame.of_pack, runs)), [one for one in conditions if one.key != "pack"])
 
 
 def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:
@@ -188,21 +126,6 @@ def unknown_key(kind: str, key: str, known: Iterable[str]) -> FedbenchError:
     if error.hint.startswith("did you mean"):
         return error
     return FedbenchError(error.message, "such as method, dataset, split, model, lr, seed, table, paper, shipped")
-
-
-def _found(store: Store, shelf: Shelf | None, prefix: str) -> Artifact:
-    """The run of an id or the beginning of it, the store's before one of the shelf."""
-    if "/" in prefix:
-        raise FedbenchError(
-            f"'{prefix}' is no run and no filter",
-            f"of a table: fedbench report --table {prefix}, fedbench figure {prefix}",
-        )
-    try:
-        return store.find(prefix, ("run",))
-    except FedbenchError:
-        if shelf is None or (run := shelf.find(prefix)) is None:
-            raise
-        return run
 
 
 @dataclass(frozen=True)

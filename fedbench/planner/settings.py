@@ -11,7 +11,7 @@ from typing import Any
 from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.planner.table.spec import Column, Row, Table
-from fedbench.results.shelf import Shelf
+from fedbench.results.packs import Packs
 from fedbench.specs import DatasetSpec, Setting
 from fedbench.store import Store
 
@@ -133,7 +133,7 @@ def nominal(name: str) -> tuple[DatasetSpec, int] | None:
     return (DatasetSpec(chosen.name, "", ""), chosen.partition_classes) if chosen.told else None
 
 
-def shipped_dataset(name: str, shelf: Shelf) -> tuple[DatasetSpec, int] | None:
+def shipped_dataset(name: str, packs: Packs) -> tuple[DatasetSpec, int] | None:
     """The images that shipped runs of the data set are of, and by how many classes they are partitioned; None without
     such runs."""
     from fedbench.data import info, recipe
@@ -142,5 +142,5 @@ def shipped_dataset(name: str, shelf: Shelf) -> tuple[DatasetSpec, int] | None:
         own = recipe(name).name
     except FedbenchError:
         return None
-    spec = shelf.datasets.get(own)
+    spec = packs.datasets.get(own)
     return None if spec is None else (spec, info(own).partition_classes)

@@ -15,15 +15,15 @@ from fedbench.data import called
 from fedbench.errors import check_known, unknown
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
-from fedbench.planner.index import Index, State
 from fedbench.planner.table.claims import OPEN, Verdict
 from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.build import grid_of, verdicts
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render.text import escape, how
-from fedbench.results.shelf import Shelf, of_papers, with_fedbench
-from fedbench.results.shelf import summary as of_pack
+from fedbench.results.frame import Frame, State
+from fedbench.results.packs import Packs, of_papers, with_fedbench
+from fedbench.results.packs import summary as of_pack
 from fedbench.store import Store
 from fedbench.words import counted, duration
 
@@ -80,9 +80,7 @@ class Claims:
         return (self.grid and self.grid.tally) or Tally(len(self.table.trusted))
 
 
-def claims(
-    names: Sequence[str], store: Store, roots: Sequence[Path], index: Index, budget: str | None = None
-) -> Iterator[Claims]:
+def claims(names: Sequence[str], frame: Frame, roots: Sequence[Path], budget: str | None = None) -> Iterator[Claims]:
     """The claims of these tables and papers (none: of all), at each budget (or the one) that has a number, but for
     SMOKE, which must be named. A table that claims nothing is there if it has one.
 
@@ -94,7 +92,7 @@ def claims(
     for table in every:
         own = [""] if table.counted else list(protocol.load(table.protocol).budgets)
         wanted = [b for b in own if b in ("", budget or b) and (budget or b != SMOKE)]
-        measured = {b: cells for b in wanted if (cells := _with_numbers(table, b, store, roots, index))}
+        measured = {b: cells for b in wanted if (cells := _with_numbers(table, b, frame, roots))}
         if not measured and (table.claim or table.reported):
             yield Claims(table, "", "", [Judged(ours, theirs, {}) for ours, theirs in verdicts(table, {})])
         for at, cells in measured.items():
@@ -103,16 +101,16 @@ def claims(
             yield Claims(table, at, grid.scope, judged, grid)
 
 
-def _with_numbers(table: Table, budget: str, store: Store, roots: Sequence[Path], index: Index) -> Cells | None:
+def _with_numbers(table: Table, budget: str, frame: Frame, roots: Sequence[Path]) -> Cells | None:
     """The cells of a table that has a number at the budget; a counted one always has."""
     if table.counted:
-        return find(table, budget, store, roots, index=index)
+        return find(table, budget, frame, roots)
     names = {called(column.dataset) for column in table.measured}
     precision = protocol.load(table.protocol).precision(budget)
-    if not any(index.knows(name, budget, precision) for name in names):
+    if not any(frame.knows(name, budget, precision) for name in names):
         return None
-    cells = find(table, budget, store, roots, index=index)
-    return cells if any(record and record.artifact for cell in cells.all for record in cell.records) else None
+    cells = find(table, budget, frame, roots)
+    return cells if any(record and record.complete for cell in cells.all for record in cell.records) else None
 
 
 def _numbers(grid: Grid, table: Table, verdict: Verdict) -> dict[str, str]:
@@ -239,13 +237,12 @@ def page(paper: str) -> str:
     table without numbers."""
     paper, papers = resources.named(paper), resources.papers()
     check_known("paper", paper, papers)
-    shelf = Shelf([*of_papers(), *with_fedbench()])
+    packs = Packs([*of_papers(), *with_fedbench()])
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        every = list(claims([paper], store, [], Index(store, shelf)))
+        every = list(claims([paper], Frame(Store(Path(folder)), packs), []))
     there = [one for one in every if one.grid is not None and one.shipped]
     notes = _sentences(paper, {one.table.id for one in there})
-    own = [of_pack(pack) for pack in shelf.packs if pack.path.parent.parent.name == paper]
+    own = [of_pack(pack) for pack in packs.whole if pack.path.parent.parent.name == paper]
     lines = [
         f"# {paper}: what was measured", "",
         f"Made by `fedbench results page {paper}` from the result packs and `{SENTENCES}`: change these, not the page. "

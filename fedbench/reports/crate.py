@@ -14,10 +14,9 @@ import fedbench
 from fedbench.planner.runs import select
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.render import render
+from fedbench.results.frame import Frame
 from fedbench.results.making import diverged, own_code, row_of
 from fedbench.results.pack import Row, packed
-from fedbench.results.shelf import Shelf
-from fedbench.store import Store
 
 #: Files of a crate besides its metadata -> what they are, and their media type.
 FILES = {
@@ -31,19 +30,19 @@ FILES = {
 }
 
 
-def crate(grids: Sequence[Grid], store: Store, shelf: Shelf) -> tuple[bytes, int, list[str]]:
+def crate(grids: Sequence[Grid], frame: Frame) -> tuple[bytes, int, list[str]]:
     """The archive of grids that were laid out with their appendix, how many runs its pack holds, and the ids of those
     that no pack takes, being of a user's own code. Of runs that a table chose values by, those that diverged go along.
     """
     ids = dict.fromkeys(id for grid in grids for id in grid.runs)
-    there = {artifact.id for artifact in store.list("run")} | shelf.places.keys()
+    there = {run.id for run in frame.complete} | frame.packs.places.keys()
     named = [id for id in ids if id in there]
-    runs = select(store, named, shelf) if named else []
+    runs = select(frame, named) if named else []
     left = [run.id for run in runs if own_code(run.spec)]
     rows: list[Row] = [
-        run.shipped.origin if run.shipped else row_of(run.artifact, store) for run in runs if run.id not in left
+        run.shipped.origin if run.shipped else row_of(run.artifact, frame.store) for run in runs if run.id not in left
     ]
-    failed = [*diverged(store, ids), *(one for id, one in shelf.failures.items() if id in ids)]
+    failed = [*diverged(frame.store, ids), *(one for id, one in frame.packs.failures.items() if id in ids)]
     texts = {
         "tables.csv": render(grids, "csv").encode(),
         "tables.json": render(grids, "json").encode(),

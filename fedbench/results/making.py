@@ -17,7 +17,7 @@ from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import load
 from fedbench.models.registry import is_plugin
 from fedbench.results.pack import ABOUT, Failure, Pack, Row, add, same_numbers, write
-from fedbench.results.shelf import FOLDER, Shelf, imported
+from fedbench.results.packs import FOLDER, Packs, imported
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code
@@ -214,8 +214,8 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
     place = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()
-    shelf = Shelf.of(store)
-    there = {row.id: names for row in rows if (names := _elsewhere(row, store, shelf))}
+    packs = Packs.of(store)
+    there = {row.id: names for row in rows if (names := _elsewhere(row, store, packs))}
     if there and prefer is None:
         few = [f"{id} ({', '.join(names)})" for id, names in [*there.items()][:3]]
         raise FedbenchError(
@@ -226,17 +226,17 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
     taken = [row for row in rows if row.id not in there] if prefer == OLD else rows
     total = add(place, taken, pack.failures) if taken or pack.failures else 0
     if prefer == NEW:
-        for other in (other for other in shelf.packs if other.path in imported(store) and other.path != place):
+        for other in (other for other in packs.whole if other.path in imported(store) and other.path != place):
             if not there.keys().isdisjoint(other.places):
                 write(other.path, [row for row in other.rows() if row.id not in there], other.failures)
     return place, taken, len(rows) - len(taken), total
 
 
-def _elsewhere(row: Row, store: Store, shelf: Shelf) -> list[str]:
+def _elsewhere(row: Row, store: Store, packs: Packs) -> list[str]:
     """Who has this run with other numbers: the store, and packs by their names."""
-    packs = [run.pack for run in shelf.others(row.id, row.metrics)]
+    others = [run.pack for run in packs.others(row.id, row.metrics)]
     with contextlib.suppress(FedbenchError):  # what is damaged has no numbers
         own = store.get(row.spec)
         if own is not None and not same_numbers(load(evaluate(own, store)), row.metrics):
-            return ["this store", *packs]
-    return packs
+            return ["this store", *others]
+    return others

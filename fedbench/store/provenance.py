@@ -98,7 +98,7 @@ def origin(artifact: Artifact) -> dict[str, Any]:
 def other_code(provenance: Mapping[str, Any]) -> bool:
     """Whether the code that made an artifact, or what that was made from, has changed since in any letter that counts.
 
-    Its numbers may well be the same: what says that they are not is a version (planner/index.py). An artifact
+    Its numbers may well be the same: what says that they are not is a version (results/frame.py). An artifact
     whose provenance does not name its code is taken as it is.
     """
     if any(other_code(one) for one in provenance.get(MADE_FROM, {}).values()):

@@ -39,10 +39,10 @@ from fedbench.machine import CORES
 from fedbench.methods.base import FORWARD, Method
 from fedbench.methods.fedavg import FedAvg
 from fedbench.models.standard import MEAN, STD, Standard
-from fedbench.planner.index import Index
 from fedbench.resources import TABLES
+from fedbench.results.frame import Frame
 from fedbench.results.pack import Pack, write
-from fedbench.results.shelf import Shelf
+from fedbench.results.packs import Packs
 from fedbench.specs import PartitionSpec, RunSpec
 from fedbench.store import CHECKPOINT, Store
 from fedbench.store.folder import PROGRESS
@@ -178,7 +178,7 @@ def test_a_bill_counts_a_run_once_and_needs_no_images(store: Store, tmp_path: Pa
     iid, groups = 'scheme = "iid"', 'scheme = "natural", by = "writer", clients = 9'
     both = own_table(tmp_path / "both.toml", "fedavg ditto", {"digits": iid})
     one = own_table(tmp_path / "one.toml", "fedavg", {"digits": iid, "mnist": iid, "femnist": groups})
-    lines = bill.bill([both, one], "smoke", Index(store), [])
+    lines = bill.bill([both, one], "smoke", Frame(store), [])
     total = bill.summed("all", lines)
     assert [(line.runs, line.done, line.known("core")) for line in (*lines, total)] == [(2, 0, 2), (3, 0, 2), (4, 0, 3)]
     needs = {(n.spec.method, n.spec.setting.partition.dataset.name): n for n in total.needs.values()}
@@ -193,7 +193,7 @@ def test_a_bill_counts_a_run_once_and_needs_no_images(store: Store, tmp_path: Pa
     assert needs["fedavg", "femnist"].core is None, "no recipe says how many images a writer has"
     assert total.seconds("core", done=False) == pytest.approx((sum(digits.values()) + mnist) / 50)
     assert total.known("gpu") == 0
-    (union,) = bill.bill(["pfedfda/7"], "paper", Index(store), [])
+    (union,) = bill.bill(["pfedfda/7"], "paper", Frame(store), [])
     assert union.known("core") == union.runs == 24, "the sizes of DIGIT-5 are those of its parts"
 
 
@@ -202,7 +202,7 @@ def test_a_bill_takes_a_gpus_speed_from_shipped_runs(store: Store, tmp_path: Pat
     (path,) = (TABLES / "plain" / "results").glob("*.parquet")
     row = next(row for row in Pack(path).rows() if row.spec.method == "fedavg")
     write(tmp_path / "gpu.parquet", [dataclasses.replace(row, seconds=36.0, about={**row.about, "device": "Fast GPU"})])
-    (line,) = bill.bill(["plain/digits"], "small", Index(store, Shelf([tmp_path / "gpu.parquet"])), [])
+    (line,) = bill.bill(["plain/digits"], "small", Frame(store, Packs([tmp_path / "gpu.parquet"])), [])
     assert (line.runs, line.done, line.known("gpu")) == (12, 1, 12)
     assert [(rate.device, rate.runs, rate.seconds) for rate in line.rates] == [("Fast GPU", 1, 36.0)]
     assert line.seconds("gpu", done=True) == pytest.approx(36.0)
@@ -221,7 +221,7 @@ def test_a_bill_takes_a_gpus_speed_from_shipped_runs(store: Store, tmp_path: Pat
 )
 def test_no_bill(store: Store, name: str, budget: str, line: str) -> None:
     with pytest.raises(FedbenchError) as refused:
-        bill.bill([name], budget, Index(store), [])
+        bill.bill([name], budget, Frame(store), [])
     assert str(refused.value) == line
 
 

@@ -16,7 +16,7 @@ from fedbench.engine.verify import Checked, Verdict, as_made, compare, sample
 from fedbench.errors import FedbenchError
 from fedbench.results.making import row_of
 from fedbench.results.pack import Row, write
-from fedbench.results.shelf import Shelf, Shipped
+from fedbench.results.packs import Packs, Shipped
 from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
 from tests.support.make_runs import small_run
@@ -27,7 +27,7 @@ DIGITS = Path(__file__).parents[1] / "fixtures/results/digits.parquet"
 
 @pytest.fixture
 def run() -> Shipped:
-    (one,) = Shelf([DIGITS]).all()
+    (one,) = Packs([DIGITS]).runs()
     return one
 
 
@@ -73,7 +73,7 @@ def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     shipped = replace(row_of(dated_run, store, "Ada"), about=about)
     other = replace(shipped, predictions="0" * 64)
     write(tmp_path / "pack.parquet", [shipped])
-    (packed,) = Shelf([tmp_path / "pack.parquet"]).all()
+    (packed,) = Packs([tmp_path / "pack.parquet"]).runs()
 
     def verdict(row: Row, **told: str | int) -> tuple[Verdict, float, str]:
         one = replace(packed, row=row)  # whatever a pack may hold

@@ -25,6 +25,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
 from fedbench.planner import cells
 from fedbench.planner import table as tables
+from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from tests.golden.compare import compare
@@ -106,7 +107,7 @@ def runs(store: Store) -> Iterator[tuple[str, str]]:
             continue
         for budget in protocol.load(table.protocol).budgets:
             try:
-                found = cells.find(table, budget, store, [])
+                found = cells.find(table, budget, Frame(store), [])
             except FedbenchError as error:
                 yield f"{table.id}/{budget}", f"refused: {error.message}"
                 continue

@@ -35,7 +35,7 @@ from fedbench.metrics.definitions import METRICS, all_metrics
 from fedbench.metrics.evaluate import clustering, evaluate
 from fedbench.metrics.method_metrics import BEFORE, MEASURES, check, measures_of
 from fedbench.metrics.predictions import Clients, majority
-from fedbench.metrics.read import HEADLINE, NAMES, Metrics, headline, load, metrics_of, read_headline
+from fedbench.metrics.read import HEADLINE, LISTED, Metrics, listed, load, metrics_of, read_listed
 from fedbench.metrics.statistics import across_clients, across_seeds, best_round, last_rounds
 from fedbench.planner.table.spec import Column
 from fedbench.reports.numbers.measured import measure
@@ -433,11 +433,11 @@ def test_metrics_need_no_torch() -> None:
 def test_it_is_kept_and_is_what_the_table_says(store: Store) -> None:
     artifact = evaluate(small_run(store), store)
     values = load(artifact)
-    expected = {name: last_rounds(values.series(name, "plain"), 2).mean for name in NAMES[:3]}
+    expected = {name: last_rounds(values.series(name, "plain"), 2).mean for name in LISTED[:3]}
     assert artifact.provenance[HEADLINE] == {"view": "plain", **expected}
     assert expected["client_accuracy_mean"] != last_rounds(values.series("client_accuracy_mean", "crop"), 2).mean
     (artifact.path / "metrics.parquet").unlink()
-    assert read_headline(store.open("metrics", artifact.id)) == {"view": "plain", **expected}, "reads no table"
+    assert read_listed(store.open("metrics", artifact.id)) == {"view": "plain", **expected}, "reads no table"
 
 
 def test_of_an_older_fedbench_it_comes_from_the_table(store: Store) -> None:
@@ -447,7 +447,7 @@ def test_of_an_older_fedbench_it_comes_from_the_table(store: Store) -> None:
     (artifact.path / "artifact.json").write_text(json.dumps(sealed(manifest)))
     older = store.open("metrics", artifact.id)
     assert HEADLINE not in older.provenance
-    assert read_headline(older) == pytest.approx(headline(load(artifact), 2))
+    assert read_listed(older) == pytest.approx(listed(load(artifact), artifact.spec.run.setting))
 
 
 DRIFT = Measure("drift", "distance from the first model", "distance")

@@ -29,6 +29,7 @@ from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
 from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.grid import Grid
+from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import tables_once
@@ -53,7 +54,13 @@ class Lab:
                 writer.table("images", pa.table({"label": [0]}))
 
     def cells(self, table: str | Table, budget: str = "small", **options: Any) -> Cells:
-        return find(tables.load(table) if isinstance(table, str) else table, budget, self.store, [], **options)
+        return find(
+            tables.load(table) if isinstance(table, str) else table,
+            budget,
+            options.pop("frame", None) or Frame(self.store),
+            [],
+            **options,
+        )
 
     def grid(self, table: str | Table, budget: str = "small", **options: Any) -> Grid:
         return build(tables.load(table) if isinstance(table, str) else table, budget, self.store, **options)

@@ -22,7 +22,6 @@ from fedbench.methods import declarations
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
-from fedbench.planner.index import Index, State, other_versions
 from fedbench.planner.others import others
 from fedbench.planner.runs import select
 from fedbench.planner.table.claims import HOLDS, OPEN
@@ -34,6 +33,7 @@ from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.site.pages import RunOrigin, pages
+from fedbench.results.frame import Frame, State, other_versions
 from fedbench.specs import RunSpec
 from fedbench.store import Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
@@ -84,18 +84,20 @@ def test_states_and_extra_rows(lab: Lab, runs: list[tuple[str, dict[str, Any]]],
 def test_an_empty_store_without_images(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "names", lambda: ["feddrm"])
     table = tables.load("feddrm/1")
-    cells = find(table, "small", store, [])
+    cells = find(table, "small", Frame(store), [])
     assert state(cells, "FedDRM", DIR) is State.NO_DATA
     assert state(cells, "Ditto", DIR) is State.NOT_BUILT
     assert set(cells.absent) == {"cifar10", "cifar20", "cifar100"}
     assert not jobs(cells)
     nothing = replace(table, column=[replace(c, dataset="nothing") for c in table.column])
-    assert find(nothing, "small", store, []).absent == {"nothing": "there is no recipe for the data set nothing yet"}
+    assert find(nothing, "small", Frame(store), []).absent == {
+        "nothing": "there is no recipe for the data set nothing yet"
+    }
 
 
 def _remarks(store: Store, look: Callable[[figures.Request], object]) -> list[str]:
     remarks: list[str] = []
-    look(figures.Request(store, notify=remarks.append))
+    look(figures.Request(Frame.of(store), notify=remarks.append))
     return remarks
 
 
@@ -104,17 +106,17 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab) -> None:
     lab.run(setting, "fedavgft", each={0: lambda t: 0.25})  # of code that has not changed since
     older = lab.run(setting, "feddrm", each={0: lambda t: 0.5}, **OTHER)
     line = f"1 run was made by other code than today's ({older.id}): 'fedbench train --again' makes it anew."
-    made = {name: html.unescape(page) for name, page in pages(select(store), lambda run: RunOrigin([], None))}
+    made = {name: html.unescape(page) for name, page in pages(select(Frame(store)), lambda run: RunOrigin([], None))}
     shown = {
         "report": build(tables.load("feddrm/1"), "small", store).about,
-        "compare": side_by_side(select(store))[0].about,
+        "compare": side_by_side(select(Frame(store)))[0].about,
         "list": good("list", "--home", store.home).out.splitlines(),
-        "figure": _remarks(store, lambda request: source.filled("feddrm/1", request, Index(store))),
+        "figure": _remarks(store, lambda request: source.filled("feddrm/1", request)),
         "figure of runs": _remarks(store, lambda request: request.runs()),
         "site": re.findall(r"<li>(.*?)</li>", made["index.html"]),
     }
     assert [place for place, lines in shown.items() if line not in lines] == []
-    other = {run.id: run.id == older.id for run in select(store)}
+    other = {run.id: run.id == older.id for run in select(Frame(store))}
     assert sorted(other.values()) == [False, True]
     words = "made by other code than today's"
     listed = json.loads(good("list", "run", "--json", "--home", store.home).out)
@@ -164,7 +166,7 @@ def test_a_claimed_run_is_running_and_a_failure_counts_until_the_run_succeeds(la
     cells = lab.cells("feddrm/1")
     assert state(cells, "FedDRM", DIR) is State.FAILED
     assert [c.reason for c in cells.all if c.state is State.FAILED] == ["the loss is not a number"]
-    assert [r.state for r in cells.index.records[setting.id]] == [State.FAILED] * 2
+    assert [r.state for r in cells.frame.records[setting.id]] == [State.FAILED] * 2
     assert others(cells) == {}
     assert setting.id in [job.setting.id for job in jobs(cells)]
     lab.run(setting, "feddrm")
@@ -198,11 +200,11 @@ def test_another_data_set_and_one_look_at_the_store_for_all_tables(lab: Lab, mon
     assert state(lab.cells(table), "FedDRM", "digits/Dir-0.3") is State.DONE
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    index, calls = Index(lab.store), []
+    frame, calls = Frame(lab.store), []
     whole = lab.store.scan
     monkeypatch.setattr(lab.store, "scan", lambda kind: calls.append(kind) or whole(kind))
     for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
-        lab.cells(name, index=index)
+        lab.cells(name, frame=frame)
     assert calls.count("run") == 1
 
 

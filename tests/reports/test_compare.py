@@ -15,7 +15,7 @@ from rich.console import Console
 from scipy import stats
 
 from fedbench.errors import FedbenchError
-from fedbench.planner.headline import headline
+from fedbench.metrics.read import headline
 from fedbench.planner.runs import by_seed, differing, grouped, label, select
 from fedbench.reports.compare.comparison import compare, worst_tenth
 from fedbench.reports.compare.layout import grid, in_pairs, pairs_grid, side_by_side
@@ -23,7 +23,8 @@ from fedbench.reports.compare.ranks import critical_value, friedman, holm, least
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.render.console import show
-from fedbench.results.shelf import Shelf
+from fedbench.results.frame import Frame
+from fedbench.results.packs import Packs
 from fedbench.specs import Setting
 from fedbench.store import Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv
@@ -82,21 +83,21 @@ def test_times_of_several_processors_have_no_best(lab: Lab, setting: Setting, ot
     known: dict[str, Any] = {} if other is None else {"processor": other}
     for method, seconds, how in (("fedavg", 60.0, {"processor": "Xeon"}), ("ditto", 90.0, known)):
         run(lab, setting, method, 0.5 if method == "fedavg" else 0.6, whole={"total_runtime_seconds": seconds}, **how)
-    table = grid(compare(select(lab.store)))
+    table = grid(compare(select(Frame(lab.store))))
     marked = [cell(table, "Time", name).rank for name in ("FedAvg", "ditto")]
     assert marked == ([0, 0] if other == "EPYC" else [1, 2])
     assert [cell(table, "Average accuracy", name).rank for name in ("FedAvg", "ditto")] == [2, 1]
 
 
 def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(seeds: Store) -> None:
-    table = grid(compare(select(seeds)))
+    table = grid(compare(select(Frame(seeds))))
     assert table.keys == ("method", "lr")
     assert [line.keys for line in table.lines] == [("ditto", "0.1"), ("FedAvg", "0.01"), ("FedAvg", "0.1")]
     heads = ["Average accuracy", "std", "worst 10 %", "worst", "Time", "Sent", "Rounds", "Seeds"]
     assert [head.label for head in table.heads] == heads
     assert table.title == "7 runs on cifar10, Dir-0.3"
     entry = cell(table, "Average accuracy", "FedAvg", "0.1")
-    fedavg = select(seeds, ["method=fedavg", "lr=0.1"])
+    fedavg = select(Frame(seeds), ["method=fedavg", "lr=0.1"])
     assert (entry.text, entry.spread, entry.runs) == ("60.00", "10.00", tuple(run.id for run in fedavg))
     assert entry.value.per_seed == pytest.approx({0: 50, 1: 60, 2: 70})
     assert cell(table, "Average accuracy", "FedAvg", "0.01").spread == ""  # one seed has none
@@ -104,9 +105,9 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(
     ddof = "Mean ± standard deviation (ddof 1) over 1 to 3 seeds (column Seeds), on one draw of the partition."
     assert first == ddof
     assert second.startswith("After the last round, on test images as they are. Average accuracy: of each client's")
-    (first, *_) = grid(compare(select(seeds, ["lr=0.01"]))).about
+    (first, *_) = grid(compare(select(Frame(seeds), ["lr=0.01"]))).about
     assert first.startswith("One run a row, so no ±")
-    runs = select(seeds)
+    runs = select(Frame(seeds))
     lines = grid(compare(runs, sort="average_accuracy")).lines
     assert [line.entries[0].text for line in lines] == ["71.00", "60.00", "40.00"]
     assert [line.keys[1] for line in grid(compare(runs, sort="lr")).lines] == ["0.01", "0.1", "0.1"]
@@ -114,7 +115,7 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(
         compare(runs, sort="lrr")
     with pytest.raises(FedbenchError, match="unknown metric 'accurracy'"):
         compare(runs, ["accurracy"])
-    table = grid(compare(select(seeds, ["method=ditto"])))
+    table = grid(compare(select(Frame(seeds), ["method=ditto"])))
     clients = [[a + 0.2 * (2 * c / 19 - 1) for c in range(20)] for a in (0.7, 0.7, 0.73)]
     for column, of in (("std", stdev), ("worst", min), ("worst 10 %", lambda each: mean(sorted(each)[:2]))):
         entry, by_hand = cell(table, column, "ditto"), [100 * of(each) for each in clients]
@@ -132,7 +133,7 @@ def test_the_best_is_that_of_each_data_set_and_partition(lab: Lab, setting: Sett
     for at, fedavg, ditto in ((setting, 0.5, 0.6), (other, 0.4, 0.3)):
         run(lab, at, "fedavg", fedavg)
         run(lab, at, "ditto", ditto)
-    table = grid(compare(select(lab.store)))
+    table = grid(compare(select(Frame(lab.store))))
     assert table.keys[:2] == ("split", "method")
     ranks = {line.keys[:2]: line.entries[0].rank for line in table.lines}
     best, second = [("5-SPC", "FedAvg"), ("Dir-0.3", "ditto")], [("5-SPC", "ditto"), ("Dir-0.3", "FedAvg")]
@@ -148,13 +149,13 @@ def test_what_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> Non
         run(lab, at, "fedavg", 0.5, metrics={"system_accuracy": lambda t: 0.3})
         run(lab, at, "ditto", 0.6, 0.1, params={"mu": 0.1})
     run(lab, replace(setting, weight_decay=0.3), "ditto", 0.7, params={"mu": 0.1})
-    side = compare(select(lab.store))
+    side = compare(select(Frame(lab.store)))
     assert grid(side).keys == ("clients", "method", "weight_decay")
     (about,) = (line for line in grid(side).about if line.startswith("From one data set or partition to another"))
     there = set(about.removesuffix(".").partition("also: ")[2].split(", "))
     assert there >= {"train fraction", "shift", "batch size", "lr", "momentum", "schedule"}
     assert not there & {"clients", "method", "weight decay"}
-    assert [line.keys[0] for line in grid(compare(select(lab.store), sort="lr")).lines] == ["20"] * 3 + ["7"] * 2
+    assert [line.keys[0] for line in grid(compare(select(Frame(lab.store)), sort="lr")).lines] == ["20"] * 3 + ["7"] * 2
     decay, first, second, paired = pairs_grid(side, in_pairs(side)).lines[-1].keys
     assert (decay, paired) == ("cifar10, Dir-0.3, clients 20", "20 clients")
     assert {text.partition(",")[0] for text in (first, second)} <= {"FedAvg", "ditto"}
@@ -166,16 +167,16 @@ def test_a_hyper_parameter_that_goes_with_the_data_is_no_column(lab: Lab, settin
     for at, mu in ((setting, 0.1), (other, 1.0)):
         run(lab, at, "ditto", 0.5, overrides={"mu": mu})
         run(lab, at, "fedprox", 0.5, overrides={"mu": 0.01})
-    side = compare(select(lab.store))
+    side = compare(select(Frame(lab.store)))
     assert (side.keys, "mu" in side.others) == (["clients", "method"], True)
     run(lab, other, "fedprox", 0.6, overrides={"mu": 0.2})
-    assert compare(select(lab.store)).keys == ["clients", "method", "mu"]
+    assert compare(select(Frame(lab.store))).keys == ["clients", "method", "mu"]
 
 
 def test_metrics_that_are_missing_are_said_with_the_reason(lab: Lab, setting: Setting) -> None:
     run(lab, setting, "fedavg", 0.5, metrics={"system_accuracy": lambda t: 0.3})
     run(lab, replace(setting, votes=False), "ditto", 0.5)
-    table = grid(compare(select(lab.store), ["system_accuracy", "clusters"]))
+    table = grid(compare(select(Frame(lab.store)), ["system_accuracy", "clusters"]))
     entries = {line.keys[0]: [entry.text or entry.symbol for entry in line.entries] for line in table.lines}
     assert entries == {"ditto": ["N/A", "N/A"], "FedAvg": ["30.00", "N/A"]}
     assert "No System accuracy: ditto (ran without the votes of all clients on all test images)." in table.about
@@ -185,11 +186,11 @@ def test_metrics_that_are_missing_are_said_with_the_reason(lab: Lab, setting: Se
 def test_damaged_metrics_hide_no_other(lab: Lab, setting: Setting) -> None:
     damaged = lab.run(setting, "ditto", measure=False)  # its predictions are not there
     with pytest.raises(FedbenchError, match=f"no run has metrics: .*{damaged.id}"):
-        side_by_side(select(lab.store))
-    (line,) = grid(compare(select(lab.store))).lines  # of the notebook's first page
+        side_by_side(select(Frame(lab.store)))
+    (line,) = grid(compare(select(Frame(lab.store)))).lines  # of the notebook's first page
     assert line.entries == ()
     run(lab, setting, "fedavg", 0.5)
-    table = grid(compare(select(lab.store)))
+    table = grid(compare(select(Frame(lab.store))))
     assert cell(table, "Average accuracy", "FedAvg").text == "50.00"
     assert cell(table, "Average accuracy", "ditto").symbol == "!"
     (problem,) = table.problems
@@ -201,16 +202,16 @@ def test_clients_that_never_train(lab: Lab, setting: Setting) -> None:
     there = {0: 0.5, 1: 0.6, 2: 0.7, 3: 0.25}
     for method, at in (("fedavg", part), ("local", replace(part, unseen=None))):
         lab.run(replace(setting, partition=at), method, clients=there)
-    (table,) = side_by_side(select(lab.store))
+    (table,) = side_by_side(select(Frame(lab.store)))
     texts = {
         line.keys[-1]: line.entries[[h.label for h in table.heads].index("Unseen clients")] for line in table.lines
     }
     assert (texts["FedAvg"].text, texts["Local"].text) == ("25.00", "")
     assert any("unseen clients: mean accuracy of the clients that never train" in text for text in table.about)
     assert "No Unseen clients: Local (has no clients that never train)." in table.about
-    of = {run.spec.method: headline(run.metrics, run.spec.setting, "plain") for run in select(lab.store)}
+    of = {run.spec.method: headline(run.metrics, run.spec.setting, "plain") for run in select(Frame(lab.store))}
     assert (of["fedavg"]["unseen_client_accuracy"], "unseen_client_accuracy" in of["local"]) == (0.25, False)
-    evaluated = good("--home", lab.store.home, "evaluate", select(lab.store, ["method=fedavg"])[0].id)
+    evaluated = good("--home", lab.store.home, "evaluate", select(Frame(lab.store), ["method=fedavg"])[0].id)
     (row,) = (line.split() for line in evaluated.out.splitlines() if "plain" in line)
     assert row[-1] == "25.00"
 
@@ -221,7 +222,7 @@ def test_a_screen_gets_what_it_takes_and_is_told_of_the_rest(lab: Lab, setting: 
         for method in ("fedavg", "ditto"):
             at = replace(setting, lr=0.1 * (k + 1), momentum=0.1 * k, weight_decay=0.01 * k, batch_size=8 + k)
             run(lab, at, method, 0.5 + 0.1 * k, whole={"total_runtime_seconds": 60.0})
-    table = grid(compare(select(lab.store)))
+    table = grid(compare(select(Frame(lab.store))))
     many = replace(table, lines=tuple(line for line in table.lines for _ in range(50)))
     console = Console(file=io.StringIO(), width=width, color_system=None)
     show([table, many], console, fit=True)
@@ -237,7 +238,7 @@ def test_a_screen_gets_what_it_takes_and_is_told_of_the_rest(lab: Lab, setting: 
 
 
 def test_every_format_has_the_keys_in_columns(seeds: Store) -> None:
-    side = compare(select(seeds))
+    side = compare(select(Frame(seeds)))
     text = {form: render([grid(side), pairs_grid(side, in_pairs(side))], form) for form in FORMATS}
     first, second = json.loads(text["json"])
     assert first["cells"][0]["keys"] == {"method": "ditto", "lr": "0.1"}
@@ -254,7 +255,7 @@ def test_every_format_has_the_keys_in_columns(seeds: Store) -> None:
 
 
 def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are_few(seeds: Store) -> None:
-    side = compare(select(seeds, ["lr=0.1"]))
+    side = compare(select(Frame(seeds), ["lr=0.1"]))
     (pair,) = in_pairs(side)
     assert pair.over == "seeds"
     assert pair.differences == pytest.approx([0.2, 0.1, 0.03])
@@ -264,7 +265,7 @@ def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are
     assert "3 seeds: no test can reach 0.05 (p is 0.25 at the least)" in about
     (chosen,) = in_pairs(side, "clients")
     assert (chosen.over, len(chosen.differences)) == ("clients", 20)
-    side = compare(select(seeds))
+    side = compare(select(Frame(seeds)))
     pairs = {tuple(side.label(g) for g in (pair.first, pair.second)): pair for pair in in_pairs(side)}
     assert {names: (pair.over, len(pair.differences)) for names, pair in pairs.items()} == {
         ("ditto, lr 0.1", "FedAvg, lr 0.01"): ("clients", 20),
@@ -280,15 +281,15 @@ def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are
 def test_what_cannot_be_paired_is_said(lab: Lab, setting: Setting) -> None:
     run(lab, setting, "fedavg", 0.5)
     with pytest.raises(FedbenchError, match="no two rows are on the same data"):
-        in_pairs(compare(select(lab.store)))
+        in_pairs(compare(select(Frame(lab.store))))
     other = replace(setting, partition=replace(setting.partition, seed=setting.partition.seed + 1))
     run(lab, other, "ditto", 0.6)
-    side = compare(select(lab.store))
+    side = compare(select(Frame(lab.store)))
     table = pairs_grid(side, in_pairs(side))
     assert [entry.symbol for entry in table.lines[0].entries] == ["N/A"] * 4
     assert "1 pair with nothing in common to pair: no seed and no partition." in table.about
     with pytest.raises(FedbenchError, match="single clients have no total_runtime_seconds"):
-        in_pairs(compare(select(lab.store), ["total_runtime_seconds"]), "clients")
+        in_pairs(compare(select(Frame(lab.store)), ["total_runtime_seconds"]), "clients")
 
 
 class Six(NamedTuple):
@@ -334,22 +335,22 @@ def six(of_six: Six, five: None) -> Six:
     ],
 )
 def test_filters(six: Six, filters: str, names: list[str]) -> None:
-    assert {run.id for run in select(six.store, filters.split())} == {six.ids[name] for name in names}
+    assert {run.id for run in select(Frame(six.store), filters.split())} == {six.ids[name] for name in names}
 
 
 def test_ids_name_runs_filters_choose_and_differing_keys_are_those_that_a_reader_needs(six: Six, store: Store) -> None:
     two = [six.ids["ditto"][:8], six.ids["fedavg"]]
-    assert [run.id for run in select(six.store, two)] == [six.ids["ditto"], six.ids["fedavg"]]
-    assert [run.id for run in select(six.store, [*two, "method=fedavg"])] == [six.ids["fedavg"]]
-    groups = [[run.id for run in group] for group in by_seed(select(six.store))]
+    assert [run.id for run in select(Frame(six.store), two)] == [six.ids["ditto"], six.ids["fedavg"]]
+    assert [run.id for run in select(Frame(six.store), [*two, "method=fedavg"])] == [six.ids["fedavg"]]
+    groups = [[run.id for run in group] for group in by_seed(select(Frame(six.store)))]
     assert (len(groups), [six.ids["fedavg seed 1"], six.ids["fedavg"]] in groups) == (5, True)  # by seed
     with pytest.raises(FedbenchError, match="there is no run in"):
-        select(store)
-    runs = select(six.store)
+        select(Frame(store))
+    runs = select(Frame(six.store))
     keys = differing(runs)
     assert keys == ["method", "lr", "seed", "mu"]  # FedDRM's λ differs from nothing
-    assert differing(select(six.store, ["method=fedavg"])) == ["seed"]
-    assert differing(select(six.store, ["method=ditto,feddrm", "lr=0.1"])) == ["method", "mu"]
+    assert differing(select(Frame(six.store), ["method=fedavg"])) == ["seed"]
+    assert differing(select(Frame(six.store), ["method=ditto,feddrm", "lr=0.1"])) == ["method", "mu"]
     assert differing(runs[:1]) == []
     of = {run.id: run for run in runs}
     assert label(of[six.ids["ditto lr"]], keys) == "ditto, lr 0.01, seed 2025, mu 0.5"  # not built in this lab
@@ -374,7 +375,7 @@ def test_ids_name_runs_filters_choose_and_differing_keys_are_those_that_a_reader
     ],
 )
 def test_what_names_no_run_is_one_line(six: Six, word: str, text: str) -> None:
-    assert text in refused(lambda: select(six.store, [word]))
+    assert text in refused(lambda: select(Frame(six.store), [word]))
 
 
 @pytest.mark.parametrize(
@@ -398,7 +399,7 @@ def test_no_two_rows_look_the_same(lab: Lab, of: str, change: dict[str, Any], ke
     }[of]()
     for setting in (usual, other):
         lab.run(setting, "fedavg")
-    runs = select(lab.store)
+    runs = select(Frame(lab.store))
     assert differing(runs) == [key]
     (table,) = side_by_side(runs, ["average_accuracy"])
     assert [table.keys, len({line.keys for line in table.lines})] == [(key,), 2]
@@ -411,8 +412,8 @@ def test_no_two_rows_look_the_same(lab: Lab, of: str, change: dict[str, Any], ke
 @pytest.mark.shipped
 def test_the_rows_of_a_table_are_called_as_it_calls_them(store: Store) -> None:
     """FedDRM's FedPAC is FedRep with a proximal term, and its FedProxFT our FedProx."""
-    shelf, words = Shelf.of(store), ["table=feddrm/1", "budget=small", "dataset=cifar10", "split=Dir-0.3"]
-    (table,) = side_by_side(select(store, words, shelf))
+    shelf, words = Packs.of(store), ["table=feddrm/1", "budget=small", "dataset=cifar10", "split=Dir-0.3"]
+    (table,) = side_by_side(select(Frame(store, shelf), words))
     assert table.keys == ("row",)
     assert [line.label for line in table.lines] == [
         "ConFREE", "Ditto", "FedALA", "FedAS", "FedAvg", "FedAvgFT", "FedBABU", "FedDRM", "FedPAC", "FedProxFT",
@@ -425,7 +426,7 @@ def test_the_rows_of_a_table_are_called_as_it_calls_them(store: Store) -> None:
 @pytest.mark.parametrize(("column", "alpha"), [(DIR, 0.3), (SPC, None)])
 def test_a_methods_alpha_is_never_the_partitions(lab: Lab, column: str, alpha: float | None) -> None:
     lab.run(lab.setting("feddrm/1", column), "apfl", {"alpha": 0.5})
-    (run,) = select(lab.store)
+    (run,) = select(Frame(lab.store))
     assert (run.values["apfl.alpha"], run.values.get("alpha")) == (0.5, alpha)  # shards have none
 
 

@@ -21,6 +21,7 @@ from fedbench.planner import table as tables
 from fedbench.reports import figures
 from fedbench.reports.figures import bubbles, descriptors, kinds, spectra, views
 from fedbench.reports.figures.kind import of_file
+from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from fedbench.theory.ftw_erm import spectrum
@@ -269,7 +270,9 @@ def every(filled: Lab) -> Shown:
         patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "pfedfda", "flux"])
         shown = [(figures.load(name), gathered(figures.load(name), store, **how)[0]) for name, how in asked.items()]
     wide = [[figures.Panel("Panel", {}, figures.curves(_images(n)))] * count for n, count in ((5, 2), (8, 1))]
-    bubbled = figures.Content([kinds.KINDS["bubbles"].panel(partitions.build(part, store), figures.Request(store))])
+    bubbled = figures.Content(
+        [kinds.KINDS["bubbles"].panel(partitions.build(part, store), figures.Request(Frame.of(store)))]
+    )
     return [
         *shown, (figures.load("pfedfda/3"), bubbled), *((RATIO, figures.Content(panels)) for panels in wide),
         *((figures.load("flux/11"), figures.Content([plane] * n)) for n in (1, 6)),
@@ -324,9 +327,10 @@ from fedbench.reports import figures, render
 from fedbench.reports.figures import kinds
 from fedbench.planner.cells import find
 from fedbench.reports.layout.build import grid_of
+from fedbench.results.frame import Frame
 from fedbench.store import Store
 store = Store(Path(sys.argv[1]))
-cells = [find(tables.load(name), "small", store, []) for name in ("feddrm/1", "ftw_erm/9")]
+cells = [find(tables.load(name), "small", Frame(store), []) for name in ("feddrm/1", "ftw_erm/9")]
 grids = [grid_of(one, compare=True) for one in cells]
 printed = {name: render.render(grids, name) for name in render.FORMATS}
 assert (grids[0].counts["done"], printed["csv"].count("done,5862.0,")) == (1, 5)
@@ -337,7 +341,7 @@ asked = {"pfedfda/2": {"run": sys.argv[2]}, "flux/11": {"run": sys.argv[3]}, "fl
 drawn = [heavy("scipy", "pandas")]
 for name, how in asked.items():
     spec = figures.load(name)
-    kinds.render(spec, figures.kind_of(spec).gather(spec, figures.Request(store, **how)), "svg")
+    kinds.render(spec, figures.kind_of(spec).gather(spec, figures.Request(Frame.of(store), **how)), "svg")
     drawn.append(heavy(*(["scipy"] if name == "pfedfda/2" else [])))
 print(at_start, tabled, drawn)
 """
@@ -363,7 +367,7 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
     (T-shirts are brighter than sandals) is above every bound that Theorem 2 can have.
     """
     real_images.lend(store.home, "fashion_mnist", "mnist")
-    request = figures.Request(store, [data_root])
+    request = figures.Request(Frame.of(store), [data_root])
     fashion, colored = figures.kind_of(RATIO).gather(RATIO, request).panels
     assert [c.client for c in fashion.marks] == [1, 2, 3, 4, 5]
     assert {(c.train.n, c.test.n) for c in fashion.marks} == {(6168, 1022)}

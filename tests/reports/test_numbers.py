@@ -14,7 +14,6 @@ import pytest
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure, stored
 from fedbench.planner import table as tables
-from fedbench.planner.index import State
 from fedbench.planner.runs import select
 from fedbench.planner.table.claims import SO_FAR
 from fedbench.planner.table.spec import Table
@@ -24,6 +23,7 @@ from fedbench.reports.layout.tables import with_client_mean
 from fedbench.reports.numbers.agreement import Offset, Tally, offset
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.render import render
+from fedbench.results.frame import Frame, State
 from fedbench.specs import MetricsSpec, RunSpec
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support.make_runs import clients_table, predictions, rounds_table, write
@@ -359,7 +359,7 @@ def test_rows_that_the_seeds_cannot_tell_apart_share_a_mark(lab: Lab, tmp_path: 
     assert [[e.rank for e in column] for column in columns] == [[1, 1, 2]] * 4
     assert columns[3][0].value.per_seed == {3: 0.5, 5: 0.625, 8: 0.75}
     assert "bold: best and all within two standard errors of it over the seeds" in render([grid], "markdown")
-    runs = select(lab.store, ["method=fedavg,local,fedavgft"])
+    runs = select(Frame(lab.store), ["method=fedavg,local,fedavgft"])
     assert [line.entries[0].rank for line in side_by_side(runs, ["client_accuracy_mean"])[0].lines] == [1, 2, 1]
 
 

@@ -23,7 +23,6 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import CORRUPTIONS
 from fedbench.planner import table as tables
-from fedbench.planner.index import State
 from fedbench.planner.settings import sketch
 from fedbench.reports import figures
 from fedbench.reports.figures import beta, descriptors, kinds, series
@@ -31,6 +30,7 @@ from fedbench.reports.figures import kind as points
 from fedbench.reports.figures.beta import CLIENT, RATIO, SEEDS, TARGET
 from fedbench.reports.figures.kind import Content, Panel
 from fedbench.reports.numbers.measured import Value
+from fedbench.results.frame import Frame, State
 from fedbench.specs import Setting
 from fedbench.store import Store
 from fedbench.theory.feddrm import rates as simulation
@@ -557,7 +557,7 @@ def test_beta_by_corruption_and_its_picture_and_two_betas_in_two_panels(store: S
     assert order[1:] == sorted(CORRUPTIONS, key=lambda name: groups[name]["mean"])
     assert [(c["text"], c["state"]) for c in told["claims"]] == [("mean β(clean) < mean β(corrupted)", "holds")]
     shown = figures.kind_of(BETA).gather(
-        BETA, figures.Request(store, run=run_of_clients(store, part, {"beta": values}))
+        BETA, figures.Request(Frame.of(store), run=run_of_clients(store, part, {"beta": values}))
     )
     (axes,) = kinds.draw(BETA, shown).axes
     (panel,) = shown.panels
@@ -657,7 +657,7 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
         assert (int(r["train"]), int(r["test"]), int(r["samples"])) == (train, test, train + test)
         assert r["name"] == part.classes[int(r["class"])]
 
-    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(store))])
+    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(Frame.of(store)))])
     (axes,) = kinds.draw(BUBBLES, shown).axes
     (dots,) = axes.collections
     places, areas = np.asarray(dots.get_offsets()).astype(int), dots.get_sizes()
@@ -670,7 +670,7 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
     assert f"of {held.min()} to {held.max()} of 10 classes" in said
     dataset = datasets.resolve("digits", store)
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
-    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(store)) for part in made])
+    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(Frame.of(store))) for part in made])
     drawn = kinds.draw(BUBBLES, shown)
     per_sample = [axes.collections[0].get_sizes().sum() / panel.marks.samples.sum() for axes, panel in
                   zip(drawn.axes, shown.panels, strict=True)]  # fmt: skip

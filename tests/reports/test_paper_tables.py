@@ -22,7 +22,6 @@ from fedbench.partitions import schemes
 from fedbench.partitions.transforms import CORRUPTIONS
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells
-from fedbench.planner.index import State
 from fedbench.planner.others import others
 from fedbench.planner.settings import sketch
 from fedbench.planner.table import cost
@@ -34,6 +33,7 @@ from fedbench.reports.layout.tables import with_client_mean
 from fedbench.reports.numbers import counted
 from fedbench.reports.render import FORMATS, render
 from fedbench.resources import TABLES
+from fedbench.results.frame import State
 from fedbench.specs import DatasetSpec, Setting
 from fedbench.theory.arrays import deviations
 from tests.reports.conftest import Lab, written

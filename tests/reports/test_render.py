@@ -31,7 +31,6 @@ from fedbench.partitions.artifact import Partition
 from fedbench.partitions.tables import write
 from fedbench.partitions.transforms import Transform
 from fedbench.planner import table as tables
-from fedbench.planner.index import Index, State
 from fedbench.planner.runs import select
 from fedbench.planner.table.claims import Claim, Verdict
 from fedbench.reports.figures import style
@@ -44,7 +43,8 @@ from fedbench.reports.render.text import escape as escape_markdown
 from fedbench.reports.site import pictures
 from fedbench.reports.site.page import shared
 from fedbench.reports.site.pages import RunOrigin, pages
-from fedbench.results.shelf import Shelf
+from fedbench.results.frame import Frame, State
+from fedbench.results.packs import Packs
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 from tests.reports.conftest import DIR, FIVE, SPC, Lab, of_csv
@@ -95,7 +95,7 @@ def grids(tmp_path_factory: pytest.TempPathFactory) -> list[Grid]:
         lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
         lab.run(lab.setting("feddrm/1", DIR), "mine", value=0.4, title=NASTY)
         return [
-            lab.grid(n, compare=True, extra=True, index=Index(lab.store, Shelf([])))
+            lab.grid(n, compare=True, extra=True, frame=Frame(lab.store, Packs([])))
             for n in ("feddrm/1", "pfedfda/8", "feddrm/4")
         ]
 
@@ -515,7 +515,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     lab = Lab(Store(tmp_path_factory.mktemp("site") / "store"))
     lab.dataset("cifar10")
     fill(lab, twelve(lab))
-    runs = select(lab.store)
+    runs = select(Frame(lab.store))
     return Site(dict(pages(runs, told)), {(run.spec.method, run.spec.setting.seed): run.id for run in runs})
 
 
@@ -568,7 +568,7 @@ def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
 def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) -> None:
     run = lab.run(setting, "fedavg", measure=False)
     lab.run(setting, "ditto")
-    made = dict(pages(select(lab.store), lambda run: RunOrigin([], None)))
+    made = dict(pages(select(Frame(lab.store)), lambda run: RunOrigin([], None)))
     page = made[f"run-{run.id}.html"]
     assert "No metrics" in page
     assert f"Partition {setting.partition.id} is not in this store" in page
@@ -579,7 +579,7 @@ def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) 
 def test_pages_stay_small(lab: Lab, setting: Setting) -> None:
     part = replace(setting.partition, clients=300, unseen=None)
     fill(lab, replace(setting, partition=part, rounds=2000))
-    site = dict(pages(select(lab.store), told))
+    site = dict(pages(select(Frame(lab.store)), told))
     assert max(map(len, site.values())) < 50_000  # 5 MB of a hundred runs
 
 

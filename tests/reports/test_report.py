@@ -18,7 +18,6 @@ from fedbench import methods, protocol, resources
 from fedbench.cli import context
 from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
-from fedbench.planner.index import Index
 from fedbench.planner.table import load as tables_of
 from fedbench.planner.table.check import facts
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Noise, Verdict, judge, ranks
@@ -30,9 +29,10 @@ from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render import FORMATS, render
+from fedbench.results.frame import Frame
 from fedbench.results.making import row_of, take_in
 from fedbench.results.pack import Pack, write
-from fedbench.results.shelf import with_fedbench
+from fedbench.results.packs import with_fedbench
 from fedbench.specs import Setting
 from fedbench.store import Store
 from tests.reports.conftest import DIR, SPC, Lab, answer, written
@@ -594,7 +594,7 @@ def test_marks_of_the_best_go_by_seeds(numbers: list[float], stds: list[float | 
 
 
 def claimed(store: Store, *names: str, budget: str | None = None) -> list[Claims]:
-    return list(claims(names, store, [], Index(store), budget))
+    return list(claims(names, Frame(store), [], budget))
 
 
 def test_the_numbers_that_decide_are_told_and_how_ours_stand_beside_the_papers(lab: Lab) -> None:

@@ -21,7 +21,6 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.read import load, metrics_of
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, of_tables
-from fedbench.planner.index import Index, Record, State
 from fedbench.planner.others import others
 from fedbench.planner.runs import select
 from fedbench.reports.compare.layout import side_by_side
@@ -29,9 +28,10 @@ from fedbench.reports.figures import kinds
 from fedbench.reports.layout.grid import Entry, Grid
 from fedbench.reports.layout.notes import at_other_budgets, command
 from fedbench.reports.render import FORMATS, render
+from fedbench.results.frame import Frame, Run, State
 from fedbench.results.making import diverged
 from fedbench.results.pack import Row, write
-from fedbench.results.shelf import Shelf
+from fedbench.results.packs import Packs
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import DIR, SPC, Draws, Lab, of_csv, written
@@ -412,25 +412,25 @@ def packed(lab: Lab, run: Artifact) -> Row:
     return Row(run.spec, "0" * 64, "Ada", "2026-01-02T03:04:05Z", 7200.0, "Linux x86_64", about, metrics)
 
 
-def pack_of(lab: Lab, folder: Path, *failures: Any, gone: bool = False) -> Shelf:
+def pack_of(lab: Lab, folder: Path, *failures: Any, gone: bool = False) -> Packs:
     """A pack of all runs of the store, which then lacks them where they are to be gone."""
     runs = list(lab.store.list("run"))
     write(folder / "pack.parquet", [packed(lab, run) for run in runs], *failures)
     for run in runs if gone else ():
         lab.store.remove("run", run.id)
-    return Shelf([folder / "pack.parquet"])
+    return Packs([folder / "pack.parquet"])
 
 
 @pytest.fixture
-def shelf(lab: Lab, tmp_path: Path) -> Shelf:
+def shelf(lab: Lab, tmp_path: Path) -> Packs:
     """FedAvg and Local in the first column of Table 1, made elsewhere and gone from the store."""
     for method, value in (("fedavg", 0.25), ("local", 0.75)):
         lab.run(lab.setting("feddrm/1", DIR), method, value=value)
     return pack_of(lab, tmp_path, gone=True)
 
 
-def with_shelf(store: Store, shelf: Shelf | None, name: str = "feddrm/1") -> Grid:
-    return build(tables.load(name), "small", store, index=Index(store, shelf))
+def with_shelf(store: Store, shelf: Packs | None, name: str = "feddrm/1") -> Grid:
+    return build(tables.load(name), "small", store, frame=Frame(store, shelf))
 
 
 def entry(with_shelf: Grid, label: str) -> Entry:
@@ -441,7 +441,7 @@ def shown(with_shelf: Grid, *labels: str) -> list[tuple[str, str]]:
     return [(entry(with_shelf, label).text, entry(with_shelf, label).mark) for label in labels]
 
 
-def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: Shelf, tmp_path: Path) -> None:
+def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: Packs, tmp_path: Path) -> None:
     printed = with_shelf(lab.store, shelf)
     assert shown(printed, "FedAvg") == [("25.00", "°")]
     (line,) = [line for line in printed.about if line.startswith("°")]
@@ -458,8 +458,8 @@ def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: S
     assert entry(without, "FedDRM").state is State.NO_DATA
     assert any("No images of cifar10" in line for line in without.about)
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    runs = select(lab.store, ["table=feddrm/1"], shelf)
-    (by_id,) = select(lab.store, [runs[1].id[:6]], shelf)
+    runs = select(Frame(lab.store, shelf), ["table=feddrm/1"])
+    (by_id,) = select(Frame(lab.store, shelf), [runs[1].id[:6]])
     assert (by_id.id, by_id.shipped is None) == (runs[1].id, False)
     (printed,) = side_by_side(runs)
     assert [line.entries[0].mark for line in printed.lines] == ["", "°", "°"]
@@ -467,7 +467,7 @@ def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: S
 
 
 @pytest.mark.parametrize(("value", "text", "mark"), [(0.5, "50.00", "≠"), (0.25, "25.00", "")])
-def test_the_store_comes_first(lab: Lab, shelf: Shelf, value: float, text: str, mark: str) -> None:
+def test_the_store_comes_first(lab: Lab, shelf: Packs, value: float, text: str, mark: str) -> None:
     run = lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=value)
     printed = with_shelf(lab.store, shelf)
     assert shown(printed, "FedAvg", "Local") == [(text, mark), ("75.00", "°")]
@@ -476,7 +476,7 @@ def test_the_store_comes_first(lab: Lab, shelf: Shelf, value: float, text: str, 
     assert not said or f"≠ 1 run with other numbers in another result pack: {run.id} (shown: this store;" in said[0]
 
 
-def test_a_run_that_two_packs_have_with_other_numbers(lab: Lab, shelf: Shelf, tmp_path: Path) -> None:
+def test_a_run_that_two_packs_have_with_other_numbers(lab: Lab, shelf: Packs, tmp_path: Path) -> None:
     """The first pack's stand, and say so; of the same numbers twice nothing is said; of a pack with a number out of
     range, nothing stands."""
     runs = [lab.run(lab.setting("feddrm/1", DIR), m, value=v) for m, v in (("fedavg", 0.5), ("local", 0.75))]
@@ -487,7 +487,7 @@ def test_a_run_that_two_packs_have_with_other_numbers(lab: Lab, shelf: Shelf, tm
     )
     for run in runs:
         lab.store.remove("run", run.id)
-    printed = with_shelf(lab.store, Shelf([*shelf.paths, tmp_path / "second.parquet"]))
+    printed = with_shelf(lab.store, Packs([*shelf.paths, tmp_path / "second.parquet"]))
     assert shown(printed, "FedAvg", "Local") == [("25.00", "°≠"), ("75.00", "°")]
     (line,) = [line for line in printed.about if line.startswith("≠")]
     assert f"{ours.id} (shown: {tmp_path.parent.name}/pack; other: {tmp_path.parent.name}/second)" in line
@@ -495,7 +495,7 @@ def test_a_run_that_two_packs_have_with_other_numbers(lab: Lab, shelf: Shelf, tm
         assert mark in render([printed], form)
     of_file = json.loads(render([printed], "json"))[0]["cells"]
     assert {c["row"] for c in of_file if c["contradicted"]} == {"FedAvg"}
-    printed = with_shelf(lab.store, Shelf([tmp_path / "bad.parquet", *shelf.paths]))
+    printed = with_shelf(lab.store, Packs([tmp_path / "bad.parquet", *shelf.paths]))
     assert shown(printed, "FedAvg") == [("25.00", "°")]
     (problem,) = printed.problems
     assert "accuracy is 7.5, not 0 to 1" in problem
@@ -545,10 +545,10 @@ def test_a_number_that_the_pack_lacks_is_an_empty_cell(lab: Lab, tmp_path: Path)
     ],
 )
 def test_ones_own_come_first_and_shipped_runs_where_they_are_named(
-    lab: Lab, shelf: Shelf, filters: list[str], methods: list[str]
+    lab: Lab, shelf: Packs, filters: list[str], methods: list[str]
 ) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    runs = select(lab.store, filters, shelf)
+    runs = select(Frame(lab.store, shelf), filters)
     assert [run.spec.method for run in runs] == methods
     assert [run.shipped is not None for run in runs] == [method != "feddrm" for method in methods]
 
@@ -558,11 +558,11 @@ def test_the_runs_of_a_paper_are_those_that_its_tables_read(lab: Lab) -> None:
     own = lab.run(setting, "fedavg")
     other_seed = lab.run(replace(setting, seed=7), "fedavg")
     lab.run(replace(setting, lr=0.5), "fedavg")
-    assert of_tables(["feddrm"], lab.store, []) == {own.id: "FedAvg", other_seed.id: "FedAvg"}
-    assert of_tables(["feddrm/2", "pfedfda"], lab.store, []).keys() == {own.id, other_seed.id}
-    assert of_tables(["pfedfda"], lab.store, []).keys() == set()
+    assert of_tables(["feddrm"], Frame(lab.store), []) == {own.id: "FedAvg", other_seed.id: "FedAvg"}
+    assert of_tables(["feddrm/2", "pfedfda"], Frame(lab.store), []).keys() == {own.id, other_seed.id}
+    assert of_tables(["pfedfda"], Frame(lab.store), []).keys() == set()
     with pytest.raises(FedbenchError, match="did you mean 'feddrm'"):
-        of_tables(["fedrm"], lab.store, [])
+        of_tables(["fedrm"], Frame(lab.store), [])
 
 
 TUNED = """
@@ -614,7 +614,7 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
         train(lab, spec, validation, test)
     assert chosen(lab, tuned) == ([0.1, 0.1], [0, 1], State.MISSING)
     tried = {run.id for run in lab.store.list("run")}
-    assert of_tables([tuned], lab.store, []).keys() == tried, "a pack of the table holds the runs that chose"
+    assert of_tables([tuned], Frame(lab.store), []).keys() == tried, "a pack of the table holds the runs that chose"
     assert chosen(lab, tuned, column=1)[0] == [0.03, 0.1, 0.3], "each cell has its own"
     train(lab, lab.cells(tuned).grid[0][0].specs[1], 0.1, 0.4)
     assert chosen(lab, tuned)[2] is State.DONE
@@ -628,8 +628,8 @@ def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: str, tm
     """A line for each partition, as with the images; one that nobody has begun with is not to be chosen here."""
     for column, row in ((0, 0), (1, 0), (0, 1)):
         tried(lab, tuned, row, column)
-    index = Index(empty := Store(tmp_path / "empty"), pack_of(lab, tmp_path))
-    assert "seed 0 (lr 0.1: 3)" in " ".join(build(tables.load(tuned), "small", empty, index=index).about)
+    frame = Frame(empty := Store(tmp_path / "empty"), pack_of(lab, tmp_path))
+    assert "seed 0 (lr 0.1: 3)" in " ".join(build(tables.load(tuned), "small", empty, frame=frame).about)
 
 
 def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tuned: str, tmp_path: Path) -> None:
@@ -646,13 +646,13 @@ def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tu
     assert chosen(lab, tuned)[0] == [0.03, 0.03]
     assert "1 of the runs that they were chosen by failed" in " ".join(lab.grid(tuned).about)
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
-    assert of_tables([tuned], lab.store, []).keys() == {low.id, mid.id, high.id, first.id, second.id}
+    assert of_tables([tuned], Frame(lab.store), []).keys() == {low.id, mid.id, high.id, first.id, second.id}
     packs = pack_of(lab, tmp_path, diverged(lab.store))
     lab.store.forget_failure(high.id)
     assert lab.cells(tuned).grid[0][0].tuned is None
-    (first, *_), *_ = lab.cells(tuned, index=Index(lab.store, packs)).grid
+    (first, *_), *_ = lab.cells(tuned, frame=Frame(lab.store, packs)).grid
     assert first.tuned == {"lr": 0.03}
-    assert first.trials[2] == Record(high.id, high, State.FAILED, {}, reason="training diverged")
+    assert first.trials[2] == Run(high, lab.store, State.FAILED, reason="training diverged")
 
 
 def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tuned: str) -> None:
@@ -666,8 +666,8 @@ def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab
     best, other_seed = lab.cells(tuned).grid[0][0].specs
     packs = pack_of(lab, tmp_path, gone=True)
     train(lab, other_seed, 0.5, 0.5)
-    assert of_tables([tuned], lab.store, []).keys() == set()
-    assert {best.id, other_seed.id} <= of_tables([tuned], lab.store, [], packs).keys()
+    assert of_tables([tuned], Frame(lab.store), []).keys() == set()
+    assert {best.id, other_seed.id} <= of_tables([tuned], Frame(lab.store, packs), []).keys()
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from fedbench.reports.compare.ranks import ranked
 from fedbench.reports.figures import kinds, views
 from fedbench.reports.figures.learning import curves
 from fedbench.reports.figures.text import Points, text_curves
+from fedbench.results.frame import Frame
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import Draws, Lab, answer, of_csv
@@ -115,7 +116,9 @@ def test_lines_are_what_differs_and_panels_partitions(lab: Lab, setting: Setting
     eight, seven = (f"cifar10, Dir-0.3, clients {n}" for n in (8, 7))
 
     def shape(*by: str) -> dict[str, dict[str, int]]:
-        return {p.title: {name: len(own) for name, own in p.lines.items()} for p in grouped(select(lab.store), by)}
+        return {
+            p.title: {name: len(own) for name, own in p.lines.items()} for p in grouped(select(Frame(lab.store)), by)
+        }
 
     assert shape() == {
         eight: {"FedAvg, lr 0.1": 2, "FedAvg, lr 0.01": 1, "ditto, lr 0.1, mu 0.3": 1},
@@ -129,11 +132,11 @@ def test_a_panel_is_titled_by_as_much_as_tells_it_apart(lab: Lab, setting: Setti
     part = replace(setting.partition, clients=7, train_fraction=0.5, shift="none")
     for at in (setting, replace(setting, partition=part, lr=0.5, batch_size=99, schedule="constant", momentum=0.5)):
         lab.run(at, "fedavg")
-    shown = [(panel.title, list(panel.lines)) for panel in grouped(select(lab.store))]
+    shown = [(panel.title, list(panel.lines)) for panel in grouped(select(Frame(lab.store)))]
     assert shown == [(f"cifar10, Dir-0.3, clients {n}", ["FedAvg"]) for n in (8, 7)]
     for more, rounds in (({"every": 3}, [6, 8]), ({"rounds": 5, "every": 0}, None)):
         lab.run(replace(setting, **more), "fedavg")
-        runs = select(lab.store, ["clients=8"])
+        runs = select(Frame(lab.store), ["clients=8"])
         if rounds:
             assert curves(runs, by=["method"]).panels[0].marks["FedAvg"].rounds.tolist() == rounds
         else:
@@ -327,7 +330,7 @@ def ranked_runs(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 
 def test_ranks_by_hand_and_their_diagram(ranked_runs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = ranked(select(ranked_runs.store))
+    ranks = ranked(select(Frame(ranked_runs.store)))
     order = [ranks.lines.index(name) for name in ("FedAvg", "FedDRM", "Local")]
     assert ranks.result.ranks[:, order].tolist() == [[3, 1, 2], [2, 1, 3], [1.5, 1.5, 3], [1, 2, 3]]
     assert ranks.result.average[order].tolist() == [1.875, 1.375, 2.75]
@@ -355,7 +358,7 @@ def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:
     for alpha in (0.1, 0.5):
         for method, value in (("fedprox", 0.5), ("prox", 0.7)):
             lab.run(with_alpha(lab, alpha, seed=0), method, value=value, title="FedProx")
-    ranked_runs = select(lab.store)
+    ranked_runs = select(Frame(lab.store))
     for by in ((), ("method",)):
         ranks = ranked(ranked_runs, by=by)
         assert dict(zip(ranks.lines, ranks.result.average, strict=True)) == {
@@ -420,7 +423,7 @@ def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
     assert [line["sample"] for line in lines] == ["0"] * 6  # the first image, where none is named
     said = draws("images", "--partition", part.id, "--image", "5", "-o", "5.svg").stdout
     assert f"6 clients see image 5 ({digits.labels[5]}) of digits through 2 transforms; partition {part.id}" in said
-    marks = kinds.KINDS["images"].panel(part, figures.Request(store, image=[4, 1]))
+    marks = kinds.KINDS["images"].panel(part, figures.Request(Frame.of(store), image=[4, 1]))
     axes = kinds.draw(figures.load("images"), figures.Content([marks])).axes
     assert len(axes) == 6
     for c, one in enumerate(axes):
@@ -501,7 +504,7 @@ def test_partitions_by_their_ids_and_by_filters_of_runs(store: Store, lab: Lab, 
 def test_the_paper_s_image(data_root: Path, store: Store, real_images: RealImages) -> None:
     """A bird, under the eight looks of each level and the 32 of the pool."""
     real_images.lend(store.home, "cifar10")
-    request = figures.Request(store, [data_root])
+    request = figures.Request(Frame.of(store), [data_root])
     image = real_images.load("cifar10").images[6:7]
     for number, looks in ((8, 8), (11, 8), (12, 8), (10, 32)):
         figure = figures.load(f"feddrm/{number}")

@@ -13,14 +13,14 @@ from scipy.stats import rankdata
 
 from fedbench.methods import declarations
 from fedbench.planner import counts
-from fedbench.planner.index import Index
 from fedbench.reports import figures
 from fedbench.reports.figures import kinds
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.render.text import records
 from fedbench.reports.site import benchmark
 from fedbench.reports.site.page import shared
-from fedbench.results.shelf import Shelf, with_fedbench
+from fedbench.results.frame import Frame
+from fedbench.results.packs import Packs, with_fedbench
 from fedbench.store import Store
 from tests.reports.conftest import DIR, Lab
 from tests.reports.test_render import PAGE_TAGS, Page, acts
@@ -41,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def site(store: Store) -> dict[str, str]:
-    made = benchmark.pages(store, [], Index(store, Shelf(with_fedbench())), names=TABLES)
+    made = benchmark.pages(Frame(store, Packs(with_fedbench())), [], names=TABLES)
     return {name: content.decode() for name, content in made}
 
 
@@ -133,7 +133,7 @@ def test_the_arena_ranks_by_the_mean_over_partitions_and_sets_methods_of_one_gra
 
 def test_forty_methods_on_six_partitions_have_no_critical_difference(store: Store) -> None:
     figure = figures.load("arena/mnist")
-    content = figures.kind_of(figure).gather(figure, figures.Request(store))
+    content = figures.kind_of(figure).gather(figure, figures.Request(Frame.of(store)))
     assert not content.panels[0].marks.critical
     assert "none differ by Wilcoxon's test" in " ".join(figures.kind_of(figure).words(figure, content))
     assert not [text for text in kinds.draw(figure, content).axes[0].texts if "CD" in text.get_text()]
@@ -163,8 +163,8 @@ def test_counts_that_are_kept_are_those_of_the_packs_and_own_runs_are_counted_be
     lab.dataset("cifar10")
 
     def done(exact: bool) -> dict[str, dict[str, tuple[int, int]]]:
-        index = Index(lab.store, Shelf.of(lab.store))
-        every = counts.count(names, index, [], exact=exact)
+        frame = Frame(lab.store, Packs.of(lab.store))
+        every = counts.count(names, frame, [], exact=exact)
         return {one.table: {b: (of.done, of.shipped) for b, of in one.budgets.items()} for one in every}
 
     before = done(exact=False)

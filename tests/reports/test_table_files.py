@@ -14,7 +14,6 @@ from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.planner import table as tables
 from fedbench.planner.cells import TEST_PHASE, UNLABELLED, find
-from fedbench.planner.index import Index, State
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, judge
 from fedbench.planner.table.load import expand, numbers, siblings
@@ -23,7 +22,8 @@ from fedbench.ratios.divergence import DIVERGENCES
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import legend
 from fedbench.reports.render import FORMATS, render
-from fedbench.results.shelf import Shelf
+from fedbench.results.frame import Frame, State
+from fedbench.results.packs import Packs
 from fedbench.store import Store
 from tests.reports.conftest import Lab
 from tests.reports.test_cells import MINE as COLUMNS
@@ -272,7 +272,7 @@ def test_the_papers_numbers_by_table(
 def test_a_table_prints_before_anything_is_trained(lab: Lab, name: str) -> None:
     table = tables.load(name)
     lab.dataset("mnist")
-    grid = lab.grid(table, compare=True, index=Index(lab.store, Shelf([])))
+    grid = lab.grid(table, compare=True, frame=Frame(lab.store, Packs([])))
     built = [row for row in table.rows if row.method in methods.names()]
     no_test_phase = {row.label for row in built if UNLABELLED not in declarations.of(row.method).serves}
     defined = [
@@ -519,10 +519,10 @@ def test_wrong_lines_of_reported_csv(tmp_path: Path, text: str | None, says: str
 def test_every_cell_that_counts_as_done_prints_and_no_other(store: Store) -> None:
     """Of the first table of each file, from the packs alone: hidden columns and means too. Table 4's snapshots are in
     no pack."""
-    index, done = Index(store, Shelf.of(store)), (State.DONE, State.STALE)
+    frame, done = Frame(store, Packs.of(store)), (State.DONE, State.STALE)
     off, printed = [], 0
     for table in (tables.load(names[0]) for names in tables.families()):
-        cells = find(table, "small", store, [], index=index)
+        cells = find(table, "small", frame, [])
         if table.counted or not any(cell.state in done for cell in cells.all):
             continue
         shown = replace(table, column=[replace(column, hidden=False) for column in table.columns])
@@ -532,7 +532,7 @@ def test_every_cell_that_counts_as_done_prints_and_no_other(store: Store) -> Non
             printed += bool(entry.text)
     assert off == []
     assert printed > 2000
-    assert find(tables.load("flux/4"), "small", store, [], index=index).counts[State.NOT_PACKED] == 9
+    assert find(tables.load("flux/4"), "small", frame, []).counts[State.NOT_PACKED] == 9
 
 
 def test_ftw_erms_scenarios_hold_what_they_assume_and_each_has_its_weights() -> None:

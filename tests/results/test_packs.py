@@ -19,14 +19,14 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, load
 from fedbench.planner import table as tables
-from fedbench.planner.index import Index, State
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.text import brief
 from fedbench.results import making
 from fedbench.results import pack as seal
+from fedbench.results.frame import Frame, State
 from fedbench.results.making import brought, diverged, machine, own_code, refuse_other_code, row_of, take_in
 from fedbench.results.pack import Failure, Pack, Row, add, compact, fault_of, from_json, packed, write
-from fedbench.results.shelf import NotPacked, Shelf, summary, with_fedbench
+from fedbench.results.packs import NotPacked, Packs, summary, with_fedbench
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import fedbench
@@ -107,7 +107,7 @@ def test_runs_that_diverged_go_along(store: Store, rows: list[Row], tmp_path: Pa
     pack = Pack(tmp_path / "one.parquet")
     assert sorted(pack.failures, key=lambda one: one.reason) == failures[:2]  # the last one is complete
     assert (tmp_path / "one.parquet").read_bytes() == packed(rows[:3], reversed(failures))
-    assert Shelf([pack.path]).failures[second.id].reason == "too large"
+    assert Packs([pack.path]).failures[second.id].reason == "too large"
     assert summary(pack)["diverged"] == 2
     take_in(pack.path, store)
     assert Pack(store.home / "results/one.parquet").failures == pack.failures
@@ -202,17 +202,17 @@ def test_runs_of_own_code_are_refused(store: Store) -> None:
 
 def test_a_shipped_run_has_no_files_and_is_found_by_the_beginning_of_its_id(rows: list[Row], tmp_path: Path) -> None:
     write(tmp_path / "one.parquet", rows)
-    run = Shelf([tmp_path / "one.parquet"]).get(rows[0].id)
+    run = Packs([tmp_path / "one.parquet"]).get(rows[0].id)
     assert (run.id, run.spec, run.provenance["title"]) == (rows[0].id, rows[0].spec, "FedAvg")
     with pytest.raises(NotPacked, match="its predictions are not in the pack"):
         run.table("predictions")
     write(tmp_path / "one.parquet", rows[:2])
     write(tmp_path / "two.parquet", [dataclasses.replace(row, by="others") for row in rows[1:3]])
-    shelf = Shelf([tmp_path / "one.parquet", tmp_path / "two.parquet"])
-    assert {run.id: run.origin.by for run in shelf.all()} == {
+    shelf = Packs([tmp_path / "one.parquet", tmp_path / "two.parquet"])
+    assert {run.id: run.origin.by for run in shelf.runs()} == {
         rows[0].id: "us", rows[1].id: "us", rows[2].id: "others",
     }  # fmt: skip
-    shelf = Shelf([tmp_path / "one.parquet"])
+    shelf = Packs([tmp_path / "one.parquet"])
     assert getattr(shelf.find(rows[0].id[:8]), "id", None) == rows[0].id
     assert shelf.find("nothing") is None
     with pytest.raises(FedbenchError, match="'' is ambiguous: run "):
@@ -244,10 +244,10 @@ def test_other_numbers_are_asked_about_and_the_same_are_not(store: Store, rows: 
         take_in(second, store, prefer="mine")
     _, taken, left, total = take_in(second, store, prefer=making.OLD)
     assert ({row.id for row in taken}, left, total) == ({rows[1].id, rows[2].id}, 1, 2)
-    assert getattr(Shelf.of(store).get(rows[0].id), "origin", rows[1]).by == "us"
+    assert getattr(Packs.of(store).get(rows[0].id), "origin", rows[1]).by == "us"
     _, taken, left, total = take_in(second, store, prefer=making.NEW)
     assert (len(taken), left, total) == (3, 0, 3)
-    shelf = Shelf.of(store)
+    shelf = Packs.of(store)
     run = shelf.get(rows[0].id)
     assert run.origin.by == "others"
     assert shelf.others(run.id, run.metrics) == []  # of the other pack it was taken out
@@ -262,7 +262,7 @@ def test_other_numbers_than_the_stores_and_a_hidden_pack(store: Store, rows: lis
     with pytest.raises(FedbenchError, match=rf"{rows[0].id} \(this store, .*/one\); --prefer new takes"):
         take_in(pack, store)
     take_in(pack, store, prefer=making.NEW)
-    assert len(Shelf.of(store).others(rows[0].id, rows[0].metrics)) == 1
+    assert len(Packs.of(store).others(rows[0].id, rows[0].metrics)) == 1
     write(tmp_path / ".x.parquet", rows[:1])
     with pytest.raises(FedbenchError, match=r"begins with a dot is hidden, and never read: .*\.x\.parquet; rename it"):
         take_in(tmp_path / ".x.parquet", store)
@@ -285,7 +285,7 @@ def test_of_runs_of_other_versions_the_last_made_counts(rows: list[Row], tmp_pat
         for version, day in days.items()
     ]
     write(tmp_path / "one.parquet", every)
-    run = Shelf([tmp_path / "one.parquet"]).of_stem(row.spec.stem)
+    run = Packs([tmp_path / "one.parquet"]).of_stem(row.spec.stem)
     assert run.origin.spec.method_version == 4
     old = dataclasses.replace(rows[0], started="2026-11-23T00:00:00Z")
     spec = dataclasses.replace(old.spec, method_version=old.spec.method_version + 1)
@@ -307,11 +307,11 @@ def test_what_a_shelf_says_of_its_runs(rows: list[Row], tmp_path: Path) -> None:
     few[3] = dataclasses.replace(few[3], spec=dataclasses.replace(few[3].spec, setting=setting))
     dated = [dataclasses.replace(row, started=f"2026-01-0{9 - k}") for k, row in enumerate(few)]
     write(tmp_path / "one/results/two.parquet", dated)
-    shelf = Shelf([tmp_path / "one/results/two.parquet"])
-    assert [run.id for run in shelf.all()] == [row.id for row in reversed(dated)]
+    shelf = Packs([tmp_path / "one/results/two.parquet"])
+    assert [run.id for run in shelf.runs()] == [row.id for row in reversed(dated)]
     assert shelf.datasets["made_up"].source == "generated"
     assert shelf.scopes == {("made_up", "custom", "fp32")}
-    told = summary(shelf.packs[0])
+    told = summary(shelf.whole[0])
     assert (told["name"], told["runs"], told["by"], told["seconds"]) == ("one/two", 4, ["us"], 12.0)
     assert (told["first"], told["last"]) == ("2026-01-06", "2026-01-09")
 
@@ -373,8 +373,8 @@ def test_what_is_sealed_and_yet_wrong_is_refused_and_left_out(
         take_in(bad, store)
     assert not (store.home / "results").exists()
     said: list[FedbenchError] = []
-    shelf = Shelf([bad, good], said.append)
-    assert {run.id for run in shelf.all()} == {row.id for row in rows[3:5]}
+    shelf = Packs([bad, good], said.append)
+    assert {run.id for run in shelf.runs()} == {row.id for row in rows[3:5]}
     assert shelf.problems == said
     assert len(said) == 1
     assert (shelf.get(rows[0].id), shelf.find(rows[0].id), len(shelf.places)) == (None, None, 2)
@@ -415,7 +415,7 @@ def test_a_pack_by_its_address_is_checked_as_a_file_is(
     faults = {**{name: said for name, (_, said) in ANSWERS.items()}, "bad": "/bad.parquet .*accuracy is 7, not 0 to 1"}
     for name, said in faults.items():
         refused(said, into, f"{server.base}/{name}.parquet", store)
-    assert len(Shelf.of(store).packs) == 2
+    assert len(Packs.of(store).whole) == 2
     for address, said in (
         ("http://example.org/x.parquet", "over https only"), ("file:///x.parquet", "over https only"),
         ("http://127.0.0.1.example.org/x.parquet", "over https only"), ("https://[/x.parquet", "is no address"),
@@ -442,7 +442,7 @@ def test_a_folder_with_a_damaged_pack_gives_the_others(
     said = fedbench("results", "import", tmp_path / "packs")
     assert (said.code, "1 run by us, in " in said.err) == (2, True)
     assert re.search(r"^fedbench: 1 of 2 packs not taken in: cannot read the result pack .*/a\.parquet ", said.line)
-    assert [pack.path.name for pack in Shelf.of(store).packs] == ["b.parquet"]
+    assert [pack.path.name for pack in Packs.of(store).whole] == ["b.parquet"]
 
 
 def test_a_builtin_methods_own_metric_has_a_range_and_a_users_none(rows: list[Row]) -> None:
@@ -494,8 +494,8 @@ def test_a_damaged_pack_is_one_line_and_hides_no_other(rows: list[Row], tmp_path
         whole = good.read_bytes()
         flipped = whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:]
         bad.write_bytes({"nothing": b"", "text": b"PAR1 and more", "half": whole[:900], "a bit": flipped}[damage])
-    shelf = Shelf([bad, good])
-    assert len(shelf.all()) == 2
+    shelf = Packs([bad, good])
+    assert len(shelf.runs()) == 2
     (problem,) = shelf.problems
     assert "cannot read the result pack" in problem.message
     assert "\n" not in str(problem)
@@ -518,7 +518,7 @@ def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-u
 @pytest.mark.shipped
 @pytest.mark.parametrize("name", tables.headline())
 def test_headline_tables_are_whole_without_data(store: Store, name: str) -> None:
-    printed = build(tables.load(name), "small", store, index=Index(store, Shelf.of(store)), compare=True)
+    printed = build(tables.load(name), "small", store, frame=Frame(store, Packs.of(store)), compare=True)
     assert printed.counts.keys() <= {State.DONE.value, State.STALE.value}
     assert printed.problems == ()
     entries = [e for line in printed.lines if line.in_table for e in line.entries if e.state is not State.UNDEFINED]
@@ -531,7 +531,7 @@ def test_headline_tables_are_whole_without_data(store: Store, name: str) -> None
 @pytest.mark.shipped
 def test_of_what_is_shipped_nothing_is_lacking_without_images(store: Store) -> None:
     assert 0 < sum(path.stat().st_size for path in with_fedbench()) < 10e6
-    table, packs = tables.load("1").only(["CIFAR-10/*"]), Shelf.of(store)
+    table, packs = tables.load("1").only(["CIFAR-10/*"]), Packs.of(store)
     lacking = plan(table, store, [], packs=packs)
     assert (list(lacking.runs), lacking.remarks, lacking.complete) == ([], [], True)
     assert list(plan(table, store, [], only=["fedavg"], packs=packs).runs) == []

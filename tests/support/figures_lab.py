@@ -14,28 +14,30 @@ from fedbench.methods import declarations
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.planner import table as tables
 from fedbench.planner.cells import find
-from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.reports import figures
 from fedbench.reports.figures import kinds
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import Grid
+from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 from fedbench.store import Store
 
 SHIFTS = ("px", "py", "pyx", "pxy")  #: of FLUX's tables
 
 
-def build(table: Table, budget: str, store: Store, *, seeds: Sequence[int] = (), index: Index | None = None,
+def build(table: Table, budget: str, store: Store, *, seeds: Sequence[int] = (), frame: Frame | None = None,
           precision: str | None = None, **form: Any) -> Grid:  # fmt: skip
     """A table's printed form, its cells looked up in a store."""
-    return grid_of(find(table, budget, store, [], precision=precision, seeds=seeds, index=index), seeds=seeds, **form)
+    cells = find(table, budget, frame or Frame(store), [], precision=precision, seeds=seeds)
+    return grid_of(cells, seeds=seeds, **form)
 
 
 def gathered(figure: figures.FigureSpec, store: Store, **asked: Any) -> tuple[Any, list[str]]:
     """A figure's content and the remarks on it."""
     remarks: list[str] = []
-    return figures.kind_of(figure).gather(figure, figures.Request(store, notify=remarks.append, **asked)), remarks
+    request = figures.Request(Frame.of(store), notify=remarks.append, **asked)
+    return figures.kind_of(figure).gather(figure, request), remarks
 
 
 def picture_of(name: str, store: Store, **asked: Any) -> Any:
@@ -102,7 +104,7 @@ def fill_series(
 ) -> None:  # fmt: skip
     """Runs of these methods in the wanted settings of a table, which are its row's for a method that has one; half as
     good in the test phase."""
-    cells = find(tables.load(table), budget, lab.store, [])
+    cells = find(tables.load(table), budget, Frame(lab.store), [])
     columns = [s for group in cells.settings.values() for s in group]
     for method, params in methods:
         same = [cell for cell in cells.all if (cell.row.method, dict(cell.row.params)) == (method, dict(params))]

@@ -14,12 +14,10 @@ import numpy as np
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.metrics.method_metrics import measures_of
-from fedbench.metrics.read import Metrics
+from fedbench.metrics.read import UNSEEN, VIEW, Metrics, unseen
 from fedbench.metrics.statistics import worst_tenth
-from fedbench.planner.headline import UNSEEN, unseen
 from fedbench.planner.runs import (
     SEEDS,
-    Run,
     by_seed,
     differing,
     distinguishing,
@@ -30,6 +28,7 @@ from fedbench.planner.runs import (
     unknown_key,
 )
 from fedbench.reports.numbers.measured import Value, over_seeds
+from fedbench.results.frame import Run
 
 # -- numbers ---------------------------------------------------------------------------------------------------
 # The numbers of a run that stand beside those of others.
@@ -225,8 +224,6 @@ def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tup
     return keys, [key for key in different if key not in keys]
 
 
-#: The view of the test images that every run has after its last round.
-VIEW = "plain"
 #: Runs that differ in nothing but seeds.
 Group = Sequence[Run]
 

@@ -11,12 +11,11 @@ import numpy as np
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.groups import by_key
+from fedbench.metrics.read import VIEW
 from fedbench.plain import plain
-from fedbench.planner.index import State, by_other_code
-from fedbench.planner.runs import SEEDS, Run, text
+from fedbench.planner.runs import SEEDS, text
 from fedbench.planner.table.spec import VIEWS, Column
 from fedbench.reports.compare.comparison import (
-    VIEW,
     Comparison,
     Group,
     Number,
@@ -31,6 +30,7 @@ from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.agreement import signed
 from fedbench.reports.numbers.measured import Value
+from fedbench.results.frame import Run, State, by_other_code
 from fedbench.words import counted
 
 # -- pairs -----------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def _notes(side: Comparison) -> Iterable[str]:
     what = "; ".join(number.what for number in side.numbers if number.what)
     yield f"After the last round, on {images}. {what[:1].upper()}{what[1:]}."
     yield from _machines(side)
-    yield from by_other_code(run.artifact for run in side.runs)
+    yield from by_other_code(side.runs)
     yield from of_runs(run.shipped for run in side.runs if run.shipped)
     absent = (
         ((number.label, why_not(number, run, side.metrics[run.id])), side.names_of_methods[run.id])

@@ -10,10 +10,12 @@ from itertools import pairwise
 import numpy as np
 
 from fedbench.errors import FedbenchError
-from fedbench.planner.runs import SEEDS, Run, differing, grouped
+from fedbench.metrics.read import VIEW
+from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import Table
-from fedbench.reports.compare.comparison import VIEW, Number, of_metric
+from fedbench.reports.compare.comparison import Number, of_metric
 from fedbench.reports.layout.grid import Grid
+from fedbench.results.frame import Run
 from fedbench.words import counted
 
 # -- significance ----------------------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import all_metrics
-from fedbench.planner.runs import Run, grouped
+from fedbench.planner.runs import grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, quantity, room_for
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots, titled
+from fedbench.results.frame import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

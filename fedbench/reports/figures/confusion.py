@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.metrics.accuracy import confusion
-from fedbench.planner.runs import Run, grouped
+from fedbench.planner.runs import grouped
 from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, room_for
 from fedbench.reports.figures.style import COLOURS, named, subplots
+from fedbench.results.frame import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from fedbench import reader, resources
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.groups import by_key
+from fedbench.metrics.read import VIEW
 from fedbench.partitions import schemes
 from fedbench.planner.table.claims import Claim, Verdict
 from fedbench.planner.table.spec import VIEWS
-from fedbench.reports.compare.comparison import VIEW
 from fedbench.reports.numbers.measured import Value
 from fedbench.specs import RunSpec
 from fedbench.store import Store
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from fedbench.planner.runs import Run
-    from fedbench.results.shelf import Shelf
+    from fedbench.results.frame import Frame, Run
     from fedbench.store import Artifact
 
 
@@ -290,7 +289,7 @@ def of_file(path: Path) -> list[FigureSpec]:
 class Request:
     """Where a figure's numbers may come from, and what the user asks for. None: as the figure has it."""
 
-    store: Store
+    frame: Frame
     roots: Sequence[Path] = ()
     notify: Callable[[str], None] | None = None  #: gets remarks, a line each
     filters: Sequence[str] | None = None  #: which runs of the store, as `planner.runs.select` takes them
@@ -306,27 +305,20 @@ class Request:
     seed: int | None = None
     ridge: float | None = None
     compare: bool | None = None  #: draw what the paper reports too
-    mine: bool = False  #: leave out shipped results
-    packs: Shelf | None = None  #: the shipped results, where they are read already
 
-    @cached_property
-    def shelf(self) -> Shelf:
-        """The shipped results that it may show; packs that cannot be read are remarked."""
-        from fedbench.results.shelf import Shelf
-
-        if self.packs is not None:
-            return self.packs
-        return Shelf([]) if self.mine else Shelf.of(self.store, lambda problem: self.remark(str(problem)))
+    @property
+    def store(self) -> Store:
+        return self.frame.store
 
     def runs(self) -> list[Run]:
         """The runs that its filters name; who made the shipped ones among them is remarked."""
         from fedbench.planner.runs import select
         from fedbench.reports.layout.shipped import of_runs
 
-        runs = select(self.store, self.filters or (), self.shelf, self.roots)
+        runs = select(self.frame, self.filters or (), self.roots)
         for line in of_runs(run.shipped for run in runs if run.shipped):
             self.remark(line)
-        self.remark_code(run.artifact for run in runs)
+        self.remark_code(runs)
         return runs
 
     def run_itself(self) -> Artifact:
@@ -335,9 +327,9 @@ class Request:
         self.remark_code([run])
         return run
 
-    def remark_code(self, runs: Iterable[Artifact]) -> None:
+    def remark_code(self, runs: Iterable[Run | Artifact]) -> None:
         """Remark on those of the runs that other code than today's made."""
-        from fedbench.planner.index import by_other_code
+        from fedbench.results.frame import by_other_code
 
         for line in by_other_code(runs):
             self.remark(line)
@@ -355,7 +347,7 @@ class Request:
     @property
     def options(self) -> Mapping[str, Any]:
         """What the user chose."""
-        names = (f.name for f in fields(self) if f.default is None and f.name not in ("notify", "packs"))
+        names = (f.name for f in fields(self) if f.default is None and f.name != "notify")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from fedbench.errors import FedbenchError, check_known
 from fedbench.metrics.definitions import all_metrics
 from fedbench.metrics.read import Metrics
-from fedbench.planner.runs import SEEDS, Run, differing, grouped
+from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
 from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, listed, quantity, room_for
 from fedbench.reports.figures.style import abreast, distinct_looks, handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
+from fedbench.results.frame import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

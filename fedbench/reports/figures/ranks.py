@@ -36,10 +36,7 @@ class Ranking(Kind[Ranks]):
         """Of tables, or of the runs that the filters name. Raises FedbenchError as `runs.select`, `ranks.ranked` and
         `ranks.of_tables` do."""
         if figure.ranked:
-            from fedbench.planner.index import Index
-
-            index = Index(request.store, request.shelf)
-            filled = [source.filled(name, request, index) for name in figure.ranked]
+            filled = [source.filled(name, request) for name in figure.ranked]
             for one in filled:
                 source.say(figure, request, one, [], [])
             ranks, cells = of_tables([(one.table, one.grid) for one in filled]), source.counted(filled)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fedbench.planner.index import Index
     from fedbench.planner.table.spec import Column, Row, Table
     from fedbench.reports.layout.grid import Entry
+    from fedbench.results.frame import Frame
 
 
 class Series(Kind[Lines]):
@@ -55,12 +55,10 @@ class Series(Kind[Lines]):
 
         To compare, what the paper reports without doubt comes with them, and is enough by itself.
         """
-        from fedbench.planner.index import Index
-
         assert figure.series is not None
-        axis, index = figure.series, Index(request.store, request.shelf)
-        tables = [(heading, source.filled(name, request, index)) for heading, name in axis.tables.items()]
-        read = [self._read(filled, heading, axis, bool(request.compare), index) for heading, filled in tables]
+        axis = figure.series
+        tables = [(heading, source.filled(name, request)) for heading, name in axis.tables.items()]
+        read = [self._read(filled, heading, axis, bool(request.compare), request.frame) for heading, filled in tables]
         panels = [panel for own, _, _ in read for panel in own if panel.marks.lines]
         source.check(figure, panels, [filled for _, filled in tables])
         for (_, filled), (_, missing, others) in zip(tables, read, strict=True):
@@ -72,11 +70,11 @@ class Series(Kind[Lines]):
         return Content(panels, about, claims, source.counted([filled for _, filled in tables]))
 
     def _read(
-        self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool, index: Index
+        self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool, frame: Frame
     ) -> tuple[list[Panel[Lines]], list[str], list[str]]:
         """A table's panels, its cells that are missing, and those not quite done."""
-        from fedbench.planner.index import State
         from fedbench.planner.settings import sketch
+        from fedbench.results.frame import State
 
         table, grid = filled.table, filled.grid
         rounds = tuple(sorted({sketch(table, column, filled.budget).rounds for column in table.measured}))
@@ -102,7 +100,7 @@ class Series(Kind[Lines]):
             elif entry.value is not None and entry.state is not State.DONE:
                 others.append(cell)
             if entry.value is not None or reported:
-                points = self.points(filled, row, column, entry, x, reported, index)
+                points = self.points(filled, row, column, entry, x, reported, frame)
                 marks.lines.setdefault(name, []).extend(points)
         for points in (points for _, marks in panels.values() for points in marks.lines.values()):
             points.sort(key=lambda p: math.inf if p.x is None else p.x)
@@ -128,7 +126,7 @@ class Series(Kind[Lines]):
 
     def points(
         self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
-        reported: tuple[float, float | None] | None, index: Index,
+        reported: tuple[float, float | None] | None, frame: Frame,
     ) -> list[Point]:  # fmt: skip
         """Those of a cell: itself."""
         from fedbench.planner.settings import sketch
@@ -460,10 +458,10 @@ class Rounds(Series):
 
     def points(
         self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
-        reported: tuple[float, float | None] | None, index: Index,
+        reported: tuple[float, float | None] | None, frame: Frame,
     ) -> list[Point]:  # fmt: skip
         """The column's metric after each round of the cell's first run."""
-        metrics, run = index.read(entry.runs[0]), entry.runs[:1]
+        metrics, run = frame.named(entry.runs[0]).metrics, entry.runs[:1]
         view = str(filled.table.view) if filled.table.view in metrics.views else "plain"
         by_round, factor = metrics.series(str(column.metric), view), UNITS[str(column.unit)][0]
         return [Point(t, Value(v * factor), None, None, max(by_round), run) for t, v in by_round.items() if t]

@@ -26,7 +26,6 @@ from fedbench.reports.layout.grid import SHIPPED
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition
-    from fedbench.planner.index import Index
     from fedbench.planner.table.spec import Table
     from fedbench.reports.layout.grid import Grid
     from fedbench.store import Artifact
@@ -86,6 +85,7 @@ def chosen_partitions(request: Request) -> list[Partition]:
     """
     from fedbench import partitions
     from fedbench.planner.runs import select
+    from fedbench.results.frame import Frame
 
     if request.partition is not None:
         return [partitions.read(request.store.find(request.partition, ("partition",)))]
@@ -96,7 +96,7 @@ def chosen_partitions(request: Request) -> list[Partition]:
     others = [word for word in words if word not in ids]
     of_runs = {
         run.spec.setting.partition.id: run.id
-        for run in (select(request.store, others, roots=request.roots) if others else ())
+        for run in (select(Frame(request.store), others, request.roots) if others else ())
     }
     for id, run in of_runs.items():
         if not request.store.path("partition", id).exists():
@@ -123,17 +123,17 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
     """
     from fedbench.planner import cells
     from fedbench.planner import table as tables
-    from fedbench.planner.index import State
     from fedbench.reports.layout.notes import command
+    from fedbench.results.frame import Frame, State
 
     table, seeds = tables.load(wanted.table), () if request.seed is None else (request.seed,)
     rows = {r.label: r for r in table.rows}
     check_known(f"row of table {table.id}", wanted.row, rows)
     row, table = rows[wanted.row], table.only([wanted.column])
     column = table.columns[0]
-    status = cells.find(table, request.budget or cells.DEFAULT_BUDGET, request.store, request.roots, seeds=seeds)
+    status = cells.find(table, request.budget or cells.DEFAULT_BUDGET, Frame(request.store), request.roots, seeds=seeds)
     one = next(c for c in status.all if (c.row.label, c.column.key) == (row.label, column.key))
-    run = next((r.artifact for r in one.records if r is not None and r.artifact is not None), None)
+    run = next((r.artifact for r in one.records if r and r.complete), None)
     if run is None:
         hint = f"make it: {command(status, seeds)} --method {row.method}"
         if one.state not in (State.MISSING, State.FAILED):
@@ -147,7 +147,7 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
     return run
 
 
-def filled(name: str, request: Request, index: Index) -> Filled:
+def filled(name: str, request: Request) -> Filled:
     """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `find` does."""
     from fedbench.planner import table as tables
     from fedbench.planner.cells import DEFAULT_BUDGET, find
@@ -157,17 +157,17 @@ def filled(name: str, request: Request, index: Index) -> Filled:
 
     table, budget = tables.load(name), request.budget or DEFAULT_BUDGET
     seeds = () if request.seed is None else (request.seed,)
-    cells = find(table, budget, request.store, request.roots, seeds=seeds, index=index)
+    cells = find(table, budget, request.frame, request.roots, seeds=seeds)
     grid = grid_of(cells, seeds=seeds, compare=True)
     for problem in grid.problems:
         request.remark(problem)
-    request.remark_code(r.artifact for r in records(cells, {}) if r.artifact)
+    request.remark_code(records(cells, {}))
     return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds))
 
 
 def counted(tables: Sequence[Filled]) -> tuple[int, int]:
     """How many of the tables' cells are measured and how many there are, as said below the tables."""
-    from fedbench.planner.index import State
+    from fedbench.results.frame import State
 
     counts = sum((Counter(one.grid.counts) for one in tables), Counter[str]())
     return counts[State.DONE.value] + counts[State.STALE.value], counts.total()

@@ -19,12 +19,12 @@ from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells
-from fedbench.planner.index import Record, by_other_code
 from fedbench.planner.others import Hits, records
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
 from fedbench.reports.layout import notes as words
 from fedbench.reports.layout.notes import Notes
+from fedbench.results.frame import Run, by_other_code
 from fedbench.results.making import machine
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import counted, duration
@@ -47,9 +47,9 @@ CITATION = (
 )
 
 
-def behind(cells: Cells, extra: Mapping[str, Hits]) -> tuple[list[Record], list[Record]]:
+def behind(cells: Cells, extra: Mapping[str, Hits]) -> tuple[list[Run], list[Run]]:
     """The complete runs that a table's numbers are of, and the others that chose values, some of which failed."""
-    runs = {record.id: record for record in records(cells, extra) if record.artifact}
+    runs = {record.id: record for record in records(cells, extra) if record.complete}
     trials = {record.id: record for cell in cells.all for record in cell.trials if record}
     return list(runs.values()), [record for id, record in trials.items() if id not in runs]
 
@@ -58,7 +58,7 @@ def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
     """The sections on a table's runs, found for these seeds (none: the table's); those without a line are left out."""
     cells, table = notes.cells, notes.table
     runs, trials = behind(cells, notes.extra)
-    spare = [record for record in trials if record.artifact]
+    spare = [record for record in trials if record.complete]
     settings = [record.spec.setting for record in runs]
     settings = settings or [sketch(table, column, cells.budget) for column in table.measured if not table.counted]
     told = {
@@ -139,7 +139,7 @@ def _hyper_parameters(notes: Notes) -> Iterator[str]:
     found = {row.label: [r for cell in cells.all if cell.row is row for r in cell.records if r] for row in notes.rows}
     for label, own in {**found, **{label: [r for _, r in hits] for label, hits in notes.extra.items()}}.items():
         values: dict[str, dict[str, None]] = {}
-        for record in (record for record in own if record.artifact):
+        for record in (record for record in own if record.complete):
             given = record.provenance.get("overrides", {})
             for name, value in record.spec.params.items():
                 values.setdefault(name, {})[short(value) if name in given else f"({short(value)})"] = None
@@ -161,7 +161,7 @@ def _seeds(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
     yield from notes.completeness()
 
 
-def _compute(runs: Sequence[Record], spare: Sequence[Record]) -> Iterator[str]:
+def _compute(runs: Sequence[Run], spare: Sequence[Run]) -> Iterator[str]:
     """Hours of training, by who made the runs and on what."""
     for those, why in ((runs, ""), (spare, ", by which values were chosen")):
         groups: dict[str, list[float]] = {}
@@ -178,7 +178,7 @@ def _compute(runs: Sequence[Record], spare: Sequence[Record]) -> Iterator[str]:
         yield "Not counted: runs that failed or were replaced, and what was tried before."
 
 
-def _software(runs: Sequence[Record]) -> Iterator[str]:
+def _software(runs: Sequence[Run]) -> Iterator[str]:
     versions = Counter(
         ", ".join(f"{name} {version}" for name, version in record.provenance.get("libraries", {}).items())
         for record in runs
@@ -186,7 +186,7 @@ def _software(runs: Sequence[Record]) -> Iterator[str]:
     for text, count in versions.most_common():
         of = f" ({counted(count, 'run')})" if len(versions) > 1 else ""
         yield f"{text or 'not recorded'}{of}."
-    yield from by_other_code(record.artifact for record in runs if record.artifact)
+    yield from by_other_code(record.artifact for record in runs if record.complete)
 
 
 def _deviations(notes: Notes) -> Iterator[str]:

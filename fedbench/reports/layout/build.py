@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
-from fedbench.metrics.definitions import METRICS
+from fedbench.metrics.definitions import METRICS, TEST_PHASE
 from fedbench.metrics.method_metrics import MEASURES
-from fedbench.planner.cells import TEST_PHASE, Cell, Cells, worst
-from fedbench.planner.index import Record, State
-from fedbench.planner.others import others, title_of
+from fedbench.planner.cells import Cell, Cells, worst
+from fedbench.planner.others import others
 from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled
 from fedbench.planner.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.reports.layout import times
@@ -25,11 +24,12 @@ from fedbench.reports.layout.shipped import contradicted
 from fedbench.reports.numbers.agreement import Tally, offset
 from fedbench.reports.numbers.counted import counted, derived, over_pairs, xi
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
+from fedbench.results.frame import Run, State, title_of
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics
-    from fedbench.results.shelf import Shipped
+    from fedbench.results.packs import Shipped
     from fedbench.theory.arrays import Array
 
 
@@ -59,12 +59,12 @@ class _Builder:
     def __init__(self, cells: Cells, view: str, compare: bool, extra: bool) -> None:
         self.cells, self.table, self.view, self.compare, self.extra = cells, cells.table, view, compare, extra
         #: An ordered set. Whose cells damaged runs would fill nobody knows.
-        self.problems = {str(error): None for error in cells.index.damaged}
+        self.problems = {str(error): None for error in cells.frame.damaged}
         self.views: set[tuple[str, bool]] = set()  #: of the test images, and whether asked for once, so without ±
         self.without: list[tuple[tuple[str, str], str]] = []  #: (metric, why there is none), a method without it
         self._metrics: dict[str, Metrics | None] = {}
         #: Run's id -> it, and the same one out of packs that have other numbers, if any do
-        self._others: dict[str, tuple[Record, list[Shipped]]] = {}
+        self._others: dict[str, tuple[Run, list[Shipped]]] = {}
         self._xi: dict[tuple[str, ...], Array | None] = {}
 
     def grid(self, seeds: tuple[int, ...], appendix: bool) -> Grid:
@@ -140,7 +140,7 @@ class _Builder:
             notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
             verdicts=tuple(self._verdicts(incomparable, paper)) if self.compare else (),
-            problems=tuple(dict.fromkeys([*map(str, self.cells.index.shelf.problems), *self.problems])),
+            problems=tuple(dict.fromkeys([*map(str, self.cells.frame.packs.problems), *self.problems])),
             counts=counts,
             tally=tally,
             of_paper=table.of_paper,
@@ -161,7 +161,7 @@ class _Builder:
             self.problems[f"{cell.row.label}, {cell.column.key}: {cell.reason}"] = None
         return entry
 
-    def _extra(self, column: Column, hits: list[tuple[Column, Record]]) -> Entry:
+    def _extra(self, column: Column, hits: list[tuple[Column, Run]]) -> Entry:
         if column.of or self.table.undefines("", column.key):
             return Entry(State.MISSING)
         pairs = [(r.spec.setting, r) for c, r in hits if c is column]
@@ -170,7 +170,7 @@ class _Builder:
         state = State.MISSING if not pairs or not whole else State.STALE if older else State.DONE
         return self._measured(column, pairs, state)
 
-    def _measured(self, column: Column, pairs: list[tuple[Setting, Record]], state: State) -> Entry:
+    def _measured(self, column: Column, pairs: list[tuple[Setting, Run]], state: State) -> Entry:
         """The value over those of the runs that are there; the state tells if some are not."""
         if column.statistic == "pairs":
             return self._over_pairs(column, [r for _, r in pairs], state)
@@ -179,7 +179,7 @@ class _Builder:
         for setting, record in pairs:
             metrics = self._read(record)
             if metrics is None:
-                if record.artifact is not None and state is not State.UNEVALUATED:
+                if record.complete and state is not State.UNEVALUATED:
                     state = State.DAMAGED
                 continue
             if column.metric in TEST_PHASE and not metrics.series(str(column.metric), "plain"):
@@ -214,7 +214,7 @@ class _Builder:
         value = over_seeds([*values.items()], OVER_SEEDS.get(str(column.statistic)))
         return dataclasses.replace(filled(state, value, column, tuple(runs)), shipped=shipped, contradicted=others)
 
-    def _without(self, column: Column, record: Record, metrics: Metrics) -> State | None:
+    def _without(self, column: Column, record: Run, metrics: Metrics) -> State | None:
         """How it stands with the cell of a run whose method does not measure the metric; None if it does."""
         metric = str(column.metric)
         if metric in METRICS or metric in metrics.names:
@@ -225,9 +225,9 @@ class _Builder:
         self.without.append(((metric, "does not measure it" if declares else again), title))
         return State.UNDEFINED if declares else State.MISSING
 
-    def _over_pairs(self, column: Column, records: list[Record], state: State) -> Entry:
+    def _over_pairs(self, column: Column, records: list[Run], state: State) -> Entry:
         """The value over all pairs of snapshots of the runs that are there."""
-        runs = [r.artifact for r in records if r.artifact is not None and not r.shipped]
+        runs = [r.artifact for r in records if r.complete and not r.shipped]
         if not runs:
             return Entry(State.NOT_PACKED if any(r.shipped for r in records) else state)
         ids = tuple(run.id for run in runs)
@@ -243,13 +243,13 @@ class _Builder:
             state = State.STALE if any(r.state is State.STALE for r in records) else State.DONE
         return filled(state, over_pairs(found, column, len(runs)), column, ids)
 
-    def _read(self, record: Record) -> Metrics | None:
-        if record.artifact is None:
+    def _read(self, record: Run) -> Metrics | None:
+        if not record.complete:
             return None
         if record.id not in self._metrics:
             try:
-                self._metrics[record.id] = metrics = self.cells.index.metrics(record)
-                self._others[record.id] = record, self.cells.index.shelf.others(record.id, metrics)
+                self._metrics[record.id] = metrics = record.metrics
+                self._others[record.id] = record, self.cells.frame.packs.others(record.id, metrics)
             except FedbenchError as error:
                 self._metrics[record.id] = None
                 self.problems[str(error)] = None
@@ -339,10 +339,10 @@ class _Builder:
         if len(cell.records) != 1 or cell.records[0] is None or cell.column.statistic == "pairs":
             return None
         values = []
-        for record in self.cells.index.but_for_seeds(cell.records[0].spec):
+        for record in self.cells.frame.but_for_seeds(cell.records[0].spec):
             with contextlib.suppress(FedbenchError):  # it lacks the number
                 column = cell.row.reads(cell.column)
-                values.append(measure(self.cells.index.metrics(record), record.spec.setting, column, self.view)[0].mean)
+                values.append(measure(record.metrics, record.spec.setting, column, self.view)[0].mean)
         return Noise(stdev(values), 1) if len(values) > 1 else None
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress, groupby
 
-from fedbench.planner.index import State
 from fedbench.planner.table.claims import Verdict, ranks
 from fedbench.planner.table.spec import MARKS, Column
 from fedbench.reports.numbers.agreement import OFF, OFF_ELSE, Offset, Tally, signed
 from fedbench.reports.numbers.measured import Value
+from fedbench.results.frame import State
 
 #: How an empty cell is marked, by state.
 SYMBOLS = {

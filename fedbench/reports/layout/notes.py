@@ -15,7 +15,6 @@ from fedbench.groups import by_key
 from fedbench.metrics.definitions import all_metrics
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cell, Cells, find
-from fedbench.planner.index import Record, State, by_other_code
 from fedbench.planner.others import Hits, other_texts, records
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
@@ -23,6 +22,7 @@ from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, STATISTICS, Column,
 from fedbench.remark import Remark
 from fedbench.reports.layout import times
 from fedbench.reports.layout.shipped import of_runs
+from fedbench.results.frame import Run, State, by_other_code
 from fedbench.specs import PRECISIONS, PartitionSpec, Setting
 from fedbench.words import counted, duration
 
@@ -234,7 +234,7 @@ def _statistic(
     devices = either(
         str(r.provenance.get("device", "unknown"))
         for r in records(cells, extra, [c.key for c in columns])
-        if r.artifact
+        if r.complete
     )
     return text + (f"; measured on {devices}" if devices else "")
 
@@ -336,7 +336,7 @@ class Notes:
             *times.unranked(self.incomparable),
             *(self.augmentation() if self._other_view else []),
             *self.completeness(),
-            *by_other_code(r.artifact for r in records(self.cells, self.extra) if r.artifact),
+            *by_other_code(r.artifact for r in records(self.cells, self.extra) if r.complete),
             *of_runs(record.shipped for record in records(self.cells, {}) if record.shipped),
             *other_texts(self.cells, self.extra),
         ]
@@ -375,7 +375,7 @@ class Notes:
         places += [(label, record) for label, hits in self.extra.items() for _, record in hits]
         shown = {*(row.label for row in self.rows), *self.extra}
         for label, record in places:
-            if record and record.artifact and label in shown:
+            if record and record.complete and label in shown:
                 texts.setdefault(label, {}).update(dict.fromkeys(record.provenance.get("deviations", [])))
         letters: dict[tuple[str, ...], str] = {}
         marks = {label: letters.setdefault(tuple(own), _letter(len(letters))) for label, own in texts.items() if own}
@@ -481,7 +481,7 @@ def at_other_budgets(cells: Cells, roots: list[Path]) -> str:
     # Of several, another budget at its own precision comes first (at the same, if that was asked for).
     for precision in ("" if cells.precision == usual else cells.precision, *PRECISIONS):
         for budget in sorted(rules.budgets, key=lambda b: b != cells.budget):
-            other = find(cells.table, budget, cells.index.store, roots, precision=precision or None, index=cells.index)
+            other = find(cells.table, budget, cells.frame, roots, precision=precision or None)
             if done := _done(other):
                 own = precision or other.precision
                 named = (("budget", budget, cells.budget), ("precision", own, rules.precision(budget)))
@@ -495,8 +495,8 @@ def _done(cells: Cells) -> int:
     return sum(cells.counts[s] for s in (State.DONE, State.STALE, State.UNEVALUATED))
 
 
-def _cost(runs: Sequence[Record]) -> list[str]:
-    done = [r for r in runs if r.artifact is not None]
+def _cost(runs: Sequence[Run]) -> list[str]:
+    done = [r for r in runs if r.complete]
     seconds = sum(float(r.provenance.get("train_seconds", 0.0)) for r in done)
     return [f"Cost: {duration(seconds)} of training in {counted(len(done), 'run')}."] if done else []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedbench.groups import by_key
-from fedbench.planner.index import Record
 from fedbench.reports.layout.grid import CONTRADICTED, SHIPPED
-from fedbench.results.shelf import Shipped
+from fedbench.results.frame import Run
+from fedbench.results.packs import Shipped
 from fedbench.words import counted, duration
 
 #: Who made runs of a pack that does not say.
@@ -29,7 +29,7 @@ def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
         )
 
 
-def contradicted(others: Mapping[str, tuple[Record, Sequence[Shipped]]]) -> Iterator[str]:
+def contradicted(others: Mapping[str, tuple[Run, Sequence[Shipped]]]) -> Iterator[str]:
     """A line on runs (by id) that packs have with other numbers than are printed, if there are any."""
     if not others:
         return

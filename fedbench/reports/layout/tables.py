@@ -10,12 +10,11 @@ from fedbench.data import called
 from fedbench.errors import FedbenchError, check_known
 from fedbench.planner import table as specs
 from fedbench.planner.cells import DEFAULT_BUDGET, find
-from fedbench.planner.index import Index
 from fedbench.planner.table.spec import VIEWS, Table
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.grid import only_done as filled
-from fedbench.results.shelf import Shelf
+from fedbench.results.frame import Frame
 from fedbench.store import Store
 
 # -- client mean -----------------------------------------------------------------------------------------------
@@ -80,7 +79,7 @@ def grids_of(
     Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` where no cell is.
     """
     check_known("test augmentation", view, VIEWS)
-    index = Index(store, None if mine else Shelf.of(store))
+    frame = Frame(store) if mine else Frame.of(store)
     grids = []
     for name in dict.fromkeys(names or [name for _, name in specs.headline().values()]):
         wanted = specs.load(name)
@@ -91,7 +90,7 @@ def grids_of(
         if client_mean is not None:
             wanted = with_client_mean(wanted, client_mean)
         at = budget or DEFAULT_BUDGET
-        cells = find(wanted, at, store, roots, precision=precision, seeds=seeds, index=index)
+        cells = find(wanted, at, frame, roots, precision=precision, seeds=seeds)
         grids.append(grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix))
     if not only_done:
         return grids

@@ -9,9 +9,9 @@ from typing import Any
 from fedbench.groups import by_key
 from fedbench.metrics.definitions import METRICS
 from fedbench.planner.cells import Cells
-from fedbench.planner.index import Record
 from fedbench.planner.others import Hits
 from fedbench.planner.table.spec import Column
+from fedbench.results.frame import Run
 
 #: A processor that runs do not name: it may be any other's.
 UNRECORDED = "an unrecorded one"
@@ -25,12 +25,12 @@ def timed(cells: Cells, extra: Mapping[str, Hits]) -> Times:
     return [*_timed(own), *_timed(hit for hits in extra.values() for hit in hits)]
 
 
-def _timed(hits: Iterable[tuple[Column, Record | None]]) -> Iterator[tuple[Column, Mapping[str, Any]]]:
+def _timed(hits: Iterable[tuple[Column, Run | None]]) -> Iterator[tuple[Column, Mapping[str, Any]]]:
     for column, record in hits:
         metric = METRICS.get(str(column.metric))  # others are of pairs of runs' snapshots, or the method's own
         if metric is None or column.of or not (metric.unit == "seconds" or str(column.metric).endswith("_share")):
             continue
-        if record and record.artifact:
+        if record and record.complete:
             yield column, record.provenance
 
 

@@ -19,7 +19,6 @@ from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.partitions.bank import LEVELLED
-from fedbench.planner.index import Index
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Judged
@@ -29,8 +28,7 @@ from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
 from fedbench.reports.site.page import card, command, document, e, folded, listing, sort_head, values
-from fedbench.results.shelf import Shelf
-from fedbench.store import Store
+from fedbench.results.frame import Frame
 from fedbench.words import counted
 
 if TYPE_CHECKING:
@@ -107,18 +105,16 @@ def _numbers(one: Claims) -> int:
     return sum(entry.value is not None for line in one.grid.lines for entry in line.entries) if one.grid else 0
 
 
-def pages(
-    store: Store, roots: Sequence[Path], index: Index, own: int = 0, names: Sequence[str] = ()
-) -> Iterator[tuple[str, bytes]]:
+def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
     """(name of the file, content) of all pages and pictures of these tables and papers (none: of all); `own` is how
     many runs of one's own have pages beside them. Figures without a number are left out."""
-    every = list(of_claims.claims(names, store, roots, index))
+    every = list(of_claims.claims(names, frame, roots))
     names = dict.fromkeys(one.paper for one in every)
     papers = [Paper(name, [one for one in every if one.paper == name]) for name in names]
     papers.sort(key=lambda paper: not paper.tally().reported)  # those that report nothing come last
     yield "index.html", front(papers, own).encode()
     for paper in papers:
-        pictures = dict(_pictures(paper, store, roots, index.shelf))
+        pictures = dict(_pictures(paper, frame, roots))
         yield from ((name, content) for name, (_, content) in pictures.items())
         titles = {name: title for name, (title, _) in pictures.items()}
         yield f"{paper.name}.html", paper_page(paper, titles).encode()
@@ -126,9 +122,7 @@ def pages(
         yield address(one.name), method_page(one, papers).encode()
 
 
-def _pictures(
-    paper: Paper, store: Store, roots: Sequence[Path], shelf: Shelf
-) -> Iterator[tuple[str, tuple[str, bytes]]]:
+def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tuple[str, tuple[str, bytes]]]:
     """(name of the file, (title, SVG)) of the figures of a paper that have a number."""
     from fedbench.reports import figures
     from fedbench.reports.figures import kinds
@@ -137,7 +131,7 @@ def _pictures(
     for figure in _figures(paper):
         first = next(iter(figure.series.tables.values())) if figure.series else None  # else it shows data, not numbers
         if first in budgets:
-            request = figures.Request(store, roots, budget=budgets[first] or None, packs=shelf)
+            request = figures.Request(frame, roots, budget=budgets[first] or None)
             try:
                 picture = kinds.render(figure, figures.kind_of(figure).gather(figure, request), "svg")
             except FedbenchError:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fedbench.partitions import schemes
-from fedbench.planner.index import by_other_code
-from fedbench.planner.runs import Run, label, text
+from fedbench.planner.runs import label, text
 from fedbench.reports.compare.comparison import Comparison, Group, compare, scale
 from fedbench.reports.compare.layout import grid
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
 from fedbench.reports.site.page import card, command, document, e, folded, sort_head, values
+from fedbench.results.frame import Run, by_other_code
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
 
@@ -146,7 +146,7 @@ def index_page(side: Comparison, way: str = "") -> str:
     )
     body = [
         "<h1>Runs</h1>",
-        f'<p class="about">{e(". ".join([table.title, *by_other_code(run.artifact for run in side.runs)]))}</p>',
+        f'<p class="about">{e(". ".join([table.title, *by_other_code(side.runs)]))}</p>',
         tools,
         f'<div class="scroll tall"><table>\n<thead><tr>{"".join(_heads(side, table))}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>",

@@ -17,9 +17,6 @@ from fedbench.results.pack import OF_SPEC, Failure, Pack, Row, name_of, same_num
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 
-# -- shelf -----------------------------------------------------------------------------------------------------
-
-
 T = TypeVar("T")
 
 #: Beside a paper's tables, and in a store.
@@ -41,7 +38,7 @@ def imported(store: Store) -> list[Path]:
     return sorted(path for path in (store.home / FOLDER).glob("*.parquet") if not path.name.startswith("."))
 
 
-class Shelf:
+class Packs:
     """The runs of some packs; of a run in several of them the first counts. A pack in which anything is wrong is left
     out when that is found, and `warn` is told."""
 
@@ -53,12 +50,12 @@ class Shelf:
         self._groups: dict[tuple[str, str, str], dict[str, list[str]]] = {}
 
     @classmethod
-    def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Shelf:
+    def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Packs:
         """All that are at hand where this store is."""
         return cls([*imported(store), *of_papers(), *with_fedbench()], warn)
 
     @cached_property
-    def packs(self) -> list[Pack]:
+    def whole(self) -> list[Pack]:
         """Those in which nothing wrong has been found."""
         packs = []
         for pack in map(Pack, self.paths):
@@ -72,12 +69,12 @@ class Shelf:
     def checked(self) -> list[Pack]:
         """Those of which no run has a value out of range, all of them read."""
         self._of_each(Pack.check)
-        return self.packs
+        return self.whole
 
     def _of_each(self, what: Callable[[Pack], T]) -> list[T]:
         """What each pack says; one that is found wrong is left out."""
         said = []
-        for pack in [*self.packs]:
+        for pack in [*self.whole]:
             try:
                 said.append(what(pack))
             except FedbenchError as error:
@@ -87,7 +84,7 @@ class Shelf:
     @property
     def problems(self) -> list[FedbenchError]:
         """What has been found wrong with the others."""
-        _ = self.packs
+        _ = self.whole
         return self._problems
 
     def _found(self, error: FedbenchError) -> None:
@@ -96,7 +93,7 @@ class Shelf:
             self._warn(error)
 
     def _leave_out(self, pack: Pack, error: FedbenchError) -> None:
-        self.packs.remove(pack)
+        self.whole.remove(pack)
         for name in ("places", "stems", "failures", "scopes", "partitions", "datasets"):
             self.__dict__.pop(name, None)
         self._found(error)
@@ -105,7 +102,7 @@ class Shelf:
     def places(self) -> dict[str, list[tuple[Pack, int]]]:
         """Run's id -> its packs, and its rows there."""
         places: dict[str, list[tuple[Pack, int]]] = {}
-        for pack in self.packs:
+        for pack in self.whole:
             for id, row in pack.places.items():
                 places.setdefault(id, []).append((pack, row))
         return places
@@ -132,13 +129,13 @@ class Shelf:
     @cached_property
     def stems(self) -> dict[str, str]:
         """What runs of other versions have in common -> the id of the one that was made last."""
-        heads = (zip(*(pack.heads[name] for name in ("started", "stem", "id")), strict=True) for pack in self.packs)
+        heads = (zip(*(pack.heads[name] for name in ("started", "stem", "id")), strict=True) for pack in self.whole)
         return {stem: id for _, stem, id in sorted(row for rows in heads for row in rows)}
 
     @cached_property
     def failures(self) -> dict[str, Failure]:
         """Id -> a run that diverged."""
-        return {failure.id: failure for pack in reversed(self.packs) for failure in pack.failures}
+        return {failure.id: failure for pack in reversed(self.whole) for failure in pack.failures}
 
     def of_stem(self, stem: str) -> Shipped | None:
         """A run of that stem, of whatever versions."""
@@ -151,11 +148,11 @@ class Shelf:
             raise FedbenchError(f"'{prefix}' is ambiguous: {', '.join(f'run {id}' for id in sorted(hits))}")
         return self.get(hits[0]) if hits else None
 
-    def all(self) -> list[Shipped]:
+    def runs(self) -> list[Shipped]:
         """Every run, oldest first."""
         runs = [run for id in self.places if (run := self.get(id)) is not None]
-        whole = {pack.path for pack in self.packs}  # but for those left out meanwhile
-        return sorted((run for run in runs if run.path in whole), key=lambda run: (run.origin.started, run.id))
+        left = {pack.path for pack in self.whole}  # but for those left out meanwhile
+        return sorted((run for run in runs if run.path in left), key=lambda run: (run.origin.started, run.id))
 
     def but_for_seeds(self, spec: RunSpec) -> Iterator[Shipped]:
         """The runs that differ from one in nothing but seeds, that itself among them."""
@@ -175,7 +172,7 @@ class Shelf:
         return {
             (json.loads(data)["name"], budget, precision)
             for data, budget, precision in {
-                scope for pack in self.packs for scope in zip(*(pack.heads[name] for name in OF_SPEC), strict=True)
+                scope for pack in self.whole for scope in zip(*(pack.heads[name] for name in OF_SPEC), strict=True)
             }
         }
 
@@ -187,7 +184,7 @@ class Shelf:
     @cached_property
     def datasets(self) -> dict[str, DatasetSpec]:
         """Name of a data set -> the images that most of its runs are of."""
-        counts = Counter(data for pack in self.packs for data in pack.heads["data"])
+        counts = Counter(data for pack in self.whole for data in pack.heads["data"])
         specs = [DatasetSpec.shared(json.loads(data)) for data, _ in counts.most_common()]
         return {spec.name: spec for spec in reversed(specs)}
 

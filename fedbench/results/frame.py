@@ -1,0 +1,327 @@
+"""The frame: every run that a store or a result pack knows of (complete, running or failed), and its metrics.
+
+Tables find their runs here by ids (`Frame.find`); commands about a user's own runs choose theirs by what was decided of
+them (`Run.values`, `planner.runs.select`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from fedbench import methods, models
+from fedbench.data.locate import VERSION as READERS
+from fedbench.declaration import Declaration
+from fedbench.errors import FedbenchError
+from fedbench.files import read_json
+from fedbench.groups import by_key
+from fedbench.methods import declarations
+from fedbench.metrics.read import Metrics, load, metrics_of, spec_of
+from fedbench.partitions import schemes
+from fedbench.plain import plain
+from fedbench.results.packs import Packs, Shipped
+from fedbench.specs import PartitionSpec, RunSpec, Setting
+from fedbench.store import Artifact, Store
+from fedbench.store.provenance import other_code
+from fedbench.words import counted
+
+# -- versions --------------------------------------------------------------------------------------------------
+# Whether a run is of another version than today's: of its method, the trainer, its network, partitioner or images.
+#
+# Methods, networks, partitioners, readers and the trainer each carry a version, a whole number that every spec records.
+# It is raised when results change, which the golden predictions of the tests detect (tests/golden). A change of the
+# code that changes no number therefore makes no run stale; that other code made the run is reported all the same.
+
+
+def stale(spec: RunSpec) -> bool:
+    """Whether a part of the run is of another version than today's."""
+    return any(True for _ in other_versions(spec))
+
+
+def other_versions(spec: RunSpec) -> Iterator[str]:
+    """These parts. A user's own are known by their text and have no other version."""
+    setting, part = spec.setting, spec.setting.partition
+    ours = spec.source is None and spec.method in methods.names()
+    if ours and spec.method_version != declarations.of(spec.method).version:
+        yield f"method {spec.method}"
+    if setting.version != Setting.version:
+        yield "trainer"
+    if (setting.model_version or 1) != models.version(setting.model):
+        yield f"network {setting.model}"
+    if schemes.at_hand(part) and part.version != schemes.load(part.scheme).version:
+        yield f"partitioner {part.scheme}"
+    if part.dataset.version != READERS:
+        yield f"images of {part.dataset.name}"
+
+
+#: So many runs are named by their ids.
+NAMED = 3
+
+
+def by_other_code(runs: Iterable[Run | Artifact]) -> list[str]:
+    """A line on those of the runs that other code than today's made, if there are any.
+
+    Shipped ones are none of these: a pack does not say which files made them, and 'fedbench results verify' tells.
+    """
+    ids = list(dict.fromkeys(run.id for run in runs if other_code(run.provenance)))
+    if not ids:
+        return []
+    names = ", ".join(ids[:NAMED]) + (", ..." if ids[NAMED:] else "")
+    was, them = ("was", "it") if len(ids) == 1 else ("were", "them")
+    return [
+        f"{counted(len(ids), 'run')} {was} made by other code than today's ({names}): "
+        f"'fedbench train --again' makes {them} anew."
+    ]
+
+
+# -- run -------------------------------------------------------------------------------------------------------
+
+
+class State(StrEnum):
+    """The state of a cell, or of the run that it needs."""
+
+    DONE = "done"
+    STALE = "stale"  #: done, by another version of the code
+    UNEVALUATED = "not evaluated"  #: the run is there, its metrics are not
+    DAMAGED = "damaged"
+    RUNNING = "running"
+    FAILED = "failed"
+    MISSING = "missing"
+    NO_DATA = "no data"  #: the images are not at hand, so the run cannot be named yet
+    NOT_BUILT = "not built"  #: the method does not exist yet
+    UNDEFINED = "not defined"  #: there is no such number, so nothing is to be made
+    NOT_PACKED = "not in the pack"  #: the run is a shipped one, and its pack has too little of it for this number
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that a store or a result pack knows of: what was decided of it (`spec`, `values`), its state, and, if it is
+    complete, what came of it (`artifact`, `metrics`)."""
+
+    spec: RunSpec
+    store: Store
+    state: State
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    complete: Artifact | None = None
+    reason: str = ""  #: why it failed
+    row: str | None = None  #: what the tables that filters name call it
+
+    @classmethod
+    def of(cls, artifact: Artifact, store: Store, state: State | None = None) -> Self:
+        """A complete one; its state, done or stale, where it is known already. Raises FedbenchError for an artifact of
+        another kind."""
+        spec = spec_of(artifact).run
+        state = state or (State.STALE if stale(spec) else State.DONE)
+        return cls(spec, store, state, artifact.provenance, artifact)
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def artifact(self) -> Artifact:
+        """Of a complete run."""
+        assert self.complete is not None
+        return self.complete
+
+    @property
+    def shipped(self) -> Shipped | None:
+        """The run as its result pack has it, if it is not of the store."""
+        return self.complete if isinstance(self.complete, Shipped) else None
+
+    @property
+    def stale(self) -> bool:
+        """Whether it is of another version of the code than today's."""
+        return self.state is State.STALE
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the metrics of a complete run are there."""
+        return self.shipped is not None or metrics_of(self.artifact, self.store) is not None
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Of a complete run, computed now if need be. Raises FedbenchError if they cannot be."""
+        from fedbench.metrics.evaluate import evaluate
+
+        run = self.artifact
+        return run.metrics if isinstance(run, Shipped) else load(evaluate(run, self.store))
+
+    @property
+    def title(self) -> str:
+        """The method's name in print."""
+        return title_of(self.spec.method, self.provenance)
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """All that was decided of the run, by names of one level: method, partition, setting and hyper-parameters."""
+        return {**self._places, **self.hyper_parameters}
+
+    @cached_property
+    def hyper_parameters(self) -> Mapping[str, Any]:
+        """Of its method; one that is called as something else is METHOD.NAME, be it an option of other partitions."""
+        method, names = self._places["method"], {*self._places, *schemes.hints()}
+        return {f"{method}.{k}" if k in names else k: value for k, value in self.spec.params.items()}
+
+    @cached_property
+    def _places(self) -> Mapping[str, Any]:
+        """Method, and the fields of partition (its own seed is the `partition_seed`) and setting."""
+        spec, setting, part = self.spec, self.spec.setting, self.spec.setting.partition
+        values: dict[str, Any] = {
+            "id": self.id, "row": self.row, "method": spec.method.partition("@")[0], "title": self.title,
+            "method_version": spec.method_version, "file": spec.source and spec.source[:8],
+            "dataset": part.dataset.name, "source": part.dataset.source, "dataset_id": part.dataset.id[:8],
+            "split": schemes.label(part), "partition": part.id, "partition_seed": part.seed,
+            "partition_version": part.version,
+        }  # fmt: skip
+        at = schemes.facts(part).items()
+        values |= {k: v for k, v in at if k not in ("dataset", "seed", "version") and v is not None}
+        return values | {f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting) if f.name != "partition"}
+
+
+def title_of(method: str, provenance: Mapping[str, Any]) -> str:
+    """A method's name in print: as its run tells it, else (a very old run does not) as the method declares it."""
+    own = declarations.of(method).title if method in methods.names() else method
+    return plain(str(provenance.get("title") or own))
+
+
+# -- frame -----------------------------------------------------------------------------------------------------
+
+
+class Frame:
+    """All runs of a store, and those of result packs behind them, read once. Looking up is then free of disk access but
+    for the metrics themselves."""
+
+    def __init__(self, store: Store, packs: Packs | None = None) -> None:
+        self.store = store
+        self.packs = packs or Packs([])
+        self.settings: dict[str, Setting] = {}  #: what tables have asked for, many of them the same
+        self._specs: dict[tuple[str, str | None, str, str], RunSpec] = {}  #: likewise
+        self._looked_up: dict[str, Run | None] = {}  #: by the run's id: many cells read the same one
+        #: Runs that cannot be read, so that nobody knows which cells they belong to; known after `complete`.
+        self.damaged: list[FedbenchError] = []
+
+    @classmethod
+    def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Frame:
+        """With all packs that are at hand where the store is; `warn` is told of those in which anything is wrong."""
+        return cls(store, Packs.of(store, warn))
+
+    @cached_property
+    def complete(self) -> list[Run]:
+        """The store's complete runs, oldest first."""
+        found = []
+        for run in self.store.scan("run"):
+            if isinstance(run, FedbenchError):
+                self.damaged.append(run)
+            else:
+                found.append(Run.of(run, self.store))
+        return found
+
+    @cached_property
+    def records(self) -> dict[str, list[Run]]:
+        """Setting id -> the store's runs: failed and running ones first, then complete ones, oldest first."""
+        home, store = self.store.home, self.store
+        under_way = (path for path in home.glob("work/*/spec.json") if store.claimed(path.parent.name))
+        failed = _described(home.glob("failed/*.json"), "spec", State.FAILED, store)
+        every = (*failed, *_described(under_way, "run", State.RUNNING, store), *self.complete)
+        return by_key((run.spec.setting.id, run) for run in every)
+
+    @cached_property
+    def own_scopes(self) -> set[tuple[str, str, str]]:
+        """Data set, budget and precision of the store's runs."""
+        settings = [runs[0].spec.setting for runs in self.records.values()]
+        return {(s.partition.dataset.name, s.budget, s.precision) for s in settings}
+
+    def knows(self, dataset: str, budget: str, precision: str) -> bool:
+        """Whether there is any run on a data set at that budget and precision."""
+        return (dataset, budget, precision) in self.own_scopes | self.packs.scopes
+
+    @cached_property
+    def _partitions(self) -> set[str]:
+        return {runs[0].spec.setting.partition.stem for runs in self.records.values()} | self.packs.partitions
+
+    def trained_in(self, partition: PartitionSpec) -> bool:
+        """Whether there is any run in a partition, of whatever versions."""
+        return partition.stem in self._partitions
+
+    def specs(self, method: Declaration, settings: Iterable[Setting], params: Mapping[str, Any]) -> Iterator[RunSpec]:
+        """The method's runs in these settings; each is made once, however many cells read it."""
+        values = repr(params)
+        for setting in settings:
+            key = (method.name, method.source, setting.id, values)
+            if key not in self._specs:
+                self._specs[key] = method.run(setting, params)
+            yield self._specs[key]
+
+    def find(self, spec: RunSpec) -> Run | None:
+        """The run: of today's versions if it is complete, shipped or under way; else of others; else as it failed, here
+        or, if it diverged, where a pack was made.
+
+        The store's comes before a shipped one.
+        """
+        if spec.id not in self._looked_up:
+            self._looked_up[spec.id] = self._look_up(spec)
+        return self._looked_up[spec.id]
+
+    def _look_up(self, spec: RunSpec) -> Run | None:
+        hits = [run for run in self.records.get(spec.setting.id, []) if run.id == spec.id]
+        hits += [self.of_pack(run, State.DONE) for run in (self.packs.get(spec.id, spec),) if run]
+        if not any(run.complete for run in hits) and (self._stale or self.packs.stems):
+            hits += self._stale.get(spec.stem, ())
+            hits += [self.of_pack(run, State.STALE) for run in (self.packs.of_stem(spec.stem),) if run]
+        if failure := self.packs.failures.get(spec.id):
+            hits.append(Run(spec, self.store, State.FAILED, reason=failure.reason))
+        order = (State.DONE, State.STALE, State.RUNNING, State.FAILED)
+        return min(hits, key=lambda run: (order.index(run.state), run.shipped is not None), default=None)
+
+    def of_pack(self, run: Shipped, state: State | None = None) -> Run:
+        """A run of a pack, and its state where it is known already."""
+        return Run.of(run, self.store, state)
+
+    @cached_property
+    def _stale(self) -> dict[str, list[Run]]:
+        """Stem -> the store's runs of other versions, the latest first."""
+        return by_key((run.spec.stem, run) for run in reversed(self.complete) if run.stale)
+
+    def but_for_seeds(self, spec: RunSpec) -> list[Run]:
+        """The complete runs that differ from one in nothing but seeds, that itself among them."""
+        own = self._but_for_seeds.get(spec.but_for_seeds, [])
+        ids = {run.id for run in own}
+        return own + [self.of_pack(run) for run in self.packs.but_for_seeds(spec) if run.id not in ids]
+
+    @cached_property
+    def _but_for_seeds(self) -> dict[str, list[Run]]:
+        return by_key((run.spec.but_for_seeds, run) for run in self.complete)
+
+    def named(self, prefix: str) -> Run:
+        """The complete run whose id begins so: of the store, else a shipped one. Raises FedbenchError unless there is
+        one."""
+        try:
+            artifact = self.store.find(prefix, ("run",))
+        except FedbenchError:
+            if (shipped := self.packs.find(prefix)) is None:
+                raise
+            artifact = shipped
+        return Run.of(artifact, self.store)
+
+
+def _described(paths: Iterable[Path], key: str, state: State, store: Store) -> list[Run]:
+    """The runs that these JSON files describe under a key.
+
+    A file that cannot be read is skipped: no number comes from it.
+    """
+    found = []
+    for path in sorted(paths):
+        with contextlib.suppress(FileNotFoundError, FedbenchError):  # finished this moment, or damaged
+            raw = read_json(path)
+            spec, overrides = raw.get(key), raw.get("overrides", {})
+            if isinstance(spec, dict) and isinstance(overrides, dict):
+                about, reason = {"overrides": overrides}, str(raw.get("reason", ""))
+                found.append(Run(RunSpec.from_dict(spec), store, state, about, reason=reason))
+    return found
