@@ -139,14 +139,15 @@ def test_the_figure_of_a_partition(
     rank = min(client["rank_train"], client["rank_test"])
     assert 40 < rank < 64  # some pixels of the digits are always empty
     expected = sides[1][:rank] / sides[0][:rank] * np.sqrt(client["n_train"] / client["n_test"])
-    np.testing.assert_allclose(client["ratio"], expected, rtol=1e-4)
-    assert client["largest"] == max(client["ratio"])
+    ratios = [row["ratio"] for row in panel["rows"][:rank]]
+    np.testing.assert_allclose(ratios, expected, rtol=1e-4)
+    assert client["largest"] == max(ratios)
 
     draws("ftw_erm/2", "--partition", digits, "--client", "2", "-o", "two.csv")
     rows = of_csv((tmp_path / "two.csv").read_text())
-    assert [float(r["ratio"]) for r in rows[:rank]] == client["ratio"]
+    assert [float(r["ratio"]) for r in rows[:rank]] == ratios
     assert {r["ratio"] for r in rows[rank:]} == {""}
-    assert [int(r["rank"]) for r in rows] == list(range(1, len(client["train_singular_values"]) + 1))
+    assert [int(r["rank"]) for r in rows] == list(range(1, len(sides[0]) + 1))
     printed = draws("ftw_erm/2", "--partition", digits, "--client", "2", "--csv")
     assert printed.stdout == (tmp_path / "two.csv").read_text()
     for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "100"), ("NO_COLOR", "1")):
@@ -423,12 +424,11 @@ def test_a_table_of_one_row_has_a_line_a_column_and_what_they_change_by(here: La
             here.run(cell.specs[0].setting, "fedavg", rules="flux", metrics=accuracy, views=("plain",))
     panels = json.loads(draws("flux/9", "--json").stdout)["panels"]
     assert [panel["title"] for panel in panels] == ["P(X)", "P(X), change a round"]
-    whole, change = ({line["line"]: line for line in panel["lines"]} for panel in panels)
-    assert list(whole) == list(change) == ["MNIST", "FMNIST"]
-    assert whole["MNIST"]["values"] == pytest.approx([100 * (0.9 - 0.8 / t) for t in range(1, 11)])
-    assert change["MNIST"]["rounds"] == list(range(2, 11))
-    assert change["MNIST"]["values"] == pytest.approx([80 / (t - 1) - 80 / t for t in range(2, 11)])
-    assert change["FMNIST"]["values"] == pytest.approx([5.0] * 9)
+    whole, change = ({(row["line"], row["round"]): row["value"] for row in panel["rows"]} for panel in panels)
+    assert change.keys() == {(name, t) for name in ("MNIST", "FMNIST") for t in range(2, 11)}
+    assert [whole["MNIST", t] for t in range(1, 11)] == pytest.approx([100 * (0.9 - 0.8 / t) for t in range(1, 11)])
+    assert [change["MNIST", t] for t in range(2, 11)] == pytest.approx([80 / (t - 1) - 80 / t for t in range(2, 11)])
+    assert [change["FMNIST", t] for t in range(2, 11)] == pytest.approx([5.0] * 9)
     figure = figures.load("flux/9")
     (upper, lower) = kinds.draw(figure, gathered(figure, here.store)[0]).axes
     assert [len(axes.lines) for axes in (upper, lower)] == [2, 2]

@@ -292,10 +292,10 @@ def test_descriptors_of_a_run_and_their_picture(store: Store, draws: Draws) -> N
     place, share = descriptors.plane(rows.astype(np.float64))
     assert (panel["run"], panel["length"], panel["clusters"], panel["true_clusters"]) == (id, 12, 2, 3)
     assert panel["variance"] == pytest.approx(share)
-    assert [(c["client"], c["cluster"], c["group"]) for c in panel["clients"]] == list(
+    assert [(c["client"], c["cluster"], c["group"]) for c in panel["rows"]] == list(
         zip(range(6), FOUND, GROUPS, strict=True)
     )
-    np.testing.assert_allclose([(c["x"], c["y"]) for c in panel["clients"]], place)
+    np.testing.assert_allclose([(c["x"], c["y"]) for c in panel["rows"]], place)
     lines = of_csv(draws("flux/11", "--run", id, "--csv").stdout)
     assert [line["cluster"] for line in lines] == ["7", "7", "3", "3", "3", ""]
     said = draws("flux/11", "--run", id).stdout
@@ -465,11 +465,11 @@ def test_lines_by_round(lab: Lab, draws: Draws, monkeypatch: pytest.MonkeyPatch)
     assert [panel["title"] for panel in told["panels"]] == titles
     evaluated = setting.evaluated_rounds()
     for panel, unit in zip(told["panels"], ("%", "%", ""), strict=True):
-        lines = [(line["line"], line["run"]) for line in panel["lines"]]
-        assert (panel["unit"], lines) == (unit, [("FedAvgFT", runs["fedavgft"]), ("FedDRM", runs["feddrm"])])
-        assert panel["lines"][0]["rounds"] == list(evaluated)
-    system = told["panels"][1]["lines"][1]
-    assert system["values"] == pytest.approx([100 * (0.43 + t / 1000) for t in system["rounds"]])
+        lines = dict.fromkeys((row["line"], row["run"]) for row in panel["rows"])
+        assert (panel["unit"], list(lines)) == (unit, [("FedAvgFT", runs["fedavgft"]), ("FedDRM", runs["feddrm"])])
+        assert [row["round"] for row in panel["rows"]] == [*evaluated] * 2
+    system = [row for row in told["panels"][1]["rows"] if row["line"] == "FedDRM"]
+    assert [row["value"] for row in system] == pytest.approx([100 * (0.43 + row["round"] / 1000) for row in system])
     assert [claim["state"] for claim in told["claims"]] == ["holds so far"] * 3
     rows = of_csv(draws("feddrm/7", "--csv").stdout)
     assert (len(rows), {row["run"] for row in rows}) == (3 * 2 * len(evaluated), set(runs.values()))
@@ -516,7 +516,7 @@ def test_one_seed_as_picture_text_csv_and_json(draws: Draws, tmp_path: Path, mon
     assert "every round: holds" in said
     document = json.loads(draws("feddrm/3", "--seed", "7", "--json").stdout)
     assert document["seeds"] == [7]
-    (courses,) = document["panels"][0]["lines"][CLIENT]
+    courses = [row["value"] for row in document["panels"][0]["rows"] if row["line"] == CLIENT]
     assert courses == simulation.simulate(7)[0].relative.tolist()
     rows = of_csv(draws("feddrm/3", "--seed", "7", "--csv").stdout)
     own = [row for row in rows if row["line"] == CLIENT]
@@ -543,16 +543,16 @@ def test_beta_by_corruption_and_its_picture_and_two_betas_in_two_panels(store: S
 
     told = json.loads(draws("pfedfda/2", "--run", id, "--json").stdout)
     (panel,) = told["panels"]
-    groups = {g["corruption"]: g for g in panel["groups"]}
+    groups = panel["groups"]
     assert groups.keys() == {"clean", *CORRUPTIONS}
     assert groups["clean"]["mean"] == pytest.approx(mean(values[12:]))
     assert groups["clean"]["std"] == pytest.approx(stdev(values[12:]))
-    first = groups[CORRUPTIONS[0]]
-    assert (first["clients"], first["severities"]) == ([0, 10], [1, 2])
-    assert first["std"] == pytest.approx(stdev([values[0], values[10]]))
+    first = [(row["client"], row["severity"]) for row in panel["rows"] if row["corruption"] == CORRUPTIONS[0]]
+    assert first == [(0, 1), (10, 2)]
+    assert groups[CORRUPTIONS[0]]["std"] == pytest.approx(stdev([values[0], values[10]]))
     assert groups[CORRUPTIONS[5]]["std"] is None  # one client has none
     assert panel["mean_corrupted"] == pytest.approx(mean(values[:12]))
-    order = [g["corruption"] for g in panel["groups"]]
+    order = list(groups)
     assert order[0] == "clean"
     assert order[1:] == sorted(CORRUPTIONS, key=lambda name: groups[name]["mean"])
     assert [(c["text"], c["state"]) for c in told["claims"]] == [("mean β(clean) < mean β(corrupted)", "holds")]
@@ -647,14 +647,13 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
     result = draws("pfedfda/3", "--partition", part.id, "--json")
     (panel,) = json.loads(result.stdout)["panels"]
     for name, test in (("train", False), ("test", True)):
-        counted = [np.bincount(part.label[part.rows(c, test)], minlength=10).tolist() for c in range(7)]
-        assert panel[name] == counted
+        counted = [np.bincount(part.label[part.rows(c, test)], minlength=10) for c in range(7)]
+        assert [row[name] for row in panel["rows"]] == np.concatenate(counted).tolist()
     assert panel["partition"] == part.id
     rows = of_csv(draws("pfedfda/3", "--partition", part.id, "--csv").stdout)
     assert len(rows) == 70
     for r in rows:
-        train, test = (panel[side][int(r["client"])][int(r["class"])] for side in ("train", "test"))
-        assert (int(r["train"]), int(r["test"]), int(r["samples"])) == (train, test, train + test)
+        assert int(r["samples"]) == int(r["train"]) + int(r["test"])
         assert r["name"] == part.classes[int(r["class"])]
 
     shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(Frame.of(store)))])
@@ -702,8 +701,7 @@ def test_accuracy_by_epochs(lab: Lab, draws: Draws) -> None:
         assert int(r["rounds"]) == lab.setting("pfedfda/figure4", key).rounds
     told = json.loads(draws("pfedfda/4", "--json").stdout)
     assert [p["title"] for p in told["panels"]] == ["CIFAR100", "CIFAR100-S 25 %"]
-    epochs = [[c["epochs"] for c in row["cells"]] for panel in told["panels"] for row in panel["rows"]]
-    assert epochs == [[1, 2, 5, 10, 20]] * 4
+    assert [row["epochs"] for panel in told["panels"] for row in panel["rows"]] == [1, 2, 5, 10, 20] * 4
     assert (told["budget"], told["missing"]) == ("small", [])
     claims = {c["text"]: c["state"] for c in told["claims"]}
     assert claims["pFedFDA is above FedAvgFT at every E"] == "holds"

@@ -76,7 +76,7 @@ def test_mean_and_band_over_seeds(lab: Lab, setting: Setting, draws: Draws, tmp_
         assert runs == "3"
         assert shown[panel, "FedDRM", t] == (pytest.approx(5 * t), "", "1")
     (about,) = json.loads(draws("curves", "method=fedavg", "--json").stdout)["panels"]
-    assert about["lines"][0]["runs"] == ids
+    assert about["rows"][0]["ids"] == ids
     words = draws("curves", "-o", "c.pdf").stdout
     assert "cifar10, Dir-0.3: average accuracy (%) at the end\n  FedAvg: 72 ± 21 (3 seeds, round 8)\n" in words
     assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
@@ -205,16 +205,17 @@ def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws:
     for s in (2, 1, 4):
         lab.run(replace(setting, seed=s), "feddrm", clients=some(0.1 * s + 0.1, 0.1))
     (panel,) = json.loads(draws("clients", "--json").stdout)["panels"]
-    assert panel["lines"] == ["FedAvg", "FedDRM"]
-    assert [one["values"]["FedAvg"][0] for one in panel["by_seed"]] == pytest.approx([10, 20])
-    assert [one["values"]["FedDRM"][0] for one in panel["by_seed"]] == pytest.approx([20, 30])
+    first = [row for row in panel["rows"] if row["client"] == 0]
+    assert {(row["against"], row["line"]) for row in first} == {("FedAvg", "FedDRM")}
+    assert [row["base"] for row in first] == pytest.approx([10, 20])
+    assert [row["value"] for row in first] == pytest.approx([20, 30])
     assert "of 4 clients of 2 seeds 2 gain, 2 lose: +0.00" in draws("clients", "-o", "c.svg").stdout
     lab.run(replace(setting, seed=1), "local", clients=some(0.1, 0.2))
     for method in ("fedavg", "feddrm", "local"):
         at = replace(setting, partition=replace(setting.partition, clients=7))
         lab.run(at, method, clients=some(0.4, 0.5))
     panels = json.loads(draws("clients", "--json").stdout)["panels"]
-    assert [(panel["title"][-1], panel["lines"][1]) for panel in panels] == [
+    assert [(panel["title"][-1], panel["rows"][0]["line"]) for panel in panels] == [
         ("8", "FedDRM"), ("8", "Local"), ("7", "FedDRM"), ("7", "Local"),
     ]  # fmt: skip
 
@@ -259,8 +260,8 @@ def test_a_matrix_in_numbers_words_and_as_a_picture(store: Store, draws: Draws, 
     assert [int(r["images"]) for r in rows] == [1, 1, 0, 0, 0, 0, 1, 0, 2]
     assert [r["share"] for r in rows[3:6]] == ["", "", ""]  # no image of class 1
     (panel,) = json.loads(draws("confusion", "--json").stdout)["panels"]
-    assert panel["class_accuracy"] == [0.5, None, pytest.approx(2 / 3)]
-    assert (panel["accuracy"], panel["classes"]) == (0.6, ["0", "1", "2"])
+    assert panel["class_accuracy"] == {"0": 0.5, "1": None, "2": pytest.approx(2 / 3)}
+    assert panel["accuracy"] == 0.6
     told = draws("confusion").stdout
     assert "60.00 % of 5 test images are answered rightly; the worst class is 0 (50.0 %)" in told
     assert "50.0 % of 0 are taken for 1" in told
@@ -279,9 +280,10 @@ def test_seeds_are_added_and_clients_are_panels(store: Store, draws: Draws) -> N
     answered(store)
     answered(store, seed=1, answers=[0, 0, 2, 2, 2, 1, 0])
     (panel,) = json.loads(draws("confusion", "--json").stdout)["panels"]
-    assert panel["counts"] == [[3, 1, 0], [0, 0, 0], [1, 0, 5]]
+    assert [row["images"] for row in panel["rows"]] == [3, 1, 0, 0, 0, 0, 1, 0, 5]
     panels = json.loads(draws("confusion", "seed=1", "--client", "0", "--client", "1", "--json").stdout)["panels"]
-    assert [(p["client"], p["counts"][2]) for p in panels] == [(0, [0, 0, 1]), (1, [0, 0, 2])]
+    counts = [(p["client"], [row["images"] for row in p["rows"] if row["class"] == 2]) for p in panels]
+    assert counts == [(0, [0, 0, 1]), (1, [0, 0, 2])]
 
 
 def test_what_cannot_be_shown(store: Store, draws: Draws) -> None:
@@ -346,7 +348,7 @@ def test_ranks_by_hand_and_their_diagram(ranked_runs: Lab, tmp_path: Path, monke
     call("-o", "ranks.svg")
     assert (tmp_path / "ranks.svg").read_text().count("<path") > 10
     (panel,) = json.loads(call("--json").stdout)["panels"]
-    assert [line["average_rank"] for line in panel["lines"] if line["line"] == "Local"] == [2.75]
+    assert {row["average_rank"] for row in panel["rows"] if row["line"] == "Local"} == {2.75}
     assert panel["alike"] == [["FedDRM", "FedAvg", "Local"]]
     lines = of_csv(call("--csv").stdout)
     assert len(lines) == 12
@@ -411,8 +413,8 @@ def panel_of(draws: Draws, *arguments: str) -> dict[str, Any]:
 def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
     part, digits = partition(store, 6, shift="high"), datasets.load("digits", store)
     panel = panel_of(draws, "--partition", part.id, "--image", "5", "--image", "2")
-    assert (panel["partition"], panel["common"], len(panel["images"])) == (part.id, True, 12)
-    for i, view in enumerate(panel["images"]):
+    assert (panel["partition"], panel["common"], len(panel["rows"])) == (part.id, True, 12)
+    for i, view in enumerate(panel["rows"]):
         client, sample = i // 2, (5, 2)[i % 2]
         assert (view["client"], view["sample"], view["class"]) == (client, sample, str(digits.labels[sample]))
         assert view["transform"] == f"gamma {(0.6, 1.4)[client % 2]}"  # grey images have neither hue nor saturation
@@ -449,9 +451,9 @@ def test_else_clients_show_images_of_their_own(store: Store, draws: Draws, value
     panel, seen = panel_of(draws, "--partition", part.id), part.transformed_images(datasets.load("digits", store))
     assert not panel["common"]
     each = views.OWN
-    assert len(panel["images"]) == 5 * each
+    assert len(panel["rows"]) == 5 * each
     for c in range(5):
-        own = panel["images"][c * each :][:each]
+        own = panel["rows"][c * each :][:each]
         np.testing.assert_array_equal([view["pixels"] for view in own], seen[part.rows(c, test=False)][:each])
         turned = part.distributions[part.groups[c]].described(part.classes) if part.distributions else ""
         assert {view["transform"] for view in own} == {turned}

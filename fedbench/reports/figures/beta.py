@@ -15,7 +15,7 @@ from fedbench.metrics.statistics import Summary, across_clients
 from fedbench.planner.table.claims import Verdict, judge
 from fedbench.reports.figures import kind as about
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, listed
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
 from fedbench.reports.figures.style import COLOURS, DOT, colour, handle, subplots, titled
 from fedbench.specs import RunSpec
 
@@ -93,12 +93,10 @@ class Beta(Kind[Betas]):
         """One line a client."""
         yield from map(asdict, marks.clients)
 
-    def values(self, marks: Betas, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Means and standard deviations by corruption, and the clients behind them."""
-        ordered = [asdict(client) for group in marks.groups.values() for client in group]
-        groups = listed(ordered, ("corruption",), clients="client", severities="severity", betas="beta")
-        for entry, over in zip(groups, map(summary, marks.groups.values()), strict=True):
-            entry |= {"mean": over.mean, "std": over.std if over.count > 1 else None}
+    def summary(self, marks: Betas) -> Mapping[str, Any]:
+        """Mean and standard deviation (ddof 1) by corruption, and the mean of the corrupted clients."""
+        over = {name: summary(group) for name, group in marks.groups.items()}
+        groups = {name: {"mean": of.mean, "std": of.std if of.count > 1 else None} for name, of in over.items()}
         return {"mean_corrupted": marks.means.get(CORRUPTED), "groups": groups}
 
     def words(self, figure: FigureSpec, content: Content[Betas]) -> Iterable[str]:
@@ -257,10 +255,6 @@ class Drift(Kind[Courses]):
             for seed, course in zip(marks.seeds, values.tolist(), strict=True):
                 for t, value in enumerate(course, 1):
                     yield {"line": name, "seed": seed, "round": t, "value": value}
-
-    def values(self, marks: Courses, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Every line by round from 1, a list a seed."""
-        return {"lines": {name: values.tolist() for name, values in marks.lines.items()}}
 
     def words(self, figure: FigureSpec, content: Content[Courses]) -> Iterable[str]:
         for panel in content.panels:

@@ -69,10 +69,6 @@ class Bubbles(source.OfPartitions[Counts]):
             about = {"client": client, "class": k, "name": marks.classes[k]}
             yield {**about, "train": train, "test": test, "samples": int(samples)}
 
-    def values(self, marks: Counts, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Counts as lists, a list a client."""
-        return {"classes": list(marks.classes), "train": marks.train.tolist(), "test": marks.test.tolist()}
-
     def words(self, figure: FigureSpec, content: Content[Counts]) -> Iterable[str]:
         for panel in content.panels:
             samples = panel.marks.samples

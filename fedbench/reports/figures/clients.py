@@ -88,15 +88,6 @@ class Clients(Kind[Pairs]):
             row |= {"unseen": bool(marks.unseen[i]), "value": float(marks.values[-1, i])}
             yield row | ({"against": marks.labels[0], "base": float(marks.values[0, i])} if _two(marks) else {})
 
-    def values(self, marks: Pairs, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Values of the clients, run by run, in the order of the methods."""
-        runs = []
-        for i, ids in enumerate(marks.runs):
-            own = marks.run == i
-            values = dict(zip(marks.labels, marks.values[:, own].tolist(), strict=True))
-            runs.append({"runs": ids, "clients": marks.client[own].tolist(), "values": values})
-        return {"lines": list(marks.labels), "by_seed": runs}
-
     def words(self, figure: FigureSpec, content: Content[Pairs]) -> Iterable[str]:
         for panel in content.panels:
             yield f"{panel.title}: {_summary(panel.marks, content.about['unit'])}"

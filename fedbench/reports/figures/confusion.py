@@ -81,13 +81,10 @@ class Confusion(Kind[Matrix]):
             about = {"class": k, "name": marks.classes[k], "answer": answer, "images": int(images), "share": share}
             yield {**about, "runs": marks.runs}
 
-    def values(self, marks: Matrix, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Counts, a list a true class, and the share of each class's images that are answered rightly."""
+    def summary(self, marks: Matrix) -> Mapping[str, Any]:
+        """The share of the images that are answered rightly, of all and of each class; null of a class without any."""
         accuracies = [None if np.isnan(one) else one for one in marks.accuracies.tolist()]
-        return {
-            "classes": list(marks.classes), "counts": marks.counts.tolist(), "class_accuracy": accuracies,
-            "accuracy": marks.accuracy, "runs": list(marks.runs),
-        }  # fmt: skip
+        return {"accuracy": marks.accuracy, "class_accuracy": dict(zip(marks.classes, accuracies, strict=True))}
 
     def words(self, figure: FigureSpec, content: Content[Matrix]) -> Iterable[str]:
         for panel in content.panels:

@@ -73,12 +73,10 @@ class Descriptors(Kind[Plane]):
         for line in zip(*columns, strict=True):
             yield dict(zip(("client", "cluster", "group", "x", "y"), line, strict=True))
 
-    def values(self, marks: Plane, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Places and shares of variance, client by client."""
-        return {
-            "length": marks.length, "clusters": len(marks.clusters), "true_clusters": len(set(marks.group)),
-            "variance": list(marks.share), "clients": rows,
-        }  # fmt: skip
+    def summary(self, marks: Plane) -> Mapping[str, Any]:
+        """Numbers of a descriptor, of clusters found and true, and the axes' shares of the variance."""
+        clusters = {"clusters": len(marks.clusters), "true_clusters": len(set(marks.group))}
+        return {"length": marks.length, **clusters, "variance": list(marks.share)}
 
     def words(self, figure: FigureSpec, content: Content[Plane]) -> Iterable[str]:
         for panel in content.panels:

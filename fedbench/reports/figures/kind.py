@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from fedbench import reader, resources
 from fedbench.errors import FedbenchError, check_known, unknown
-from fedbench.groups import by_key
 from fedbench.metrics.read import VIEW
 from fedbench.partitions import schemes
 from fedbench.planner.table.claims import Claim, Verdict
@@ -389,11 +388,11 @@ class Kind(ABC, Generic[Marks]):
     @abstractmethod
     def rows(self, marks: Marks) -> Iterator[Mapping[str, Any]]:
         """A panel's numbers, a row a mark, by the names of `columns`; what panel and figure say of themselves is left
-        out. The CSV form is these rows, the JSON form nests them. A list stands in CSV as words."""
+        out. These rows are the CSV form, where a list is written as words, and the JSON form."""
 
-    @abstractmethod
-    def values(self, marks: Marks, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """A panel's JSON form, behind its title and what is said about it: its `rows`, nested."""
+    def summary(self, marks: Marks) -> Mapping[str, Any]:
+        """What the JSON form says of a panel as a whole."""
+        return {}
 
     def words(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[str]:
         """A few plain lines that say what is seen."""
@@ -402,21 +401,6 @@ class Kind(ABC, Generic[Marks]):
     def details(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
         """More of it, for a terminal."""
         return ()
-
-
-def below(rows: Iterable[Mapping[str, Any]], key: str, name: str) -> list[dict[str, Any]]:
-    """Rows of one value of a column below it: {key: value, name: the rest of these rows}."""
-    groups = by_key((row[key], {k: value for k, value in row.items() if k != key}) for row in rows)
-    return [{key: value, name: own} for value, own in groups.items()]
-
-
-def listed(rows: Iterable[Mapping[str, Any]], by: Sequence[str], **lists: str) -> list[dict[str, Any]]:
-    """Rows of one value of the columns `by`: these, and name -> a column of the rest as a list."""
-    groups = by_key((tuple(row[key] for key in by), row) for row in rows)
-    return [
-        dict(zip(by, values, strict=True)) | {name: [row[column] for row in own] for name, column in lists.items()}
-        for values, own in groups.items()
-    ]
 
 
 def room_for(count: int, most: int, what: str, hint: str) -> None:

@@ -114,10 +114,10 @@ def _words(value: Any) -> Any:
 
 
 def as_json(figure: FigureSpec, content: Content[Any]) -> str:
-    """What is said of the figure and of each panel, and how it stands with each claim."""
+    """What is said of the figure and of each panel, the rows of its CSV form, and the verdict on each claim."""
     kind = kind_of(figure)
     panels = [
-        {"title": panel.title, **panel.about, **kind.values(panel.marks, list(kind.rows(panel.marks)))}
+        {"title": panel.title, **panel.about, **kind.summary(panel.marks), "rows": list(kind.rows(panel.marks))}
         for panel in content.panels
     ]
     claims = [{"text": v.claim.text, "state": v.state, "detail": v.detail} for v in content.claims]

@@ -16,7 +16,7 @@ from fedbench.metrics.read import Metrics
 from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, listed, quantity, room_for
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, quantity, room_for
 from fedbench.reports.figures.style import abreast, distinct_looks, handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
 from fedbench.results.frame import Run
@@ -187,13 +187,6 @@ class Learning(Kind[Curves]):
             std = [None] * len(c.rounds) if c.std is None else c.std.tolist()
             for point in zip(c.rounds.tolist(), c.x.tolist(), c.mean.tolist(), std, strict=True):
                 yield about | dict(zip(("round", "x", "mean", "std"), point, strict=True))
-
-    def values(self, marks: Curves, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Lists, line by line; `std` is over the line's runs (ddof 1), null where it has one only."""
-        lines = listed(rows, ("line",), round="round", x="x", mean="mean", std="std")
-        for line, curve in zip(lines, marks.values(), strict=True):
-            line |= {"std": None if curve.std is None else line["std"], "runs": [run.id for run in curve.runs]}
-        return {"lines": lines}
 
     def words(self, figure: FigureSpec, content: Content[Curves]) -> Iterable[str]:
         what = quantity(content)

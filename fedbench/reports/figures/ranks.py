@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.errors import FedbenchError
 from fedbench.reports.compare.ranks import LEVEL, Ranks, neighbours, of_tables, ranked
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, listed
+from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
 from fedbench.reports.figures.style import subplots
 
 if TYPE_CHECKING:
@@ -56,14 +56,12 @@ class Ranking(Kind[Ranks]):
                 value, rank = float(marks.values[i, j]), float(marks.result.ranks[i, j])
                 yield {"line": line, "average_rank": average, "place": place, "value": value, "rank": rank}
 
-    def values(self, marks: Ranks, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Friedman's test, the critical difference, and ranks by place."""
+    def summary(self, marks: Ranks) -> Mapping[str, Any]:
+        """Friedman's test, the critical difference, and the sets of lines that it does not tell apart."""
         result = marks.result
-        f = None if result.f == float("inf") else result.f
         return {
-            "places": list(marks.places), "chi2": result.chi2, "f": f, "p": result.p, "level": LEVEL,
+            "chi2": result.chi2, "f": None if result.f == float("inf") else result.f, "p": result.p, "level": LEVEL,
             "critical_difference": result.difference,
-            "lines": listed(rows, ("line", "average_rank"), ranks="rank", values="value"),
             "alike": [[marks.lines[j] for j in members] for members in result.indistinguishable],
         }  # fmt: skip
 

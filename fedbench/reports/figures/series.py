@@ -23,11 +23,9 @@ from fedbench.reports.figures.kind import (
     Point,
     Request,
     SeriesSpec,
-    below,
     every_name,
     every_point,
     line_names,
-    listed,
 )
 from fedbench.reports.figures.style import COLOURS, abreast, distinct_looks, handle, look, subplots, titled
 from fedbench.reports.numbers.measured import Value
@@ -110,7 +108,7 @@ class Series(Kind[Lines]):
     # -- what kinds of series differ in ------------------------------------------------------------------
 
     by_column: ClassVar[bool] = False  #: whether cells come column by column
-    line, point = "line", "points"  #: what a line is called in CSV, and its points in JSON
+    line = "line"  #: what a line is called
 
     def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
         """Of a cell: the panel's title, the line's name, and the names of all lines of the panel."""
@@ -161,10 +159,6 @@ class Series(Kind[Lines]):
         if point.reported:
             values |= {"reported": point.reported[0], "reported_std": point.reported[1]}
         return {**values, "runs": list(point.runs)}
-
-    def values(self, marks: Lines, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Points by line."""
-        return {f"{self.line}s": below(rows, self.line, self.point)}
 
     def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         assert figure.series is not None
@@ -375,7 +369,7 @@ class Epochs(Series):
     def about_panel(self, marks: Lines) -> dict[str, Any]:
         return {}
 
-    line, point = "row", "cells"
+    line = "row"
 
     def numbers(self, point: Point) -> dict[str, Any]:
         """Mean, standard deviations (ddof 1) over clients, and over seeds where there are several."""
@@ -474,10 +468,6 @@ class Rounds(Series):
         for name, points in marks.lines.items():
             for round, value, run in map(_numbers, points):
                 yield {"line": name, "round": round, "value": value, "run": run}
-
-    def values(self, marks: Lines, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Rounds and values, line by line."""
-        return {"lines": listed(rows, ("line", "run"), rounds="round", values="value")}
 
     def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         for panel in content.panels:

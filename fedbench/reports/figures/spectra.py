@@ -135,9 +135,9 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
             for rank, line in enumerate(lines, 1):
                 yield {"client": curve.client, "rank": rank, **dict(zip(columns, line, strict=True))}
 
-    def values(self, marks: Sequence[Curve], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """The findings of each client, and its curves as lists from rank 1 on."""
-        return {"clients": [{**findings(curve), "ridge": curve.ridge, **_lists(curve)} for curve in marks]}
+    def summary(self, marks: Sequence[Curve]) -> Mapping[str, Any]:
+        """The findings of each client."""
+        return {"clients": [{**findings(curve), "ridge": curve.ridge} for curve in marks]}
 
     def details(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Iterable[RenderableType]:
         """The findings, client by client."""

@@ -91,9 +91,9 @@ class Images(source.OfPartitions[Views]):
                 about |= {"class": marks.labels[sample]} | dict(zip(("red", "green", "blue"), mean, strict=True))
                 yield about | {"pixels": image.tolist()}
 
-    def values(self, marks: Views, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Whether all clients see the same images, and these."""
-        return {"common": marks.common, "images": rows}
+    def summary(self, marks: Views) -> Mapping[str, Any]:
+        """Whether all clients see the same images."""
+        return {"common": marks.common}
 
     def words(self, figure: FigureSpec, content: Content[Views]) -> Iterable[str]:
         for panel in content.panels:
