@@ -438,7 +438,7 @@ def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
         assert (pixels[:, 8:10] == 255).all()
     corrupted = partition(store, 4, shift="corrupted")  # the corruption is that of the client's first images
     first = corrupted.sample[corrupted.rows(1)][0]
-    view = panel_of(draws, "--partition", corrupted.id, "--client", "1", "--image", str(first))["images"][0]
+    view = panel_of(draws, "--partition", corrupted.id, "--client", "1", "--image", str(first))["rows"][0]
     np.testing.assert_array_equal(view["pixels"], corrupted.transformed_images(digits)[corrupted.rows(1)][0])
 
 

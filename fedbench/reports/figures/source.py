@@ -22,7 +22,6 @@ from fedbench.reports.figures.kind import (
     Request,
     every_point,
 )
-from fedbench.reports.layout.grid import SHIPPED
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition
@@ -43,6 +42,7 @@ class Filled:
     grid: Grid
     absent: tuple[str, ...]  #: why data sets are not at hand
     command: str
+    makers: tuple[str, ...]  #: who made the shipped runs among its own
 
 
 class OfPartitions(Kind[Marks]):
@@ -154,6 +154,7 @@ def filled(name: str, request: Request) -> Filled:
     from fedbench.planner.others import records
     from fedbench.reports.layout.build import grid_of
     from fedbench.reports.layout.notes import command
+    from fedbench.reports.layout.shipped import of_runs
 
     table, budget = tables.load(name), request.budget or DEFAULT_BUDGET
     seeds = () if request.seed is None else (request.seed,)
@@ -161,8 +162,10 @@ def filled(name: str, request: Request) -> Filled:
     grid = grid_of(cells, seeds=seeds, compare=True)
     for problem in grid.problems:
         request.remark(problem)
-    request.remark_code(records(cells, {}))
-    return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds))
+    runs = records(cells, {})
+    request.remark_code(runs)
+    makers = tuple(of_runs(run.shipped for run in runs if run.shipped))
+    return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds), makers)
 
 
 def counted(tables: Sequence[Filled]) -> tuple[int, int]:
@@ -175,7 +178,7 @@ def counted(tables: Sequence[Filled]) -> tuple[int, int]:
 
 def say(figure: FigureSpec, request: Request, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
     """Remark on the cells that are missing, on those not quite done, and on who made shipped ones."""
-    for line in (line for line in filled.grid.about if line.startswith(SHIPPED)):
+    for line in filled.makers:
         request.remark(line)
     if others:
         request.remark(f"{figure.id} shows as they are: {_some(others)}")

@@ -186,7 +186,7 @@ def _software(runs: Sequence[Run]) -> Iterator[str]:
     for text, count in versions.most_common():
         of = f" ({counted(count, 'run')})" if len(versions) > 1 else ""
         yield f"{text or 'not recorded'}{of}."
-    yield from by_other_code(record.artifact for record in runs if record.complete)
+    yield from by_other_code(runs)
 
 
 def _deviations(notes: Notes) -> Iterator[str]:

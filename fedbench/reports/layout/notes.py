@@ -336,7 +336,7 @@ class Notes:
             *times.unranked(self.incomparable),
             *(self.augmentation() if self._other_view else []),
             *self.completeness(),
-            *by_other_code(r.artifact for r in records(self.cells, self.extra) if r.complete),
+            *by_other_code(records(self.cells, self.extra)),
             *of_runs(record.shipped for record in records(self.cells, {}) if record.shipped),
             *other_texts(self.cells, self.extra),
         ]
