@@ -13,14 +13,14 @@ from fedbench.groups import by_key
 from fedbench.metrics.definitions import METRICS, TEST_PHASE
 from fedbench.metrics.method_metrics import MEASURES
 from fedbench.planner.cells import Cell, Cells, worst
-from fedbench.planner.others import others
+from fedbench.planner.others import others, records
 from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled
 from fedbench.planner.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.reports.layout import times
 from fedbench.reports.layout.appendix import behind, sections
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
 from fedbench.reports.layout.notes import Notes, command
-from fedbench.reports.layout.shipped import contradicted
+from fedbench.reports.layout.shipped import contradicted, makers
 from fedbench.reports.numbers.agreement import Tally, offset
 from fedbench.reports.numbers.counted import counted, derived, over_pairs, xi
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
@@ -143,6 +143,7 @@ class _Builder:
             problems=tuple(dict.fromkeys([*map(str, self.cells.frame.packs.problems), *self.problems])),
             counts=counts,
             tally=tally,
+            makers=tuple(makers(r.shipped for r in records(self.cells, {}) if r.shipped)),
             of_paper=table.of_paper,
             appendix=sections(notes, seeds) if appendix else (),
             runs=tuple(one.id for of in behind(self.cells, extra) for one in of) if appendix else (),

@@ -170,6 +170,7 @@ class Grid:
     problems: tuple[str, ...] = ()  #: why cells failed or could not be read
     counts: dict[str, int] = field(default_factory=dict)  #: cells by state
     tally: Tally | None = None  #: how its numbers stand beside those reported, where that was asked for
+    makers: tuple[str, ...] = ()  #: who made the shipped runs that have gone into it
     of_paper: bool = True  #: whether the table stands for a paper's
     keys: tuple[str, ...] = ()  #: what the rows differ in: a column each, in the place of that of the labels
     #: Headings and lines of a paper's appendix (`appendix`), where it was asked for.

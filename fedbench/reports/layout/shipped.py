@@ -15,18 +15,21 @@ NOBODY = "somebody who does not say"
 
 
 def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
+    """A line for each maker, machine and version of torch, and what can be done with their runs."""
+    for line in makers(runs):
+        yield f"{line}: 'fedbench results verify' trains some again; --mine leaves them out."
+
+
+def makers(runs: Iterable[Shipped]) -> Iterator[str]:
     """A line for each maker, machine and version of torch."""
     with_torch = ((run, run.provenance.get("libraries", {}).get("torch", "")) for run in runs)
-    makers = by_key(((run.origin.by or NOBODY, run.origin.machine, torch), run) for run, torch in with_torch)
-    for (by, machine, torch), own in makers.items():
+    groups = by_key(((run.origin.by or NOBODY, run.origin.machine, torch), run) for run, torch in with_torch)
+    for (by, machine, torch), own in groups.items():
         days = sorted({run.origin.started[:10] for run in own})
         on = ", ".join(word for word in (machine, f"torch {torch}" if torch else "") if word)
         seconds = duration(sum(run.origin.seconds for run in own))
         when = " to ".join(dict.fromkeys((days[0], days[-1])))
-        yield (
-            f"{SHIPPED} {counted(len(own), 'run')} by {by}, {when}, "
-            f"on {on} ({seconds} of training): 'fedbench results verify' trains some again; --mine leaves them out."
-        )
+        yield (f"{SHIPPED} {counted(len(own), 'run')} by {by}, {when}, on {on} ({seconds} of training)")
 
 
 def contradicted(others: Mapping[str, tuple[Run, Sequence[Shipped]]]) -> Iterator[str]:

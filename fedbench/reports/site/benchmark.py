@@ -23,7 +23,7 @@ from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Judged
 from fedbench.reports.compare.ranks import neighbours, ranks_of
-from fedbench.reports.layout.grid import SHIPPED, Grid, Line
+from fedbench.reports.layout.grid import Grid, Line
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
@@ -244,8 +244,7 @@ def _table(budgets: Sequence[Claims], opened: bool) -> str:
 def _at_budget(one: Claims) -> str:
     assert one.grid is not None
     grid = harmless(one.grid, escape)
-    told = [one.grid.about[0], *(text for text in one.grid.about if text.startswith(SHIPPED))]
-    lines = [e(text.partition(": 'fedbench results")[0]) for text in told]  # the budget; who made it, when, on what
+    lines = [e(text) for text in (one.grid.about[0], *one.grid.makers)]  # the budget; who made it, when, on what
     notes = [*brief(grid, escape), *grid.notes, *(f"{letters}: {text}" for letters, text in grid.footnotes)]
     return (
         f'<section class="wide" data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">'
