@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -23,7 +24,7 @@ def _lost(error: ImportError) -> str | None:
 
 
 try:
-    from fedbench import streams, words
+    from fedbench import words
     from fedbench.errors import FedbenchError
     from fedbench.plain import plain
 except ImportError as error:
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         from fedbench.cli import app
 
-        streams.prepare()
+        prepare()
         words.check(given)
         with _interruptible():
             code = app(hoist(given), prog_name="fedbench", standalone_mode=False)
@@ -80,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("fedbench: stopped", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader (head, less) has gone, and what is still buffered has nowhere to go
-        streams.discard()
+        discard()
         sys.exit(1)
     except Exception as error:
         line = _line(error)
@@ -92,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"fedbench: {plain(line)}", file=sys.stderr)
         sys.exit(2)
     finally:
-        streams.settle()
+        settle()
 
 
 @contextlib.contextmanager
@@ -134,6 +135,40 @@ def _line(error: Exception) -> str | None:
     text = " ".join(message().split())
     context = getattr(error, "ctx", None)
     return f"{text} (see '{context.command_path} --help')" if text and context else text
+
+
+# -- streams ---------------------------------------------------------------------------------------------------
+# Standard streams as they come: closed, full, of another encoding, or of a nonsensical width.
+
+
+#: Columns that a terminal or a list can have.
+WIDTHS = range(1, 10_001)
+
+
+def prepare() -> None:
+    """Make printing safe before anything is printed."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: its number must not become that of a file which is then printed into
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: what an encoding lacks is spelt out
+    for name in ("COLUMNS", "LINES"):
+        text = os.environ.get(name, "")
+        if text and not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) in WIDTHS):
+            del os.environ[name]
+
+
+def settle() -> None:
+    """Write out what is still to be printed; what cannot be written is dropped, so that Python's exit stays quiet."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard()
+
+
+def discard() -> None:
+    """Print nowhere from now on."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from fedbench.imports import PACKAGE, Import, imports
 
 #: Rooms (packages and single modules of fedbench/) from the bottom up; those of a line do not know each other.
 FLOORS = (
-    ("errors", "groups", "plain", "remark", "streams", "rng"),
+    ("errors", "groups", "plain", "remark", "rng"),
     ("resources",),
     ("files", "imports", "machine", "reader", "screen", "vision", "words"),
     ("measure", "plugins", "specs"),
