@@ -57,13 +57,13 @@ _MODELS = {
     "lenet5": "fedbench.models.cnn:LeNet5",
     "lenet5_binary": "fedbench.models.cnn:LeNet5Binary",
     "lenet5_flux": "fedbench.models.cnn:LeNet5Flux",
-    "lenet_gn": "fedbench.models.lenet_gn:LeNetGN",
+    "lenet_gn": "fedbench.models.cnn:LeNetGN",
     "lenet_tanh": "fedbench.models.cnn:LeNetTanh",
     "mlp": "fedbench.models.cnn:MLP",
     "resnet18_bn": "fedbench.models.resnet:ResNet18BN",
     "resnet18_fedml": "fedbench.models.resnet:ResNet18FedML",
     "resnet18_gn": "fedbench.models.resnet:ResNet18GN",
-    "resnet9": "fedbench.models.resnet9:ResNet9",
+    "resnet9": "fedbench.models.resnet:ResNet9",
 }
 
 #: Network -> its version, where that is not 1. Raise it when a change gives other numbers (tests/golden says when).

@@ -21,7 +21,7 @@ from fedbench.data import Dataset, check, recipe, resolve
 from fedbench.data.build import obtain
 from fedbench.engine.inputs import loaded
 from fedbench.errors import FedbenchError
-from fedbench.models.build import initial
+from fedbench.models import initial
 from fedbench.partitions import Partition, Transform
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import apply

@@ -85,7 +85,7 @@ def test_packages_that_do_not_count_only_hand_on_names(edited: Path) -> None:
         ("core/precision.py", "CPU_BLOCK = ", "CPU_BLOCK = 1 + "),
         ("core/checkpoint.py", "self.rounds[:t]", "self.rounds[: t + 1]"),
         ("engine/training.py", "len(jobs) > 1", "len(jobs) > 2"),
-        ("models/build.py", 'seeded(seed, "model")', 'seeded(seed, "network")'),
+        ("models/__init__.py", 'seeded(seed, "model")', 'seeded(seed, "network")'),
         ("partitions/schemes/iid.py", "spec.clients)", "spec.clients + 0)"),
         ("data/part.py", "def as_array", "def as_an_array"),
     ],
@@ -108,7 +108,7 @@ def test_a_method_and_a_model_count_with_their_own_files_alone() -> None:
     assert {file for file in fedavg if file.startswith("methods/")} == {"methods/base.py", "methods/fedavg.py"}
     assert "ratios/exact.py" in parts("ftw_erm", steps=1, momentum=0.0)
     of_models = {file for file in fedavg if file.startswith("models/")}
-    assert of_models == {"models/__init__.py", "models/base.py", "models/build.py", "models/cnn.py"}
+    assert of_models == {"models/__init__.py", "models/base.py", "models/cnn.py"}
 
 
 def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) -> None:

@@ -22,8 +22,8 @@ from fedbench.errors import FedbenchError
 from fedbench.models import build, check, code_of, initial, named, names, registry
 from fedbench.models.base import check as has_form
 from fedbench.models.base import seeded
+from fedbench.models.cnn import SHARED, LeNetGN
 from fedbench.models.counts import FILE, _count, _kept, case, counts
-from fedbench.models.lenet_gn import SHARED, LeNetGN
 from fedbench.models.resnet import Block, GroupScaleNorm
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.planner import table as tables
@@ -314,7 +314,7 @@ def test_a_name_has_one_form() -> None:
     assert named("resnet18_gn:projection_size=0512") == "resnet18_gn:projection_size=512"
     assert named("resnet18_gn:projection_size=256") == named("resnet18_gn:") == named("resnet18_gn") == "resnet18_gn"
     assert named("lenet_gn:branch=deep") == "lenet_gn"
-    assert code_of("lenet_gn:branch=mid") == (("models/lenet_gn.py",), ())
+    assert code_of("lenet_gn:branch=mid") == (("models/cnn.py",), ())
 
 
 def test_defaults_are_those_of_the_classes() -> None:
