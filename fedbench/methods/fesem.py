@@ -12,8 +12,7 @@ from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import STATISTICS, State
 from fedbench.methods.base import cross_entropy, hyperparameter
-from fedbench.methods.parts.clustered import Choice, count_of
-from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer_to_unassigned
+from fedbench.methods.parts.clustered import Choice, LowestLoss, choose, count_of, offer_to_unassigned
 
 #: Name of the extra that holds a loss's share.
 SHARE = "share"

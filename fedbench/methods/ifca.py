@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.server import Server
 from fedbench.methods.base import cross_entropy
-from fedbench.methods.parts.clustered import Choice, choice_cost, expected_groups
-from fedbench.methods.parts.lowest_loss import LowestLoss, choose, offer
+from fedbench.methods.parts.clustered import Choice, LowestLoss, choice_cost, choose, expected_groups, offer
 from fedbench.specs import Setting
 
 

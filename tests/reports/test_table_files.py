@@ -18,7 +18,7 @@ from fedbench.planner.settings import sketch
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, judge
 from fedbench.planner.table.load import expand, numbers, siblings
 from fedbench.planner.table.spec import Table, reported
-from fedbench.ratios.divergence import DIVERGENCES
+from fedbench.ratios.matching import DIVERGENCES
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import legend
 from fedbench.reports.render import FORMATS, render
