@@ -7,7 +7,7 @@ from fedbench.api.results import Run, curves, run, runs
 from fedbench.api.tables import Tables, compare, report
 from fedbench.api.training import Sweep, sweep, train
 from fedbench.errors import FedbenchError
-from fedbench.observers.observer import Observer
+from fedbench.observers import Observer
 from fedbench.store import Store
 
 __all__ = [

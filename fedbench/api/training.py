@@ -12,7 +12,7 @@ from fedbench.api.parts import Home, Part, name_of, options_of, roots, say, scre
 from fedbench.api.results import Run
 from fedbench.api.tables import Tables, compare
 from fedbench.errors import FedbenchError, unknown
-from fedbench.observers.observer import Observer
+from fedbench.observers import Observer
 from fedbench.options import checked, several
 from fedbench.reader import shown
 from fedbench.specs import PartitionSpec, Setting

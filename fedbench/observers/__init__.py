@@ -1,16 +1,185 @@
-"""Who watches runs while they are trained, a file each; on the command line NAME or NAME:WHERE (README.md)."""
+"""Who watches runs while they are trained, and writes what happens; on the command line NAME or NAME:WHERE (README.md).
+
+The libraries that some need are imported when such an observer is made.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fedbench.errors import FedbenchError, unknown
-from fedbench.observers.observer import Observer as Observer
-from fedbench.observers.observer import Training as Training
+from fedbench.errors import FedbenchError, check_known
+from fedbench.words import path_of
 
-#: Name -> what follows its colon.
-WHERE = {"jsonl": "FILE", "tensorboard": "DIR", "mlflow": "ADDRESS", "wandb": "PROJECT"}
+if TYPE_CHECKING:
+    from fedbench.core.trainer import Progress
+    from fedbench.specs import Plain
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is being trained: a run, or runs at the same time that differ in their seeds alone."""
+
+    ids: tuple[str, ...]
+    title: str  #: in print
+    rounds: int
+    values: Mapping[str, Plain]  #: what was decided of the (first) run: method, data, setting, hyper-parameters
+
+
+class Observer:
+    """Watches training; override what you need. The defaults do nothing.
+
+    One observer may watch trainings one after another; of trainings at the same time each has a twin of it. What it
+    raises is reported in one line and ends its watch over that training, never the run.
+    """
+
+    def twin(self) -> Observer:
+        """An observer for one of the trainings at the same time: a copy, which shares what this one was made
+        with."""
+        return copy(self)
+
+    def on_start(self, training: Training) -> None:
+        """Before the first round; for a run that goes on, before the next. Not called for a run that is there."""
+
+    def on_round(self, now: Progress) -> None:
+        """After a round (of more than one run: their means); `now.doing` says what goes on before the first one."""
+
+    def on_end(self, results: Mapping[str, float] | None) -> None:
+        """At the end: metric -> value, as `fedbench evaluate` prints it; None where the training was stopped or
+        failed."""
+
+
+class JsonLines(Observer):
+    """JSON lines, one object an event, appended to a file: {"event": "start" | "round" | "end", "time": Unix seconds,
+    "runs": [ids], ...}; losses in nats, accuracies as fractions. Raises FedbenchError if the file cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ids: tuple[str, ...] = ()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("a").close()
+        except OSError as error:
+            raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose another file") from error
+
+    def on_start(self, training: Training) -> None:
+        self.ids = training.ids
+        self._write("start", title=training.title, rounds=training.rounds, values=dict(training.values))
+
+    def on_round(self, now: Progress) -> None:
+        if not now.doing:
+            self._write("round", round=now.round, loss=now.loss, accuracy=now.accuracy)
+
+    def on_end(self, results: Mapping[str, float] | None) -> None:
+        self._write("end", complete=results is not None, results=dict(results or {}))
+
+    def _write(self, event: str, **more: Any) -> None:
+        line = json.dumps({"event": event, "time": round(time.time(), 3), "runs": self.ids, **more})
+        with self.path.open("a") as file:
+            file.write(f"{line}\n")
+
+
+class TensorBoard(Observer):
+    """TensorBoard: a folder of event files a run, all in one log folder. Scalars `loss` and `accuracy` by round, the
+    results as `end/METRIC`, what was decided as text."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.folder, self.open = folder, SummaryWriter
+        self.writer: Any = None
+        self.rounds = 0
+
+    def on_start(self, training: Training) -> None:
+        self.rounds = training.rounds
+        self.writer = self.open(f"{self.folder}/{training.values['method']}-{'-'.join(training.ids)}")
+        rows = "\n".join(f"| {name} | {value} |" for name, value in training.values.items())
+        self.writer.add_text("run", f"{training.title}\n\n| | |\n|---|---|\n{rows}")
+
+    def on_round(self, now: Progress) -> None:
+        if now.doing:
+            return
+        self.writer.add_scalar("loss", now.loss, now.round)
+        if now.accuracy is not None:
+            self.writer.add_scalar("accuracy", now.accuracy, now.round)
+
+    def on_end(self, results: Mapping[str, float] | None) -> None:
+        for name, value in (results or {}).items():
+            self.writer.add_scalar(f"end/{name}", value, self.rounds)
+        self.writer.close()
+
+
+class MLflow(Observer):
+    """MLflow: a run each, in the experiment `fedbench` or that of MLFLOW_EXPERIMENT_NAME, at an address such as
+    http://localhost:5000 ("": that of MLFLOW_TRACKING_URI). Parameters, `loss` and `accuracy` by round, the results as
+    metrics; fedbench's ids as the tag `fedbench.runs`."""
+
+    def __init__(self, address: str = "") -> None:
+        import mlflow
+
+        self.client = mlflow.MlflowClient(address or None)
+        self.run, self.rounds = "", 0
+
+    def on_start(self, training: Training) -> None:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedbench")
+        there = self.client.get_experiment_by_name(name)
+        experiment = there.experiment_id if there else self.client.create_experiment(name)
+        tags = {"fedbench.runs": " ".join(training.ids)}
+        self.rounds = training.rounds
+        self.run = self.client.create_run(experiment, tags=tags, run_name=training.title).info.run_id
+        for key, value in training.values.items():
+            self.client.log_param(self.run, key, value)
+
+    def on_round(self, now: Progress) -> None:
+        if now.doing:
+            return
+        self.client.log_metric(self.run, "loss", now.loss, step=now.round)
+        if now.accuracy is not None:
+            self.client.log_metric(self.run, "accuracy", now.accuracy, step=now.round)
+
+    def on_end(self, results: Mapping[str, float] | None) -> None:
+        for name, value in (results or {}).items():
+            self.client.log_metric(self.run, name, value, step=self.rounds)
+        self.client.set_terminated(self.run, "FAILED" if results is None else "FINISHED")
+
+
+class WandB(Observer):
+    """Weights & Biases: a run each, in a project; offline or online as WANDB_MODE says. What was decided as config,
+    `loss` and `accuracy` by round, the results as summary."""
+
+    def __init__(self, project: str = "") -> None:
+        import wandb
+
+        self.project, self.init = project or "fedbench", wandb.init
+        self.run: Any = None
+
+    def on_start(self, training: Training) -> None:
+        config = {**training.values, "fedbench_runs": " ".join(training.ids)}
+        self.run = self.init(project=self.project, name=training.title, config=config, reinit="create_new")
+
+    def on_round(self, now: Progress) -> None:
+        if not now.doing:
+            accuracy = {} if now.accuracy is None else {"accuracy": now.accuracy}
+            self.run.log({"loss": now.loss, **accuracy}, step=now.round)
+
+    def on_end(self, results: Mapping[str, float] | None) -> None:
+        self.run.summary.update(dict(results or {}))
+        self.run.finish(exit_code=1 if results is None else 0)
+
+
+#: Name -> what follows its colon, and the observer of that.
+_OBSERVERS: Mapping[str, tuple[str, Callable[[str], Observer]]] = {
+    "jsonl": ("FILE", lambda where: JsonLines(path_of(where, "--observe"))),
+    "tensorboard": ("DIR", lambda where: TensorBoard(path_of(where, "--observe"))),
+    "mlflow": ("ADDRESS", MLflow),
+    "wandb": ("PROJECT", WandB),
+}
 #: What writes files, and where it might.
 _FILES = {"jsonl": "log.jsonl", "tensorboard": "board"}
 
@@ -21,23 +190,18 @@ def of(text: str) -> Observer:
     Raises FedbenchError for an unknown name, and where the library that it needs is not installed.
     """
     name, colon, where = text.partition(":")
-    if name not in WHERE:
-        raise unknown("observer", name, WHERE)
+    check_known("observer", name, _OBSERVERS)
+    place, made_of = _OBSERVERS[name]
     if not where and (colon or name in _FILES):
-        such = f"such as {name}:{_FILES.get(name, WHERE[name])}"
-        raise FedbenchError(f"--observe {text} names no {WHERE[name]}", such)
+        raise FedbenchError(f"--observe {text} names no {place}", f"such as {name}:{_FILES.get(name, place)}")
     try:
-        kind = import_module(f"fedbench.observers.{name}")
+        return made_of(where)
     except ImportError as error:
         raise FedbenchError(
             f"the observer {name} needs a library that is not installed ({error})", f"pip install 'fedbench-fl[{name}]'"
         ) from error
-    made: Observer = kind.observer(where)
-    return made
 
 
 def log(path: Path) -> Observer:
     """The observer that appends to a file of JSON lines."""
-    from fedbench.observers.jsonl import JsonLines
-
     return JsonLines(path)

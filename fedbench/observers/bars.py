@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from fedbench.observers.observer import Observer, Training
+from fedbench.observers import Observer, Training
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress as RoundProgress

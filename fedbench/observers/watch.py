@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from fedbench.observers.observer import Observer, Training
+from fedbench.observers import Observer, Training
 from fedbench.plugins.mistakes import in_words
 
 if TYPE_CHECKING:
