@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedbench.planner.cells import Cells
     from fedbench.planner.table.spec import Table
     from fedbench.results.frame import Frame
-    from fedbench.theory.feddrm import Check
+    from fedbench.theory.feddrm_model import Check
     from fedbench.theory.ftw_erm import Finding
 
 
@@ -169,8 +169,8 @@ def theory(
     import dataclasses
     from itertools import groupby
 
-    from fedbench.theory.feddrm import Check
-    from fedbench.theory.papers import PAPERS
+    from fedbench.theory import PAPERS
+    from fedbench.theory.feddrm_model import Check
 
     if paper not in PAPERS:
         raise unknown("paper with a theory", paper, PAPERS)

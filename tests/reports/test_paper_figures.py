@@ -33,7 +33,7 @@ from fedbench.reports.numbers.measured import Value
 from fedbench.results.frame import Frame, State
 from fedbench.specs import Setting
 from fedbench.store import Store
-from fedbench.theory.feddrm import rates as simulation
+from fedbench.theory import feddrm as simulation
 from tests.reports.conftest import Draws, Lab, of_csv
 from tests.support.figures_lab import (
     FOUND,

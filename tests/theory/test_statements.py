@@ -18,11 +18,11 @@ from scipy.stats import multivariate_normal
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from fedbench.errors import FedbenchError
-from fedbench.theory import feddrm
+from fedbench.theory import feddrm as rates
+from fedbench.theory import feddrm_model as model
 from fedbench.theory import ftw_erm as c
 from fedbench.theory.arrays import deviations
-from fedbench.theory.feddrm import model, rates
-from fedbench.theory.feddrm.model import exponent, minimise
+from fedbench.theory.feddrm_model import exponent, minimise
 from fedbench.theory.ftw_erm import OneHot, Risk, census, compare, inside, problems, spectrum
 
 quick = settings(max_examples=12)
@@ -195,14 +195,14 @@ def test_all_checks_and_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     _, value, _ = rates.of_likelihood(_rng(), 3)
     assert not value.holds
     assert exponent([1, 10, 100], [5, 0.05, 0.0005]) == pytest.approx(-2)
-    checks = feddrm.checks(1, 3)
+    checks = rates.checks(1, 3)
     assert [c.source for c in checks] == sorted((c.source for c in checks), key=[c.source for c in checks].index)
     assert len(checks) == 15
-    for draws in (0, feddrm.MOST + 1):
+    for draws in (0, rates.MOST + 1):
         with pytest.raises(FedbenchError, match="at least 1 draw and at most 10,000"):
-            feddrm.checks(draws)
+            rates.checks(draws)
     with pytest.raises(FedbenchError, match="the seed must be in"):
-        feddrm.checks(1, -1)
+        rates.checks(1, -1)
 
 
 def test_gaussians() -> None:

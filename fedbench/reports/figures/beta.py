@@ -232,7 +232,7 @@ class Drift(Kind[Courses]):
     def gather(self, figure: FigureSpec, request: Request) -> Content[Courses]:
         """Simulate (a second or two a seed). Raises FedbenchError for a seed that is none."""
         from fedbench.specs import check_seed
-        from fedbench.theory.feddrm.rates import simulate
+        from fedbench.theory.feddrm import simulate
 
         seeds = SEEDS if request.seed is None else (request.seed,)
         for seed in seeds:

@@ -1,4 +1,9 @@
-"""Recovered density ratios and Theorem 2.5 of FedDRM on random problems: what they say is a rate, and a bound."""
+"""FedDRM's theory (Theorems 2.1, 2.2 and 2.5, Figure 3) on simulated data, where the truth is known: what the paper
+says against what is measured, with the two terms of Theorem 2.5, and what Figure 3 shows. NumPy only.
+
+`feddrm_model` has the functions: class-conditional distributions and their marginals, the empirical likelihood by its
+definition, Gaussian clients and the ratios that a head recovers, a head's fit, and its training by FedAvg.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.theory.arrays import Array
-from fedbench.theory.feddrm import model
-from fedbench.theory.feddrm.model import Check, Labels, Point, centred, exponent, fit, information, near, with_constant
+from fedbench.theory import feddrm_model as model
+from fedbench.theory.arrays import Array, check_draws
+from fedbench.theory.feddrm_model import Check, Labels, Point, centred, exponent, fit, information, near, with_constant
 
 # -- identities ------------------------------------------------------------------------------------------------
 # Theorems 2.1 and 2.2 of FedDRM on random problems: what they say is an identity, to rounding.
@@ -395,3 +400,20 @@ def _rate(
     points = [Point(f"{quantity}, N = {n:,}", *pair) for n, *pair in zip(SIZES, values, claimed, strict=True)]
     measured = exponent(SIZES, values)
     return (*points, Point("exponent of N", measured, power)), measured <= power * (1 - model.SHARE)
+
+
+# -- checks ------------------------------------------------------------------------------------------------------
+
+
+DRAWS = 20
+#: They take some half a second each.
+MOST = 10_000
+
+
+def checks(draws: int = DRAWS, seed: int = 0) -> list[Check]:
+    """Every statement on `draws` simulated problems. Raises FedbenchError unless draws are 1 to MOST and the seed is
+    one."""
+    check_draws(draws, seed, MOST)
+    parts = (of_marginals, of_likelihood, of_ratios, of_statistics, of_descent)
+    streams = np.random.default_rng(seed).spawn(len(parts))
+    return [check for part, rng in zip(parts, streams, strict=True) for check in part(rng, draws)]
