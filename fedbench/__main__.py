@@ -26,7 +26,7 @@ def _lost(error: ImportError) -> str | None:
 try:
     from fedbench import words
     from fedbench.errors import FedbenchError
-    from fedbench.plain import plain
+    from fedbench.words import plain
 except ImportError as error:
     if (text := _lost(error)) is None:
         raise

@@ -32,7 +32,6 @@ ROOMS = (
 LOOKUPS = (
     "data/catalogue.py",
     "data/locate.py",
-    "data/progress.py",
     "methods/declarations.py",
     "models/registry.py",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -19,9 +19,28 @@ from fedbench import models, reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.options import VALUES, parse, several
 from fedbench.reader import Between, Filled, Some, shown
-from fedbench.remark import Remark
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
 from fedbench.specs.base import kind_of
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A line to be printed below tables whose cells it holds for.
+
+    `where` has the values that a fact of a cell may have, such as `{ shift = ["low", "high"] }`; of several facts one
+    cell must fit them all. Facts are the fields of a cell's partition and setting, and its `dataset`, `method`,
+    `metric` and `statistic`.
+    """
+
+    text: str
+    where: Mapping[str, list[Any]] = field(default_factory=dict)
+
+    def holds(self, cells: Iterable[Mapping[str, Any]]) -> bool:
+        """Whether it holds for any cell, by the cells' facts."""
+        return not self.where or any(
+            all(facts.get(name) in values for name, values in self.where.items()) for facts in cells
+        )
+
 
 #: Whose defaults hold for the papers' data sets, and whose for any other.
 DEFAULT, OWN = "feddrm", "plain"

@@ -1,5 +1,5 @@
-"""Words from outside, of the command line and the environment: plain text, and the paths that they name; and times and
-sizes in words."""
+"""Words from outside, of the command line, the environment, plug-ins and artifacts: plain text, as it may stand on a
+screen or in a document, and the paths that they name; and times and sizes in words."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from fedbench.errors import FedbenchError
 
 #: Control characters, halves of characters (bytes that were no UTF-8 come as such) and separators of lines.
 _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
+#: Joiners, which show nothing but shape letters and emoji.
+_JOINERS = "\u200c\u200d"
 
 
 def one_line(word: str, where: str) -> str:
@@ -25,6 +27,23 @@ def one_line(word: str, where: str) -> str:
             what = "bytes that are not UTF-8" if "\ud800" <= character <= "\udfff" else "a control character"
             raise FedbenchError(f"{where} holds {what}: {word[:80]!a}", "give plain text of one line")
     return word
+
+
+def plain(text: str, keep: str = "") -> str:
+    """The text without control characters (a terminal would obey them) or marks that turn the direction of writing.
+
+    Line breaks and tabs become spaces, but for those of `keep`; everything else that cannot be printed is spelt out
+    as Python would, such as \\x1b.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _JOINERS or c in keep else _spelt(c) for c in text)
+
+
+def _spelt(c: str) -> str:
+    if c == "\u00a0":
+        return c
+    return " " if c.isspace() else c.encode("unicode_escape").decode()
 
 
 def path_of(word: str, where: str) -> Path:

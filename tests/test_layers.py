@@ -19,9 +19,9 @@ from fedbench.imports import PACKAGE, Import, imports
 
 #: Rooms (packages and single modules of fedbench/) from the bottom up; those of a line do not know each other.
 FLOORS = (
-    ("errors", "groups", "plain", "remark", "rng"),
-    ("resources",),
-    ("files", "imports", "machine", "reader", "screen", "vision", "words"),
+    ("errors", "groups", "rng"),
+    ("resources", "words"),
+    ("files", "imports", "machine", "reader", "screen", "vision"),
     ("measure", "plugins", "specs"),
     ("options",),
     ("store", "models", "theory"),

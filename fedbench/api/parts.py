@@ -20,12 +20,11 @@ from fedbench.errors import FedbenchError
 from fedbench.options import checked
 from fedbench.partition_options import spec_of
 from fedbench.partitions import schemes
-from fedbench.plain import plain
 from fedbench.reader import shown
 from fedbench.specs import PartitionSpec
 from fedbench.specs.base import native
 from fedbench.store import Store
-from fedbench.words import folders_of
+from fedbench.words import folders_of, plain
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,13 +26,12 @@ from typer.models import OptionInfo
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError, nearest, unknown
 from fedbench.methods import declarations
-from fedbench.plain import plain
 from fedbench.resources import RECIPES
 from fedbench.screen import Screen
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.specs.base import kind_of, typed
 from fedbench.store import Store
-from fedbench.words import folders_of, option_of, path_of
+from fedbench.words import folders_of, option_of, path_of, plain
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -209,8 +209,8 @@ def embed(
 ) -> None:
     """Embed a data set's images by a frozen encoder, once: a table of vectors and its recipe for 'partition'."""
     from fedbench.data import load, recipe
-    from fedbench.data.progress import bar
     from fedbench.engine import embed as embedding
+    from fedbench.screen import bar
 
     dataset = load(name, context.store(), context.roots(), context.err().print)
     path = embedding.target(dataset, encoder, output)

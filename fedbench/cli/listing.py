@@ -13,12 +13,11 @@ import typer
 from fedbench.cli import context
 from fedbench.cli.context import App, columns, describe, differing_params, method_words, model_words
 from fedbench.errors import FedbenchError, unknown
-from fedbench.plain import plain
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec
 from fedbench.store import KINDS, Artifact, Store
 from fedbench.store.claim import HeldError
 from fedbench.store.unfinished import End, Unfinished, discard, ids, unfinished
-from fedbench.words import counted, size
+from fedbench.words import counted, plain, size
 
 #: Can be listed in addition to the kinds of artifacts.
 UNFINISHED = "unfinished"

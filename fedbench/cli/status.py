@@ -14,10 +14,9 @@ from fedbench.cli.context import WHERE, describe
 from fedbench.cli.evaluate import show
 from fedbench.cli.listing import unfinished_document
 from fedbench.errors import FedbenchError
-from fedbench.plain import plain
 from fedbench.store import Store
 from fedbench.store.unfinished import End, Unfinished, unfinished
-from fedbench.words import duration, size
+from fedbench.words import duration, plain, size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType

@@ -19,9 +19,9 @@ from fedbench.data import guard
 from fedbench.data.archive import Tree, held, open_tree
 from fedbench.data.guard import IMAGE, fits, reading, regular
 from fedbench.data.part import Part, text
-from fedbench.data.progress import bar
 from fedbench.data.recipe import File, Member, Recipe, Source
 from fedbench.errors import FedbenchError, unknown
+from fedbench.screen import bar
 from fedbench.specs import require
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from fedbench.data.guard import fits, reading
 from fedbench.data.images import channels_of, fitted, mixed
 from fedbench.data.locate import downloads
 from fedbench.data.part import Part
-from fedbench.data.progress import bar
 from fedbench.data.recipe import SPLITS, Recipe, Source
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors
+from fedbench.screen import bar
 from fedbench.specs import require
 from fedbench.store import Store
 from fedbench.vision import torchvision

@@ -12,10 +12,10 @@ from typing import Any
 from fedbench.errors import FedbenchError, unknown
 from fedbench.groups import by_key
 from fedbench.partitions import schemes
-from fedbench.plain import plain
 from fedbench.results.frame import Frame, Run
 from fedbench.results.pack import name_of
 from fedbench.results.packs import Shipped
+from fedbench.words import plain
 
 #: What two seeds of one run differ in.
 SEEDS = ("seed", "partition_seed", "init_seed")

@@ -35,8 +35,8 @@ from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, write_whole
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import Metrics, outside
-from fedbench.plain import plain
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
+from fedbench.words import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

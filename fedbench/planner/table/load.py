@@ -18,10 +18,10 @@ from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
-from fedbench.plain import plain
 from fedbench.planner.table.check import check
 from fedbench.planner.table.spec import Column, Row, Table, matches
 from fedbench.plugins.load import is_file
+from fedbench.words import plain
 
 # -- own -------------------------------------------------------------------------------------------------------
 # A user's own methods, networks, partitioners and data sets in a table: files, seen from the table's folder; and what

@@ -17,9 +17,8 @@ from fedbench import reader, resources
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.planner.table.claims import Claim
 from fedbench.planner.table.cost import Case
-from fedbench.protocol import Chosen, Seed, Training
+from fedbench.protocol import Chosen, Remark, Seed, Training
 from fedbench.reader import Among, Between
-from fedbench.remark import Remark
 from fedbench.specs import Plain
 
 # -- reported --------------------------------------------------------------------------------------------------

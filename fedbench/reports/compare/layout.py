@@ -12,7 +12,6 @@ import numpy as np
 from fedbench.errors import FedbenchError, check_known
 from fedbench.groups import by_key
 from fedbench.metrics.read import VIEW
-from fedbench.plain import plain
 from fedbench.planner.runs import SEEDS, text
 from fedbench.planner.table.spec import VIEWS, Column
 from fedbench.reports.compare.comparison import (
@@ -31,7 +30,8 @@ from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.agreement import signed
 from fedbench.reports.numbers.measured import Value
 from fedbench.results.frame import Run, State, by_other_code
-from fedbench.words import counted
+from fedbench.words import counted, plain
+from fedbench.words import counted, plain
 
 # -- pairs -----------------------------------------------------------------------------------------------------
 # Every two groups of runs on the same data, tested over what they have in common: seeds, or else clients.

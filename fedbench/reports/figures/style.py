@@ -12,7 +12,7 @@ from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fedbench.groups import by_key
-from fedbench.plain import plain
+from fedbench.words import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from fedbench.planner.others import Hits, other_texts, records
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
 from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, STATISTICS, Column, Row, Table
-from fedbench.remark import Remark
+from fedbench.protocol import Remark
 from fedbench.reports.layout import times
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.results.frame import Run, State, by_other_code

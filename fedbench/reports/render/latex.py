@@ -10,10 +10,10 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedbench.plain import plain
 from fedbench.reports.layout.appendix import CITATION
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import brief, claims, harmless, shown
+from fedbench.words import plain
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 % Needs a TeX that has the packages $NEEDS

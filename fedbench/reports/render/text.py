@@ -14,9 +14,9 @@ from typing import Any
 
 from tabulate import tabulate
 
-from fedbench.plain import plain
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
 from fedbench.reports.layout.grid import Entry, Grid, Line, legend
+from fedbench.words import plain
 
 #: Fields of a grid's parts that hold no text but words of our own, which renderers compare.
 _WORDS = ("kind", "state")

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from fedbench import __version__
-from fedbench.plain import plain
+from fedbench.words import plain
 
 
 def e(text: object) -> str:
