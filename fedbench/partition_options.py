@@ -231,7 +231,7 @@ def _unsaid(options: Mapping[str, Any], rules: Protocol) -> bool:
 
 def _corruptions(text: str) -> list[str]:
     """A list such as 'fog-3,contrast-3'; 'all-3' stands for every corruption at severity 3."""
-    from fedbench.partitions.transforms import CORRUPTIONS
+    from fedbench.partitions.transforms.corruption import CORRUPTIONS
 
     listed: list[str] = []
     for one in text.split(","):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
 from fedbench.partitions.schemes import spec as partition_spec
-from fedbench.partitions.transforms import CORRUPTIONS
+from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.specs import SCHEMA, SPECS, DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from tests.support.frames import few, refused
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from fedbench.errors import FedbenchError
 from fedbench.partitions import modifiers
 from fedbench.partitions.distribution import Densities, Distribution, Drawn, counted, realised
-from fedbench.partitions.transforms import Transform, apply, paint
+from fedbench.partitions.transforms import Rotation, Transform, apply, paint, rotated
 from fedbench.partitions.transforms.corruption import Images
-from fedbench.partitions.transforms.transform import Rotation, rotated
 from fedbench.specs import PartitionSpec
 
 if TYPE_CHECKING:

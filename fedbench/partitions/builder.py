@@ -17,8 +17,7 @@ from fedbench.data.guard import reading
 from fedbench.errors import FedbenchError
 from fedbench.partitions import modifiers, schemes
 from fedbench.partitions.artifact import Partition, numbered
-from fedbench.partitions.scheme import Assignment
-from fedbench.partitions.split import Indices, cut
+from fedbench.partitions.scheme import Assignment, Indices, cut
 from fedbench.partitions.tables import read, write
 from fedbench.partitions.transforms import SHIFTS, Transform, of_clients
 from fedbench.plugins.mistakes import reported

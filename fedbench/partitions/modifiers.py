@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.partitions.split import Indices
-from fedbench.partitions.transforms import CORRUPTIONS, SEVERITIES, Transform
-from fedbench.partitions.transforms.corruption import named
+from fedbench.partitions.scheme import Indices
+from fedbench.partitions.transforms import Transform
+from fedbench.partitions.transforms.corruption import CORRUPTIONS, SEVERITIES, named
 from fedbench.rng import stream
 from fedbench.specs import PartitionSpec, require
 

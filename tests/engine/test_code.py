@@ -118,7 +118,7 @@ def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) ->
     of = {kind: set(artifact.provenance["fingerprint_parts"]) for kind, artifact in artifacts.items()}
     assert {"data/build.py", "data/readers.py"} <= of["dataset"]
     assert not any(file.startswith(("core/", "partition/")) for file in of["dataset"])
-    assert {"partitions/scheme.py", "partitions/schemes/iid.py", "partitions/split.py"} <= of["partition"]
+    assert {"partitions/scheme.py", "partitions/schemes/iid.py"} <= of["partition"]
     assert of["dataset"] <= of["partition"] <= parts("fedavg")
     change(edited, "partitions/scheme.py", "def draw", "def drawn")
     assert other_code(artifacts["partition"].provenance)

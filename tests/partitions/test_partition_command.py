@@ -18,7 +18,8 @@ from fedbench import data, partition_options, partitions, protocol
 from fedbench.partition_options import Partitioner
 from fedbench.partitions import Partition, schemes, view
 from fedbench.partitions.schemes import spec as partition_spec
-from fedbench.partitions.transforms import CORRUPTIONS, of_clients
+from fedbench.partitions.transforms import of_clients
+from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.specs import PartitionSpec, RunSpec
 from fedbench.specs.base import typed
 from fedbench.store import Store

@@ -13,7 +13,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from fedbench import partitions
-from fedbench.partitions import schemes, split
+from fedbench.partitions import scheme, schemes
 from fedbench.partitions.schemes import dirichlet as module
 from fedbench.partitions.schemes.dirichlet import share_out
 from fedbench.specs import PartitionSpec
@@ -147,7 +147,7 @@ def test_a_client_without_a_test_sample_is_an_error() -> None:
     # A share just below 1 of 3 samples still leaves one for tests; of none it cannot.
     (train, test), *_ = draw(np.zeros(12, int), spec("iid", train_fraction=0.999))
     assert (len(train), len(test)) == (2, 1)
-    refused("client 0 holds 0 samples", split.split, [np.arange(0)], spec("iid"), np.random.RandomState(0))
+    refused("client 0 holds 0 samples", scheme.split, [np.arange(0)], spec("iid"), np.random.RandomState(0))
 
 
 @pytest.mark.filterwarnings("error")

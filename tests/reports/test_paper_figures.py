@@ -21,7 +21,7 @@ from fedbench import data as datasets
 from fedbench import partitions
 from fedbench.errors import FedbenchError
 from fedbench.partitions.schemes import spec as partition_spec
-from fedbench.partitions.transforms import CORRUPTIONS
+from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.planner import table as tables
 from fedbench.planner.settings import sketch
 from fedbench.reports import figures

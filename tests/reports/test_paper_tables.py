@@ -19,7 +19,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.metrics.statistics import spread_of_mean
 from fedbench.partitions import schemes
-from fedbench.partitions.transforms import CORRUPTIONS
+from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells
 from fedbench.planner.others import others

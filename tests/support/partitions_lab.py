@@ -14,7 +14,7 @@ from fedbench.data import Dataset
 from fedbench.partitions import Partition, modifiers, read, schemes, view
 from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.schemes import spec as partition_spec
-from fedbench.partitions.transforms import CORRUPTIONS
+from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 

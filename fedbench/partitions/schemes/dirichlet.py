@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.options import option
-from fedbench.partitions.scheme import Scheme
-from fedbench.partitions.split import Indices
+from fedbench.partitions.scheme import Indices, Scheme
 from fedbench.specs import PartitionSpec, require
 
 if TYPE_CHECKING:

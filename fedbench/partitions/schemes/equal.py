@@ -10,12 +10,11 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.options import option
-from fedbench.partitions import bank, modifiers, split
+from fedbench.partitions import bank, modifiers
 from fedbench.partitions import distribution as official
 from fedbench.partitions.bank import DRIFT_LEVELS, LEVELLED, LEVELS, Level
 from fedbench.partitions.distribution import Distribution, Drawn
-from fedbench.partitions.scheme import APART, Assignment, Scheme
-from fedbench.partitions.split import Indices, shards
+from fedbench.partitions.scheme import APART, Assignment, Indices, Scheme, shards
 from fedbench.partitions.transforms import Rotation
 from fedbench.rng import stream
 from fedbench.specs import PartitionSpec, require
@@ -317,4 +316,4 @@ def restricted(
 
 def _shards(pool: Indices, spec: PartitionSpec, side: str) -> list[Indices]:
     """The shards of the shuffled pool."""
-    return split.shards(stream(spec.seed, "shards", int(side == "test")).permutation(pool), spec.clients)
+    return shards(stream(spec.seed, "shards", int(side == "test")).permutation(pool), spec.clients)

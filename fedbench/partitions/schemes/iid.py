@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from fedbench.partitions.scheme import Scheme
-from fedbench.partitions.split import Indices
+from fedbench.partitions.scheme import Indices, Scheme
 from fedbench.specs import PartitionSpec
 
 if TYPE_CHECKING:

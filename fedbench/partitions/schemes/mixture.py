@@ -14,8 +14,7 @@ from fedbench.errors import FedbenchError
 from fedbench.options import option
 from fedbench.partitions import distribution
 from fedbench.partitions.distribution import Densities, normalised
-from fedbench.partitions.scheme import Assignment, Scheme
-from fedbench.partitions.split import Indices
+from fedbench.partitions.scheme import Assignment, Indices, Scheme
 from fedbench.specs import PartitionSpec, require
 
 if TYPE_CHECKING:

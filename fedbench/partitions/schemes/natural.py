@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from fedbench.errors import unknown
 from fedbench.options import option
 from fedbench.partitions.distribution import Distribution, Drawn
-from fedbench.partitions.scheme import Assignment, Scheme
-from fedbench.partitions.split import Indices, split
+from fedbench.partitions.scheme import Assignment, Indices, Scheme, split
 from fedbench.partitions.transforms import Transform
 from fedbench.specs import PartitionSpec, require
 

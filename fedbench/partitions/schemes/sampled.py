@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from fedbench.options import option
 from fedbench.partitions import distribution, modifiers
 from fedbench.partitions.distribution import Distribution, Drawn
-from fedbench.partitions.scheme import APART, Assignment, Scheme
-from fedbench.partitions.split import Indices
+from fedbench.partitions.scheme import APART, Assignment, Indices, Scheme
 from fedbench.rng import stream
 from fedbench.specs import PartitionSpec, require
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedbench.options import option
-from fedbench.partitions.scheme import Scheme
-from fedbench.partitions.split import Indices
+from fedbench.partitions.scheme import Indices, Scheme
 from fedbench.specs import PartitionSpec, require
 
 if TYPE_CHECKING:

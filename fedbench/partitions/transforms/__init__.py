@@ -1,9 +1,308 @@
-"""How clients see images: steps of colour and corruptions of all of a client's images (`Transform`), rotations and lit
-channels by class (`Rotation`), and grey images painted red or green (`paint`)."""
+"""How a client sees its images, in both splits: through steps of colour, under a corruption, or both.
+
+Colours (FedDRM, section 5.2): the arithmetic is that of torchvision 0.19 on Pillow images, with 8-bit rounding between
+the steps. A corruption (pFedFDA, section 5.1) draws its noise once, and it stays. A mean and a standard deviation
+change no pixel: the trainer normalises by them what the network gets (FedDRM's centres of RETINA).
+"""
 
 from __future__ import annotations
 
-from fedbench.partitions.transforms.corruption import CORRUPTIONS, SEVERITIES
-from fedbench.partitions.transforms.transform import SHIFTS, Rotation, Transform, apply, of_clients, paint
+import math
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from zlib import crc32
 
-__all__ = ["CORRUPTIONS", "SEVERITIES", "SHIFTS", "Rotation", "Transform", "apply", "of_clients", "paint"]
+import numpy as np
+from numpy.typing import NDArray
+
+from fedbench.errors import FedbenchError, unknown
+from fedbench.partitions.transforms.corruption import CORRUPTIONS, SEVERITIES, Images, check, check_name, corrupt
+from fedbench.specs import require
+
+# -- paint -----------------------------------------------------------------------------------------------------
+# Grey images in colour.
+
+
+PAINTS = ("red", "green")
+
+
+def paint(grey: NDArray[np.uint8], colour: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Grey images [N, H, W, 1] as [N, H, W, 3]: each in the channel of its colour [N], the other two channels dark."""
+    out = np.zeros((*grey.shape[:3], 3), np.uint8)
+    for channel in range(len(PAINTS)):
+        chosen = colour == channel
+        out[chosen, :, :, channel] = grey[chosen, :, :, 0]
+    return out
+
+
+# -- transform -------------------------------------------------------------------------------------------------
+
+
+#: Of the random streams of all corruptions.
+_SEED = 5
+
+#: Images treated at once: enough to be fast, few enough to stay in the processor's cache.
+_BLOCK = 2048
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Steps of colour, behind them a corruption at a severity, and by what the result is normalised; what is None is
+    not done at all.
+
+    A hue of 0.0 is not the same as None: the way to 8-bit HSV and back moves colours by a few levels, and the
+    clients of the pool whose hue is 0.0 do go that way.
+    """
+
+    gamma: float | None = None  #: exponent of brightness: below 1 is lighter, above 1 darker
+    hue: float | None = None  #: turn of the colour circle, in whole turns (-0.5 .. 0.5)
+    saturation: float | None = None  #: 0 is grey, 1 leaves the colours, above 1 is more colourful
+    posterize: int | None = None  #: bits kept of each 8-bit value
+    corruption: str | None = None  #: one of CORRUPTIONS
+    severity: int | None = None  #: 1 to SEVERITIES
+    #: Of each channel, of pixels in 0..1; None is 0.5 for all, which makes [-1, 1] of them.
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        self._check_normalisation()
+        require(self.gamma is None or self.gamma > 0, f"gamma must be above 0, not {self.gamma}")
+        require(self.hue is None or -0.5 <= self.hue <= 0.5, f"hue must lie in -0.5..0.5, not {self.hue}")
+        require(self.saturation is None or self.saturation >= 0, f"saturation cannot be negative: {self.saturation}")
+        require(
+            self.posterize is None or 1 <= self.posterize <= 8, f"posterize keeps 1 to 8 bits, not {self.posterize}"
+        )
+        if self.corruption is None:
+            require(self.severity is None, f"severity {self.severity} of which corruption?")
+            return
+        if self.severity is None:
+            raise FedbenchError(f"corruption {self.corruption} has no severity", f"1 to {SEVERITIES}")
+        check_name(self.corruption, self.severity)
+
+    def _check_normalisation(self) -> None:
+        for name in ("mean", "std"):
+            if getattr(self, name) is not None:  # stored tables hold lists
+                object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
+        mean, std = self.mean or (), self.std or ()
+        require(len(mean) == len(std), f"a mean of {len(mean)} channels and a standard deviation of {len(std)}")
+        require(all(0 < value < math.inf for value in std), f"a standard deviation must be above 0, not {list(std)}")
+        require(all(map(math.isfinite, mean)), f"a mean must be a number, not {list(mean)}")
+
+    @property
+    def alters(self) -> bool:
+        """Whether it changes pixels."""
+        return replace(self, mean=None, std=None) != Transform()
+
+    def __or__(self, other: Transform) -> Transform:
+        """Both of them; where they have the same step, that of the other."""
+        own = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
+        return replace(self, **own)
+
+    def on_grey(self) -> Transform:
+        """What is left of it on images of one channel, which have neither hue nor saturation."""
+        return replace(self, hue=None, saturation=None)
+
+    def __str__(self) -> str:
+        parts = [f"gamma {self.gamma:g}"] if self.gamma is not None else []
+        parts += [f"hue {self.hue:+g}"] if self.hue is not None else []
+        parts += [f"saturation {self.saturation:g}"] if self.saturation is not None else []
+        parts += [f"{self.posterize} bits"] if self.posterize is not None else []
+        parts += [f"{self.corruption} {self.severity}"] if self.corruption is not None else []
+        if self.mean is not None and self.std is not None:
+            parts += [f"normalised by {' '.join(f'{m:g}±{s:g}' for m, s in zip(self.mean, self.std, strict=True))}"]
+        return ", ".join(parts) or "none"
+
+
+def apply(images: Images, transform: Transform, key: int = 0) -> Images:
+    """The images [N, H, W, 3 or 1] through saturation, then hue, gamma, posterize, and the corruption.
+
+    On images of one channel saturation and hue do nothing. A corruption draws from a stream of its own for its name,
+    its severity and `key`, image after image: the first k images of a stack come out as they would alone. It runs in
+    one thread, as callers treat many clients at once. Always a new array.
+    """
+    check(images, "a transform")
+    out = _steps(images, transform)
+    if transform.corruption is None or transform.severity is None:
+        return out
+    stream = np.random.SeedSequence([_SEED, crc32(transform.corruption.encode()), transform.severity, key])
+    return corrupt(out, transform.corruption, transform.severity, np.random.default_rng(stream), threads=1)
+
+
+def _steps(images: Images, transform: Transform) -> Images:
+    """The steps of colour; without any, under a corruption, the images themselves."""
+    steps = (transform.gamma, transform.hue, transform.saturation, transform.posterize)
+    if steps == (None,) * 4 and transform.corruption is not None:
+        return images
+    curve = _curve(transform)
+    coloured = images.shape[-1] == 3 and images.size
+    if not coloured or (transform.saturation is None and transform.hue is None):
+        return curve[images]
+    out = np.empty_like(images)
+    for start in range(0, len(images), _BLOCK):
+        block = images[start : start + _BLOCK]
+        out[start : start + _BLOCK] = curve[_recolour(block, transform)]
+    return out
+
+
+def _recolour(block: Images, transform: Transform) -> Images:
+    """Saturation and hue of RGB images, laid on one tall picture."""
+    from PIL import Image, ImageEnhance
+
+    n, height, width, _ = block.shape
+    picture = Image.fromarray(np.ascontiguousarray(block).reshape(n * height, width, 3))
+    if transform.saturation is not None:
+        picture = ImageEnhance.Color(picture).enhance(transform.saturation)
+    if transform.hue is not None:
+        turn = int(transform.hue * 255)  # towards zero; then modulo 256, where torchvision 0.19 relies on a C cast
+        h, s, v = picture.convert("HSV").split()
+        picture = Image.merge("HSV", (h.point([(i + turn) % 256 for i in range(256)]), s, v)).convert("RGB")
+    return np.asarray(picture).reshape(block.shape)
+
+
+def _curve(transform: Transform) -> Images:
+    """Gamma and posterize as one table of 256 values."""
+    values = np.arange(256)
+    if transform.gamma is not None:
+        values = np.floor(255.999 * (values / 255) ** transform.gamma).astype(np.int64)
+    if transform.posterize is not None:
+        values = values >> (8 - transform.posterize) << (8 - transform.posterize)
+    return values.astype(np.uint8)
+
+
+# -- shifts ----------------------------------------------------------------------------------------------------
+# The shifts by name: which client sees its images through which transform.
+
+
+SHIFTS = ("none", "low", "mid", "high", "pool", "corrupted", "corrupted_code")
+#: Gamma, hue and saturation of the two sides of each level; bits 0, 1 and 2 of the client's number choose the side.
+_LEVELS = {
+    "low": ((0.9, 1.1), (-0.01, 0.01), (0.9, 1.1)),
+    "mid": ((0.75, 1.25), (-0.05, 0.05), (0.7, 1.3)),
+    "high": ((0.6, 1.4), (-0.1, 0.1), (0.5, 1.5)),
+}
+#: The pool of FedDRM's study of the number of clients (Table 3): digits to base 3 of the client's number choose.
+_POOL = ((0.6, 1.0, 1.4), (-0.15, 0.0, 0.15), (0.4, 1.0, 1.6))
+_POOL_SIZE, _POOL_BITS = 54, 2
+
+
+def of_clients(shift: str, clients: int) -> list[Transform]:
+    """The transform of each client under a shift of SHIFTS.
+
+    low, mid and high have 8 combinations; client c sees number c mod 8. The pool has 54, one a client; more clients
+    raise FedbenchError.
+
+    corrupted and corrupted_code corrupt the images of the first half of the clients, in the order of CORRUPTIONS.
+    corrupted, the paper's rule, goes through the severities once all corruptions have had their turn: client i < 50
+    has a pair of its own. corrupted_code is what the official code does: the severity changes with each client, so
+    that a corruption only ever meets one of them, and there are 10 pairs.
+    """
+    if shift not in SHIFTS:
+        raise unknown("shift", shift, SHIFTS)
+    if shift == "none":
+        return [Transform()] * clients
+    if shift == "pool":
+        require(
+            clients <= _POOL_SIZE,
+            f"the pool has {_POOL_SIZE} shifts, too few for {clients} clients",
+            "fewer clients, or --shift low, mid or high, whose 8 shifts are dealt out in turn",
+        )
+        return [
+            Transform(
+                gamma=_POOL[0][c % 3],
+                hue=_POOL[1][c // 3 % 3],
+                saturation=_POOL[2][c // 9 % 3],
+                posterize=_POOL_BITS if c >= 27 else None,
+            )
+            for c in range(clients)
+        ]
+    if shift in ("corrupted", "corrupted_code"):
+        kinds, every = len(CORRUPTIONS), 1 if shift == "corrupted_code" else len(CORRUPTIONS)
+        half = clients // 2
+        corrupted = [
+            Transform(corruption=CORRUPTIONS[c % kinds], severity=1 + c // every % SEVERITIES) for c in range(half)
+        ]
+        return corrupted + [Transform()] * (clients - half)
+    gamma, hue, saturation = _LEVELS[shift]
+    return [Transform(gamma[c & 1], hue[c >> 1 & 1], saturation[c >> 2 & 1]) for c in range(clients)]
+
+
+# -- rotation --------------------------------------------------------------------------------------------------
+# How FLUX's clients see an image: turned by an angle, one colour channel lit (Appendix F.1).
+
+
+#: Colour -> the channel of an RGB image that is set to 255.
+COLOURS = {"red": 0, "green": 1, "blue": 2}
+
+#: Pillow's nearest-neighbour transform counts in 16.16 fixed point.
+_ONE = 1 << 16
+
+#: Images turned at once: few enough to stay in the processor's cache.
+_ROTATED = 1024
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """An angle in whole degrees, counter-clockwise, and a colour of COLOURS or None; the default changes nothing."""
+
+    angle: int = 0
+    colour: str | None = None
+
+    def __post_init__(self) -> None:
+        require(0 <= self.angle < 360, f"an angle must be 0 to 359 degrees, not {self.angle}")
+        require(self.colour is None or self.colour in COLOURS, f"'{self.colour}' is not one of {', '.join(COLOURS)}")
+
+    def __str__(self) -> str:
+        parts = [f"rotated {self.angle}°"] if self.angle else []
+        return ", ".join([*parts, *([self.colour] if self.colour else [])]) or "as they are"
+
+
+def rotated(images: Images, rotation: Rotation, channels: int) -> Images:
+    """The images [N, H, W, C] turned and lit, as [N, H, W, channels]; grey ones are copied to three channels."""
+    turned = rotate(images, rotation.angle)
+    if channels == turned.shape[-1]:
+        out = turned.copy() if turned is images else turned
+    else:
+        out = np.repeat(turned, channels, axis=-1)
+    if rotation.colour is not None:
+        out[..., COLOURS[rotation.colour]] = 255
+    return out
+
+
+def rotate(images: Images, angle: int) -> Images:
+    """The images [N, H, W, C] turned counter-clockwise about their middle, on the same canvas, gaps black.
+
+    Nearest neighbour, pixel for pixel what Pillow's `Image.rotate` makes of an 8-bit image, whose fixed-point
+    arithmetic this repeats. At no angle the images themselves are returned, not a copy.
+    """
+    if angle % 360 == 0:
+        return images
+    n, height, width, channels = images.shape
+    source = sources(height, width, angle % 360)
+    flat = images.reshape(n, height * width, channels)
+    out = np.empty_like(flat)
+    for start in range(0, n, _ROTATED):
+        block = slice(start, start + _ROTATED)
+        np.take(flat[block], np.maximum(source, 0), axis=1, out=out[block], mode="clip")
+    out[:, source < 0] = 0
+    return out.reshape(images.shape)
+
+
+@lru_cache(maxsize=64)
+def sources(height: int, width: int, angle: int) -> NDArray[np.intp]:
+    """For each pixel [H * W] of the turned image the pixel of the original that it shows; -1 for none."""
+    rows, columns = np.mgrid[:height, :width]
+    # Pillow turns these by transposition, which its general way would miss by a pixel here and there.
+    if angle == 180:
+        return np.asarray(np.arange(height * width)[::-1])
+    if angle in (90, 270) and height == width:
+        return np.asarray(np.rot90(np.arange(height * width).reshape(height, width), angle // 90).ravel())
+    turn = -math.radians(angle)
+    cos, sin = round(math.cos(turn), 15), round(math.sin(turn), 15)
+    x, y = width / 2, height / 2
+    left, top = -cos * x - sin * y + x, sin * x - cos * y + y
+    a, b, d, e = (math.floor(v * _ONE + 0.5) for v in (cos, sin, -sin, cos))
+    c, f = (math.floor(v * _ONE + 0.5) for v in (left + cos * 0.5 + sin * 0.5, top - sin * 0.5 + cos * 0.5))
+    column = (c + a * columns + b * rows) >> 16
+    row = (f + d * columns + e * rows) >> 16
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    return np.asarray(np.where(inside, row * width + column, -1).ravel(), np.intp)
