@@ -14,7 +14,7 @@ from fedbench import resources
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, unknown
 from fedbench.measure import stored
-from fedbench.plugins.mistakes import reported
+from fedbench.plugins import reported
 from fedbench.words import counted, option_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from fedbench import protocol as protocols
 from fedbench.cli import context
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError, reason
-from fedbench.plugins.mistakes import PluginError
+from fedbench.plugins import PluginError
 from fedbench.store.claim import HeldError
 from fedbench.words import counted, duration
 
@@ -141,7 +141,7 @@ def costs_of(runs: Iterable[Wanted], device: str) -> dict[str, float]:
     """Run's id -> its seconds here; empty if they are not known of one of them."""
     from fedbench import methods
     from fedbench.engine.cost import seconds
-    from fedbench.plugins.mistakes import reported
+    from fedbench.plugins import reported
 
     costs: dict[str, float] = {}
     try:

@@ -32,7 +32,7 @@ from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, ROUND
 from fedbench.models.base import FLModel, check
-from fedbench.plugins.mistakes import shown
+from fedbench.plugins import shown
 from fedbench.specs import Setting, require
 
 # -- agreement -------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from fedbench.conformance.subject import Subject
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
 from fedbench.partitions import Scheme, schemes
+from fedbench.plugins import in_words, mistake
 from fedbench.plugins.load import classes, is_file, load, place
-from fedbench.plugins.mistakes import in_words, mistake
 
 
 @dataclass(frozen=True)

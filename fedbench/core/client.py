@@ -22,7 +22,7 @@ from fedbench.core.federation import Federation, Task
 from fedbench.core.plan import Plan
 from fedbench.core.state import State, as_model, check_state, matches, model_in, name_in, plain, state_of
 from fedbench.errors import FedbenchError
-from fedbench.plugins.mistakes import FILES, shown
+from fedbench.plugins import FILES, shown
 from fedbench.specs import Setting
 
 #: A client that may take part in training; one that has labelled images but joins after the last round; one whose

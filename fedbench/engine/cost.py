@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedbench import models
 from fedbench.engine.run import choose_device
-from fedbench.plugins.mistakes import reported
+from fedbench.plugins import reported
 from fedbench.specs import Setting
 from fedbench.store import Store
 

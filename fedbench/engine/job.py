@@ -17,8 +17,8 @@ from fedbench.errors import DivergedError, FedbenchError, reason
 from fedbench.files import disk_errors, read_json, write_json
 from fedbench.imports import closure
 from fedbench.partitions import schemes
+from fedbench.plugins import reported
 from fedbench.plugins.load import statements
-from fedbench.plugins.mistakes import reported
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import CHECKPOINT, Artifact, Store
 from fedbench.store.folder import SPEC

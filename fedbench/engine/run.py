@@ -17,7 +17,7 @@ from fedbench.engine.job import Job
 from fedbench.engine.training import prepared, write
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import scratch
-from fedbench.plugins.mistakes import reported
+from fedbench.plugins import reported
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import Claim, HeldError
 from fedbench.store.folder import PROGRESS

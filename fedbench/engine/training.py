@@ -18,7 +18,7 @@ from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.measure import stored
 from fedbench.metrics import method_metrics
-from fedbench.plugins.mistakes import in_words, mistake
+from fedbench.plugins import in_words, mistake
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import MADE_FROM, fingerprint
 

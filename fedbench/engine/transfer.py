@@ -15,7 +15,7 @@ from fedbench.engine.run import choose_device
 from fedbench.errors import FedbenchError
 from fedbench.metrics.accuracy import accuracies, areas, measured, scored
 from fedbench.metrics.predictions import Clients, Predictions
-from fedbench.plugins.mistakes import reported
+from fedbench.plugins import reported
 from fedbench.specs import PartitionSpec, RunSpec
 from fedbench.store import Artifact, Store
 

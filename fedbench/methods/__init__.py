@@ -80,7 +80,7 @@ def reserved() -> frozenset[str]:
 def _check(cls: type[Method], reference: str) -> None:
     """Raise FedbenchError unless runs of a user's class can be made, named and described."""
     from fedbench.options import VALUES
-    from fedbench.plugins.mistakes import in_words, mistake
+    from fedbench.plugins import in_words, mistake
 
     where = f"{cls.__name__} in {reference.removesuffix(f':{cls.__name__}')}"
     for name, value in vars(cls).items():

@@ -30,7 +30,7 @@ def own_class(name: str) -> Callable[..., FLModel]:
     Raises FedbenchError for a class that is no network, PluginError for a file that does not load.
     """
     from fedbench.models.base import FLModel, check, check_arguments
-    from fedbench.plugins.mistakes import reported
+    from fedbench.plugins import reported
 
     cls, at = networks.load(name, FLModel)
     check_arguments(cls, at.reference)

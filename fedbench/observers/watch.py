@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedbench.observers import Observer, Training
-from fedbench.plugins.mistakes import in_words
+from fedbench.plugins import in_words
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress

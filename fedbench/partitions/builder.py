@@ -20,7 +20,7 @@ from fedbench.partitions.artifact import Partition, numbered
 from fedbench.partitions.scheme import Assignment, Indices, cut
 from fedbench.partitions.tables import read, write
 from fedbench.partitions.transforms import SHIFTS, Transform, of_clients
-from fedbench.plugins.mistakes import reported
+from fedbench.plugins import reported
 from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Contents, Store, artifact_of
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import Import
-from fedbench.plugins.mistakes import PluginError, in_words, mistake, shown
+from fedbench.plugins import PluginError, in_words, mistake, shown
 from fedbench.plugins.source import Module, Plugin, read
 
 # -- classes ---------------------------------------------------------------------------------------------------

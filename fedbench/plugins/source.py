@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fedbench.errors import FedbenchError
 from fedbench.imports import Import, code, imports
-from fedbench.plugins.mistakes import FILES, PluginError, in_words, mistake, shown
+from fedbench.plugins import FILES, PluginError, in_words, mistake, shown
 
 
 class Module(NamedTuple):

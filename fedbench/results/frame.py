@@ -24,7 +24,7 @@ from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.metrics.read import Metrics, load, metrics_of, spec_of
 from fedbench.partitions import schemes
-from fedbench.plain import plain
+from fedbench.words import plain
 from fedbench.results.packs import Packs, Shipped
 from fedbench.specs import PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store

@@ -10,8 +10,8 @@ import pytest
 
 from fedbench import methods
 from fedbench.errors import FedbenchError
+from fedbench.plugins import PluginError, mistake, reported
 from fedbench.plugins.load import load, statements
-from fedbench.plugins.mistakes import PluginError, mistake, reported
 from fedbench.plugins.source import read
 from tests.support.lab import federation, finish, setting, trainer
 from tests.support.plugin_files import write

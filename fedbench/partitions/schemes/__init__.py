@@ -12,8 +12,8 @@ from typing import Any
 from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions import modifiers
 from fedbench.partitions.scheme import Scheme
+from fedbench.plugins import in_words, mistake, reported
 from fedbench.plugins.load import Known, Named, is_file, pick
-from fedbench.plugins.mistakes import in_words, mistake, reported
 from fedbench.specs import MODIFIERS, DatasetSpec, PartitionSpec, require
 from fedbench.specs.base import thawed, type_hints
 
