@@ -24,7 +24,6 @@ ROOMS = (
     "partitions",
     "ratios",
     "rng.py",
-    "engine/inputs.py",
     "engine/training.py",
 )
 #: In these rooms, but looking things up: recipes and files, whose checksums are part of an id, and networks by name,

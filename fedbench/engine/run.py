@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench.engine import job as work
-from fedbench.engine.inputs import Data
 from fedbench.engine.job import Job
-from fedbench.engine.training import prepared, write
+from fedbench.engine.training import Data, prepared, write
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import scratch
 from fedbench.plugins import reported

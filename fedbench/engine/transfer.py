@@ -10,8 +10,8 @@ import numpy as np
 
 from fedbench import methods, models
 from fedbench.engine import keep as keeping
-from fedbench.engine.inputs import artifacts, loaded
 from fedbench.engine.run import choose_device
+from fedbench.engine.training import artifacts, loaded
 from fedbench.errors import FedbenchError
 from fedbench.metrics.accuracy import accuracies, areas, measured, scored
 from fedbench.metrics.predictions import Clients, Predictions

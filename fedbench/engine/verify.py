@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from fedbench.data import resolve
-from fedbench.engine.inputs import data_of
 from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING, execute_all
+from fedbench.engine.training import data_of
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate

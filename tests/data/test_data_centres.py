@@ -19,7 +19,7 @@ from fedbench.core.federation import Federation
 from fedbench.core.worker import Worker
 from fedbench.data import Dataset, check, recipe, resolve
 from fedbench.data.build import obtain
-from fedbench.engine.inputs import loaded
+from fedbench.engine.training import loaded
 from fedbench.errors import FedbenchError
 from fedbench.models import initial
 from fedbench.partitions import Partition, Transform

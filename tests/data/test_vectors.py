@@ -16,7 +16,7 @@ import torch
 from fedbench import partitions, protocol
 from fedbench.data import Dataset, load, resolve
 from fedbench.data.dataset import info
-from fedbench.engine.inputs import data_of, loaded
+from fedbench.engine.training import data_of, loaded
 from fedbench.errors import FedbenchError
 from fedbench.models import build
 from fedbench.models.standard import MEAN, STD

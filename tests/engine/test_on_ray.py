@@ -18,7 +18,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from fedbench.engine.engines import on_ray  # noqa: E402
 from fedbench.engine.engines.on_ray import About, Token  # noqa: E402
-from fedbench.engine.inputs import data_of  # noqa: E402
+from fedbench.engine.training import data_of  # noqa: E402
 from fedbench.errors import FedbenchError  # noqa: E402
 from fedbench.store import Store  # noqa: E402
 from tests.support.cli_user import SMOKE, Said, denied, fedbench, good, own_method, predictions, slow_method  # noqa: E402
@@ -120,7 +120,7 @@ def test_images_are_shared_and_not_copied(nodes: Cluster, tmp_path: Path) -> Non
     def look(data) -> tuple[bool, bool]:  # type: ignore[no-untyped-def]
         import torch
 
-        from fedbench.engine.inputs import _joined
+        from fedbench.engine.training import _joined
 
         (federation,) = _joined([data.arrays], torch.device("cpu"))
         images = data.arrays["images"]

@@ -26,7 +26,7 @@ from fedbench.core import executors
 from fedbench.core.executors import available_cores, suited
 from fedbench.core.federation import Federation, to_input
 from fedbench.core.trainer import Progress
-from fedbench.engine import bill, cost, inputs
+from fedbench.engine import bill, cost, training
 from fedbench.engine import job as work
 from fedbench.engine import run as progress
 from fedbench.engine.export import REST, _loading, states
@@ -317,9 +317,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
-    inputs._last.clear()
+    training._last.clear()
     yield
-    inputs._last.clear()
+    training._last.clear()
 
 
 def part(store: Store, **chosen: Any) -> PartitionSpec:
@@ -331,7 +331,7 @@ def job(partition: PartitionSpec, seed: int = 0) -> Job:
 
 
 def kept(store: Store, *jobs: Job, device: torch.device = CPU) -> list[Federation]:
-    return inputs.federations_of(jobs, store, [], device)[0]
+    return training.federations_of(jobs, store, [], device)[0]
 
 
 def test_who_trained_before_changes_no_prediction(
@@ -342,12 +342,12 @@ def test_who_trained_before_changes_no_prediction(
     a = part(store)
     order = [job(a), job(a, seed=1), job(part(store, shift="high")), job(a, seed=2)]
     loads: list[int] = []
-    load = inputs.loaded
-    monkeypatch.setattr(inputs, "loaded", lambda *given: loads.append(1) or load(*given))
+    load = training.loaded
+    monkeypatch.setattr(training, "loaded", lambda *given: loads.append(1) or load(*given))
 
     def predictions(where: Store, one: Job, fresh: bool) -> pa.Table:
         if fresh:
-            inputs._last.clear()
+            training._last.clear()
         return execute_all([one], where, [], device="cpu", executor="sequential")[0].table("predictions")
 
     together = [predictions(store, one, fresh=False) for one in order]
@@ -363,7 +363,7 @@ def test_what_is_shared_is_of_one_store_and_device_and_goes_before_the_next_is_l
 ) -> None:
     a = part(store)
     (first,) = kept(store, job(a))
-    load, alive, images = inputs.loaded, [], weakref.ref(first.images)
+    load, alive, images = training.loaded, [], weakref.ref(first.images)
     (again,) = kept(Store(store.home), job(a, seed=4))
     assert again.images is first.images
     same = first.images.clone()
@@ -373,11 +373,11 @@ def test_what_is_shared_is_of_one_store_and_device_and_goes_before_the_next_is_l
         alive.append(images() is not None)
         return load(*given)
 
-    monkeypatch.setattr(inputs, "loaded", watched)
+    monkeypatch.setattr(training, "loaded", watched)
     del first, again
     (elsewhere,) = kept(Store(tmp_path / "elsewhere"), job(a))
     assert torch.equal(elsewhere.images, same)
-    assert (alive, len(inputs._last)) == ([False], 1)
+    assert (alive, len(training._last)) == ([False], 1)
     (there,) = kept(Store(tmp_path / "elsewhere"), job(a), device=torch.device("meta"))
     assert (elsewhere.images.device.type, there.images.device.type) == ("cpu", "meta")
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.engine.engines.engine import Engine
 from fedbench.engine.engines.order import Order, Result, executed
-from fedbench.engine.inputs import artifacts
 from fedbench.engine.job import record_failure
 from fedbench.engine.run import Observer
+from fedbench.engine.training import artifacts
 from fedbench.errors import FedbenchError
 from fedbench.machine import CORES
 from fedbench.store import Store

@@ -25,9 +25,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from fedbench.engine.engines import order as orders
 from fedbench.engine.engines.engine import Engine
 from fedbench.engine.engines.order import Order, Result, UserClass, executed, of_runs
-from fedbench.engine.inputs import data_of
 from fedbench.engine.job import record_failure
 from fedbench.engine.run import Notes, Observer, claimed, under_way
+from fedbench.engine.training import data_of
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, scratch
 from fedbench.imports import closure
@@ -38,8 +38,8 @@ from fedbench.store.provenance import fingerprint, libraries
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
-    from fedbench.engine.inputs import Data
     from fedbench.engine.job import Job
+    from fedbench.engine.training import Data
     from fedbench.specs import PartitionSpec, RunSpec
     from fedbench.store import Artifact
 
