@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedbench.errors import unknown
+from fedbench.errors import check_known, unknown
 from fedbench.measure import Measure
 from fedbench.options import parse
 from fedbench.specs import Plain, RunSpec, Setting
@@ -87,8 +87,7 @@ class Declaration:
     def values(self, overrides: Mapping[str, Any]) -> dict[str, Plain]:
         """The hyper-parameters named, from values or their text. Raises FedbenchError on a wrong one."""
         for name in overrides:
-            if name not in self.hyper_parameters:
-                raise unknown(f"option of {self.name}", name, self.hyper_parameters)
+            check_known(f"option of {self.name}", name, self.hyper_parameters)
         return {name: self.hyper_parameters[name].value(self.name, name, raw) for name, raw in overrides.items()}
 
     def run(self, setting: Setting, overrides: Mapping[str, Any]) -> RunSpec:

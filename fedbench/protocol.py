@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedbench import models, reader, resources
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.options import VALUES, parse, several
 from fedbench.reader import Between, Filled, Some, shown
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
@@ -261,8 +261,7 @@ class Protocol:
         return found
 
     def _budget(self, budget: str) -> Mapping[str, Any]:
-        if budget not in self.budgets:
-            raise unknown("budget", budget, self.budgets)
+        check_known("budget", budget, self.budgets)
         return self.budgets[budget]
 
     def _values(self, partition: PartitionSpec, budget: str) -> dict[str, Any]:
@@ -314,8 +313,7 @@ def _lay(values: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(values: Mapping[str, Any], known: Collection[str], where: str) -> None:
     for name in values:
-        if name not in known:
-            raise unknown(f"key in {where}", name, known)
+        check_known(f"key in {where}", name, known)
 
 
 def default_for(dataset: str | None) -> str:

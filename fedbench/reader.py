@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 
 T = TypeVar("T")
 
@@ -138,8 +138,7 @@ class Among:
     names: tuple[str, ...]
 
     def check(self, value: str, where: str) -> None:
-        if value not in self.names:
-            raise unknown(f"{self.what} in {where.rpartition(', ')[0]}", value, self.names)
+        check_known(f"{self.what} in {where.rpartition(', ')[0]}", value, self.names)
 
 
 @dataclass(frozen=True)
@@ -194,8 +193,7 @@ def _record(cls: Any, raw: Any, where: str, joint: str, own: Mapping[str, Any]) 
 
 def _entries(raw: Mapping[str, Any], hints: Mapping[str, Any], where: str, joint: str) -> dict[str, Any]:
     for key in raw:
-        if key not in hints:
-            raise unknown(f"key in {where}", key, hints)
+        check_known(f"key in {where}", key, hints)
     return {
         key: value if type(value) is hints[key] else _value(hints[key], value, f"{where}{joint}{key}")
         for key, value in raw.items()

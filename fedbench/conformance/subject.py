@@ -32,7 +32,7 @@ from fedbench.conformance.lab import (
 from fedbench.core.client import UNSEEN
 from fedbench.core.federation import Federation
 from fedbench.core.trainer import Interrupted, Progress, Trainer
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.methods.base import Method
 from fedbench.models.base import FLModel, seeded
 from fedbench.plugins.load import classes, forget, is_file, load, place
@@ -237,8 +237,7 @@ def is_model(name: str) -> bool:
         return True
     at = place(name, "method or model")
     own = classes(load(at.file)[0])
-    if at.name is not None and at.name not in own:
-        raise unknown(f"class in {name}", at.name, own)
+    check_known(f"class in {name}", at.name, own)
     fitting = [own[at.name]] if at.name else [c for c in own.values() if issubclass(c, Method | nn.Module)]
     if len(fitting) != 1:
         raise FedbenchError(f"{name} defines {len(fitting)} methods and models", "name one: FILE.py:Class")

@@ -27,7 +27,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.precision import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages, lanes_that_fit
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.worker import Worker
-from fedbench.errors import unknown
+from fedbench.errors import check_known
 from fedbench.machine import CORES
 from fedbench.specs import Setting
 
@@ -338,6 +338,5 @@ def _batch(n: int, federation: Federation) -> torch.Tensor:
 
 def make(name: str, model: nn.Module, federation: Federation, setting: Setting, **options: Any) -> Executor:
     """The executor of that name; `options` are its own, such as `block` of stacked."""
-    if name not in EXECUTORS:
-        raise unknown("executor", name, EXECUTORS)
+    check_known("executor", name, EXECUTORS)
     return EXECUTORS[name](model, federation, setting, **options)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from fedbench import reader
 from fedbench.data import foreign
 from fedbench.data.recipe import KINDS, RESERVED, SPLITS, VECTORS, File, Recipe, Source
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.resources import RECIPES
 from fedbench.specs import require
 from fedbench.words import path_of
@@ -148,8 +148,7 @@ def _check_recipe(recipe: Recipe, where: str) -> None:
 
 
 def _check_source(source: Source, recipe: Recipe, where: str) -> None:
-    if source.kind not in KINDS:
-        raise unknown(f"kind in {where}", source.kind, KINDS)
+    check_known(f"kind in {where}", source.kind, KINDS)
     reads, shape = ("vectors", "[values]") if source.kind in VECTORS else ("images", "[height, width, channels]")
     good = source.kind in ("builtin", "union") or (source.kind in VECTORS) == recipe.vectors == (len(recipe.shape) == 1)
     require(good, f"{where}: kind {source.kind} reads {reads}, so shape is {shape}")

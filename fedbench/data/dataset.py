@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench.data.catalogue import candidates, recipe
 from fedbench.data.part import as_array, values_of
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
 
@@ -69,8 +69,7 @@ class Dataset:
 
     def column(self, name: str) -> np.ndarray:
         """A natural column. Raises FedbenchError naming the nearest one if there is none of that name."""
-        if name not in self.columns:
-            raise unknown(f"column of {self.spec.name}", name, self.columns)
+        check_known(f"column of {self.spec.name}", name, self.columns)
         return self.columns[name]
 
 

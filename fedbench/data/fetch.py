@@ -22,7 +22,7 @@ from fedbench.data.catalogue import fetchable, parts_of, recipe
 from fedbench.data.guard import readable
 from fedbench.data.locate import downloads, locate, places, resolve
 from fedbench.data.recipe import File, Recipe, Source
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.files import alone, disk_errors
 from fedbench.specs import require
 from fedbench.store import Store
@@ -256,8 +256,7 @@ def _source(name: str, wanted: str | None) -> Source:
     chosen = recipe(name)
     if wanted is not None:
         named = {source.name: source for source in chosen.sources}
-        if wanted not in named:
-            raise unknown(f"source of {chosen.name}", wanted, named)
+        check_known(f"source of {chosen.name}", wanted, named)
         options: tuple[Source, ...] = (named[wanted],)
     else:
         options = chosen.sources

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fedbench.data.archive import held
 from fedbench.data.recipe import TABLES, File, Member, Recipe, Source
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import require
 from fedbench.words import path_of
 
@@ -123,8 +123,7 @@ def _options(name: str, prefix: str, known: Mapping[str, str]) -> tuple[str, dic
     options = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if key not in known:
-            raise unknown(f"option of {name}", key, known)
+        check_known(f"option of {name}", key, known)
         require(bool(equals and value), f"option {key} of {name} needs a {known[key]}", f"{key}={known[key].upper()}")
         require(key not in options, f"{name} has the option {key} twice", "leave one of the two out")
         options[key] = value
@@ -160,8 +159,7 @@ def _repository(name: str, options: Mapping[str, str]) -> Recipe:
 
 
 def _torchvision(name: str, options: Mapping[str, str]) -> Recipe:
-    if name not in SETS:
-        raise unknown("data set of torchvision", name, SETS)
+    check_known("data set of torchvision", name, SETS)
     known = SETS[name]
     if known.variants:
         if options.get("split") not in known.variants:

@@ -26,7 +26,7 @@ from fedbench.data.locate import downloads
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import RESERVED, Recipe, Source
 from fedbench.data.vectors import numbers
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.files import disk_errors, scratch
 from fedbench.specs import require
 from fedbench.store import Store
@@ -88,8 +88,7 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
         chosen = _chosen(source, features, label)
         require(bool(image or chosen), f"{name} has no column of numbers besides {label}")
         for column in (*chosen, *([image] if image else []), label):
-            if column not in features:
-                raise unknown(f"column of {name}", column, features)
+            check_known(f"column of {name}", column, features)
         columns = [
             column for column in features
             if column not in (image, label, *chosen, *RESERVED) and _plain(features[column])
@@ -186,8 +185,7 @@ def _opened(folder: Path, config: str | None, cache: str) -> Mapping[str, Any]:
 
 def _split(splits: Mapping[str, Any], side: str, options: Mapping[str, str], name: str) -> str | None:
     if side in options:
-        if options[side] not in splits:
-            raise unknown(f"split of {name}", options[side], splits)
+        check_known(f"split of {name}", options[side], splits)
         return options[side]
     usual = ("train",) if side == "train" else _TESTS
     split = next((one for one in usual if one in splits), None)

@@ -20,7 +20,7 @@ from fedbench.data.archive import Tree, held, open_tree
 from fedbench.data.guard import IMAGE, fits, reading, regular
 from fedbench.data.part import Part, text
 from fedbench.data.recipe import File, Member, Recipe, Source
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.screen import bar
 from fedbench.specs import require
 
@@ -180,8 +180,7 @@ def parquet_table(path: Path, names: list[str], rows: int | None) -> pa.Table:
     with pq.ParquetFile(regular(path)) as file:
         schema = file.schema_arrow
         for name in names:
-            if name not in schema.names:
-                raise unknown(f"column of {path}", name, schema.names)
+            check_known(f"column of {path}", name, schema.names)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         largest = max((c.total_uncompressed_size for g in groups for c in map(g.column, range(g.num_columns))
                        if c.path_in_schema.split(".")[0] in names), default=0)  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import require
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class Part:
         """A column by name, or 'name[k]' for one of several values a row."""
         match = re.fullmatch(r"(.+)\[(\d+)\]", selector)
         name, index = (match[1], int(match[2])) if match else (selector, None)
-        if name not in self.columns:
-            raise unknown(f"column of {self.where}", name, self.columns)
+        check_known(f"column of {self.where}", name, self.columns)
         values = self.columns[name]
         if index is None:
             require(

@@ -20,7 +20,7 @@ from fedbench.data import guard
 from fedbench.data.images import decode, pattern
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import File, Recipe, Source
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.specs import require
 
 
@@ -90,8 +90,7 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
         ((*source.columns.values(), *(() if source.label_columns else (source.label,))), [*heads, *named]),
     ):
         for name in columns:
-            if name not in there:
-                raise unknown(f"column of {path}", name, there)
+            check_known(f"column of {path}", name, there)
             require(there.count(name) == 1, f"{path} has two columns {name}")
     first = file.skip or 0
     last = None if file.rows is None else first + file.rows

@@ -20,7 +20,7 @@ from fedbench.data.guard import content, fits, npz, reading, regular
 from fedbench.data.images import parquet_table
 from fedbench.data.part import LONGEST, Part, filled, text, values_of
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.specs import require
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def read_table(recipe: Recipe, source: Source, file: File, path: Path) -> Iterat
     others = list(dict.fromkeys((source.label, *source.columns.values())))
     features = list(source.features) or [name for name in names if name not in others]
     for name in (*features, *others):
-        if name not in names:
-            raise unknown(f"column of {path}", name, names)
+        check_known(f"column of {path}", name, names)
         require(names.count(name) == 1, f"{path} has two columns {name}")
     require(bool(features), f"{path} has no column of numbers besides {', '.join(others)}")
     index = next((name for name in features if name in _INDEX and not source.features), None)
@@ -123,8 +122,7 @@ def _labels(recipe: Recipe, source: Source, values: np.ndarray, where: str) -> t
     if source.label_values:
         codes = {_name(value): code for value, code in source.label_values.items()}
         for value in unique.tolist():
-            if value not in codes:
-                raise unknown(f"label value in {where}:", value, codes)
+            check_known(f"label value in {where}:", value, codes)
         return np.array([codes[value] for value in unique.tolist()], np.int64)[index], ()
     whole = all(re.fullmatch(r"-?\d{1,18}", value) for value in unique.tolist())
     if not recipe.told:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench import models, protocol
 from fedbench.engine import keep as keeping
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.files import disk_errors, scratch, write_whole
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
@@ -248,8 +248,7 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
     from fedbench.models.standard import Standard
 
     format = format or FORMATS[0]
-    if format not in FORMATS:
-        raise unknown("format of models", format, FORMATS)
+    check_known("format of models", format, FORMATS)
     assert isinstance(run.spec, RunSpec)
     them = keeping.models_of(run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.engine import job as work
 from fedbench.engine.job import Job
 from fedbench.engine.training import Data, prepared, write
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.files import scratch
 from fedbench.plugins import reported
 from fedbench.store import Artifact, Store
@@ -36,8 +36,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 def choose_device(name: str) -> torch.device:
     """'auto' (a GPU if there is one), 'cpu' or 'cuda'."""
-    if name not in DEVICES:
-        raise unknown("device", name, DEVICES)
+    check_known("device", name, DEVICES)
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():
@@ -53,8 +52,7 @@ def check_place(device: str, executor: str, precision: str) -> torch.device:
     from fedbench.core.executors import EXECUTORS
 
     precisions.check(precision, place)
-    if executor not in ("auto", *EXECUTORS):
-        raise unknown("executor", executor, ("auto", *EXECUTORS))
+    check_known("executor", executor, ("auto", *EXECUTORS))
     return place
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.measure import Measure
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def load(name: str) -> tuple[type[Method], str | None]:
 
     if is_file(name):
         return _load_file(name)
-    if name not in names():
-        raise unknown("method", name, names())
+    check_known("method", name, names())
     from fedbench.methods.base import Method
 
     return pick(importlib.import_module(f"fedbench.methods.{name}"), Method, None, name, "method"), None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.imports import Import
 from fedbench.plugins.load import Named
 
@@ -108,8 +108,7 @@ def _parsed(name: str) -> tuple[str, dict[str, Any]]:
     there, values = _OPTIONS.get(base, {}), {}
     for part in text.split(",") if text else ():
         option, _, value = part.partition("=")
-        if option not in there:
-            raise unknown(f"option of model {base}", option, there)
+        check_known(f"option of model {base}", option, there)
         values[option] = _value(base, option, value)
     return base, {option: values[option] for option in there if option in values}
 
@@ -117,8 +116,7 @@ def _parsed(name: str) -> tuple[str, dict[str, Any]]:
 def _value(base: str, option: str, text: str) -> int | str:
     of = _OPTIONS[base][option]
     if isinstance(of, tuple):
-        if text not in of:
-            raise unknown(f"{option} of model {base}", text, of)
+        check_known(f"{option} of model {base}", text, of)
         return text
     if not text.isdecimal() or int(text) < 1:
         raise FedbenchError(f"{option} of model {base} is a number from 1 on, not '{text}'", f"{base}:{option}={of}")

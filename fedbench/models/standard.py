@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.models.base import FLModel, Pixels
 from fedbench.vision import torchvision
 from fedbench.words import path_of
@@ -115,12 +115,11 @@ def _without_head(choice: Choice) -> tuple[nn.Module, int]:
     """torchvision's network without its last linear layer, and how many features that layer read."""
     models = torchvision().models
     names = [name for name in models.list_models(module=models) if not name.startswith(_OTHER_HEADS)]
-    if choice.network not in names:
-        raise unknown("network of torchvision", choice.network, names)
+    check_known("network of torchvision", choice.network, names)
     weights = {w.name: w for w in models.get_model_weights(choice.network)}
     file = choice.weights if choice.weights is not None and choice.weights.endswith(WEIGHTS) else None
-    if choice.weights is not None and file is None and choice.weights not in weights:
-        raise unknown(f"weights of torchvision's {choice.network}", choice.weights, weights)
+    if file is None:
+        check_known(f"weights of torchvision's {choice.network}", choice.weights, weights)
     try:
         network: nn.Module = models.get_model(choice.network, weights=weights.get(choice.weights or ""))
     except URLError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.files import disk_errors, scratch, write_whole
 from fedbench.partitions import modifiers, rows, schemes
 from fedbench.partitions.artifact import Partition
@@ -135,8 +135,7 @@ FORMATS = (*FILES, *FOLDERS)
 def format_of(output: Path, given: str | None) -> str:
     """The format that is given, or that the output's ending says. Raises FedbenchError for an unknown one."""
     if given is not None:
-        if given not in FORMATS:
-            raise unknown("format of a partition", given, FORMATS)
+        check_known("format of a partition", given, FORMATS)
         return given
     for name, endings in FILES.items():
         if output.suffix in endings:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.data.guard import content, fits, readable, reading, regular
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.specs import require
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def read(path: Path) -> Rows:
         parquet = regular(path).open("rb").read(4) == b"PAR1"
     table = _parquet(path) if parquet else _csv(path)
     for name in table.column_names:
-        if name not in COLUMNS:
-            raise unknown(f"column in {path}", name, COLUMNS)
+        check_known(f"column in {path}", name, COLUMNS)
         require(table.column_names.count(name) == 1, f"{path} has two columns '{name}'", _FORM)
     for name in COLUMNS:
         require(name in table.column_names, f"{path} has no column '{name}'", _FORM)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,8 +68,7 @@ def case_ratios(case: str, train_densities: npt.ArrayLike, test_densities: npt.A
     p_k > 0 wherever q_0 > 0. NaN where p_k is 0. Raises FedbenchError if a case's assumption does not hold, naming it,
     and for what is not a density.
     """
-    if case not in CASES:
-        raise unknown("case of covariate shift", case, CASES)
+    check_known("case of covariate shift", case, CASES)
     p, q = np.asarray(train_densities, np.float64), np.asarray(test_densities, np.float64)
     if p.ndim != 2 or p.shape != q.shape:
         raise FedbenchError(f"training and test densities must both be [clients, strata], not {p.shape} and {q.shape}")

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.partitions import modifiers
 from fedbench.partitions.scheme import Scheme
 from fedbench.plugins import in_words, mistake, reported
@@ -40,8 +40,7 @@ def load(name: str) -> type[Scheme]:
 
 @cache
 def _built_in(name: str) -> type[Scheme]:
-    if name not in names():
-        raise unknown("partitioner", name, names())
+    check_known("partitioner", name, names())
     cls = pick(importlib.import_module(f"fedbench.partitions.schemes.{name}"), Scheme, None, name, "partitioner")
     cls.name = name
     return cls

@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.partitions.transforms.corruption import CORRUPTIONS, SEVERITIES, Images, check, check_name, corrupt
 from fedbench.specs import require
 
@@ -196,8 +196,7 @@ def of_clients(shift: str, clients: int) -> list[Transform]:
     has a pair of its own. corrupted_code is what the official code does: the severity changes with each client, so
     that a corruption only ever meets one of them, and there are 10 pairs.
     """
-    if shift not in SHIFTS:
-        raise unknown("shift", shift, SHIFTS)
+    check_known("shift", shift, SHIFTS)
     if shift == "none":
         return [Transform()] * clients
     if shift == "pool":

@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import require
 
 # -- pixels ----------------------------------------------------------------------------------------------------
@@ -338,8 +338,7 @@ def corrupt(images: Images, name: str, severity: int, rng: np.random.Generator, 
 
 def check_name(name: str, severity: int) -> None:
     """Raise FedbenchError unless there is such a corruption, and at such a severity."""
-    if name not in CORRUPTIONS:
-        raise unknown("corruption", name, CORRUPTIONS)
+    check_known("corruption", name, CORRUPTIONS)
     require(
         isinstance(severity, int | np.integer) and 1 <= severity <= SEVERITIES,
         f"the severity of a corruption is 1 to {SEVERITIES}, not {severity} (for {name})",
@@ -351,8 +350,7 @@ def named(text: str) -> tuple[str, int]:
     name, _, severity = text.rpartition("-")
     if not name:
         raise FedbenchError(f"corruption '{text}' has no severity", f"for example {text}-3")
-    if name not in CORRUPTIONS:
-        raise unknown("corruption", name, CORRUPTIONS)
+    check_known("corruption", name, CORRUPTIONS)
     if severity not in {str(s) for s in range(1, SEVERITIES + 1)}:
         raise FedbenchError(f"the severity of a corruption is 1 to {SEVERITIES}, not '{severity}' (in '{text}')")
     return name, int(severity)
