@@ -29,8 +29,8 @@ from fedbench.partitions.builder import make
 from fedbench.planner import table as tables
 from fedbench.planner.cells import find
 from fedbench.planner.table.spec import Table
-from fedbench.results.frame import Frame
 from fedbench.plugins import reported
+from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 
 

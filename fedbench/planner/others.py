@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fedbench import protocol
 from fedbench.declaration import Declaration
 from fedbench.groups import by_key
-from fedbench.methods import declarations
 from fedbench.planner.cells import Cells
 from fedbench.planner.table.load import called, short
 from fedbench.planner.table.spec import Column, Row

@@ -24,12 +24,11 @@ from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.metrics.read import Metrics, load, metrics_of, spec_of
 from fedbench.partitions import schemes
-from fedbench.words import plain
 from fedbench.results.packs import Packs, Shipped
 from fedbench.specs import PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code
-from fedbench.words import counted
+from fedbench.words import counted, plain
 
 # -- versions --------------------------------------------------------------------------------------------------
 # Whether a run is of another version than today's: of its method, the trainer, its network, partitioner or images.

@@ -31,7 +31,6 @@ from fedbench.reports.numbers.agreement import signed
 from fedbench.reports.numbers.measured import Value
 from fedbench.results.frame import Run, State, by_other_code
 from fedbench.words import counted, plain
-from fedbench.words import counted, plain
 
 # -- pairs -----------------------------------------------------------------------------------------------------
 # Every two groups of runs on the same data, tested over what they have in common: seeds, or else clients.
