@@ -18,7 +18,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.reader import shown
 from fedbench.specs import Plain
 from fedbench.specs.base import native, out_of_bounds
@@ -64,8 +64,8 @@ def parse(
         raise FedbenchError(f"--{option} of {owner} takes {VALUES[kind]}, not {shown(given)}", hint) from None
     if isinstance(value, int):
         check(value <= most, owner, option, value, f"at most {most:,}")
-    if choices and value not in choices:
-        raise unknown(f"value of --{option}", str(value), choices)
+    if choices:
+        check_known(f"value of --{option}", str(value), choices)
     return value
 
 

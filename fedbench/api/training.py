@@ -11,7 +11,7 @@ from fedbench import protocol as protocols
 from fedbench.api.parts import Home, Part, name_of, options_of, roots, say, screen, store_of
 from fedbench.api.results import Run
 from fedbench.api.tables import Tables, compare
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.observers import Observer
 from fedbench.options import checked, several
 from fedbench.reader import shown
@@ -90,8 +90,7 @@ def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: 
     kind, _ = methods.load(method)
     own = kind.hyperparameters()
     for name in options:
-        if name not in own and name not in typed(Setting):
-            raise unknown(f"option of {kind.name}", name, [*own, *typed(Setting)])
+        check_known(f"option of {kind.name}", name, [*own, *typed(Setting)])
     chosen = {name: value for name, value in options.items() if name not in own}
     if chosen.get("model") is not None:
         chosen["model"] = name_of(chosen["model"], "model")

@@ -40,12 +40,13 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
+@context.grouped()
 def options(
-    home: Annotated[Path | None, typer.Option(help="The store (default: FEDBENCH_HOME, else ~/.fedbench).")] = None,
+    home: Annotated[Path | None, "The store (default: FEDBENCH_HOME, else ~/.fedbench)."] = None,
     data: Annotated[
-        str | None, typer.Option(help=f"Folders with data sets, separated by '{os.pathsep}' (default: FEDBENCH_DATA).")
+        str | None, f"Folders with data sets, separated by '{os.pathsep}' (default: FEDBENCH_DATA)."
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, "Show the traceback of an error."] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,

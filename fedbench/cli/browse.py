@@ -12,7 +12,7 @@ import typer
 
 from fedbench import resources
 from fedbench.cli import context
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.measure import stored
 from fedbench.plugins import reported
 from fedbench.words import counted, option_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def show(
     id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.", autocompletion=context.artifacts)],
-    json: Annotated[bool, typer.Option("--json", help="The manifests, machine-readable.")] = False,
+    json: context.Json = False,
 ) -> None:
     """Show where an artifact comes from, from a metric back to the images; also a shipped run, which is not in the
     store."""
@@ -154,11 +154,9 @@ _VERDICTS = {
 
 
 def theory(
-    paper: Annotated[str, typer.Option(help="Paper whose theory is checked: ftw_erm or feddrm.")] = "ftw_erm",
-    draws: Annotated[
-        int | None, typer.Option(help="Simulated problems (default: 200,000 of three coordinates each; feddrm: 20).")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the simulated problems.")] = 0,
+    paper: Annotated[str, "Paper whose theory is checked: ftw_erm or feddrm."] = "ftw_erm",
+    draws: Annotated[int | None, "Simulated problems (default: 200,000 of three coordinates each; feddrm: 20)."] = None,
+    seed: Annotated[int, "Seed of the simulated problems."] = 0,
     as_json: context.Json = False,
 ) -> None:
     """Check a paper's theory on simulated problems.
@@ -172,8 +170,7 @@ def theory(
     from fedbench.theory import PAPERS
     from fedbench.theory.feddrm_model import Check
 
-    if paper not in PAPERS:
-        raise unknown("paper with a theory", paper, PAPERS)
+    check_known("paper with a theory", paper, PAPERS)
     about = PAPERS[paper]
     draws = about.draws if draws is None else draws
     findings = about.check(draws, seed)
@@ -253,10 +250,8 @@ def tables(
     budget: context.RunBudget = None,
     precision: context.RunPrecision = None,
     mine: context.Mine = False,
-    bill: Annotated[
-        bool, typer.Option("--bill", help="What the tables cost at --budget (paper): runs, core-hours, GPU-hours.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts; of several tables at all budgets.")] = False,
+    bill: Annotated[bool, "What the tables cost at --budget (paper): runs, core-hours, GPU-hours."] = False,
+    as_json: Annotated[bool, "For scripts; of several tables at all budgets.", "--json"] = False,
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
     from fedbench.planner import table as specs
@@ -289,8 +284,7 @@ def _list(
     names = chain(*families)
     known = {one.table: one for one in count(names, frame, context.roots(), precision=precision, exact=as_json)}
     budgets = {b: None for one in known.values() for b in one.budgets if b}
-    if budget is not None and budget not in budgets:
-        raise unknown("budget", budget, budgets)
+    check_known("budget", budget, budgets)
     if as_json:
         listed = []
         for one in known.values():

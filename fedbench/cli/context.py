@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fedbench.reports.layout.grid import Grid
     from fedbench.results.frame import Frame
 
+C = TypeVar("C", bound=Callable[..., Any])
+
 #: A file or a pipe has no width of its own: wide enough for every list.
 FILE_WIDTH = 160
 
@@ -171,8 +173,14 @@ class App(typer.Typer):
         super().__init__(cls=Group, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Any:
-        """Register a command, as Typer does."""
-        return super().command(name, **{"cls": Command, **options})
+        """Register a command, as Typer does, with the options that `of_function` reads."""
+        register = super().command(name, **{"cls": Command, **options})
+
+        def declare(function: C) -> C:
+            register(grouped()(function))
+            return function
+
+        return declare
 
 
 # -- shared ----------------------------------------------------------------------------------------------------
@@ -180,17 +188,19 @@ class App(typer.Typer):
 
 
 Options = Mapping[str, inspect.Parameter]
-C = TypeVar("C", bound=Callable[..., Any])
 
-Budget = Annotated[str, typer.Option(help="Budget: small, paper, smoke, or another that the protocol has.")]
-RunBudget = Annotated[str | None, typer.Option(help="Budget of the runs: small (default), paper, ...")]
-RunPrecision = Annotated[str | None, typer.Option(help="Precision of the runs: fp32, tf32, bf16 (the budget's).")]
-Mine = Annotated[bool, typer.Option("--mine", help="Leave out shipped results (fedbench results list).")]
-Format = Annotated[
-    str | None, typer.Option("--format", "-f", help="Format: console, latex, markdown, csv, html or json.")
+Budget = Annotated[str, "Budget: small, paper, smoke, or another that the protocol has."]
+RunBudget = Annotated[str | None, "Budget of the runs: small (default), paper, ..."]
+RunPrecision = Annotated[str | None, "Precision of the runs: fp32, tf32, bf16 (the budget's)."]
+ProtocolName = Annotated[
+    str | None,
+    "Protocol of the defaults: feddrm (a paper's data set), plain (digits, your own), flux, ftw_erm, pfedfda.",
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix tells the format.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Device = Annotated[str, "Device: auto, cpu or cuda."]
+Mine = Annotated[bool, "Leave out shipped results (fedbench results list)."]
+Format = Annotated[str | None, "Format: console, latex, markdown, csv, html or json.", "-f"]
+Output = Annotated[Path | None, "Write to this file; its suffix tells the format.", "-o"]
+Json = Annotated[bool, "Print one JSON document.", "--json"]
 Filters = Annotated[
     list[str] | None,
     typer.Argument(
@@ -203,8 +213,22 @@ Filters = Annotated[
 
 
 def of_function(function: Callable[..., Any]) -> Options:
-    """The options that the parameters of a function declare."""
-    return inspect.signature(function, eval_str=True).parameters
+    """The options that the parameters of a command declare: as Typer has them, or in texts beside their type. The first
+    one is the help; one that begins with - is a name, another the metavar, as in `Annotated[int, "Size.", "-s", "N"]`.
+    Unless a text says otherwise, an option is called as its parameter is."""
+    return {name: _declared(one) for name, one in inspect.signature(function, eval_str=True).parameters.items()}
+
+
+def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
+    about = getattr(parameter.annotation, "__metadata__", ())
+    if not about or not isinstance(about[0], str):
+        return parameter
+    help, *more = about
+    names, metavar = [text for text in more if text[0] == "-"], next((text for text in more if text[0] != "-"), None)
+    if not any(name.startswith("--") for name in names):
+        names.insert(0, option_of(parameter.name))
+    option = typer.Option(*names, metavar=metavar, help=help, autocompletion=_COMPLETIONS.get(parameter.name))
+    return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, option])
 
 
 def of_spec(*classes: type, panel: str = "", native: bool = False) -> Options:
@@ -439,8 +463,11 @@ methods, protocols = _names_in("fedbench.methods"), _names_in("fedbench.protocol
 networks, partitioners = _names_in("fedbench.models"), _names_in("fedbench.partitions.schemes")
 runs, partitions = _ids("run"), _ids("partition")
 artifacts = _ids("run", "partition", "dataset", "metrics")
-#: Of options that specs declare.
-_COMPLETIONS = {"model": networks, "scheme": partitioners}
+#: Of options, by their names.
+_COMPLETIONS = {
+    "model": networks, "scheme": partitioners, "method": methods, "protocol": protocols, "dataset": datasets,
+    "table": tables, "partition": partitions,
+}  # fmt: skip
 #: Options of where runs are made.
 WHERE = of_spec(Where, native=True)
 

@@ -102,7 +102,7 @@ def show(name: Name, json: context.Json = False) -> None:
 @data_app.command()
 def fetch(
     names: Names,
-    source: Annotated[str | None, typer.Option(help="Source (default: the first that can be fetched).")] = None,
+    source: Annotated[str | None, "Source (default: the first that can be fetched)."] = None,
     json: context.Json = False,
 ) -> None:
     """Download data sets into the store: resumed, verified, from the next mirror if need be."""
@@ -200,12 +200,10 @@ def _print(report: dict[str, Any]) -> None:
 @data_app.command()
 def embed(
     name: Name,
-    encoder: Annotated[
-        str, typer.Option(metavar="NETWORK", help="torchvision:NETWORK[:WEIGHTS], WEIGHTS a name or a file (.pth).")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write it to.")] = Path(),
+    encoder: Annotated[str, "torchvision:NETWORK[:WEIGHTS], WEIGHTS a name or a file (.pth).", "NETWORK"],
+    output: Annotated[Path, "Folder to write it to.", "-o", "FOLDER"] = Path(),
     size: Annotated[int | None, typer.Option(min=1, metavar="PIXELS", help="Bring images to this size first.")] = None,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    device: context.Device = "auto",
 ) -> None:
     """Embed a data set's images by a frozen encoder, once: a table of vectors and its recipe for 'partition'."""
     from fedbench.data import load, recipe

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from fedbench.cli import context
@@ -15,7 +14,7 @@ DATASET, ALPHA = "digits", 0.3
 METHODS = ("local", "fedavg", "ditto")
 
 
-def demo(budget: Annotated[str, typer.Option(help="Budget: small or smoke.")] = "small") -> None:
+def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     """Deal scikit-learn's handwritten digits out to ten clients, train three methods, and show how accurate they get.
 
     Real images, no download, less than a minute. It is what

@@ -42,20 +42,12 @@ def evaluate(
             autocompletion=context.runs,
         ),
     ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(metavar="PARTITION", help="Let the run's kept models answer this partition's test images."),
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(metavar="FILE.py:Class", help="With --on: the run's method, if it is a file of yours.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:Class", help="With --on: the run's network, if it is a file of yours."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="With --on: device, auto, cpu or cuda.")] = "auto",
-    all: Annotated[bool, typer.Option("--all", help="Every run of the store that lacks metrics.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Compute also what is there already.")] = False,
+    on: Annotated[str | None, "Let the run's kept models answer this partition's test images.", "PARTITION"] = None,
+    method: Annotated[str | None, "With --on: the run's method, if it is a file of yours.", "FILE.py:Class"] = None,
+    model: Annotated[str | None, "With --on: the run's network, if it is a file of yours.", "FILE.py:Class"] = None,
+    device: Annotated[str, "With --on: device, auto, cpu or cuda."] = "auto",
+    all: Annotated[bool, "Every run of the store that lacks metrics."] = False,
+    again: Annotated[bool, "Compute also what is there already."] = False,
     json: context.Json = False,
 ) -> None:
     """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed.
@@ -254,14 +246,12 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
 
 def export(
     id: Annotated[str, typer.Argument(metavar="ID", help="A partition or a run, by its id or the beginning of it.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file or the folder to write.")],
+    output: Annotated[Path, "The file or the folder to write.", "-o"],
     format: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Format of a partition: csv, parquet, pflib or leaf (default: by the ending of the output); of a run: "
-            "safetensors (default) or pt.",
-        ),
+        "Format of a partition: csv, parquet, pflib or leaf (default: by the ending of the output); of a run: "
+        "safetensors (default) or pt.",
+        "NAME",
     ] = None,
 ) -> None:
     """Write a partition as others read it: who holds which sample (csv, parquet), or the clients' images in the folders

@@ -267,10 +267,8 @@ def remove(
             "method=fedavg lr=0.1: these runs with their metrics.",
         ),
     ] = None,
-    all_unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="What all interrupted and failed runs have left.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    all_unfinished: Annotated[bool, "What all interrupted and failed runs have left.", "--unfinished"] = False,
+    yes: Annotated[bool, "Do not ask."] = False,
 ) -> None:
     """Delete from the store: what, and how much, is said before the question."""
     words, store = [context.parsed_value("id", word) for word in dict.fromkeys(what or [])], context.store()

@@ -17,7 +17,7 @@ import typer
 from rich.text import Text
 
 from fedbench.cli import context
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.files import write_whole
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ NEXT = {
 def new(
     what: Annotated[str, typer.Argument(metavar="KIND", help=f"What to begin: {', '.join(NEXT)}.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name, of small letters, digits and _.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write it to.")] = Path(),
+    output: Annotated[Path, "Folder to write it to.", "-o", "FOLDER"] = Path(),
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
@@ -55,8 +55,7 @@ def new(
 
     It works as it is (a data set wants its images). What is there is left alone.
     """
-    if what not in NEXT:
-        raise unknown("kind of file", what, NEXT)
+    check_known("kind of file", what, NEXT)
     if not (name.isidentifier() and name.isascii() and name == name.lower()) or keyword.iskeyword(name):
         raise FedbenchError(f"'{name}' is no name for a {what}", "small letters, digits and _, such as my_idea")
     cls = "".join(part.capitalize() for part in name.split("_")) or name

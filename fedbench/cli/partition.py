@@ -100,13 +100,7 @@ def partition(
     ] = None,
     *,
     options: dict[str, Any],
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="Protocol that gives the defaults (a paper's data: FedDRM's; digits and your own: plain).",
-            autocompletion=context.protocols,
-        ),
-    ] = None,
+    protocol: context.ProtocolName = None,
     as_json: context.Json = False,
 ) -> None:
     """Deal a dataset out to clients: who holds which image, in which split, seen through which covariate shift.

@@ -11,7 +11,7 @@ import typer
 
 from fedbench import resources
 from fedbench.cli import context
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.words import counted
 
 if TYPE_CHECKING:
@@ -28,74 +28,44 @@ NOTES = ("brief", "full")
 @context.uncollected()
 def report(
     table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            "-t",
-            help="Number (1), name (feddrm/1) or TOML file; default: the headline tables.",
-            autocompletion=context.tables,
-        ),
+        list[str] | None, "Number (1), name (feddrm/1) or TOML file; default: the headline tables.", "-t"
     ] = None,
     format: context.Format = None,
     output: context.Output = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Set the paper's numbers below ours.")] = False,
-    notes: Annotated[
-        str, typer.Option(help="Notes below the table: brief, or full (deviations, remarks, claims).")
-    ] = "brief",
-    only_done: Annotated[
-        bool, typer.Option("--only-done", help="Leave out rows and columns that have no number.")
-    ] = False,
+    compare: Annotated[bool, "Set the paper's numbers below ours."] = False,
+    notes: Annotated[str, "Notes below the table: brief, or full (deviations, remarks, claims)."] = "brief",
+    only_done: Annotated[bool, "Leave out rows and columns that have no number."] = False,
     mine: context.Mine = False,
-    extra: Annotated[
-        bool, typer.Option("--extra", help="Add rows of your other runs in the table's settings (train --table -m).")
-    ] = False,
+    extra: Annotated[bool, "Add rows of your other runs in the table's settings (train --table -m)."] = False,
     budget: context.RunBudget = None,
     precision: context.RunPrecision = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Show the table's columns on this data set instead.", autocompletion=context.datasets),
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GROUP/LABEL", help="Only this column, * is any text (repeatable)."),
-    ] = None,
+    dataset: Annotated[str | None, "Show the table's columns on this data set instead."] = None,
+    column: Annotated[list[str] | None, "Only this column, * is any text (repeatable).", "GROUP/LABEL"] = None,
     view: Annotated[
-        str | None,
-        typer.Option("--test-augmentation", help="Test images: crop (as in training) or plain; default: the table's."),
+        str | None, "Test images: crop (as in training) or plain; default: the table's.", "--test-augmentation"
     ] = None,
     client_mean: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MEAN", help="Mean over clients: weighted (by test images) or unweighted; default: the table's."
-        ),
+        str | None, "Mean over clients: weighted (by test images) or unweighted; default: the table's.", "MEAN"
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Seed of the runs (repeatable); default: the table's.")] = None,
+    seed: Annotated[list[int] | None, "Seed of the runs (repeatable); default: the table's."] = None,
     as_json: context.Json = False,
-    standalone: Annotated[
-        bool, typer.Option("--standalone", help="LaTeX: a whole document, not a float to \\input; names its packages.")
-    ] = False,
+    standalone: Annotated[bool, "LaTeX: a whole document, not a float to \\input; names its packages."] = False,
     appendix: Annotated[
         bool,
-        typer.Option(
-            "--appendix",
-            help="LaTeX: what a paper's appendix says of the tables, to \\input: settings, hyper-parameters, seeds, "
-            "compute, versions, licences, deviations, references.",
-        ),
+        "LaTeX: what a paper's appendix says of the tables, to \\input: settings, hyper-parameters, seeds, "
+        "compute, versions, licences, deviations, references.",
     ] = False,
     crate: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.zip",
-            help="Write the tables (CSV, JSON), a pack of their runs and the appendix as one archive: an RO-Crate.",
-        ),
+        "Write the tables (CSV, JSON), a pack of their runs and the appendix as one archive: an RO-Crate.",
+        "FILE.zip",
     ] = None,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.reports.layout.tables import grids_of
 
     chosen = context.form(format or ("latex" if appendix and output is None else None), output, as_json)
-    if notes not in NOTES:
-        raise unknown("notes", notes, NOTES)
+    check_known("notes", notes, NOTES)
     if crate and crate.suffix != ".zip":
         raise FedbenchError(f"a crate is a ZIP archive, and {crate} does not end so", "--crate NAME.zip")
     grids = grids_of(
@@ -131,9 +101,9 @@ def claims(
         list[str] | None,
         typer.Argument(help="Papers (feddrm) or tables (feddrm/1, 1); default: all.", autocompletion=context.tables),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Budget of the runs (default: each that has a number).")] = None,
+    budget: Annotated[str | None, "Budget of the runs (default: each that has a number)."] = None,
     mine: context.Mine = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write Markdown to this file.")] = None,
+    output: Annotated[Path | None, "Write Markdown to this file.", "-o"] = None,
     as_json: context.Json = False,
 ) -> None:
     """Every claim of the papers' tables: holds, holds so far (numbers are missing), is undecided (within the noise of
@@ -188,21 +158,15 @@ def _document(one: Claims) -> dict[str, Any]:
 def compare(
     filter: context.Filters = None,
     metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", help="Print this metric instead of the usual numbers (repeatable; fedbench metrics)."),
+        list[str] | None, "Print this metric instead of the usual numbers (repeatable; fedbench metrics)."
     ] = None,
-    sort: Annotated[
-        str | None, typer.Option(help="Rows by a number, the best first (average_accuracy), or by a key (lr).")
-    ] = None,
-    test: Annotated[
-        bool, typer.Option("--test", help="Test every two rows on the same data, over common seeds or clients.")
-    ] = False,
+    sort: Annotated[str | None, "Rows by a number, the best first (average_accuracy), or by a key (lr)."] = None,
+    test: Annotated[bool, "Test every two rows on the same data, over common seeds or clients."] = False,
     over: Annotated[
-        str | None, typer.Option(help="With --test: sample, seeds or clients (default: seeds where three are common).")
+        str | None, "With --test: sample, seeds or clients (default: seeds where three are common)."
     ] = None,
     view: Annotated[
-        str,
-        typer.Option("--test-augmentation", help="Test images: crop (as in training, where a run has it) or plain."),
+        str, "Test images: crop (as in training, where a run has it) or plain.", "--test-augmentation"
     ] = "plain",
     format: context.Format = None,
     output: context.Output = None,
@@ -232,62 +196,39 @@ def figure(
             "bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
         ),
     ],
-    filters: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILTER",
-            help="Filters of runs (or of whose partitions): ids or their beginnings, KEY=VALUE,VALUE or KEY!=VALUE, * "
-            "is any text (method=fedavg,ditto lr=0.1 dataset=mnist).",
-        ),
-    ] = None,
+    filters: context.Filters = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The file: .png, .svg, .pdf, .csv or .json (default: PAPER-NUMBER.png or KIND.png)."
-        ),
+        Path | None, "The file: .png, .svg, .pdf, .csv or .json (default: PAPER-NUMBER.png or KIND.png).", "-o"
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON document.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the numbers as CSV.")] = False,
-    partition: Annotated[
-        str | None, typer.Option(metavar="ID", help="Draw it of this partition's clients instead.")
-    ] = None,
-    run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Draw it of this run instead (pfedfda/2, flux/11).")
-    ] = None,
+    as_json: context.Json = False,
+    as_csv: Annotated[bool, "Print the numbers as CSV.", "--csv"] = False,
+    partition: Annotated[str | None, "Draw it of this partition's clients instead.", "ID"] = None,
+    run: Annotated[str | None, "Draw it of this run instead (pfedfda/2, flux/11).", "ID"] = None,
     client: Annotated[
-        list[int] | None, typer.Option(help="Clients of partitions and of confusion: only these, from 0 (repeatable).")
+        list[int] | None, "Clients of partitions and of confusion: only these, from 0 (repeatable)."
     ] = None,
     image: Annotated[
-        list[int] | None,
-        typer.Option(help="Images of the data set, for images: from 0, as all clients see them (repeatable)."),
+        list[int] | None, "Images of the data set, for images: from 0, as all clients see them (repeatable)."
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Metric of runs that is shown (fedbench metrics lists all); default: accuracy.")
+        str | None, "Metric of runs that is shown (fedbench metrics lists all); default: accuracy."
     ] = None,
     against: Annotated[
-        str | None,
-        typer.Option(help="Axis of curves: round (default), bytes (both ways) or seconds (without evaluation)."),
+        str | None, "Axis of curves: round (default), bytes (both ways) or seconds (without evaluation)."
     ] = None,
     by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="Key of runs: a line for each of its values (method, lr, ...; repeatable)."),
+        list[str] | None, "Key of runs: a line for each of its values (method, lr, ...; repeatable).", "KEY"
     ] = None,
     view: Annotated[
-        str | None,
-        typer.Option("--test-augmentation", help="Test images: plain or crop (as in training); default: as evaluated."),
+        str | None, "Test images: plain or crop (as in training); default: as evaluated.", "--test-augmentation"
     ] = None,
-    text: Annotated[bool, typer.Option("--text", help="Print it as text only, as a terminal shows it.")] = False,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12).")
-    ] = False,
+    text: Annotated[bool, "Print it as text only, as a terminal shows it."] = False,
+    compare: Annotated[bool, "Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12)."] = False,
     mine: context.Mine = False,
     budget: context.RunBudget = None,
-    ridge: Annotated[
-        float | None, typer.Option(metavar="λ", help="Penalty that the bound on the ratio is taken for (default: 1).")
-    ] = None,
+    ridge: Annotated[float | None, "Penalty that the bound on the ratio is taken for (default: 1).", "λ"] = None,
     seed: Annotated[
-        int | None,
-        typer.Option(help="Seed of the clients' images that are drawn, or of the runs (default: the figure's)."),
+        int | None, "Seed of the clients' images that are drawn, or of the runs (default: the figure's)."
     ] = None,
 ) -> None:
     """Draw a figure. Never trains; partitions that are not there are made.
@@ -306,8 +247,7 @@ def figure(
     form = path.suffix.removeprefix(".").lower() if path else ""
     if path and not form:
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
-    if path and form not in (*kinds.FORMATS, "csv", "json"):
-        raise unknown("format of a figure", form, (*kinds.FORMATS, "csv", "json"))
+    check_known("format of a figure", form if path else None, (*kinds.FORMATS, "csv", "json"))
     chosen: dict[str, Any] = {
         "filters": filters or None, "partition": partition, "run": run, "client": client or None,
         "image": image or None, "budget": budget, "seed": seed, "metric": metric, "against": against, "by": by or None,

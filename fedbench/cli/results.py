@@ -66,17 +66,12 @@ def list_(json: context.Json = False) -> None:
 @results_app.command("export")
 def export(
     filters: Filters = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The pack (.parquet); runs are added to one that is there.")
-    ] = Path("results.parquet"),
+    output: Annotated[Path, "Pack (.parquet); runs are added to one that is there.", "-o"] = Path("results.parquet"),
     table: Annotated[
-        list[str] | None,
-        typer.Option("--table", "-t", help="Only runs that this table reads, or a paper's: feddrm (repeatable)."),
+        list[str] | None, "Only runs that this table reads, or a paper's: feddrm (repeatable).", "-t"
     ] = None,
-    by: Annotated[str, typer.Option(help="Name of who made them, as tables are to say it.")] = "",
-    other_code: Annotated[
-        bool, typer.Option("--other-code", help="Also runs that were made by other code than today's.")
-    ] = False,
+    by: Annotated[str, "Name of who made them, as tables are to say it."] = "",
+    other_code: Annotated[bool, "Also runs that were made by other code than today's."] = False,
     json: context.Json = False,
 ) -> None:
     """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their predictions.
@@ -138,10 +133,9 @@ def import_(
             metavar="PACK", help="A pack that somebody else has exported: a file, its address, or a folder of packs."
         ),
     ],
-    by: Annotated[str, typer.Option(help="Name of who made them (default: as the pack says).")] = "",
+    by: Annotated[str, "Name of who made them (default: as the pack says)."] = "",
     prefer: Annotated[
-        str | None,
-        typer.Option(help="Numbers to keep of runs that you or another pack have with other ones: new (these) or old."),
+        str | None, "Numbers to keep of runs that you or another pack have with other ones: new (these) or old."
     ] = None,
 ) -> None:
     """Take in somebody else's pack: tables fill from it where your store has no run, and say whose numbers they are.
@@ -177,9 +171,7 @@ def import_(
 @results_app.command("page")
 def page(
     paper: Annotated[str, typer.Argument(metavar="PAPER", help="Paper, such as feddrm or arena: that of the tables.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file: tables/PAPER/measured.md.")
-    ] = None,
+    output: Annotated[Path | None, "Write to this file: tables/PAPER/measured.md.", "-o"] = None,
 ) -> None:
     """Print a paper's page of what was measured, in Markdown: how many numbers, which claims, our sentences."""
     from fedbench.files import write_whole
@@ -196,14 +188,14 @@ def page(
 def verify(
     filters: Filters = None,
     sample: Annotated[int, typer.Option(min=1, help="Number of runs, drawn at random (default: 3).")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    seed: Annotated[int, "Seed of the draw."] = 0,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Longest time in minutes that a run took where it was made.")
     ] = None,
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest difference of accuracies (points) where bits may differ.")
     ] = 1.0,
-    again: Annotated[bool, typer.Option("--again", help="Also train those that the store has.")] = False,
+    again: Annotated[bool, "Also train those that the store has."] = False,
     json: context.Json = False,
 ) -> None:
     """Train some shipped runs again, and compare predictions: the same bits on the same kind of machine, else

@@ -27,7 +27,7 @@ _BAR = 12
 
 
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, "Look again every two seconds, until Ctrl-C.", "-w"] = False,
     json: context.Json = False,
 ) -> None:
     """Show the runs under way, by whichever process, and those that were interrupted or failed."""
@@ -111,11 +111,11 @@ def _where(run: Unfinished) -> str:
 @context.grouped(place={"executor": WHERE["executor"]})
 def resume(
     id: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of runs, or their beginnings.")] = None,
-    all: Annotated[bool, typer.Option("--all", help="All interrupted runs.")] = False,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    all: Annotated[bool, "All interrupted runs."] = False,
+    device: context.Device = "auto",
     *,
     place: dict[str, str],
-    json: Annotated[bool, typer.Option("--json", help="Print the runs' ids and metrics as JSON.")] = False,
+    json: context.Json = False,
 ) -> None:
     """Go on with runs that were interrupted or failed ('fedbench status' lists them).
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbench.cli import context
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine, Where
@@ -22,24 +22,18 @@ if TYPE_CHECKING:
 def sweep(
     ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help="The data set, or a recipe's path.")],
-    method: Annotated[
-        list[str], typer.Option("--method", "-m", metavar="NAME", help="Method, or FILE.py:Class (repeatable).")
-    ],
-    seeds: Annotated[str | None, typer.Option(help="Seeds of the runs, such as 0-2 or 0,1,2.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="Protocol of the defaults (default: as 'partition').")] = None,
+    method: Annotated[list[str], "Method, or FILE.py:Class (repeatable).", "-m", "NAME"],
+    seeds: Annotated[str | None, "Seeds of the runs, such as 0-2 or 0,1,2."] = None,
+    protocol: context.ProtocolName = None,
     budget: context.Budget = "small",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and what they cost here.")] = False,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Write the sweep as a table for 'report --table'.")
-    ] = None,
-    search: Annotated[
-        str | None, typer.Option(metavar="optuna", help="Look for values in ranges such as --lr 0.001:0.1.")
-    ] = None,
+    dry_run: Annotated[bool, "Only list the runs and what they cost here."] = False,
+    save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
+    search: Annotated[str | None, "Look for values in ranges such as --lr 0.001:0.1.", "optuna"] = None,
     trials: Annotated[int, typer.Option(help="With --search: number of trials of each method.", min=1)] = 30,
     *,
     place: dict[str, Any],
-    again: Annotated[bool, typer.Option("--again", help="Make runs of other code anew.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    again: Annotated[bool, "Make runs of other code anew."] = False,
+    as_json: context.Json = False,
 ) -> None:
     """Train methods under all values of options, with all seeds, and print their means.
 
@@ -102,8 +96,7 @@ def _ranges(options: dict[str, list[str]], search: str | None) -> dict[str, Rang
     """The options that are ranges. Raises FedbenchError for a range without a search and the reverse."""
     from fedbench.engine.grid import Range
 
-    if search not in (None, "optuna"):
-        raise unknown("search", search, ["optuna"])
+    check_known("search", search, ["optuna"])
     of = {name: Range.of(name, texts[0]) for name, texts in options.items() if len(texts) == 1}
     ranges = {name: one for name, one in of.items() if one is not None}
     if ranges and not search:

@@ -45,74 +45,33 @@ def train(
         ),
     ] = None,
     method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="NAME",
-            help="Method, or FILE.py:Class (see 'fedbench methods'); repeatable.",
-            autocompletion=context.methods,
-        ),
+        list[str] | None, "Method, or FILE.py:Class (see 'fedbench methods'); repeatable.", "-m", "NAME"
     ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option("--table", "-t", help="Run all missing cells of this table.", autocompletion=context.tables),
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="With --table: its columns on this data set.", autocompletion=context.datasets)
-    ] = None,
+    table: Annotated[str | None, "Run all missing cells of this table.", "-t"] = None,
+    dataset: Annotated[str | None, "With --table: its columns on this data set."] = None,
     column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GROUP/LABEL", help="With --table: only this column, * is any text (repeatable)."),
+        list[str] | None, "With --table: only this column, * is any text (repeatable).", "GROUP/LABEL"
     ] = None,
-    partition: Annotated[
-        str | None, typer.Option(help="Partition id (default: the current one).", autocompletion=context.partitions)
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="Protocol of the defaults: plain, feddrm, flux, ftw_erm, pfedfda.",
-            autocompletion=context.protocols,
-        ),
-    ] = None,
+    partition: Annotated[str | None, "Partition id (default: the current one)."] = None,
+    protocol: context.ProtocolName = None,
     budget: context.Budget = "small",
     *,
     chosen: dict[str, Any],
-    partition_seed: Annotated[
-        int | None, typer.Option(help="With DATASET: seed of all draws of the partition (the protocol's).")
-    ] = None,
+    partition_seed: Annotated[int | None, "With DATASET: seed of all draws of the partition (the protocol's)."] = None,
     place: dict[str, Any],
-    keep: Annotated[
-        str | None,
-        typer.Option(metavar="WHAT", help="Keep with the run model, logits, or both: model,logits."),
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Make runs anew; of a table those of another version of the code.")
-    ] = False,
-    unshipped: Annotated[
-        bool, typer.Option("--unshipped", help="With --table: leave out runs that result packs hold.")
-    ] = False,
+    keep: Annotated[str | None, "Keep with the run model, logits, or both: model,logits.", "WHAT"] = None,
+    again: Annotated[bool, "Make runs anew; of a table those of another version of the code."] = False,
+    unshipped: Annotated[bool, "With --table: leave out runs that result packs hold."] = False,
     minutes: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="With --table: begin nothing that would not end in N minutes; save the rest."),
+        float | None, "With --table: begin nothing that would not end in N minutes; save the rest.", "N"
     ] = None,
-    export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --table: at the end put its complete runs into this pack.")
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only list the runs and what they cost here (builds data set and partitions)."),
-    ] = False,
-    log: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="Append what happens, round by round, as JSON lines.")
-    ] = None,
+    export: Annotated[Path | None, "With --table: at the end put its complete runs into this pack.", "FILE"] = None,
+    dry_run: Annotated[bool, "Only list the runs and what they cost here (builds data set and partitions)."] = False,
+    log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,
     observe: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:WHERE", help="Observer: tensorboard:DIR, mlflow:ADDRESS, wandb:PROJECT (repeatable)."
-        ),
+        list[str] | None, "Observer: tensorboard:DIR, mlflow:ADDRESS, wandb:PROJECT (repeatable).", "NAME:WHERE"
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the run's id and metrics as JSON.")] = False,
+    json: context.Json = False,
     partitioning: dict[str, Any],
 ) -> None:
     """Train a method on a data set or in the current partition, or all missing cells of a table.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
-from fedbench.errors import FedbenchError, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.reader import shown
 
 #: Version of the layout of specs, manifests and Parquet columns. A store written by a newer one is refused.
@@ -110,8 +110,8 @@ class Spec:
             if wanted := out_of_bounds(field, value):
                 called = field.metadata["called"] or name.replace("_", " ")
                 raise FedbenchError(f"{called} must be {wanted}, not {value}", field.metadata["hint"])
-            if (choices := field.metadata["choices"]) and value not in choices:
-                raise unknown(name, value, choices)
+            if choices := field.metadata["choices"]:
+                check_known(name, value, choices)
 
 
 # -- field -----------------------------------------------------------------------------------------------------
