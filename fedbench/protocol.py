@@ -20,7 +20,7 @@ from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.options import VALUES, parse, several
 from fedbench.reader import Between, Filled, Some, shown
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
-from fedbench.specs.base import kind_of
+from fedbench.specs.base import described, kind_of
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ Seed = Annotated[int, Between(0, 2**32 - 1)]
 
 # Some values of a spec, as a TOML table has them: they make a spec only when all that there are have been laid over
 # one another.
-_NO_PARTITION = ("partition", "budget")
+_UNCHOSEN = tuple(_SETTING_FIELDS.keys() - described(Setting))
 #: What a table, a row or a column may set of its runs, whose seeds and precision are the caller's choice.
-Training = Annotated[Mapping[str, Any], Some(Setting, (*_NO_PARTITION, "seed", "precision"))]
+Training = Annotated[Mapping[str, Any], Some(Setting, (*_UNCHOSEN, "seed", "precision"))]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class OfPartition:
         if schemes.is_users(str(value.get("scheme", ""))):
             fields = {f.name for f in dataclasses.fields(PartitionSpec)}
             known |= {name: Any for name in value if name not in (fields | set(known))}
-        Some(PartitionSpec, ("dataset", "options", *self.more), known).check(value, where)
+        Some(PartitionSpec, ("dataset", "options", "version", *self.more), known).check(value, where)
 
 
 #: What a column may choose of its partition.
@@ -84,9 +84,9 @@ Chosen = Annotated[Mapping[str, Any], OfPartition({"preset": str})]
 _RUN = {
     "methods": Mapping[str, Mapping[str, Plain]],
     "models": Mapping[str, str],
-    "phases": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION)]],
+    "phases": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _UNCHOSEN)]],
 }
-_TRAIN = {**_RUN, "datasets": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _RUN)]]}
+_TRAIN = {**_RUN, "datasets": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _UNCHOSEN, _RUN)]]}
 _CLASSES = {"min_size": int | Literal["classes"]}
 _DEFAULTS = {**_CLASSES, "preset": str, "seed": Seed | Literal["run"]}
 
@@ -94,10 +94,8 @@ _Preset = Annotated[Mapping[str, Any], OfPartition(_CLASSES)]
 _OfScheme = Annotated[Mapping[str, Any], OfPartition({**_CLASSES, "clients": int | Literal["groups"]})]
 _CASES = {"datasets": Mapping[str, _Preset], "shifts": Mapping[str, _Preset], "schemes": Mapping[str, _OfScheme]}
 _Partition = Annotated[Mapping[str, Any], OfPartition({**_DEFAULTS, **_CASES})]
-_Train = Annotated[Mapping[str, Any], Some(Setting, _NO_PARTITION, _TRAIN)]
-_Budget = Annotated[
-    Mapping[str, Any], Some(Setting, _NO_PARTITION, {**_TRAIN, "seeds": Annotated[list[Seed], Filled()]})
-]
+_Train = Annotated[Mapping[str, Any], Some(Setting, _UNCHOSEN, _TRAIN)]
+_Budget = Annotated[Mapping[str, Any], Some(Setting, _UNCHOSEN, {**_TRAIN, "seeds": Annotated[list[Seed], Filled()]})]
 
 
 @dataclass(frozen=True)

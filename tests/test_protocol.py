@@ -385,6 +385,8 @@ RIGHT = b"title = ''\npartition.clients = 4\ntrain.seed = 1\nbudget.paper = {}\n
         (b"title = ''\npartition = {}\ntrain = {}\nbudget.small = 1", "budget.small must be a table of keys, not 1"),
         (RIGHT + b"presets.x = {}", "'presets'; did you mean 'preset'?"),
         (RIGHT + b"train.bath_size = 1", "train 'bath_size'; did you mean 'batch_size'?"),
+        (RIGHT + b"train.model_version = 2", "unknown key in"),
+        (RIGHT + b"partition.version = 2", "unknown key in"),
         (RIGHT + b"train.phases.2 = [1]", "train.phases.2 must be a table of keys, not [1]"),
         (RIGHT + b"train.datasets.digits.lr = 'x'", "train.datasets.digits.lr must be a number, not 'x'"),
         (RIGHT + b"[budget.small]\nseeds = []", "budget.small.seeds must not be empty"),

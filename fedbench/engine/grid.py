@@ -23,6 +23,7 @@ from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
 from fedbench.results.frame import Run
 from fedbench.specs import PartitionSpec, Setting
+from fedbench.specs.base import described
 from fedbench.store import Store
 from fedbench.words import option_of
 
@@ -126,8 +127,8 @@ class Grid:
 
 def settable() -> list[str]:
     """The fields of a setting that a sweep may vary."""
-    fixed = ("partition", "budget", "seed", "version", "votes", "executor", "window")
-    return [f.name for f in dataclasses.fields(Setting) if f.name not in fixed]
+    fixed = ("drifts", "executor", "seed", "votes", "window")
+    return [name for name in described(Setting) if name not in fixed]
 
 
 def values(option: str, text: str) -> list[str]:

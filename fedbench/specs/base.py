@@ -104,7 +104,7 @@ class Spec:
     def _check_values(self) -> None:
         """Raise FedbenchError for a value that is out of its field's bounds or none of its choices."""
         cls: Any = type(self)
-        for name, field in _described(cls).items():
+        for name, field in described(cls).items():
             if (value := getattr(self, name)) is None:
                 continue
             if wanted := out_of_bounds(field, value):
@@ -139,7 +139,8 @@ def option(
     panel: str = "",
     modifier: bool = False,
 ) -> Any:
-    """A field that is at once a command-line option and part of an identity; without a default it must be given. It
+    """A field that a user chooses: a key of TOML files and, where it has a help text, an option of a command, and part
+    of an identity; a field of another kind is what the code says of itself. Without a default it must be given. It
     must be one of the choices, at `least` and at `most`, `above` and `below` these bounds; `limit` is an upper bound
     that only keeps work finite. `stored` is its key in stored specs, `typed` its name on the command line and `called`
     the one in errors, where these are others than the field's name; `hint` ends the errors about its value. `metavar`
@@ -174,14 +175,15 @@ _WORDS = {"least": "at least", "above": "above", "most": "at most", "below": "be
 
 
 @cache
-def _described(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+def described(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a spec that `option` has made, by their names: those that a user chooses."""
     return {f.name: f for f in dataclasses.fields(cls) if "bounds" in f.metadata}
 
 
 @cache
 def typed(cls: Any) -> dict[str, dataclasses.Field[Any]]:
     """The fields of a spec that are options of a command, by their names there: those with a help text."""
-    return {f.metadata["typed"] or name: f for name, f in _described(cls).items() if f.metadata["help"]}
+    return {f.metadata["typed"] or name: f for name, f in described(cls).items() if f.metadata["help"]}
 
 
 def kind_of(cls: type, field: dataclasses.Field[Any]) -> type:

@@ -53,7 +53,7 @@ class Setting(Spec):
     )
     momentum: float = option(0.0, "Momentum of SGD.", least=0, below=1)
     #: The optimiser, and with it the momentum, begins anew with every pass over the data (else with every request).
-    momentum_restarts: bool | None = None
+    momentum_restarts: bool | None = option(None)
     #: Each client's optimiser of a model is made once: what it remembers lives on from round to round.
     momentum_lives: bool | None = option(None, "Momentum goes on between a client's rounds.")
     #: SGD's is part of the gradient, AdamW's beside it.
@@ -71,24 +71,24 @@ class Setting(Spec):
         hint="0: only the last rounds that count",
     )
     participation: float = option(1.0, "Probability that a client joins a round.", above=0, most=1)
-    cohort: int | None = None  #: clients that take part in a round, drawn uniformly without replacement
+    cohort: int | None = option(None)  #: clients that take part in a round, drawn uniformly without replacement
     #: "endless": one shuffled pass goes on over rounds; None: every request begins its own.
     passes: str | None = option(None, choices=PASSES)
-    full_last_round: bool = False  #: every client takes part in the last round
+    full_last_round: bool = option(False)  #: every client takes part in the last round
     augment: str = option("none", choices=AUGMENTS)  #: crop is of training and test images, pad_flip of training ones
     #: Rounds (1-based) at whose beginning the clients go on to the next drift phase of their training data.
     drifts: tuple[int, ...] | None = option(
         None, "Rounds that begin the second and later phases of drifting data.", metavar="T,T", hint="such as 5,8"
     )
-    votes: bool = True  #: every client's model answers every test image (else only its own client's)
+    votes: bool = option(True)  #: every client's model answers every test image (else only its own client's)
     seed: int = option(
         help="Seed of initial weights, cohorts and batches.", hint="for several seeds: fedbench sweep --seeds 1,2"
     )
-    init_seed: int | None = None  #: of the initial weights (None: the run's seed)
+    init_seed: int | None = option(None)  #: of the initial weights (None: the run's seed)
     #: "torch": the initial weights are those of torch.manual_seed; None: of a stream of their own.
     init: str | None = option(None, choices=INITS)
     #: Every client is met once more after the last round, as one without labels: FLUX's test phase.
-    test_phase: bool | None = None
+    test_phase: bool | None = option(None)
     precision: str = option("fp32", "Precision of arithmetic: fp32, tf32, bf16 (the budget's).", choices=PRECISIONS)
     #: Where times are what is measured; None: any, as it changes nothing but the time.
     executor: str | None = option(None, choices=EXECUTORS)

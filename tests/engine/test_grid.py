@@ -68,6 +68,7 @@ def test_every_method_under_every_value_of_what_it_has(store: Store) -> None:
                 ({"lrr": ["1"]}, "unknown option of sweep --method fedavg, ditto '--lrr'; did you mean '--lr'"),
                 ({"seed": ["1"]}, "--seeds, not --seed"),
                 ({"fedavg.mu": ["1"]}, "unknown option of sweep"),
+                ({"model_version": ["5"]}, "unknown option of sweep --method fedavg, ditto '--model-version'"),
                 ({"lr": ["fast"]}, "--lr of sweep takes a number, not 'fast'"),
                 ({"rounds": ["2.5"]}, "--rounds of sweep takes a whole number"),
                 ({"mu": ["-1"]}, "mu"),
