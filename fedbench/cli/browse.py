@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from fedbench import resources
 from fedbench.cli import context
 from fedbench.errors import FedbenchError, check_known
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    id: Annotated[str, typer.Argument(help="Id of an artifact, or its beginning.", autocompletion=context.artifacts)],
+    id: Annotated[str, context.argument("Id of an artifact, or its beginning.", completion=context.artifacts)],
     json: context.Json = False,
 ) -> None:
     """Show where an artifact comes from, from a metric back to the images; also a shipped run, which is not in the
@@ -66,9 +64,7 @@ def show(
 
 
 def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="One method, or FILE.py:Class.", autocompletion=context.methods)
-    ] = None,
+    name: Annotated[str | None, context.argument("One method, or FILE.py:Class.", completion=context.methods)] = None,
     json: context.Json = False,
 ) -> None:
     """List the methods, or one method's hyper-parameters and deviations."""
@@ -243,9 +239,7 @@ COLOURS = {"done": "green", "stale": "yellow", "failed": "red", "damaged": "red"
 def tables(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="A paper (feddrm): its tables. A table (feddrm/1): its cells.", autocompletion=context.tables
-        ),
+        context.argument("A paper (feddrm): its tables. A table (feddrm/1): its cells.", completion=context.tables),
     ] = None,
     budget: context.RunBudget = None,
     precision: context.RunPrecision = None,

@@ -189,6 +189,12 @@ class App(typer.Typer):
 
 Options = Mapping[str, inspect.Parameter]
 
+
+def argument(help: str, metavar: str | None = None, completion: Completion | None = None) -> Any:
+    """What Typer is to know of an argument."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=completion)
+
+
 Budget = Annotated[str, "Budget: small, paper, smoke, or another that the protocol has."]
 RunBudget = Annotated[str | None, "Budget of the runs: small (default), paper, ..."]
 RunPrecision = Annotated[str | None, "Precision of the runs: fp32, tf32, bf16 (the budget's)."]
@@ -203,11 +209,11 @@ Output = Annotated[Path | None, "Write to this file; its suffix tells the format
 Json = Annotated[bool, "Print one JSON document.", "--json"]
 Filters = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="FILTER",
-        help="Filters of runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
+    argument(
+        "Filters of runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
         "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1, paper= and protocol= (those that its tables "
         "read), pack=feddrm/feddrm and shipped=yes name shipped runs, too; default: all of one's own.",
+        "FILTER",
     ),
 ]
 

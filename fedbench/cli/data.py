@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 data_app = App(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
 
 Name = Annotated[
-    str, typer.Argument(help="A data set, or the path of a recipe (./mine.toml).", autocompletion=context.datasets)
+    str, context.argument("A data set, or the path of a recipe (./mine.toml).", completion=context.datasets)
 ]
 Names = Annotated[
-    list[str], typer.Argument(help="Data sets, or paths of recipes (./mine.toml).", autocompletion=context.datasets)
+    list[str], context.argument("Data sets, or paths of recipes (./mine.toml).", completion=context.datasets)
 ]
 
 

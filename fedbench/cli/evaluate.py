@@ -8,8 +8,6 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from fedbench.cli import context
 from fedbench.errors import FedbenchError
 
@@ -35,12 +33,7 @@ _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")
 
 def evaluate(
     id: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[RUN]",
-            help="A run's id or its beginning (default: the current run).",
-            autocompletion=context.runs,
-        ),
+        str | None, context.argument("A run's id or its beginning (default: the current run).", "[RUN]", context.runs)
     ] = None,
     on: Annotated[str | None, "Let the run's kept models answer this partition's test images.", "PARTITION"] = None,
     method: Annotated[str | None, "With --on: the run's method, if it is a file of yours.", "FILE.py:Class"] = None,
@@ -245,7 +238,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
 
 
 def export(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A partition or a run, by its id or the beginning of it.")],
+    id: Annotated[str, context.argument("A partition or a run, by its id or the beginning of it.", "ID")],
     output: Annotated[Path, "The file or the folder to write.", "-o"],
     format: Annotated[
         str | None,

@@ -34,10 +34,10 @@ Headlines = Mapping[str, Mapping[str, Any]]
 def list_artifacts(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[KIND] [FILTER]...",
-            help="dataset, partition, run, metrics or unfinished (default: all), or filters of runs: "
+        context.argument(
+            "dataset, partition, run, metrics or unfinished (default: all), or filters of runs: "
             "method=fedavg,ditto lr=0.1 dataset=mnist, an id.",
+            "[KIND] [FILTER]...",
         ),
     ] = None,
     json: context.Json = False,
@@ -261,10 +261,10 @@ class _Thing:
 def remove(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[ID|FILTER]...",
-            help="Ids, or their beginnings, of artifacts and unfinished runs; or filters of runs, such as "
+        context.argument(
+            "Ids, or their beginnings, of artifacts and unfinished runs; or filters of runs, such as "
             "method=fedavg lr=0.1: these runs with their metrics.",
+            "[ID|FILTER]...",
         ),
     ] = None,
     all_unfinished: Annotated[bool, "What all interrupted and failed runs have left.", "--unfinished"] = False,

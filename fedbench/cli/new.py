@@ -43,8 +43,8 @@ NEXT = {
 
 
 def new(
-    what: Annotated[str, typer.Argument(metavar="KIND", help=f"What to begin: {', '.join(NEXT)}.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name, of small letters, digits and _.")],
+    what: Annotated[str, context.argument(f"What to begin: {', '.join(NEXT)}.", "KIND")],
+    name: Annotated[str, context.argument("Name, of small letters, digits and _.", "NAME")],
     output: Annotated[Path, "Folder to write it to.", "-o", "FOLDER"] = Path(),
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
@@ -99,7 +99,7 @@ _MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("-", "yellow")}
 def check(
     ctx: typer.Context,
     what: Annotated[
-        str, typer.Argument(metavar="FILE.py:Class", help="A method, a model or a partitioner; or a built-in's name.")
+        str, context.argument("A method, a model or a partitioner; or a built-in's name.", "FILE.py:Class")
     ],
     json: context.Json = False,
 ) -> None:

@@ -92,10 +92,9 @@ def partition(
     ctx: typer.Context,
     dataset: Annotated[
         str | None,
-        typer.Argument(
-            help="The dataset, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.",
-            show_default=False,
-            autocompletion=context.datasets,
+        context.argument(
+            "The dataset, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.",
+            completion=context.datasets,
         ),
     ] = None,
     *,

@@ -99,7 +99,7 @@ def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
 def claims(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Papers (feddrm) or tables (feddrm/1, 1); default: all.", autocompletion=context.tables),
+        context.argument("Papers (feddrm) or tables (feddrm/1, 1); default: all.", completion=context.tables),
     ] = None,
     budget: Annotated[str | None, "Budget of the runs (default: each that has a number)."] = None,
     mine: context.Mine = False,
@@ -190,8 +190,8 @@ def compare(
 def figure(
     name: Annotated[
         str,
-        typer.Argument(
-            help="The figure: feddrm/3 to 12 or 14, flux/4 to 12, ftw_erm/2 or 3, pfedfda/2 to 4, scale/1, "
+        context.argument(
+            "The figure: feddrm/3 to 12 or 14, flux/4 to 12, ftw_erm/2 or 3, pfedfda/2 to 4, scale/1, "
             "arena/mnist, cifar10 or both; of runs curves, clients, confusion or ranks; of partitions partition (or "
             "bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
         ),
@@ -289,7 +289,7 @@ def _show(spec: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
 
 
 def site(
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write to, as index.html and others.")],
+    folder: Annotated[Path, context.argument("The folder to write to, as index.html and others.", "OUT")],
     filter: context.Filters = None,
     mine: context.Mine = False,
 ) -> None:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
 Filters = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="FILTER", help="Filters of runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text."),
+    list[str] | None, context.argument("Filters of runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text.", "FILTER")
 ]
 
 
@@ -129,9 +128,7 @@ def _of(total: int, new: int) -> str:
 def import_(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="PACK", help="A pack that somebody else has exported: a file, its address, or a folder of packs."
-        ),
+        context.argument("A pack that somebody else has exported: a file, its address, or a folder of packs.", "PACK"),
     ],
     by: Annotated[str, "Name of who made them (default: as the pack says)."] = "",
     prefer: Annotated[
@@ -170,7 +167,7 @@ def import_(
 
 @results_app.command("page")
 def page(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Paper, such as feddrm or arena: that of the tables.")],
+    paper: Annotated[str, context.argument("Paper, such as feddrm or arena: that of the tables.", "PAPER")],
     output: Annotated[Path | None, "Write to this file: tables/PAPER/measured.md.", "-o"] = None,
 ) -> None:
     """Print a paper's page of what was measured, in Markdown: how many numbers, which claims, our sentences."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fedbench.cli import context
 from fedbench.cli.context import WHERE, describe
 from fedbench.cli.evaluate import show
@@ -110,7 +108,7 @@ def _where(run: Unfinished) -> str:
 
 @context.grouped(place={"executor": WHERE["executor"]})
 def resume(
-    id: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids of runs, or their beginnings.")] = None,
+    id: Annotated[list[str] | None, context.argument("Ids of runs, or their beginnings.", "ID...")] = None,
     all: Annotated[bool, "All interrupted runs."] = False,
     device: context.Device = "auto",
     *,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @context.grouped(place=context.WHERE)
 def sweep(
     ctx: typer.Context,
-    dataset: Annotated[str, typer.Argument(help="The data set, or a recipe's path.")],
+    dataset: Annotated[str, context.argument("The data set, or a recipe's path.")],
     method: Annotated[list[str], "Method, or FILE.py:Class (repeatable).", "-m", "NAME"],
     seeds: Annotated[str | None, "Seeds of the runs, such as 0-2 or 0,1,2."] = None,
     protocol: context.ProtocolName = None,

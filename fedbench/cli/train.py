@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from fedbench import protocol as protocols
 from fedbench.cli import context
 from fedbench.cli.making import How, train_table
@@ -38,11 +36,7 @@ SETTING = context.of_spec(Setting)
 def train(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="DATASET",
-            help="Deal this data set out first, as 'fedbench partition' does.",
-            autocompletion=context.datasets,
-        ),
+        context.argument("Deal this data set out first, as 'fedbench partition' does.", "DATASET", context.datasets),
     ] = None,
     method: Annotated[
         list[str] | None, "Method, or FILE.py:Class (see 'fedbench methods'); repeatable.", "-m", "NAME"
