@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from fedbench.api.tables import Tables, compare
 from fedbench.errors import FedbenchError, check_known
 from fedbench.observers import Observer
 from fedbench.options import checked, several
-from fedbench.reader import shown
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.specs.base import native, typed
 from fedbench.store import Store
@@ -181,11 +179,9 @@ def sweep(
     home = store_of(store)
     given = _listed("methods", methods)
     names = [name_of(one) for one in given]
-    axes = {
-        name: [_text(name, one) for one in _listed(name, value)] for name, value in options.items() if value is not None
-    }
+    axes = {name: _listed(name, value) for name, value in options.items() if value is not None}
     for one, name in zip(given, names, strict=True):  # what an object of a method was made with
-        axes |= {f"{load(name)[0].name}.{option}": [_text(option, v)] for option, v in options_of(one).items()}
+        axes |= {f"{load(name)[0].name}.{option}": [value] for option, value in options_of(one).items()}
     grid = Grid.of(dataset, names, axes, seeds)
     where = Where(device, executor, engine, jobs, cpus_per_run, gpus_per_run)
     running = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
@@ -209,17 +205,9 @@ def sweep(
 def _listed(name: str, value: Any) -> Sequence[Any]:
     """The values of an option, or the only one. Raises FedbenchError for an empty list."""
     try:
-        values = several(value)
+        values = [native(one) for one in several(value)]
     except ValueError:
-        return [value]
+        return [native(value)]
     if not values:
         raise FedbenchError(f"sweep: {name} has no value", f"leave {name} out, or give some")
     return values
-
-
-def _text(name: str, value: Any) -> str:
-    """A value as the command line has it. Raises FedbenchError for what it cannot have."""
-    plain = native(value)
-    if not isinstance(plain, str | int | float | os.PathLike):
-        raise FedbenchError(f"sweep: {name} takes texts, numbers, true or false, not {shown(value)}")
-    return str(plain).lower() if isinstance(plain, bool) else str(plain)

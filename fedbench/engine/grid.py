@@ -32,8 +32,8 @@ WHOLE = ("model", "unseen_as", "counts", "scheme", "preset")
 #: Runs of a grid at most: more are a slip of the pen.
 MOST_RUNS = 100_000
 
-#: Option -> its values as texts.
-Axes = Mapping[str, Sequence[str]]
+#: Option -> its values, as texts or as they are.
+Axes = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Point:
     """The runs of a method at one value of each option: one a seed."""
 
     method: str  #: as the user names it
-    partition: Mapping[str, str]
+    partition: Mapping[str, Any]
     setting: Mapping[str, Any]
-    params: Mapping[str, str]
+    params: Mapping[str, Any]
     runs: Sequence[Wanted] = field(default=(), compare=False)
 
 
@@ -65,7 +65,7 @@ class Grid:
         having = {kind.name: kind.hyperparameters() for kind, _ in map(methods.load, names)}
         chosen = [schemes.load(schemes.named(one)) for one in options.get("scheme", ())]  # a user's own, perhaps
         partition = partition_options.names() | {option for one in chosen for option in one.options()}
-        of: dict[str, dict[str, Sequence[str]]] = {"partition": {}, "setting": {}, "params": {}}
+        of: dict[str, dict[str, Sequence[Any]]] = {"partition": {}, "setting": {}, "params": {}}
         for name, values in options.items():
             method, dot, own = name.rpartition(".")
             if name in ("seed", "partition_seed"):
@@ -104,7 +104,7 @@ class Grid:
         return points
 
     def _of_method(
-        self, method: str, partition: PartitionSpec, at: Mapping[str, str], values: Mapping[str, Any], rules: Protocol,
+        self, method: str, partition: PartitionSpec, at: Mapping[str, Any], values: Mapping[str, Any], rules: Protocol,
         budget: str,
     ) -> Iterator[Point]:  # fmt: skip
         kind, _ = methods.load(method)
@@ -151,7 +151,7 @@ def seeds(text: str) -> list[int]:
     return list(dict.fromkeys(out))
 
 
-def _product(axes: Axes) -> Iterator[dict[str, str]]:
+def _product(axes: Axes) -> Iterator[dict[str, Any]]:
     for one in itertools.product(*axes.values()):
         yield dict(zip(axes, one, strict=True))
 

@@ -297,7 +297,7 @@ def test_a_grid_its_means_its_best_and_its_failures(tmp_path: Path) -> None:
     values = [(run.spec.method, run.spec.setting.lr, run.spec.setting.seed) for run in grid.runs]
     assert values == [(m, lr, s) for lr in (0.05, 0.1) for m in ("local", "ditto") for s in (0, 1)]
     assert {run.spec.params.get("mu") for run in grid.runs} == {None, 0.5}
-    assert [one["method"] for one in grid.best] == ["local", "ditto"]
+    assert [(one["method"], one["validation"]) for one in grid.best] == [("local", 0.2), ("ditto", 0.2)]
     assert "Ditto" in repr(grid)
     assert "<table" in grid._repr_html_()
     again = fb.sweep("digits", "local", lr=0.05, seeds=[0], **more)
@@ -391,7 +391,7 @@ def test_what_an_argument_cannot_be_is_one_line(calls: dict[str, Call]) -> None:
         ("sweep", {"seeds": 3}, "sweep: seeds must be a list, each a whole number, not 3; such as [3]"),
         ("sweep", {"jobs": "two"}, "sweep: jobs must be a whole number, not 'two'"),
         ("sweep", {"lr": []}, "sweep: lr has no value; leave lr out, or give some"),
-        ("sweep", {"lr": [object]}, "sweep: lr takes texts, numbers, true or false, not <class 'object'>"),
+        ("sweep", {"lr": [object]}, "--lr of sweep takes a number, not <class 'object'>"),
         ("train", {"round": 3}, "unknown option of ditto 'round'; did you mean 'rounds'"),
         ("train", {"method": 3}, "3 is no method; give a name, FILE.py:Class, or a class derived from "
                                  "fedbench.methods.base.Method"),
