@@ -202,6 +202,10 @@ ProtocolName = Annotated[
     str | None,
     "Protocol of the defaults: feddrm (a paper's data set), plain (digits, your own), flux, ftw_erm, pfedfda.",
 ]
+Columns = Annotated[list[str] | None, "Only this column of --table, * is any text (repeatable).", "GROUP/LABEL"]
+OnDataset = Annotated[str | None, "Data set for the columns of --table, in place of its own."]
+DryRun = Annotated[bool, "Only list the runs and what they cost here (builds data set and partitions)."]
+Folder = Annotated[Path, "Folder to write it to.", "-o", "FOLDER"]
 Device = Annotated[str, "Device: auto, cpu or cuda."]
 Mine = Annotated[bool, "Leave out shipped results (fedbench results list)."]
 Format = Annotated[str | None, "Format: console, latex, markdown, csv, html or json.", "-f"]

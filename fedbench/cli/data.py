@@ -201,7 +201,7 @@ def _print(report: dict[str, Any]) -> None:
 def embed(
     name: Name,
     encoder: Annotated[str, "torchvision:NETWORK[:WEIGHTS], WEIGHTS a name or a file (.pth).", "NETWORK"],
-    output: Annotated[Path, "Folder to write it to.", "-o", "FOLDER"] = Path(),
+    output: context.Folder = Path(),
     size: Annotated[int | None, typer.Option(min=1, metavar="PIXELS", help="Bring images to this size first.")] = None,
     device: context.Device = "auto",
 ) -> None:

@@ -45,7 +45,7 @@ NEXT = {
 def new(
     what: Annotated[str, context.argument(f"What to begin: {', '.join(NEXT)}.", "KIND")],
     name: Annotated[str, context.argument("Name, of small letters, digits and _.", "NAME")],
-    output: Annotated[Path, "Folder to write it to.", "-o", "FOLDER"] = Path(),
+    output: context.Folder = Path(),
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 

@@ -39,8 +39,8 @@ def report(
     extra: Annotated[bool, "Add rows of your other runs in the table's settings (train --table -m)."] = False,
     budget: context.RunBudget = None,
     precision: context.RunPrecision = None,
-    dataset: Annotated[str | None, "Show the table's columns on this data set instead."] = None,
-    column: Annotated[list[str] | None, "Only this column, * is any text (repeatable).", "GROUP/LABEL"] = None,
+    dataset: context.OnDataset = None,
+    column: context.Columns = None,
     view: Annotated[
         str | None, "Test images: crop (as in training) or plain; default: the table's.", "--test-augmentation"
     ] = None,

@@ -26,7 +26,7 @@ def sweep(
     seeds: Annotated[str | None, "Seeds of the runs, such as 0-2 or 0,1,2."] = None,
     protocol: context.ProtocolName = None,
     budget: context.Budget = "small",
-    dry_run: Annotated[bool, "Only list the runs and what they cost here."] = False,
+    dry_run: context.DryRun = False,
     save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
     search: Annotated[str | None, "Look for values in ranges such as --lr 0.001:0.1.", "optuna"] = None,
     trials: Annotated[int, typer.Option(help="With --search: number of trials of each method.", min=1)] = 30,

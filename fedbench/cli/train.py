@@ -42,10 +42,8 @@ def train(
         list[str] | None, "Method, or FILE.py:Class (see 'fedbench methods'); repeatable.", "-m", "NAME"
     ] = None,
     table: Annotated[str | None, "Run all missing cells of this table.", "-t"] = None,
-    dataset: Annotated[str | None, "With --table: its columns on this data set."] = None,
-    column: Annotated[
-        list[str] | None, "With --table: only this column, * is any text (repeatable).", "GROUP/LABEL"
-    ] = None,
+    dataset: context.OnDataset = None,
+    column: context.Columns = None,
     partition: Annotated[str | None, "Partition id (default: the current one)."] = None,
     protocol: context.ProtocolName = None,
     budget: context.Budget = "small",
@@ -60,7 +58,7 @@ def train(
         float | None, "With --table: begin nothing that would not end in N minutes; save the rest.", "N"
     ] = None,
     export: Annotated[Path | None, "With --table: at the end put its complete runs into this pack.", "FILE"] = None,
-    dry_run: Annotated[bool, "Only list the runs and what they cost here (builds data set and partitions)."] = False,
+    dry_run: context.DryRun = False,
     log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,
     observe: Annotated[
         list[str] | None, "Observer: tensorboard:DIR, mlflow:ADDRESS, wandb:PROJECT (repeatable).", "NAME:WHERE"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import importlib
 import inspect
@@ -23,12 +24,14 @@ import fedbench as fb
 from fedbench import api
 from fedbench.cli.new import new
 from fedbench.core.trainer import Progress
+from fedbench.engine.engines import Where
 from fedbench.engine.grid import settable
 from fedbench.errors import FedbenchError
 from fedbench.methods.ditto import Ditto
 from fedbench.observers import Training
 from fedbench.partition_options import names
 from fedbench.partitions.schemes.dirichlet import Dirichlet
+from fedbench.reports.layout.tables import grids_of
 from fedbench.results.making import row_of, take_in
 from fedbench.results.pack import write
 from fedbench.specs import Setting
@@ -367,6 +370,19 @@ def calls(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "text": Call(tables.text, {}),
         "save": Call(tables.save, {"path": tmp_path / "table.csv"}),
     }  # fmt: skip
+
+
+def test_keywords_have_the_names_and_defaults_of_the_options() -> None:
+    """They are written out, for an editor to offer them; what they say again is the same."""
+    train, sweep, report, tables = (
+        {k: one.default for k, one in inspect.signature(function).parameters.items() if one.default is not one.empty}
+        for function in (fb.train, fb.sweep, fb.report, grids_of)
+    )
+    where = {one.name: one.default for one in dataclasses.fields(Where)}
+    assert where.items() <= sweep.items()
+    assert {"device", "executor"} == where.keys() & train.keys()
+    assert all(where[name] == train[name] for name in ("device", "executor"))
+    assert report == {k: v for k, v in tables.items() if k != "appendix"} | {"store": None}
 
 
 def test_what_an_argument_cannot_be_is_one_line(calls: dict[str, Call]) -> None:

@@ -183,7 +183,7 @@ def test_options_are_the_fields_of_specs_and_every_help_text_names_its_value() -
     helps = {one.help: one.name for command in commands.values() for one in command.params if getattr(one, "help", "")}
     assert len(helps) > 150
     assert not [one for one in helps if one.startswith(("Of ", "Whose ", "How ", "So "))]
-    for option in ("--json", "--protocol", "--mine", "--executor"):  # one description, but for `tables`
+    for option in ("--json", "--protocol", "--mine", "--executor", "--column", "--dataset"):  # but for `tables`
         said_of = {c: one.help for c, command in commands.items() for one in command.params if option in one.opts}
         assert len({help for c, help in said_of.items() if c != "tables"}) == 1 < len(said_of), option
     said = " ".join(good("train", "--help").out.split())
