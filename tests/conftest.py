@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -20,9 +21,33 @@ from tests.support.server import Server
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What is imported until the first test stays to the end: the garbage collector need not go through it again and again.
+gc.disable()
+
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
+
+
+def names_slow(path: Path) -> bool:
+    return path.suffix != ".py" or "slow" in path.read_text()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of the second tier, files are imported that name its marker, and no others."""
+    return True if config.option.markexpr == "slow" and not names_slow(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not names_slow(item.path):
+            raise pytest.UsageError(f"{item.nodeid} is slow, and -m slow would not see it: write `slow` in its file")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")
