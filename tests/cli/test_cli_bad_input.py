@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedbench import resources
 from fedbench.results.pack import write
 from fedbench.store import Store
 from tests.support.cli_user import artifact, bad, complete, fedbench, good, own_recipe
@@ -83,7 +84,6 @@ show => fedbench show --help
 show abc => no dataset or partition or run or metrics 'abc'
 list rum => did you mean 'run'?
 list dataset method=local => filters are for runs
-report --table feddrm/11 => feddrm/1
 remove => remove needs ids, filters or --unfinished
 resume RUN => no run
 status --watch --json => --watch
@@ -155,6 +155,59 @@ partition digits --from rows.csv => digits has 1,797 images (0 to 1796)
 partition digits --dir 0.3 --from rows.csv => --dir and --from exclude each other
 partition digits --counts zero.csv => zero.csv
 partition digits --counts pipe.csv => it is no file
+report --appendix --format csv => --appendix says nothing of csv; it goes with --format latex
+report --crate a.tar => a crate is a ZIP archive, and a.tar does not end so; --crate NAME.zip
+report -t fedrm/2 => unknown table 'fedrm/2'; did you mean 'feddrm/2'
+report --json --format csv => --json or --format csv
+report -t flux/12 --only-done => no cell has a number yet
+report -f latx => unknown format 'latx'; did you mean 'latex'
+report -t 1 --budget papr => unknown budget 'papr'; did you mean 'paper'
+report -t 1 --dataset digit => unknown dataset 'digit'; did you mean 'digits'
+report -t 1 --test-augmentation plan => unknown test augmentation 'plan'; did you mean 'plain'
+report -t 1 --precision bf61 => unknown precision 'bf61'; did you mean 'bf16'
+report -t pfedfda/8 --precision fp8 => unknown precision 'fp8'; known: bf16, fp32, tf32
+report --table ./there/nowhere/1 => unknown table './there/nowhere/1'
+tables feddrm/9 => unknown table 'feddrm/9'
+tables ./feddrm => the paper feddrm is called as fedbench's own feddrm
+claims ./there/nowhere => unknown table './there/nowhere'
+results page ./there/nowhere => unknown paper './there/nowhere'
+figure ftw_erm/4 => unknown figure 'ftw_erm/4'; did you mean
+figure imagse => unknown figure 'imagse'; did you mean 'images'
+figure ftw_erm/2 -o two.pgn => unknown format of a figure 'pgn'; did you mean 'png'
+figure ftw_erm/2 -o two => cannot tell the format from the name two
+figure ftw_erm/2 --json --csv => --json, --csv and --text exclude each other
+figure ftw_erm/2 --client 1 => --client goes with --partition only
+figure ftw_erm/2 --partition PARTITION --client 8 => has no client 8; it has 0..7
+figure ftw_erm/2 --partition PARTITION --ridge 0 => ridge penalty must be above 0
+figure ftw_erm/2 --partition PARTITION -o nowhere/two.png => cannot write nowhere/two.png
+figure ftw_erm/2 => the images of fashion_mnist are not at hand
+figure ftw_erm/2 --budget paper => --budget does not go with ftw_erm/2
+figure feddrm/3 --seed -1 => the seed must be in 0..2
+figure pfedfda/2 --partition x => --partition does not go with pfedfda/2; it takes --run, --budget, --seed
+figure pfedfda/4 --compare => --compare does not go with pfedfda/4
+figure pfedfda/4 --budget papr => unknown budget 'papr'; did you mean 'paper'
+figure pfedfda/2 --run x --budget paper => --budget does not go with --run, which has its own
+figure pfedfda/3 --partition nothing => no partition 'nothing'
+figure flux/4 --run x => --run does not go with flux/4; it takes --budget, --seed, --compare
+figure flux/8 method=feddrm => FILTER does not go with flux/8; it takes --budget
+figure images => figure images shows a partition of yours; name it: --partition ID
+figure images --image 1 => --image goes with --partition only
+figure images --partition PARTITION --image 1797 => digits has no image 1797; it has 0..1796
+figure curves --client 1 => --client does not go with curves; it takes FILTER, --metric
+figure curves --metric averge_accuracy => unknown metric 'averge_accuracy'; did you mean 'average_accuracy'
+figure curves --metric routing_accuracy => no run has routing_accuracy by round (
+figure curves --metric routing_accuracy => ); by round: average_accuracy
+figure curves --against byte => unknown axis 'byte'; did you mean 'bytes'
+figure curves --by metod => unknown key of runs 'metod'; did you mean 'method'
+figure curves --test-augmentation cop => unknown test augmentation 'cop'; did you mean 'crop'
+figure curves lr=7 => no run is lr=7; there are lr: 0.01
+figure clients --metric average_accuracy => no run has average_accuracy of single clients; of clients: client_accuracy
+figure partition method=fedavg --seed 3 => --seed does not go with FILTER, which has its own
+figure partition method=fedavg --partition x => --partition and FILTER exclude each other; choose one
+figure ranks method=fedavg => there is nothing to rank FedAvg against
+figure ranks --metric test_images => neither more nor less test_images is better
+theory --paper fedrdm => unknown paper with a theory 'fedrdm'; did you mean 'feddrm'
+theory --paper feddrm --draws 0 => at least 1 draw and at most 10,000
 report -t ftw_erm/1 -o nowhere/x.csv => cannot write
 report -t ftw_erm/1 --format csv -o . => cannot write
 results export -o x.csv => does not end so
@@ -192,6 +245,7 @@ new method my-idea => 'my-idea' is no name for a method; small letters, digits a
 new method class => fedbench: 'class' is no name for a method
 new method torch => torch.py would hide the module torch from files beside it; choose another name
 new method mine -o nowhere => fedbench: cannot write nowhere/mine.py (No such file or directory)
+new paper there => there is there already
 new method idea => fedbench: idea.py is there already; choose another name, or another folder with -o
 """
 WORDS = {
@@ -218,8 +272,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Path:
     for name, target in (("zero", "/dev/zero"), ("mem", "/proc/self/mem"), ("proc", "/proc")):
         (folder / f"{name}.csv").symlink_to(target)
     os.mkfifo(folder / "pipe.csv")
-    for name in ("folder.csv", "folder.parquet"):
+    for name in ("folder.csv", "folder.parquet", "there", "feddrm"):
         (folder / name).mkdir()
+    (folder / "feddrm" / "1.toml").touch()
     write(folder / "empty.parquet", [])
     good("results", "export", "-o", folder / "nobody.parquet", "--home", prepared)
     return folder
@@ -229,6 +284,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Path:
 def test_one_line(prepared: Path, place: Path, monkeypatch: pytest.MonkeyPatch, row: str) -> None:
     """None of the commands gets as far as changing the store, so all have the same."""
     monkeypatch.chdir(place)
+    monkeypatch.setattr(resources, "_given", {})
     monkeypatch.setenv("FEDBENCH_HOME", str(prepared))
     store = Store(prepared)
     command, says = row.split(" => ")

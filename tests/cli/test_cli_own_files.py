@@ -618,24 +618,3 @@ def test_a_repository_of_results_verifies_what_a_contribution_brings(
         "compare pack=*/mine; rm * --format markdown",
         "results verify pack=*/mine; rm * --sample 3 --minutes 10",
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("report", "--table", "./nowhere/1"), "unknown table './nowhere/1'"),
-        (("claims", "./nowhere"), "unknown table './nowhere'"),
-        (("tables", "./feddrm"), "the paper feddrm is called as fedbench's own feddrm"),
-        (("results", "page", "./nowhere"), "unknown paper './nowhere'"),
-        (("new", "paper", "there"), "there is there already"),
-    ],
-)
-def test_what_is_no_paper_is_one_line(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], line: str
-) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "feddrm").mkdir()
-    (tmp_path / "feddrm" / "1.toml").write_text("")
-    assert line in bad(*words)
-    monkeypatch.setenv(resources.PAPERS, "/nowhere")
-    assert "FEDBENCH_PAPERS names /nowhere, which is no folder of tables" in bad("tables", "flux")

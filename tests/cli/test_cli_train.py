@@ -279,6 +279,7 @@ def test_options_that_repeat_and_odd_stores(home: Path, tmp_path: Path, monkeypa
         ("FEDBENCH_HOME", "\udcff", "FEDBENCH_HOME holds bytes that are not UTF-8"),
         ("FEDBENCH_HOME", "~nosuchuser", "FEDBENCH_HOME ~nosuchuser: no home folder"),
         ("FEDBENCH_DATA", "a\nb", "FEDBENCH_DATA holds a control character"),
+        ("FEDBENCH_PAPERS", "/nowhere", "FEDBENCH_PAPERS names /nowhere, which is no folder of tables"),
         *(("COLUMNS", columns, "") for columns in ("0", "²", "-5", "x", "9" * 30)),
     ],
 )
@@ -288,7 +289,7 @@ def test_hostile_environment(home: Path, monkeypatch: pytest.MonkeyPatch, name: 
         said = good("data", "list")
         assert (said.err, "cifar10" in said.out) == ("", True)
     else:
-        assert says in bad("list")
+        assert says in bad("tables", "flux")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")

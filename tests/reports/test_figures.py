@@ -26,7 +26,6 @@ from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 from fedbench.theory.ftw_erm import spectrum
 from tests.reports.conftest import Draws, Lab, of_csv
-from tests.support.cli_user import refused
 from tests.support.figures_lab import (
     betas,
     corrupted_digits,
@@ -160,42 +159,6 @@ def test_the_figure_of_a_partition(
     assert row[1:3] == [str(client["n_train"]), str(client["n_test"])]
     assert row[4:6] == [f"{client['largest_raw']:.3f}", f"{client['largest']:.3f}"]
     assert float(row[6]) == pytest.approx(100 * client["below_1"], abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("ftw_erm/4", "unknown figure 'ftw_erm/4'; did you mean"),
-        ("imagse", "unknown figure 'imagse'; did you mean 'images'"),
-        ("ftw_erm/2 -o two.pgn", "unknown format of a figure 'pgn'; did you mean 'png'"),
-        ("ftw_erm/2 -o two", "cannot tell the format from the name two"),
-        ("ftw_erm/2 --json --csv", "--json, --csv and --text exclude each other"),
-        ("ftw_erm/2 --client 1", "--client goes with --partition only"),
-        ("ftw_erm/2 --partition DIGITS --client 3", "has no client 3; it has 0..2"),
-        ("ftw_erm/2 --partition DIGITS --ridge 0", "ridge penalty must be above 0"),
-        ("ftw_erm/2 --partition DIGITS -o nowhere/two.png", "cannot write nowhere/two.png"),
-        ("ftw_erm/2", "the images of fashion_mnist are not at hand"),
-        ("ftw_erm/2 --budget paper", "--budget does not go with ftw_erm/2"),
-        ("feddrm/3 --seed -1", "the seed must be in 0..2"),
-        ("pfedfda/2 --partition x", "--partition does not go with pfedfda/2; it takes --run, --budget, --seed"),
-        ("pfedfda/4 --compare", "--compare does not go with pfedfda/4"),
-        ("pfedfda/4 --budget papr", "unknown budget 'papr'; did you mean 'paper'"),
-        ("pfedfda/2 --run x --budget paper", "--budget does not go with --run, which has its own"),
-        ("pfedfda/3 --partition nothing", "no partition 'nothing'"),
-        ("flux/4 --run x", "--run does not go with flux/4; it takes --budget, --seed, --compare"),
-        ("flux/8 method=feddrm", "FILTER does not go with flux/8; it takes --budget"),
-        ("images", "figure images shows a partition of yours; name it: --partition ID"),
-        ("images --image 1", "--image goes with --partition only"),
-        ("images --partition DIGITS --image 1797", "digits has no image 1797; it has 0..1796"),
-        ("curves --client 1", "--client does not go with curves; it takes FILTER, --metric"),
-        ("theory --paper fedrdm", "unknown paper with a theory 'fedrdm'; did you mean 'feddrm'"),
-        ("theory --paper feddrm --draws 0", "at least 1 draw and at most 10,000"),
-    ],
-)
-def test_bad_input(call: Draws, digits: str, tmp_path: Path, arguments: str, message: str) -> None:
-    words = arguments.replace("DIGITS", digits).split()
-    assert message in refused(lambda: call(*(words if words[0] == "theory" else ["figure", *words])))
-    assert [p for p in tmp_path.iterdir() if p.is_file()] == []
 
 
 @pytest.mark.parametrize(

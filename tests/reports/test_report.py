@@ -195,28 +195,6 @@ def test_fedbench_is_cited_as_its_citation_file_says() -> None:
         assert f"{{{part}}}" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("report --appendix --format csv", "--appendix says nothing of csv; it goes with --format latex"),
-        ("report --crate a.tar", "a crate is a ZIP archive, and a.tar does not end so; --crate NAME.zip"),
-        ("report -t fedrm/2", "unknown table 'fedrm/2'; did you mean 'feddrm/2'"),
-        ("report --json --format csv", "--json or --format csv"),
-        ("report -t flux/12 --only-done", "no cell has a number yet"),
-        ("report -f latx", "unknown format 'latx'; did you mean 'latex'"),
-        ("report -t 1 --budget papr", "unknown budget 'papr'; did you mean 'paper'"),
-        ("report -t 1 --dataset digit", "unknown dataset 'digit'; did you mean 'digits'"),
-        ("report -t 1 --test-augmentation plan", "unknown test augmentation 'plan'; did you mean 'plain'"),
-        ("report -t 1 --precision bf61", "unknown precision 'bf61'; did you mean 'bf16'"),
-        ("report -t pfedfda/8 --precision fp8", "unknown precision 'fp8'; known: bf16, fp32, tf32"),
-        ("tables feddrm/9", "unknown table 'feddrm/9'"),
-    ],
-)
-def test_bad_input(empty: Call, words: str, message: str) -> None:
-    with pytest.raises(FedbenchError, match=message):
-        empty(words)
-
-
 def test_tables_lists_states_by_budget(lab: Lab, call: Call) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     listed = {t["table"]: t for t in json.loads(call("tables --json").stdout)}

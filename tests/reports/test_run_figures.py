@@ -34,7 +34,6 @@ from fedbench.results.frame import Frame
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import Draws, Lab, answer, of_csv
-from tests.support.cli_user import refused
 from tests.support.figures_lab import picture_of
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, write
 from tests.support.real_images import RealImages
@@ -353,6 +352,8 @@ def test_ranks_by_hand_and_their_diagram(ranked_runs: Lab, tmp_path: Path, monke
     lines = of_csv(call("--csv").stdout)
     assert len(lines) == 12
     assert {line["rank"] for line in lines if line["line"] == "FedAvg"} == {"3.0", "2.0", "1.5", "1.0"}
+    with pytest.raises(FedbenchError, match="ranks need two data sets or partitions that have all of"):
+        call("alpha=0.1")
 
 
 def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:
@@ -369,35 +370,6 @@ def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:
     (printed,) = side_by_side(ranked_runs)
     assert {line.keys[printed.keys.index("method")] for line in printed.lines} == set(ranks.lines)
     assert sum("FedProx (prox)" in line.label for line in printed.lines) == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("ranks method=fedavg", "there is nothing to rank FedAvg against"),
-        ("ranks alpha=0.1", "ranks need two data sets or partitions that have all of"),
-        ("ranks --metric test_images", "neither more nor less test_images is better"),
-        ("curves --metric averge_accuracy", "unknown metric 'averge_accuracy'; did you mean 'average_accuracy'"),
-        ("curves --metric routing_accuracy", "no run has routing_accuracy by round ("),
-        ("curves --metric routing_accuracy", "); by round: average_accuracy"),
-        ("curves --against byte", "unknown axis 'byte'; did you mean 'bytes'"),
-        ("curves --by metod", "unknown key of runs 'metod'; did you mean 'method'"),
-        ("curves --test-augmentation cop", "unknown test augmentation 'cop'; did you mean 'crop'"),
-        ("curves lr=7", "no run is lr=7; there are lr: 0.01"),
-        (
-            "clients --metric average_accuracy",
-            "no run has average_accuracy of single clients; of clients: client_accuracy",
-        ),
-        ("partition method=feddrm --seed 3", "--seed does not go with FILTER, which has its own"),
-        ("partition method=feddrm --partition x", "--partition and FILTER exclude each other; choose one"),
-    ],
-)
-def test_what_cannot_be_shown_is_one_line(
-    ranked_runs: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert message in refused(lambda: answer(ranked_runs.store.home, "figure", *arguments.split()))
-    assert not list(tmp_path.iterdir())
 
 
 def partition(store: Store, clients: int = 8, scheme: str = "iid", **values: Any) -> Partition:
