@@ -17,7 +17,6 @@ import pytest
 
 from fedbench import methods
 from fedbench.cli import making
-from fedbench.core import executors
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.trainer import Progress, Trainer
 from fedbench.methods.base import Method, cross_entropy
@@ -204,19 +203,6 @@ def test_the_runs_are_those_of_one_after_another(table: str, home: Path) -> None
     cell = cells(good("report", "--table", table, "--format", "json", *SMOKE))["FedAvg"]["Dir-0.3"]
     assert (cell["state"], cell["runs"]) == ("done", " ".join(joint[s].id for s in (1, 2, 3)))
     assert good(*train(table)).line.startswith("nothing to run")
-
-
-@pytest.mark.usefixtures("brief")
-@pytest.mark.parametrize(("executor", "count"), [("cores", None), ("stacked", 3)])
-def test_left_alone_they_go_together_where_stacks_are_faster(
-    table: str, home: Path, monkeypatch: pytest.MonkeyPatch, executor: str, count: int | None
-) -> None:
-    flop = 1e9 if executor == "stacked" else 0.0
-    monkeypatch.setitem(executors.RULES, "cpu", executors.RULES["cpu"]._replace(flop=flop, clients=2))
-    assert good("train", "--table", table, *SMOKE).line == "3 of 3 runs made"
-    assert [run.provenance["executor"] for run in runs(home)] == [executor] * 3
-    assert set(together(home).values()) == {count}
-    assert work(home) == []
 
 
 @pytest.mark.usefixtures("brief")
