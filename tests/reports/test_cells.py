@@ -19,7 +19,6 @@ from fedbench.api.results import runs as api_runs
 from fedbench.errors import FedbenchError
 from fedbench.files import write_json
 from fedbench.methods import declarations
-from fedbench.metrics.statistics import warm_rounds
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
 from fedbench.planner.others import others
@@ -173,34 +172,8 @@ def test_a_claimed_run_is_running_and_a_failure_counts_until_the_run_succeeds(la
     assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.DONE
 
 
-def test_two_metrics_of_one_run_are_one_job_and_seeds_are_runs_of_one_cell(lab: Lab) -> None:
-    """Three values of alpha, four built methods, two metrics each; Tables 1 and 2 share their runs."""
-    made = jobs(lab.cells("feddrm/4"))
-    assert len({j.setting.id for j in made}) == 3
-    assert {j.method for j in made} == {"feddrm", "fedavgft", "fedavg", "local"}
-    assert len(made) == 12
-    one, two = (jobs(lab.cells(name)) for name in ("feddrm/1", "feddrm/2"))
-    assert [(j.setting.id, j.method) for j in one] == [(j.setting.id, j.method) for j in two]
-    table = tables.load("feddrm/1")
-    setting = lab.setting("feddrm/1", DIR)
-    lab.run(setting, "feddrm")
-    both = lab.cells(table, seeds=[2025, 7])
-    assert state(both, "FedDRM", DIR) is State.MISSING
-    left = [j for j in both.runs(State.MISSING) if j.method == "feddrm" and j.setting.partition == setting.partition]
-    assert [j.setting.seed for j in left] == [7]
-    assert {j.setting.budget for j in left} == {"small"}
-
-
-def test_another_data_set_and_one_look_at_the_store_for_all_tables(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = tables.load("feddrm/1").for_dataset("digits")
-    cells = lab.cells(table)  # the digits are embedded: always at hand
-    setting = cells.settings["digits/Dir-0.3"][0]
-    assert (setting.partition.dataset.name, setting.model) == ("digits", "digits_cnn")
-    lab.run(setting, "feddrm")
-    assert state(lab.cells(table), "FedDRM", "digits/Dir-0.3") is State.DONE
-    assert state(lab.cells("feddrm/1"), "FedDRM", DIR) is State.MISSING
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    frame, calls = Frame(lab.store), []
+def test_one_look_at_the_store_for_all_tables(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, calls = Frame(lab.store), []
     whole = lab.store.scan
     monkeypatch.setattr(lab.store, "scan", lambda kind: calls.append(kind) or whole(kind))
     for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
@@ -354,34 +327,6 @@ def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -
         assert ("P" in labels) == there
     extra = line(lab.grid(table, extra=True), "P")
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
-
-
-ROUNDS = """
-title = "Mine"
-protocol = "pfedfda"
-statistic = "rounds"
-unit = "percent"
-decimals = 1
-seeds = [0]
-rows = [{ label = "FedAvg", method = "fedavg" }]
-column = [{ label = "Network", metric = "network_share", dataset = "cifar10", partition = { scheme = "iid" } }]
-"""
-
-
-def test_the_first_round_does_not_count(lab: Lab, tmp_path: Path) -> None:
-    table = written(tmp_path, ROUNDS)
-    setting = lab.cells(table).settings["Network"][0]
-    made = lab.run(setting, "fedavg", measure=False, rules="pfedfda", executor="sequential")
-    shares = {0: 0.9, 1: 0.1, 2: 0.5, 3: 0.7, 4: 0.9}
-    lab.rows(made, [("network_share", "", t, -1, share) for t, share in shares.items()])
-    grid = lab.grid(table)
-    found = line(grid, "FedAvg")["Network"]
-    assert (found.text, found.spread) == ("70.0", f"{100 * statistics.stdev([0.5, 0.7, 0.9]):.1f}")
-    assert any("over a run's rounds without the first" in text and "test images" not in text for text in grid.about)
-    assert warm_rounds({0: 99.0, 1: 0.25}).mean == 0.25, "round 0 is the whole run's"
-    few = warm_rounds({1: 0.25, 2: 0.75})  # too few to spare one
-    assert (few.count, few.mean, few.std) == (2, 0.5, pytest.approx(statistics.stdev([0.25, 0.75])))
-    assert "Times are those of executor sequential on cpu." in grid.notes
 
 
 def test_executors_are_named_where_times_are_read(lab: Lab) -> None:

@@ -145,32 +145,22 @@ def test_what_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> Non
     """Two settings of two papers differ in all they have; only what tells rows apart takes a column."""
     other = replace(setting.partition, clients=7, train_fraction=0.5, shift="none")
     whole = replace(setting, partition=other, batch_size=99, momentum=0.5, schedule="constant", lr=0.2)
-    for at in (setting, whole):
+    for at, mu in ((setting, 0.1), (whole, 1.0)):
         run(lab, at, "fedavg", 0.5, metrics={"system_accuracy": lambda t: 0.3})
-        run(lab, at, "ditto", 0.6, 0.1, params={"mu": 0.1})
-    run(lab, replace(setting, weight_decay=0.3), "ditto", 0.7, params={"mu": 0.1})
+        run(lab, at, "ditto", 0.6, 0.1, overrides={"mu": mu})
+    run(lab, replace(setting, weight_decay=0.3), "ditto", 0.7, overrides={"mu": 0.1})
     side = compare(select(Frame(lab.store)))
     assert grid(side).keys == ("clients", "method", "weight_decay")
     (about,) = (line for line in grid(side).about if line.startswith("From one data set or partition to another"))
     there = set(about.removesuffix(".").partition("also: ")[2].split(", "))
-    assert there >= {"train fraction", "shift", "batch size", "lr", "momentum", "schedule"}
+    assert there >= {"train fraction", "shift", "batch size", "lr", "momentum", "schedule", "mu"}
     assert not there & {"clients", "method", "weight decay"}
     assert [line.keys[0] for line in grid(compare(select(Frame(lab.store)), sort="lr")).lines] == ["20"] * 3 + ["7"] * 2
     decay, first, second, paired = pairs_grid(side, in_pairs(side)).lines[-1].keys
     assert (decay, paired) == ("cifar10, Dir-0.3, clients 20", "20 clients")
     assert {text.partition(",")[0] for text in (first, second)} <= {"FedAvg", "ditto"}
-
-
-def test_a_hyper_parameter_that_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> None:
-    """Two papers give a method other values; only what rows of the same data differ in takes a column."""
-    other = replace(setting, partition=replace(setting.partition, clients=7))
-    for at, mu in ((setting, 0.1), (other, 1.0)):
-        run(lab, at, "ditto", 0.5, overrides={"mu": mu})
-        run(lab, at, "fedprox", 0.5, overrides={"mu": 0.01})
-    side = compare(select(Frame(lab.store)))
-    assert (side.keys, "mu" in side.others) == (["clients", "method"], True)
-    run(lab, other, "fedprox", 0.6, overrides={"mu": 0.2})
-    assert compare(select(Frame(lab.store))).keys == ["clients", "method", "mu"]
+    run(lab, whole, "ditto", 0.6, overrides={"mu": 0.2})  # two values on the same data
+    assert compare(select(Frame(lab.store))).keys == ["clients", "method", "weight_decay", "mu"]
 
 
 def test_metrics_that_are_missing_are_said_with_the_reason(lab: Lab, setting: Setting) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure, stored
+from fedbench.metrics.statistics import warm_rounds
 from fedbench.planner import table as tables
 from fedbench.planner.runs import select
 from fedbench.planner.table.claims import SO_FAR
@@ -182,24 +183,14 @@ def test_compare_says_how_far_off_and_what_is_claimed(lab: Lab) -> None:
 
 
 def test_what_is_missing_and_how_to_fill_it(lab: Lab) -> None:
-    assert all(
-        e.text == "" and (e.value is None or not math.isnan(e.value.mean))
-        for x in lab.grid("feddrm/1").lines
-        for e in x.entries
-    )
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     printed = lab.grid("feddrm/1")
-    assert any(line.startswith("1 of 78 cells") and "missing" in line and "not built" in line for line in printed.about)
+    entries = [entry for line in printed.lines for entry in line.entries]
+    assert all(e.text == "" and (e.value is None or not math.isnan(e.value.mean)) for e in entries)
+    assert any(line.startswith("0 of 78 cells") and "missing" in line and "not built" in line for line in printed.about)
     assert any("No images of cifar20, cifar100 are at hand" in line for line in printed.about)
-    scale = "Budget small, not the paper's: 400 rounds of 10 steps, cifar_cnn_projection"
-    assert any(scale in line for line in printed.about)
-    assert any("Budget paper: 800 rounds" in line for line in printed.notes)
     command = "fedbench train --table feddrm/1 --budget small"
     assert (printed.command, lab.grid("feddrm/1", seeds=[3]).command) == (command, f"{command} --seed 3")
-    other = lab.grid(tables.load("feddrm/1").for_dataset("digits"))
-    assert other.command == f"{command} --dataset digits"
-    with pytest.raises(FedbenchError, match="unknown budget 'smal'; did you mean 'small'"):
-        lab.grid("feddrm/1", budget="smal")
+    assert lab.grid(tables.load("feddrm/1").for_dataset("digits")).command == f"{command} --dataset digits"
 
 
 def test_a_methods_deviations_have_one_letter(lab: Lab) -> None:
@@ -415,6 +406,21 @@ def test_figures_of_clients_and_of_rounds(lab: Lab, tmp_path: Path) -> None:
         assert found.mean == pytest.approx(expected), (metric, statistic)
         if statistic == "clients":
             assert found.std == pytest.approx(statistics.stdev(betas))
+
+
+def test_the_first_round_does_not_count(lab: Lab, tmp_path: Path) -> None:
+    table = own_table(tmp_path, "network_share", "rounds")
+    made = lab.run(lab.setting(table, "IID"), "fedavg", measure=False, executor="sequential")
+    shares = {0: 0.9, 1: 0.1, 2: 0.5, 3: 0.7, 4: 0.9}
+    lab.rows(made, [("network_share", "", t, -1, share) for t, share in shares.items()])
+    grid = lab.grid(table)
+    found = entry(grid, "FedAvg", "IID").value
+    assert (found.mean, found.std) == pytest.approx((0.7, statistics.stdev([0.5, 0.7, 0.9])))
+    assert any("over a run's rounds without the first" in text and "test images" not in text for text in grid.about)
+    assert warm_rounds({0: 99.0, 1: 0.25}).mean == 0.25, "round 0 is the whole run's"
+    few = warm_rounds({1: 0.25, 2: 0.75})  # too few to spare one
+    assert (few.count, few.mean, few.std) == (2, 0.5, pytest.approx(statistics.stdev([0.25, 0.75])))
+    assert "Times are those of executor sequential on cpu." in grid.notes
 
 
 def test_a_method_that_does_not_measure_it_has_an_empty_cell_and_the_table_says_why(lab: Lab, tmp_path: Path) -> None:

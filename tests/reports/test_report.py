@@ -14,11 +14,10 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from fedbench import methods, protocol, resources
+from fedbench import protocol, resources
 from fedbench.cli import context
 from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
-from fedbench.planner.table import load as tables_of
 from fedbench.planner.table.check import facts
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Noise, Verdict, judge, ranks
 from fedbench.planner.table.spec import Table
@@ -40,16 +39,6 @@ from tests.support.cli_user import fedbench, good
 from tests.support.latex import compiled, fits
 
 Call = Callable[[str], Result]
-
-TUNED = """
-title = "Tuned"
-protocol = "plain"
-metric = "average_accuracy"
-statistic = "final"
-tune = { lr = [0.03, 0.1] }
-rows = [{ method = "fedavg" }]
-column = [{ label = "A", dataset = "cifar10", partition = { scheme = "iid", validation = 0.2 } }]
-"""
 
 
 @pytest.fixture
@@ -145,21 +134,6 @@ def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path
     assert fits(said)
 
 
-def test_an_appendix_of_a_tuned_table_says_what_chose(lab: Lab, tmp_path: Path) -> None:
-    table = written(tmp_path, TUNED)
-    for setting, validation in zip(
-        (record.setting for record in lab.cells(table).grid[0][0].specs), (0.5, 0.7), strict=True
-    ):
-        made = {"validation_accuracy": lambda _, v=validation: v, "average_accuracy": lambda _: 0.5}
-        lab.run(setting, "fedavg", metrics=made, rules="plain")
-    told = dict(lab.grid(table, appendix=True).appendix)
-    assert told["Hyper-parameters"][0].startswith(
-        "Tuned: lr from 0.03, 0.1, for each row and partition by the accuracy on"
-    )
-    assert told["Hyper-parameters"][1:3] == ("FedAvg: lr 0.1 in A.", "The test images chose none of these values.")
-    assert told["Compute"][1].startswith("1 run, by which values were chosen, 60 s of training")
-
-
 def test_a_crate_holds_tables_appendix_and_a_pack_of_their_runs(
     lab: Lab, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +169,7 @@ def test_fedbench_is_cited_as_its_citation_file_says() -> None:
         assert f"{{{part}}}" in text
 
 
-def test_tables_lists_states_by_budget(lab: Lab, call: Call) -> None:
+def test_tables_lists_states_by_budget(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     listed = {t["table"]: t for t in json.loads(call("tables --json").stdout)}
     assert listed["feddrm/1"]["number"] == "1"
@@ -213,21 +187,12 @@ def test_tables_lists_states_by_budget(lab: Lab, call: Call) -> None:
     alone = [line.split()[0] for line in call("tables flux --budget smoke").output.splitlines()]
     at = alone.index("flux/56")
     assert alone[at : at + 3] == ["flux/56", "flux/57", "flux/58"]
-
-
-def test_a_tables_bar_tells_how_full_it_is_at_the_budget(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    rows = tables_of("feddrm/1").rows
-    monkeypatch.setattr(methods, "names", lambda: [row.method for row in rows])
-    for column in (DIR, "CIFAR-10/5-SPC"):
-        for row in rows:
-            lab.run(lab.setting("feddrm/1", column, "paper"), row.method, row.params)
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
-    paper = call("tables feddrm --budget paper").output.splitlines()
-    assert [line.split()[0] for line in paper[:4]] == ["feddrm/1", "feddrm/2", "feddrm/3", "feddrm/4"]
-    assert re.search("███░{7} +26/78", paper[0])
-    assert paper[-1] == "Done of all cells, budget paper. Other runs: 1 with --budget small."
-    assert max(map(len, paper[:-1])) <= 80
+    lab.run(lab.setting("feddrm/1", DIR, "paper"), "fedavgft")
+    *paper, last = call("tables feddrm --budget paper").output.splitlines()
+    assert re.match("feddrm/1 +▏░{9} +1/78", paper[0])
+    assert last == "Done of all cells, budget paper. Other runs: 1 with --budget small."
+    assert max(map(len, paper)) <= 80
     assert {t["table"] for t in json.loads(call("tables feddrm --json").stdout)} == {
         *(f"feddrm/{n}" for n in (1, 2, 3, 4, "figure4", "figure5", "figure6", "figure7", "routing", "seeds"))
     }  # fmt: skip
@@ -504,11 +469,6 @@ def test_complete_numbers(claim: Claim, state: str, held: int, asked: int) -> No
 )
 def test_where_less_is_better_and_where_numbers_are_missing(claim: Claim, left_out: str, best: str, state: str) -> None:
     assert check(claim, {place: v for place, v in FULL.items() if not {*place} & {*left_out}}, best).state == state
-
-
-def test_details_name_the_narrowest_and_the_worst() -> None:
-    assert check(Claim("", "above", ["a"], ["b", "c"], ["x"]), FULL).detail == "smallest margin 1 at a and b, x"
-    assert check(Claim("", "best", ["a"]), FULL).detail == "fails by 2 at a, y"
 
 
 #: Two standard errors of a difference in column x are 2 sqrt(0.25 + 0.25) = 1.41, of one of its numbers 1.

@@ -362,32 +362,24 @@ def test_precisions_are_never_mixed(lab: Lab) -> None:
         assert all(c.state is not State.DONE for c in cells(lab, precision).all), "none of another precision"
 
 
-@pytest.mark.parametrize("format", [f for f in FORMATS if f not in ("csv", "json")])
-def test_a_printed_table_says_so_where_it_states_its_budget(lab: Lab, format: str) -> None:
+def test_every_format_says_so_where_it_states_its_budget(lab: Lab) -> None:
     lab.run(at_precision(lab, "bf16"), "feddrm", value=0.6385)
-    text = render([of_precision(lab, "bf16")], format)
-    assert "63.85" in text
-    said = " ".join(html.unescape(text).split())
-    assert "Budget small in bf16, not the paper's: 400 rounds of 10 steps" in said
-    if format in ("latex", "html"):
-        assert "feddrm/1, budget small in bf16" in text.replace("<small>", "")
-    usual = render([of_precision(lab, "fp32")], format)
-    assert "63.85" not in usual
-    said = " ".join(html.unescape(usual).split())
-    assert "Budget small, not the paper's: 400 rounds" in said
-    assert "fp32" not in usual
-    assert "in bf16" not in usual
-
-
-def test_programs_read_it_in_every_line(lab: Lab) -> None:
-    lab.run(at_precision(lab, "bf16"), "feddrm")
-    grids = [of_precision(lab, "bf16"), of_precision(lab, "fp32"), of_precision(lab, "bf16", "pfedfda/8")]
-    lines = of_csv(render(grids, "csv"))
+    bf16, fp32, counted = (of_precision(lab, "bf16"), of_precision(lab, "fp32"), of_precision(lab, "bf16", "pfedfda/8"))
+    for format in (f for f in FORMATS if f not in ("csv", "json")):
+        text, usual = render([bf16], format), render([fp32], format)
+        assert ("63.85" in text, "63.85" in usual) == (True, False)
+        said = "Budget small{}, not the paper's: 400 rounds"
+        assert said.format(" in bf16") in " ".join(html.unescape(text).split())
+        assert said.format("") in " ".join(html.unescape(usual).split())
+        assert "fp32" not in usual
+        if format in ("latex", "html"):
+            assert "feddrm/1, budget small in bf16" in text.replace("<small>", "")
+    lines = of_csv(render([bf16, fp32, counted], "csv"))
     assert {(x["table"], x["precision"]) for x in lines} == {
         ("feddrm/1", "bf16"), ("feddrm/1", "fp32"), ("pfedfda/8", ""),
     }  # fmt: skip
     assert {x["precision"] for x in lines if x["value"] and x["table"] == "feddrm/1"} == {"bf16"}
-    read = json.loads(render(grids, "json"))
+    read = json.loads(render([bf16, fp32, counted], "json"))
     assert [t["precision"] for t in read] == ["bf16", "fp32", None]
     assert {c["precision"] for c in read[0]["cells"]} == {"bf16"}
 
@@ -622,6 +614,15 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
     assert [entry.text for entry in with_shelf.lines[0].entries] == ["0.30", "", ""]
     assert "seed 0 (to be chosen: 3, lr 0.1: 1)" in " ".join(with_shelf.about)
     assert "FedAvg: lr 0.1 in A." in with_shelf.notes
+
+
+def test_an_appendix_of_a_tuned_table_says_what_chose(lab: Lab, tuned: str) -> None:
+    tried(lab, tuned)
+    told = dict(lab.grid(tuned, appendix=True).appendix)
+    said, *more = told["Hyper-parameters"]
+    assert said.startswith("Tuned: lr from 0.03, 0.1, 0.3, for each row and partition by the accuracy on")
+    assert more[:2] == ["FedAvg: lr 0.1 in A.", "The test images chose none of these values."]
+    assert told["Compute"][1].startswith("2 runs, by which values were chosen, 2 min of training")
 
 
 def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: str, tmp_path: Path) -> None:

@@ -200,28 +200,6 @@ def test_home_and_current(store: Store, tmp_path: Path, monkeypatch: pytest.Monk
     assert tree(store) == {"store.json", "current.json"}
 
 
-KILLED = """
-import os, sys
-from pathlib import Path
-import pyarrow as pa
-from fedbench.specs import DatasetSpec
-from fedbench.store import Store
-with Store(Path(sys.argv[1])).writing(DatasetSpec("digits", "sklearn", "0123456789ab")) as writer:
-    writer.table("data", pa.table({"label": [1, 2, 3]}))
-    os._exit(9)
-"""
-
-
-def test_a_killed_process_leaves_nothing_visible(store: Store) -> None:
-    assert subprocess.run([sys.executable, "-c", KILLED, str(store.home)], timeout=60).returncode == 9
-    assert any(name.endswith("data.parquet") for name in tree(store)), "the process must die after it has written"
-    assert list(store.list("dataset")) == []
-    assert store.get(DIGITS) is None
-    with pytest.raises(FedbenchError):
-        store.find(DIGITS.id)
-    assert write(store).table("data").num_rows == 100
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to know which file is flushed")
 @pytest.mark.parametrize("name", ["data.parquet", MANIFEST])
 @pytest.mark.parametrize(("code", "says"), [(errno.ENOSPC, "no space left"), (errno.EROFS, "cannot write")])
