@@ -303,16 +303,12 @@ ASKED = [
     ("Gradient(cross_entropy, part=(0, 99))", f"a gradient on images 0 to 99 of 63 (train); {GIVE}"),
     ("Gradient(cross_entropy, split='validation')", f"a gradient on images 0 to 0 of 0 (validation); {GIVE}"),
 ]
-DO_NOT = "and what is returned is"
-SERVES = f"returns a dict, {DO_NOT} lost; change the server or the client that it is handed, and return nothing"
 NO_MESSAGE = "which no message can hold; use a dataclass of tensors, numbers, and dictionaries or lists of them"
 #: What hooks leave or return: the hook, its body, and what is said.
 LEFT = [
     (LOCAL, f"client.state = {{}}; {TRAIN}", f"local leaves client.state {WITHOUT}"),
     (LOCAL, f"{TRAIN}; {OTHER}", f"local leaves client.state[{FORM}"),
     (LOCAL, f"{TRAIN}; {DOUBLE.format('client.state')}", f"local leaves client.state[{LONG}"),
-    (LOCAL, "return Train(cross_entropy)", f"local returns Train(...), {DO_NOT} not done; write `yield Train(...)`"),
-    (SERVE, "return client.state", f"serve {SERVES}"),
     (SERVE, f"client.state['{BIAS}'] = 3", f"serve leaves client.state['{BIAS}'] as 3, not a tensor"),
     (BROADCAST, "client.inbox = 'go'", f"client.inbox is 'go', {NO_MESSAGE}"),
     (BROADCAST, OTHER, f"broadcast leaves client.state[{FORM}"),
@@ -340,7 +336,6 @@ ASSIGNED = [
     (SHARED, "server.models = None", "aggregate: TypeError: server.models is to be a list, not None"),
 ]
 FEW = "a client answers an image by scores [64], not [10]; let client.answers_by put out a score for each class"
-MEMORY = "server.memory is a dict; make it a dataclass, with that as a field"
 
 
 @pytest.mark.parametrize(
@@ -350,7 +345,6 @@ MEMORY = "server.memory is a dict; make it a dataclass, with that as a field"
         *((hook, body, f"mine.py, line 14, in {line}") for hook, body, line in ASSIGNED),
         *((LOCAL, f"yield {request}", f"mine.py, line 14, in local: TypeError: {line}") for request, line in WRONG),
         *((LOCAL, f"yield {words}", f"Mine: local asks for {line}") for words, line in ASKED),
-        (SHARED, "server.memory = {'m': server.shared['head.bias']}", MEMORY),
         (ANSWERS, "client.answers_by = Collect(alike)", FEW),
     ],
 )

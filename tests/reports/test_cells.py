@@ -173,7 +173,7 @@ def test_a_claimed_run_is_running_and_a_failure_counts_until_the_run_succeeds(la
 
 
 def test_one_look_at_the_store_for_all_tables(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, calls = Frame(lab.store), []
+    frame, calls = Frame(lab.store), []
     whole = lab.store.scan
     monkeypatch.setattr(lab.store, "scan", lambda kind: calls.append(kind) or whole(kind))
     for name in ("feddrm/1", "feddrm/2", "feddrm/4"):
