@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.golden import portable
 
 
 def compare(before: Mapping[str, str], now: Mapping[str, str]) -> int:
@@ -20,3 +25,28 @@ def unsaid(
 ) -> list[str]:
     """The names whose value is another though their id, in which all versions stand, is the same."""
     return [n for n in now if n in before and n in ids and (now[n] != before[n]) and ids_now.get(n) == ids[n]]
+
+
+def command(
+    what: str,
+    file: Path,
+    ids: str,
+    sums: str,
+    measured: tuple[Mapping[str, str], Mapping[str, str]],
+    asked: Callable[[str], bool] = lambda name: True,
+) -> int:
+    """`compare` (sums, ids) of the names that are asked for with those that the file holds under these keys, or `write`
+    them to it: not a sum that is another under the same id. The exit code."""
+    golden, here, (found, found_ids) = json.loads(file.read_text()), portable.here(), measured
+    if golden["where"] != here and what != "write":
+        print(f"made on {golden['where']}, and this is {here}: write one here before the change", file=sys.stderr)
+    if what != "write":
+        return compare({name: value for name, value in golden[sums].items() if asked(name)}, found)
+    if golden["where"] == here and (names := unsaid(golden[sums], found, golden[ids], found_ids)):
+        print(f"changed, and no version says so: {', '.join(names)}", file=sys.stderr)
+        return 1
+    new = {"where": here}
+    for key, values in ((ids, found_ids), (sums, found)):
+        new[key] = {n: v for n, v in golden[key].items() if n in values or not asked(n)} | values
+    file.write_text(json.dumps(new, indent=1) + "\n")
+    return 0

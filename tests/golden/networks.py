@@ -9,7 +9,6 @@ The images are of the size that the network is for, drawn at random. As with pre
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from fedbench import models
 from fedbench.models import registry
 from tests.golden import portable
-from tests.golden.compare import compare, unsaid
+from tests.golden.compare import command
 
 FILE = Path(__file__).with_name("networks.json")
 
@@ -60,18 +59,8 @@ def measure() -> tuple[dict[str, str], dict[str, str]]:
     return {name: digest(name) for name in names}, {name: str(registry.version(name)) for name in names}
 
 
-def main(command: str) -> int:
-    golden = json.loads(FILE.read_text()) if FILE.exists() else {"where": {}, "versions": {}, "networks": {}}
-    sums, versions = measure()
-    if command == "write":
-        if golden["where"] == portable.here() and (
-            names := unsaid(golden["networks"], sums, golden["versions"], versions)
-        ):
-            print(f"changed, and no version says so: {', '.join(names)}", file=sys.stderr)
-            return 1
-        FILE.write_text(json.dumps({"where": portable.here(), "versions": versions, "networks": sums}, indent=1) + "\n")
-        return 0
-    return compare(golden["networks"], sums)
+def main(what: str) -> int:
+    return command(what, FILE, "versions", "networks", measure())
 
 
 if __name__ == "__main__":

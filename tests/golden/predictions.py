@@ -33,7 +33,7 @@ from fedbench.errors import FedbenchError
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 from tests.golden import portable
-from tests.golden.compare import compare, unsaid
+from tests.golden.compare import command
 from tests.support.cases import CASES
 
 FILE = Path(__file__).with_name("predictions.json")
@@ -103,22 +103,8 @@ def measure(only: Sequence[str] = (), train: bool = True) -> tuple[dict[str, str
     return sums, ids
 
 
-def main(command: str, *only: str) -> int:
-    golden = json.loads(FILE.read_text())
-    if command == "write":
-        sums, ids = measure(only)
-        if golden["where"] == portable.here() and (names := unsaid(golden["predictions"], sums, golden["runs"], ids)):
-            print(f"changed, and no version says so: {', '.join(names)}", file=sys.stderr)
-            return 1
-        kept = {key: golden[key] if only else {} for key in ("runs", "predictions")}
-        runs, predictions = {**kept["runs"], **ids}, {**kept["predictions"], **sums}
-        new = {"where": portable.here(), "runs": runs, "predictions": predictions}
-        FILE.write_text(json.dumps(new, indent=1) + "\n")
-        return 0
-    if golden["where"] != (here := portable.here()):
-        print(f"made on {golden['where']}, and this is {here}: write one here before the change", file=sys.stderr)
-    before = {name: sum for name, sum in golden["predictions"].items() if not only or name.split("/")[1] in only}
-    return compare(before, measure(only)[0])
+def main(what: str, *only: str) -> int:
+    return command(what, FILE, "runs", "predictions", measure(only), lambda n: not only or n.split("/")[1] in only)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,7 @@ RAISE = (
 
 
 def golden(module: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(module.FILE.read_text())
-    return found
+    return json.loads(module.FILE.read_text())
 
 
 @pytest.fixture(scope="session")
