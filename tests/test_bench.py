@@ -51,16 +51,6 @@ def test_the_workloads_are_those_of_the_papers(its: Any) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", [{"tail": "drop"}, {"tail": "keep", "epochs": None, "steps": 5}])
-def test_both_ways_do_the_same_work(its: Any, changes: dict[str, Any]) -> None:
-    workload = tiny(its, **changes)
-    run, usual = its.ours.Ours(workload, CPU), its.speed.Usual(workload, CPU)
-    assert run.repeat() > 0
-    assert usual.repeat() > 0
-    assert (usual.steps, usual.images) == workload.work
-    assert run.images == workload.work[1]
-
-
 def test_both_ways_end_with_the_same_weights_and_answers(its: Any) -> None:
     workload = replace(tiny(its), batch=30, epochs=3)
     run, usual = its.ours.Ours(workload, CPU), its.speed.Usual(workload, CPU)
@@ -77,28 +67,6 @@ def test_both_ways_end_with_the_same_weights_and_answers(its: Any) -> None:
     assert np.array_equal(its.speed.Usual(answering, CPU).evaluate().numpy().T, votes)
 
 
-def test_the_rows_of_a_measurement_are_judged_and_printed(its: Any) -> None:
-    speed = its.speed
-    about = {"scale": "1 of 10 local steps", "steps": 8, "images": 1024, "peak_mb": 812.4}
-    ways = {"usual": (3.0, 2.0, 4.4), "cores": (1.0, 2.0, 4.0), "stacked": (8.0, 8.0, 8.0)}
-    rows = [speed.measured("c", way, about, its, ways["usual"]) for way, its in ways.items()]
-    rows.append(speed.Row("c", "sequential", "ValueError: no"))
-    assert rows[1].ratio == pytest.approx(1.1)  # of 3, 1 and 1.1; the medians' ratio would be 1.5
-    assert rows[0].ratio == 1.0
-    for target, met in ((1.0, True), (1.2, False)):
-        speed.judge(rows, target)
-        assert [row.met for row in rows] == [None, met, None, None]
-    lines = speed.table(rows, "a CPU").splitlines()
-    assert lines[0] == "a CPU"
-    assert "(c) GN ResNet-18, 8 clients, batch 128 [1 of 10 local steps]" in lines
-    shown = next(line for line in lines if line.startswith("cores"))
-    assert shown.split() == ["cores", "4.0", "512", "812", "1.10", "1.2x", "NO"]
-    assert "sequential: ValueError: no" in lines
-    failed = [speed.Row("c", "usual"), speed.Row("c", "cores", "ValueError: no")]
-    speed.judge(failed, 1.2)
-    assert failed[1].met is False, "where all fail the target is missed"
-
-
 def test_a_child_measures_and_tells_what_went_wrong(its: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     for kill, why in ((False, "unknown executor 'none such'"), (True, "the process died")):
@@ -107,17 +75,22 @@ def test_a_child_measures_and_tells_what_went_wrong(its: Any, monkeypatch: pytes
                 one.process.kill()
             with pytest.raises(its.speed.Failed, match=why):
                 one.ask()
-    monkeypatch.setitem(its.speed.WORKLOADS, "tiny", lambda _: tiny(its))
-    monkeypatch.setattr("sys.stdin", io.StringIO("repeat\nrepeat\nend\n"))
-    about, *repeats, end = its.speed.child("tiny", "cores", CPU, "fp32")
-    assert (about["steps"], about["images"]) == tiny(its).work
-    assert len(repeats) == 2
-    assert min(end["peak_mb"], *(one["seconds"] for one in repeats)) > 0
+    for way in ("cores", its.speed.USUAL):  # which both say no more than that they have done the work
+        for changes in ({"tail": "drop"}, {"tail": "keep", "epochs": None, "steps": 5}):
+            workload = tiny(its, **changes)
+            monkeypatch.setitem(its.speed.WORKLOADS, "tiny", lambda _, workload=workload: workload)
+            monkeypatch.setattr("sys.stdin", io.StringIO("repeat\nrepeat\nend\n"))
+            about, *repeats, end = its.speed.child("tiny", way, CPU, "fp32")
+            assert (about["steps"], about["images"]) == workload.work
+            assert len(repeats) == 2
+            assert min(end["peak_mb"], *(one["seconds"] for one in repeats)) > 0
 
 
-def test_a_workload_is_measured_in_turn(its: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without processes: children of this one, whose usual way takes twice as long as ours."""
+def test_workloads_are_measured_in_turn_judged_and_printed(its: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without processes: children of this one, which say what they take."""
     order: list[str] = []
+    seconds = {"usual": iter((3.0, 2.0, 4.4)), "cores": iter((1.0, 2.0, 4.0))}
+    about = {"steps": 8, "images": 1024, "repeats": 3, "scale": "1 of 10 local steps"}
 
     class Here(contextlib.nullcontext[None]):
         def __init__(self, key: str, way: str, device: str, precision: str) -> None:
@@ -130,12 +103,25 @@ def test_a_workload_is_measured_in_turn(its: Any, monkeypatch: pytest.MonkeyPatc
             if self.way == "broken":
                 raise its.speed.Failed("ValueError: no")
             order.append(f"{self.way} {command}".strip())
-            about = {"steps": 1, "images": 1, "repeats": 2, "scale": "whole"}
-            return {"": about, "repeat": {"seconds": 1.0 + (self.way == "usual")}, "end": {"peak_mb": 1.0}}[command]
+            return {"seconds": next(seconds[self.way])} if command == "repeat" else {**about, "peak_mb": 812.4}
 
-    monkeypatch.setattr(its.speed, "Child", Here)
-    rows = its.speed.in_turn("a", ("broken", "cores"), ("cpu", "fp32"))
+    speed = its.speed
+    monkeypatch.setattr(speed, "Child", Here)
+    rows = speed.in_turn("c", ("broken", "cores"), ("cpu", "fp32"))
+    assert order == ["usual", "cores", *["cores repeat", "usual repeat"] * 3, "cores end", "usual end"]
+    ratio = pytest.approx(1.1)  # of 3, 1 and 1.1; the medians' ratio would be 1.5
     assert [(row.way, row.ratio, row.error) for row in rows] == [
-        ("usual", 1.0, ""), ("broken", None, "ValueError: no"), ("cores", 2.0, "")
+        ("usual", 1.0, ""), ("broken", None, "ValueError: no"), ("cores", ratio, "")
     ]  # fmt: skip
-    assert order == ["usual", "cores", *["cores repeat", "usual repeat"] * 2, "cores end", "usual end"]
+    for target, met in ((1.0, True), (1.2, False)):
+        speed.judge(rows, target)
+        assert [row.met for row in rows] == [None, None, met]
+    lines = speed.table(rows, "a CPU").splitlines()
+    assert lines[0] == "a CPU"
+    assert "(c) GN ResNet-18, 8 clients, batch 128 [1 of 10 local steps]" in lines
+    shown = next(line for line in lines if line.startswith("cores"))
+    assert shown.split() == ["cores", "4.0", "512", "812", "1.10", "1.2x", "NO"]
+    assert "broken: ValueError: no" in lines
+    failed = [speed.Row("c", "usual"), speed.Row("c", "cores", "ValueError: no")]
+    speed.judge(failed, 1.2)
+    assert failed[1].met is False, "where all fail the target is missed"
