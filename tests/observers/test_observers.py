@@ -10,20 +10,20 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, call
 
 import pytest
 from rich.console import Console
 
 from fedbench import observers
 from fedbench.core.trainer import Progress
-from fedbench.errors import FedbenchError
 from fedbench.observers import Observer, Training
 from fedbench.observers.bars import Bars
 from fedbench.observers.watch import Watch
 from fedbench.screen import Screen
 from fedbench.store import Store
 from tests.support.cli_user import fedbench, good
+from tests.support.frames import refused
 
 TRAINING = Training(("0123456789ab",), "FedAvg", 2, {"method": "fedavg", "lr": 0.1, "seed": 0})
 ROUNDS = (
@@ -80,19 +80,6 @@ def test_json_lines_of_a_training_that_was_stopped(tmp_path: Path) -> None:
     assert [one["complete"] for one in events if one["event"] == "end"] == [False, True]
 
 
-def test_mlflow_really(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    address = (tmp_path / "mlruns").as_uri()
-    tell(observers.of(f"mlflow:{address}"), {"average_accuracy": 0.7})
-    client = mlflow.MlflowClient(address)
-    (run,) = client.search_runs([client.get_experiment_by_name("fedbench").experiment_id])
-    assert run.info.status == "FINISHED"
-    assert run.data.params == {"method": "fedavg", "lr": "0.1", "seed": "0"}
-    assert run.data.metrics == {"loss": 0.5, "accuracy": 0.75, "average_accuracy": 0.7}
-    assert [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, "loss")] == [(1, 1.5), (2, 0.5)]
-
-
 @pytest.fixture
 def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """A library in place of the real one."""
@@ -105,12 +92,16 @@ def test_mlflow_calls(fake: MagicMock) -> None:
     client = fake.MlflowClient.return_value
     client.get_experiment_by_name.return_value = None
     client.create_run.return_value = SimpleNamespace(info=SimpleNamespace(run_id="r"))
-    tell(observers.of("mlflow:http://host:5000"), None)
-    fake.MlflowClient.assert_called_once_with("http://host:5000")
-    client.create_experiment.assert_called_once_with("fedbench")
-    logged = [(call.args[1:], call.kwargs) for call in client.log_metric.call_args_list]
-    assert logged == [(("loss", 1.5), {"step": 1}), (("loss", 0.5), {"step": 2}), (("accuracy", 0.75), {"step": 2})]
-    client.set_terminated.assert_called_once_with("r", "FAILED")
+    for results, end in ((None, "FAILED"), ({"average_accuracy": 0.7}, "FINISHED")):
+        client.log_metric.reset_mock()
+        tell(observers.of("mlflow:http://host:5000"), results)
+        fake.MlflowClient.assert_called_with("http://host:5000")
+        client.create_experiment.assert_called_with("fedbench")
+        logged = [(*one.args[1:], one.kwargs["step"]) for one in client.log_metric.call_args_list]
+        assert logged[:3] == [("loss", 1.5, 1), ("loss", 0.5, 2), ("accuracy", 0.75, 2)]
+        assert logged[3:] == [(name, value, 2) for name, value in (results or {}).items()]
+        client.set_terminated.assert_called_with("r", end)
+    assert {one.args[1:] for one in client.log_param.call_args_list} == {*TRAINING.values.items()}
 
 
 @pytest.mark.parametrize("fake", ["wandb"], indirect=True)
@@ -119,53 +110,38 @@ def test_wandb_calls(fake: MagicMock) -> None:
     assert fake.init.call_args.kwargs["project"] == "mine"
     assert fake.init.call_args.kwargs["config"] == {**TRAINING.values, "fedbench_runs": "0123456789ab"}
     run = fake.init.return_value
-    logged = [(call.args[0], call.kwargs["step"]) for call in run.log.call_args_list]
+    logged = [(one.args[0], one.kwargs["step"]) for one in run.log.call_args_list]
     assert logged == [({"loss": 1.5}, 1), ({"loss": 0.5, "accuracy": 0.75}, 2)]
     run.summary.update.assert_called_once_with({"average_accuracy": 0.7})
     run.finish.assert_called_once_with(exit_code=0)
 
 
 def test_what_is_no_observer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FedbenchError, match="unknown observer 'tensorbord'; did you mean 'tensorboard'"):
-        observers.of("tensorbord:x")
+    refused("unknown observer 'tensorbord'; did you mean 'tensorboard'", observers.of, "tensorbord:x")
     for said, line in (
         ("jsonl", "names no FILE; such as jsonl:log.jsonl"),
         ("tensorboard", "names no DIR; such as tensorboard:board"),
         ("tensorboard:", "names no DIR; such as tensorboard:board"),
         ("wandb:", "names no PROJECT; such as wandb:PROJECT"),
     ):
-        with pytest.raises(FedbenchError, match=f"^--observe {said} {line}$"):
-            observers.of(said)
-    with pytest.raises(FedbenchError, match="cannot write"):
-        observers.log(tmp_path)
+        refused(f"^--observe {said} {line}$", observers.of, said)
+    refused("cannot write", observers.log, tmp_path)
     monkeypatch.setitem(sys.modules, "wandb", None)  # as where it is not installed
-    with pytest.raises(FedbenchError, match=r"pip install 'fedbench-fl\[wandb\]'"):
-        observers.of("wandb")
+    refused(r"pip install 'fedbench-fl\[wandb\]'", observers.of, "wandb")
     said = fedbench("--home", tmp_path, "train", "--table", "1", "--observe", "wandb")
     assert (said.code, "fedbench-fl[wandb]" in said.line) == (2, True)
 
 
 def test_several_runs_that_cannot_be_trained_together_are_not_watched() -> None:
     """Whether they can shows when their first round ends: until then nobody is told."""
-    heard: list[str] = []
-
-    class Listening(Observer):
-        def on_start(self, training: Training) -> None:
-            heard.append(training.title)
-
-        def on_round(self, now: Progress) -> None:
-            heard.append(str(now.round))
-
-        def on_end(self, results: Mapping[str, float] | None) -> None:
-            heard.append("end")
-
+    observer = MagicMock(spec=Observer, notify=MagicMock())
     both = Training(("0123456789ab", "ba9876543210"), "FedAvg, seeds 0, 1", 2, TRAINING.values)
-    with Watch(both, [Listening()], heard.append):
+    with Watch(both, [observer], observer.notify):
         pass
-    assert heard == []
-    with Watch(both, [Listening()], heard.append) as watching:
+    assert observer.method_calls == []
+    with Watch(both, [observer], observer.notify) as watching:
         watching.on_round(ROUNDS[1])
-    assert heard == ["FedAvg, seeds 0, 1", "1", "end"]
+    assert observer.method_calls == [call.on_start(both), call.on_round(ROUNDS[1]), call.on_end(None)]
 
 
 # -- progress bars: of a run's rounds, and of all runs of a sweep with the time left ---------------------------
@@ -189,7 +165,7 @@ def lines(bars: Bars) -> list[str]:
 def test_a_run_and_the_sweep_fit_80_columns() -> None:
     now = [0.0]
     bars = Bars(terminal(), {"a": 100.0, "b": 300.0})
-    bars.progress.get_time = lambda: now[0]  # type: ignore[method-assign]
+    bars.progress.get_time = lambda: now[0]
     with bars:
         bars.on_start(Training(("a",), TITLE, 15_000, {}))
         for t in range(1, 5_001, 1_000):
@@ -209,7 +185,7 @@ def test_a_run_and_the_sweep_fit_80_columns() -> None:
         bars.end(100.0)
         (sweep,) = lines(bars)
         assert "1/2" in sweep
-    assert TITLE in bars.console.file.getvalue().replace("\n", ""), "what a run came to stays above the bars"  # type: ignore[attr-defined]
+    assert TITLE in bars.console.file.getvalue().replace("\n", ""), "what a run came to stays above the bars"
 
 
 def test_what_goes_on_before_the_first_round_stands_in_the_title() -> None:
@@ -233,7 +209,7 @@ def test_a_file_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         bars.on_round(Progress(2, 2, 0.25, 0.5))
         bars.on_end({})
         bars.end(1.0)
-    assert console.file.getvalue() == "fedavg: round 2 of 2, loss 0.250, accuracy 50.0%\n"  # type: ignore[attr-defined]
+    assert console.file.getvalue() == "fedavg: round 2 of 2, loss 0.250, accuracy 50.0%\n"
 
 
 def test_a_run_that_fails_leaves_the_bar_of_the_sweep() -> None:
@@ -244,4 +220,4 @@ def test_a_run_that_fails_leaves_the_bar_of_the_sweep() -> None:
         bars.end(1.0)
         (sweep,) = lines(bars)
     assert "1/2" in sweep
-    assert "fedavg: " not in bars.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "fedavg: " not in bars.console.file.getvalue()
