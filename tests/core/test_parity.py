@@ -1,10 +1,11 @@
 """Every executor computes what the reference does: the same draws, and parameters to float rounding. This is the one
 place for scenarios (living momentum, several labels), networks and single requests; of methods it is the conformance
-suite (tests/methods/test_conformance.py)."""
+suite (tests/methods/test_conformance.py). Captured steps of single clients leave nothing behind."""
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from fedbench.conformance import runs as agreement
 from fedbench.conformance.lab import Recorder
 from fedbench.conformance.runs import COMMON, RAGGED, TOLERANCE, Scenario, differs, gaps
 from fedbench.conformance.subject import small
-from fedbench.core import executors, simulation, worker
+from fedbench.core import captured, executors, simulation, worker
 from fedbench.core.client import (
     Add,
     Answer,
@@ -41,6 +42,7 @@ from fedbench.core.plan import Plan
 from fedbench.core.precision import arithmetic
 from fedbench.core.stacked import FASTEST
 from fedbench.core.state import state_of
+from fedbench.core.worker import Piece
 from fedbench.methods.base import cross_entropy
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
@@ -222,7 +224,7 @@ def listened(update: Update) -> Update:
             except StopIteration:
                 return
             answer = yield request
-            client.answers.append(answer)  # type: ignore[attr-defined]
+            client.answers.append(answer)
 
     return recording
 
@@ -265,8 +267,7 @@ def both(models: Any, batch: Batch) -> Loss:
 
 
 def gap(models: Any, batch: Batch) -> Tensor:
-    out: Tensor = models[0](batch.x) - models[1](batch.x)
-    return out
+    return models[0](batch.x) - models[1](batch.x)
 
 
 def two_models(client: Client) -> ClientUpdate:
@@ -315,7 +316,7 @@ UPDATES: dict[str, tuple[Update, dict[str, Any]]] = {
 
 
 def served(
-    update: Update, s: Setting, network: bool | nn.Module, way: str, data: Federation = RAGGED.data
+    update: Update, s: Setting, network: bool | nn.Module, way: str, data: Federation = RAGGED.data, **more: Any
 ) -> list[Client]:
     """All clients after their update; `answers` holds what it was answered. `network`: a small one with a norm?"""
     name, options = KNOWN.get(way, (way, {}))
@@ -324,7 +325,7 @@ def served(
     with pytest.MonkeyPatch.context() as patch:
         place = data.images.device.type
         patch.setitem(FASTEST, place, FORMS.get(way, FASTEST[place]))
-        executor = executors.make(name, model, data, s, **options)
+        executor = executors.make(name, model, data, s, **{**options, **more})
     everyone = [client(data, plan, i, dict(state)) for i in range(data.clients)]
     for one in everyone:
         vars(one)["answers"] = []
@@ -415,6 +416,106 @@ def test_what_a_client_holds_is_its_own(way: str) -> None:
     for i in (0, 2, 3, 4):
         check_states(everyone[i].state, before[i], exact=True)
     check_states(everyone[0].received, received, exact=True)
+
+
+# -- captured steps of single clients, side by side --------------------------------------------------------------
+
+#: Clients with whole batches of 16, with short ones, and with nothing but a short one.
+COLOUR = federation((40, 25, 36, 12, 66), color=True)
+COLOUR_SETTING = setting(**{**COMMON, "augment": "crop"})
+
+
+def everything(client: Client) -> ClientUpdate:
+    """Everything that has a place: momentum, a centre that moves, what a rule reads, extra tensors; and answers."""
+    client.put({n: torch.full_like(t, 0.01 * client.index) for n, t in client.model().items()}, "control")
+    yield dataclasses.replace(own_scale(client), prox=0.1, follow=0.5, rules=(Add("control"),))
+    yield Train(cross_entropy, trains=("head.",), momentum=0.0, steps=3)
+    yield Collect(logits)
+    yield Collect(logits, split="test")
+
+
+def streamed(update: Update = everything, **options: Any) -> list[Client]:
+    return served(update, COLOUR_SETTING, small(3, True), "streams", COLOUR, cores=1, **options)
+
+
+def check_streamed(ours: list[Client]) -> None:
+    reference = served(everything, COLOUR_SETTING, small(3, True), "sequential", COLOUR)
+    for one, its in zip(ours, reference, strict=True):
+        check_client(one, its)
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was captured: as on a GPU steps are taken before, and one is while it is."""
+    seen: list[Any] = []
+
+    def recorded(run: Callable[[], Any], stream: Any, pool: Any, warm: Callable[[], None]) -> Callable[[], Any]:
+        seen.append(run)
+        warm()
+        place = run()  # what a replay writes over
+
+        def replay() -> Any:
+            if place is not None:
+                place.copy_(run())
+            else:
+                run()
+            return place
+
+        return replay
+
+    monkeypatch.setattr(captured, "captured", recorded)
+    monkeypatch.setattr(captured, "USES", 2)
+    return seen
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 5])
+def test_a_capture_leaves_nothing_behind_and_no_client_anything_to_the_next(captures: list[Any], lanes: int) -> None:
+    check_streamed(streamed(lanes=lanes))
+    # Two kinds of training a lane that has a client with a whole batch; answers of training and of test images.
+    assert len(captures) == 2 * min(lanes, 4) + 2
+
+
+def test_the_oldest_captures_go(monkeypatch: pytest.MonkeyPatch, captures: list[Any]) -> None:
+    monkeypatch.setattr(captured, "KEPT", 1)
+    check_streamed(streamed(lanes=1))
+    assert len(captures) > 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
+def test_compiled(captures: list[Any]) -> None:
+    check_streamed(streamed(lanes=2, compiled=True))
+
+
+def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, captures: list[Any]) -> None:
+    def refuse(*_: Any, **__: Any) -> Callable[..., Any]:
+        def broken(*_: Any) -> Any:
+            raise RuntimeError("no compiler")
+
+        return broken
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    with pytest.warns(UserWarning, match="not compiled: RuntimeError: no compiler"):
+        ours = streamed(lanes=2, compiled=True)
+    check_streamed(ours)
+
+
+def test_an_error_of_the_loss_is_no_fault_of_the_compiler(captures: list[Any]) -> None:
+    def wrong(model: Any, batch: Batch) -> Loss:
+        raise ZeroDivisionError
+
+    with pytest.warns(UserWarning, match="not compiled"), pytest.raises(ZeroDivisionError):
+        streamed(once(Train(wrong)), compiled=True)
+
+
+def test_a_worker_of_many_kinds_of_questions_asks_plainly_at_first(captures: list[Any]) -> None:
+    worker = executors.make("streams", small(3, True), COLOUR, COLOUR_SETTING, cores=1).new_worker()
+    state, asks = state_of(small(3, True)), Collect(logits, split="test")
+    piece = Piece(COLOUR.test[0], None)
+    for asked in range(4):
+        got = worker.outputs(state, asks, [piece])
+        assert len(captures) == max(0, min(asked - 1, 1))
+        assert got.shape == (len(COLOUR.test[0]), 10)
 
 
 def moved(data: Federation, device: str) -> Federation:

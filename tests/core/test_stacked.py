@@ -1,15 +1,14 @@
-"""Stacks of clients, the same as captured steps, and captured steps of single clients, side by side: who shares a
-block, whose steps change nothing of others, places that are reused and never leak, and nothing that waits.
+"""Stacks of clients, and the same as captured steps: who shares a block, whose steps change nothing of others, places
+that are reused and never leak, and nothing that waits.
 
 On a CPU nothing is captured; the very same steps are called, so that their arithmetic is tested without a GPU. What
-methods and requests make of them is proved in test_parity.py.
+methods and requests make of them is proved in test_parity.py, as captured steps of single clients are.
 """
 
 from __future__ import annotations
 
-import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -22,17 +21,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedbench import models
 from fedbench.conformance.subject import small
 from fedbench.core import captured, executors, precision
-from fedbench.core import captured as module
-from fedbench.core.captured import KEPT, CapturedStep, GraphedWorker, StreamedWorker, capacity
+from fedbench.core.captured import KEPT, CapturedStep, GraphedWorker, capacity
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import (
-    Add,
     Batch,
     Client,
     ClientUpdate,
@@ -42,19 +38,18 @@ from fedbench.core.client import (
     Train,
     Trained,
     Work,
-    logits,
 )
 from fedbench.core.executors import Graphed, Stacked, training_flop
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.simulation import initialise
 from fedbench.core.stacked import Stack, StackedWorker, Step, kind, ticks
-from fedbench.core.state import Mean, State, _Sum, as_model, state_of
+from fedbench.core.state import Mean, State, _Sum, state_of
 from fedbench.core.trainer import Trainer
 from fedbench.core.worker import Cancelled, Piece, Worker
-from fedbench.errors import FedbenchError
 from fedbench.methods.base import cross_entropy
 from tests.support.cases import ALL, label
+from tests.support.frames import refused
 from tests.support.gpu import needs_gpu
 from tests.support.lab import client, federation, finish, method, setting, trainer
 
@@ -76,7 +71,7 @@ def test_clients_with_batches_of_one_size_step_together() -> None:
     schedules = [list(plan.batches(i, 1, 1, 1, None)) for i in range(3)]
     members = [tick.members for tick in ticks(everyone, schedules)]
     assert members[:3] == [slice(0, 3), slice(0, 3), slice(0, 2)]
-    assert [m.tolist() for m in members[3:]] == [[2]]  # type: ignore[union-attr]
+    assert [m.tolist() for m in members[3:]] == [[2]]
 
 
 class Watched(StackedWorker):
@@ -89,19 +84,12 @@ class Watched(StackedWorker):
         return super().answer(clients, requests)
 
 
-def worker(kind: type[StackedWorker] = Watched, **changes: Any) -> Any:
-    return kind(small(), DATA, setting(**changes), threading.Event())
+def worker(kind: type[StackedWorker] = Watched) -> Any:
+    return kind(small(), DATA, SETTING, threading.Event())
 
 
-def everyone(**changes: Any) -> list[Client]:
-    state, plan = state_of(small()), Plan(setting(**changes), DATA.n_train, (8, 8))
-    return [client(DATA, plan, i, dict(state)) for i in range(DATA.clients)]
-
-
-def one_after_another(update: Callable[[Client], ClientUpdate | None]) -> list[Client]:
-    alone = everyone()
-    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, update)
-    return alone
+def everyone() -> list[Client]:
+    return [client(DATA, PLAN, i, state_of(small())) for i in range(DATA.clients)]
 
 
 def features(model: Any, batch: Batch) -> Tensor:
@@ -132,7 +120,8 @@ def test_boxes_that_ask_for_different_things_each_get_their_own_answer() -> None
     assert [len(c.work.losses) for c in who] == [2, 1, 0, 1]
     assert all(c.work.seconds > 0 for c in who)
     assert all(t is who[2].received[n] for n, t in who[2].state.items())
-    alone = one_after_another(update)
+    alone = everyone()
+    Worker(small(), DATA, SETTING, threading.Event()).serve(alone, update)
     for i, answers in got.items():
         for a, b in zip(ours[i], answers, strict=True):
             assert type(a) is type(b)
@@ -170,31 +159,18 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
         assert labels.dtype == np.uint16
 
 
-def weighted(model: Any, batch: Batch) -> Loss:
-    """With a weight an image, which each client has a different number of."""
-    each = F.cross_entropy(model(batch.x), batch.y, reduction="none")
-    return Loss((batch.extras["weight"][batch.position] * each).mean())
-
-
-def test_extras_of_different_shapes_are_not_stacked() -> None:
-    def update(client: Client) -> ClientUpdate:
-        yield Train(weighted, extras={"weight": torch.arange(float(client.n_train)) / client.n_train})
-
-    it, who = worker(), everyone()
-    who.append(client(DATA, PLAN, 2, state_of(small())))  # another of the same size
-    it.serve(who, update)
-    assert [group for _, group in it.groups] == [[0], [1], [2, 2], [3]]
-    for a, b in zip(who, one_after_another(update), strict=False):
-        torch.testing.assert_close(a.state, b.state, rtol=1e-4, atol=1e-5)
+def times(model: Any, batch: Batch) -> Loss:
+    """A loss that a client's own tensor can spoil."""
+    return Loss(cross_entropy(model, batch).total * batch.extras["k"], collected=batch.y[:, None] * 1.0)
 
 
 def test_what_makes_requests_of_one_kind() -> None:
     x = torch.zeros(3)
-    assert kind(Train(weighted, extras={"a": x})) == kind(Train(weighted, extras={"a": x + 1}))
+    assert kind(Train(times, extras={"a": x})) == kind(Train(times, extras={"a": x + 1}))
     different = [
-        *(Train(weighted, extras=extras) for extras in ({}, {"a": x}, {"b": x}, {"a": x[:2]}, {"a": x.double()})),
-        *(Train(weighted, extras={"a": x}, **one) for one in ({"steps": 3}, {"lr": 0.1}, {"prox": 0.1})),  # type: ignore[arg-type]
-        Train(weighted, trains=("head.",), extras={"a": x}),
+        *(Train(times, extras=extras) for extras in ({}, {"a": x}, {"b": x}, {"a": x[:2]}, {"a": x.double()})),
+        *(Train(times, extras={"a": x}, **one) for one in ({"steps": 3}, {"lr": 0.1}, {"prox": 0.1})),
+        Train(times, trains=("head.",), extras={"a": x}),
         Train(cross_entropy, extras={"a": x}),
         Collect(features, extras={"a": x}),
     ]
@@ -229,19 +205,14 @@ def test_a_worker_hears_of_the_interrupt() -> None:
     assert it.steps == 1
 
 
-def times_its_own(model: Any, batch: Batch) -> Loss:
-    return Loss(cross_entropy(model, batch).total * batch.extras["k"])
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("index", [0, 1, 3])
 def test_the_client_that_diverged_is_named_and_spoils_no_other(bad: float, index: int) -> None:
     def update(client: Client) -> ClientUpdate:
-        yield Train(times_its_own, extras={"k": torch.tensor(bad if client.index == index else 1.0)})
+        yield Train(times, extras={"k": torch.tensor(bad if client.index == index else 1.0)})
 
     it, who = worker(), everyone()
-    with pytest.raises(FedbenchError, match=rf"diverged: client {index} in round 1 .*smaller --lr"):
-        it.serve(who, update)
+    refused(rf"diverged: client {index} in round 1 .*smaller --lr", it.serve, who, update)
     assert [c.index for c in who if not all(t.isfinite().all() for t in c.state.values())] == [index]
 
 
@@ -328,11 +299,6 @@ def clients(count: int, norm: bool = False, data: Federation = FIVE, **changes: 
     return who
 
 
-def times(model: Any, batch: Batch) -> Loss:
-    """A loss that a client's own tensor can spoil."""
-    return Loss(cross_entropy(model, batch).total * batch.extras["k"], collected=batch.y[:, None] * 1.0)
-
-
 def requests(factors: Sequence[float], **more: Any) -> list[Train]:
     return [Train(times, extras={"k": torch.tensor(k)}, **more) for k in factors]
 
@@ -355,7 +321,6 @@ def test_places_beyond_the_clients_do_no_harm() -> None:
     it, five = counting(), clients(5)
     it.train_stack(five, requests([1.0] * 5))
     assert it.captures == [(6, 16)]
-    assert it.current is not None
     for t in it.current.stack.trained.values():
         t[5] = float("nan")
     more = clients(5)
@@ -383,7 +348,6 @@ def test_a_run_captures_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     Trainer(s, how, data, model, initial, executor, plan, Checkpoint(tmp_path)).run()
     (it,) = executor.map(lambda worker, _: worker, [0])
     executor.close()
-    assert isinstance(it, Counting)
     assert it.captures == [(2, 16)]
     full, short = divmod(28, 16)
     assert short
@@ -443,7 +407,6 @@ def test_what_came_out_of_one_block_is_not_written_over_by_the_next() -> None:
     for c, then in zip(first, held, strict=True):
         assert all(torch.equal(t, then[name]) for name, t in c.state.items())
     for a, k, y in zip(answers, kept, labels, strict=True):
-        assert a.collected is not None
         assert torch.equal(a.collected, k)
         assert torch.equal(a.labels, y)
 
@@ -529,121 +492,6 @@ def test_nothing_waits_in_a_captured_step(
     assert bool(Unwaiting.steps) == bool(Unwaiting.requests)  # who asks for single gradients has no captured steps
 
 
-#: Clients with whole batches of 16, with short ones, and with nothing but a short one.
-COLOUR = federation((40, 25, 36, 12, 66), color=True)
-COLOUR_SETTING = setting(batch_size=16, augment="crop", epochs=2, momentum=0.9, weight_decay=5e-4, lr=0.02)
-
-
-def weighted_by_k(model: Any, batch: Batch) -> Loss:
-    """A loss with a tensor of the client's own, which keeps its features."""
-    loss = cross_entropy(model, batch).total
-    return Loss(loss * batch.extras["k"], logged=loss, collected=model.features(batch.x))
-
-
-def box(one: Client) -> ClientUpdate:
-    """Everything that has a place: momentum, a centre that moves, what a rule reads, extra tensors; and answers."""
-    k = torch.tensor(1.0 + one.index)
-    answers = vars(one).setdefault("answers", [])
-    answers.append((yield Train(weighted_by_k, prox=0.1, follow=0.5, rules=(Add("control"),), extras={"k": k})))
-    answers.append((yield Train(cross_entropy, trains=("head.",), momentum=0.0, steps=3)))
-    answers.append((yield Collect(logits)))
-    answers.append((yield Collect(logits, split="test")))
-
-
-def run(executor: str, norm: bool = True, **options: Any) -> list[Client]:
-    network = small(3, norm)
-    plan = Plan(COLOUR_SETTING, COLOUR.n_train, COLOUR.shape[:2])
-    runner = executors.make(executor, network, COLOUR, COLOUR_SETTING, **options)
-    who = []
-    for i in range(COLOUR.clients):
-        state = state_of(network)
-        control = {n: torch.full_like(t, 0.01 * i) for n, t in state.items() if t.is_floating_point()}
-        who.append(client(COLOUR, plan, i, {**state, **as_model(control, "control")}))
-    try:
-        runner.run(who, box)
-    finally:
-        runner.close()
-    return who
-
-
-def compare(ours: Sequence[Client], its: Sequence[Client], far: float = 0.0) -> None:
-    for a, b in zip(ours, its, strict=True):
-        torch.testing.assert_close(dict(a.state), dict(b.state), rtol=0, atol=far)
-        given = ([list(answer) for answer in vars(one)["answers"]] for one in (a, b))
-        torch.testing.assert_close(*given, rtol=0, atol=far)
-
-
-@pytest.fixture
-def captures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was captured: as on a GPU steps are taken before, and one is while it is."""
-    seen: list[Any] = []
-
-    def captured(run: Callable[[], Any], stream: Any, pool: Any, warm: Callable[[], None]) -> Callable[[], Any]:
-        seen.append(run)
-        warm()
-        place = run()  # what a replay writes over
-
-        def replay() -> Any:
-            if place is not None:
-                place.copy_(run())
-            else:
-                run()
-            return place
-
-        return replay
-
-    monkeypatch.setattr(module, "captured", captured)
-    monkeypatch.setattr(module, "USES", 2)
-    return seen
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 5])
-def test_a_capture_leaves_nothing_behind_and_no_client_anything_to_the_next(captures: list[Any], lanes: int) -> None:
-    compare(run("streams", cores=1, lanes=lanes), run("sequential"), far=1e-6)
-    # Two kinds of training a lane that has a client with a whole batch; answers of training and of test images.
-    assert len(captures) == 2 * min(lanes, 4) + 2
-
-
-def test_the_oldest_captures_go(monkeypatch: pytest.MonkeyPatch, captures: list[Any]) -> None:
-    monkeypatch.setattr(module, "KEPT", 1)
-    compare(run("streams", cores=1, lanes=1), run("sequential"), far=1e-6)
-    assert len(captures) > 4
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
-def test_compiled(captures: list[Any]) -> None:
-    compare(run("streams", cores=1, lanes=2, compiled=True), run("sequential"), far=1e-4)
-
-
-def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, captures: list[Any]) -> None:
-    def refuse(*_: Any, **__: Any) -> Callable[..., Any]:
-        def broken(*_: Any) -> Any:
-            raise RuntimeError("no compiler")
-
-        return broken
-
-    monkeypatch.setattr(torch, "compile", refuse)
-    with pytest.warns(UserWarning, match="not compiled: RuntimeError: no compiler"):
-        ours = run("streams", cores=1, lanes=2, compiled=True)
-    compare(ours, run("sequential"), far=1e-6)
-
-
-def test_an_error_of_the_loss_is_no_fault_of_the_compiler(captures: list[Any]) -> None:
-    def wrong(model: Any, batch: Batch) -> Loss:
-        raise ZeroDivisionError
-
-    def update(one: Client) -> ClientUpdate:
-        yield Train(wrong)
-
-    runner = executors.make("streams", small(3, True), COLOUR, COLOUR_SETTING, cores=1, compiled=True)
-    state = state_of(small(3, True))
-    who = [client(COLOUR, Plan(COLOUR_SETTING, COLOUR.n_train, COLOUR.shape[:2]), 0, state)]
-    with pytest.warns(UserWarning, match="not compiled"), pytest.raises(ZeroDivisionError):
-        runner.run(who, update)
-    runner.close()
-
-
 def test_a_long_run_is_compiled_and_a_short_one_is_not() -> None:
     """FedDRM's runs: 427 GFLOP a step, eight clients, ten steps."""
     network = models.build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=0)
@@ -683,14 +531,3 @@ def test_a_mean_on_a_gpu_is_the_mean_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -
             cut.sums["w"].weights = cut.share.tolist()
         cut.add(state)
     torch.testing.assert_close(cut.result()["w"], whole.result()["w"], rtol=1e-6, atol=1e-7)
-
-
-def test_a_worker_of_many_kinds_of_questions_asks_plainly_at_first(captures: list[Any]) -> None:
-    worker = executors.make("streams", small(3, True), COLOUR, COLOUR_SETTING, cores=1).new_worker()
-    assert isinstance(worker, StreamedWorker)
-    state, asks = state_of(small(3, True)), Collect(logits, split="test")
-    piece = module.Piece(COLOUR.test[0], None)
-    for asked in range(4):
-        got = worker.outputs(state, asks, [piece])
-        assert len(captures) == max(0, min(asked - 1, 1))
-        assert got.shape == (len(COLOUR.test[0]), 10)
