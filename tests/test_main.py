@@ -130,7 +130,6 @@ def test_a_stopped_command_clears_up_behind_itself(tmp_path: Path, number: signa
         text=True,
         preexec_fn=lambda: signal.signal(number, before),
     )
-    assert child.stdout is not None
     assert child.stdout.readline() == "writing\n"
     assert list((tmp_path / "dataset").glob(".*"))
     child.send_signal(number)

@@ -17,6 +17,7 @@ from fedbench import machine, vision
 from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import Import, closure
 from fedbench.words import duration
+from tests.support.data_makers import written
 
 # -- words -----------------------------------------------------------------------------------------------------
 
@@ -64,15 +65,8 @@ def test_too_many_for_a_line_are_told_by_the_command_that_lists_them() -> None:
 # -- machine: memory and processor -----------------------------------------------------------------------------
 
 
-def _written(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
-
-
-JOB = {"slurm/job_7/step_0/memory.max": "max\n", "slurm/job_7/memory.max": "16000\n", "slurm/memory.max": "64000\n"}
-FIRST = {"memory/b/memory.limit_in_bytes": "1\n", "memory/a/memory.limit_in_bytes": "2000\n"}
+JOB = {"slurm/job_7/step_0/memory.max": b"max\n", "slurm/job_7/memory.max": b"16000\n", "slurm/memory.max": b"64000\n"}
+FIRST = {"memory/b/memory.limit_in_bytes": b"1\n", "memory/a/memory.limit_in_bytes": b"2000\n"}
 
 
 @pytest.mark.parametrize(
@@ -84,15 +78,15 @@ FIRST = {"memory/b/memory.limit_in_bytes": "1\n", "memory/a/memory.limit_in_byte
         (None, {}, []),
     ],
 )
-def test_limits_of_memory(tmp_path: Path, groups: str | None, files: dict[str, str], limits: list[int]) -> None:
-    _written(tmp_path, {} if groups is None else {"cgroup": groups})
-    assert sorted(machine.limits(tmp_path / "cgroup", _written(tmp_path / "fs", files))) == limits
+def test_limits_of_memory(tmp_path: Path, groups: str | None, files: dict[str, bytes], limits: list[int]) -> None:
+    written(tmp_path, {} if groups is None else {"cgroup": groups.encode()})
+    assert sorted(machine.limits(tmp_path / "cgroup", written(tmp_path / "fs", files))) == limits
 
 
 def test_a_processor_by_name_and_numbers(tmp_path: Path) -> None:
     text = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\n"
     text += "model name\t: Intel(R) Xeon(R) Processor\nstepping\t: 2\n\n"
-    _written(tmp_path, {"cpuinfo": 2 * text, "arm": "BogoMIPS\t: 50.00\n"})
+    written(tmp_path, {"cpuinfo": 2 * text.encode(), "arm": b"BogoMIPS\t: 50.00\n"})
     assert machine.processor(tmp_path / "cpuinfo") == "Intel(R) Xeon(R) Processor 6-207-2"
     assert all(machine.processor(tmp_path / name) != "" for name in ("none", "arm"))
     assert 1 << 20 < machine.memory() < 1 << 60
@@ -125,11 +119,15 @@ def test_statements_of_a_file_outside(statement: Import, parts: set[str]) -> Non
     assert found or not parts
 
 
-def test_nothing_is_imported_to_find_out() -> None:
+def test_what_lists_and_reads_imports_nothing_that_computes() -> None:
+    """The closure of imports, the networks' names, and metrics where they are read."""
     code = (
-        "import sys; from fedbench.imports import closure; closure('engine/training.py'); print('torch' in sys.modules)"
+        "import sys, fedbench.models, fedbench.metrics.read, fedbench.metrics.statistics\n"
+        "from fedbench.imports import closure\n"
+        "fedbench.models.names(), closure('engine/training.py')\n"
+        "print({'torch', 'pandas', 'sklearn', 'pyarrow'} & set(sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
 
 
 def test_a_package_comes_before_a_module_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,10 +35,12 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
 from fedbench.specs import Setting
-from tests.support.keep_lab import BOTH, BRIEF, kept, network
+from tests.support.formula_lab import column
+from tests.support.frames import refused
+from tests.support.keep_lab import BRIEF, kept, network
 from tests.support.keep_lab import DATA as KEPT
 from tests.support.keep_lab import models as models_of
-from tests.support.lab import Run, client, federation, finish, method, own, parquet_bytes, setting, train, trainer
+from tests.support.lab import client, federation, method, own, parquet_bytes, setting, train, trainer
 
 DATA = federation((40, 30, 50), color=True)
 SETTING = setting(augment="crop")
@@ -94,7 +96,6 @@ def brute_force(who: list[Client], view: str) -> tuple[np.ndarray, np.ndarray, n
         model.load_state_dict(voter.state)
     for owner in who:
         stream = PLAN.crops("test", 2, owner.index, 0)
-        assert stream is not None
         windows = stream.draw(len(DATA.test[owner.index]))
         for row, window in zip(DATA.test[owner.index].tolist(), windows, strict=True):
             image = DATA.images[row : row + 1]
@@ -110,7 +111,7 @@ def brute_force(who: list[Client], view: str) -> tuple[np.ndarray, np.ndarray, n
 
 @pytest.mark.parametrize("make", [shared_body, all_different])
 @pytest.mark.parametrize("view", ["crop", "plain"])
-def test_votes_are_those_of_single_images_and_models(make, view: str, executor: Executor) -> None:  # type: ignore[no-untyped-def]
+def test_votes_are_those_of_single_images_and_models(make, view: str, executor: Executor) -> None:
     who = make()
     rows, own, votes = brute_force(who, view)
     assert len(np.unique(own)) > 3, "answers too alike to show anything"
@@ -133,7 +134,7 @@ def test_votes_are_those_of_single_images_and_models(make, view: str, executor: 
 def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     original, passes = Heads.answers, list[int]()
 
-    def spy(self: Heads, *given):  # type: ignore[no-untyped-def]
+    def spy(self: Heads, *given):
         passes.append(len(self.columns))
         return original(self, *given)
 
@@ -158,7 +159,7 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
     assert not one_pass(all_different())
 
     # A network that answers with more than its head on the features: heads alone would be another model's answers.
-    class TwoHeads(type(MODEL)):  # type: ignore[misc]
+    class TwoHeads(type(MODEL)):
         def forward(self, x: Tensor) -> Tensor:
             z = self.features(x)
             return self.head(z) + z[:, :10]
@@ -366,7 +367,6 @@ def test_kept_models_answer_again_as_they_did(tmp_path: Path, how: Method, expec
     again = answers_of(it, network(run), lambda: how, KEPT, run.trainer.setting)
     own, before = last(run.predictions, "own"), run.trainer.checkpoint.read("logits")
     assert len(np.unique(own)) > 2, "answers too alike to show anything"
-    assert before is not None
     np.testing.assert_allclose(again.logits, last(before, "logits"), atol=0.02)
     assert (again.own == own).mean() > 0.98  # executors agree but for rounding, which decides between equals
     answered_by(before, run.predictions)
@@ -379,13 +379,11 @@ def test_logits_are_those_of_the_answers(tmp_path: Path, how: Method, votes: boo
     """Also where clients vote, and of a mixture, which answers nobody else."""
     run = kept(how, tmp_path, votes=votes)
     before, it = run.trainer.checkpoint.read("logits"), models_of(run)
-    assert before is not None
     assert before.num_rows == run.predictions.num_rows
     answered_by(before, run.predictions)
     if not votes:
         assert {"0/head.weight", "1/head.weight"} <= it.layer("server").keys()
-        with pytest.raises(FedbenchError, match="client 0 of the run cannot answer other images: several models"):
-            who_answers(it, KEPT.clients)
+        refused("client 0 of the run cannot answer other images: several models", who_answers, it, KEPT.clients)
 
 
 def test_what_cannot_be_kept_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -401,8 +399,7 @@ def test_what_cannot_be_kept_is_left_out_and_the_run_goes_on(tmp_path: Path) -> 
     assert run.trainer.checkpoint.read("logits") is None
     assert models_of(run).clients[0].alone
     nowhere = models_of(kept(own(personalise=by_lambda), tmp_path / "lambdas"))
-    with pytest.raises(FedbenchError, match="stands in no module by that name"):
-        who_answers(nowhere, KEPT.clients)
+    refused("stands in no module by that name", who_answers, nowhere, KEPT.clients)
 
 
 def test_other_clients_are_answered_by_the_server_if_it_has_a_whole_model(tmp_path: Path) -> None:
@@ -416,27 +413,22 @@ def test_other_clients_are_answered_by_the_server_if_it_has_a_whole_model(tmp_pa
 
 def test_an_interrupted_run_goes_on_keeping(tmp_path: Path) -> None:
     """It keeps what it was begun with, whoever goes on; after the last round too."""
-    s = setting(**BRIEF)
     for t in (1, 2):
         how, folder = method("ditto", personal_epochs=1), tmp_path / str(t)
-        it = trainer(how, KEPT, folder, s)
-        it.checkpoint.keep = BOTH
         with pytest.raises(Interrupted):
-            finish(it, stop_after(t))
-        resumed = finish(trainer(how, KEPT, folder, s))
+            kept(how, folder, observe=stop_after(t))
+        resumed = train(how, KEPT, folder, setting(**BRIEF))
         whole = kept(how, tmp_path / f"whole {t}")
         ours, theirs = models_of(resumed), models_of(whole)
         assert ours.tensors.keys() == theirs.tensors.keys()
         assert all(torch.equal(t, theirs.tensors[name]) for name, t in ours.tensors.items())
         logits_of = [run.trainer.checkpoint.read("logits") for run in (resumed, whole)]
-        assert logits_of[0] is not None
         assert logits_of[0].equals(logits_of[1])
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "models.safetensors").write_bytes(b"nothing")
-    with pytest.raises(FedbenchError, match="cannot read the models"):
-        Models.read(tmp_path / "models.safetensors")
+    refused("cannot read the models", Models.read, tmp_path / "models.safetensors")
 
 
 SIX = federation((60, 50, 40, 45, 35, 40))
@@ -453,18 +445,12 @@ def without(data: Federation, clients: int) -> Federation:
     return Federation.of(*(a[rows] for a in arrays), 10)
 
 
-def column(run: Run, name: str) -> np.ndarray:
-    return np.array(run.predictions[name].to_pylist())
-
-
 def test_newcomers_are_in_no_cohort() -> None:
     for changes in ({}, {"participation": 0.6}, {"cohort": 3}, {"cohort": 3, "full_last_round": True}):
         plan = Plan(with_newcomers(**changes, rounds=8), SIX.n_train, (8, 8))
         assert {i for t in range(1, 9) for i in plan.cohort(t)} == {0, 1, 2, 3}
     copies = replace(PARTITION, unseen_as=("fog-3",))
     assert Plan(setting(partition=copies, cohort=2), [10] * 8, (8, 8)).trainees == 4
-    with pytest.raises(FedbenchError, match="a cohort must be 1 to 4 clients"):
-        with_newcomers(cohort=5)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavgft", "pfedfda"])
@@ -512,8 +498,7 @@ def test_an_unseen_client_answers_from_what_it_is_served(votes: bool, tmp_path: 
 def test_a_method_without_a_procedure_refuses_newcomers() -> None:
     for name in ("local", "feddrm", "fedbn"):
         s = with_newcomers(**({"steps": 1, "momentum": 0.0} if name == "fedbn" else {}))
-        with pytest.raises(FedbenchError, match=f"{name} has no procedure for clients that did not train"):
-            Job.of(s, name, {})
+        refused(f"{name} has no procedure for clients that did not train", Job.of, s, name, {})
     assert Job.of(with_newcomers(), "fedavgft", {})
 
 

@@ -90,14 +90,14 @@ def test_the_parameters_are_the_same_tensors_and_other_layers_stay() -> None:
     )  # fmt: skip
     other = with_clients_among_channels(net)
     assert all(a is b for a, b in zip(net.parameters(), other.parameters(), strict=True))
-    own = [vars(layer).get("forward") is not None for layer in other]  # type: ignore[attr-defined]
+    own = [vars(layer).get("forward") is not None for layer in other]
     assert own == [False, False, False, True, False]
 
 
 def test_pooled_maps_lie_clients_and_channels_innermost() -> None:
     """The layout that it is all about: pooling gets many channels, and the next layer copies nothing."""
     nets, state = stacked(4, with_pool)
-    other = with_clients_among_channels(nets[0][:2])  # type: ignore[index]
+    other = with_clients_among_channels(nets[0][:2])
     own = {n: t for n, t in state.items() if n.startswith("0")}
     out = torch.func.vmap(lambda s, i: call(other, s, i), out_dims=1)(own, drawn(4, 5, 2, 8, 8))  # [image, client, ...]
     assert out.permute(0, 3, 4, 1, 2).is_contiguous()
@@ -113,7 +113,7 @@ def test_batch_norm_behind_a_convolution(clients: int, images: int, bias: bool) 
         return nn.Sequential(nn.Conv2d(2, 3, 3, bias=bias), nn.BatchNorm2d(3), nn.MaxPool2d(2), nn.Tanh())
 
     nets, state = stacked(clients, make)
-    other = with_clients_among_channels(nets[0].to(memory_format=torch.channels_last)).train()  # type: ignore[call-overload]
+    other = with_clients_among_channels(nets[0].to(memory_format=torch.channels_last)).train()
     x, names = drawn(clients, images, 2, 8, 8, seed=1, dtype=torch.float32), [n for n, _ in other.named_parameters()]
     leaves = {n: state[n].clone().requires_grad_() for n in names}
     buffers = {n: t.clone() for n, t in state.items() if n not in names}
@@ -129,7 +129,7 @@ def test_batch_norm_behind_a_convolution(clients: int, images: int, bias: bool) 
 def normed(kind: str = "batch") -> nn.Module:
     norms = nn.BatchNorm2d(3), nn.BatchNorm1d(5)
     if kind == "group":
-        norms = nn.GroupNorm(3, 3), nn.GroupNorm(1, 5)  # type: ignore[assignment]
+        norms = nn.GroupNorm(3, 3), nn.GroupNorm(1, 5)
     # Autocast reaches a product without a bias under vmap, and none with one.
     head = nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(48, 5, bias=False))
     return nn.Sequential(nn.Conv2d(2, 3, 3), norms[0], head, norms[1]).train()
@@ -160,8 +160,7 @@ def test_norms_of_a_stack_are_each_alone(precision: str, kind: str, lay: Lay) ->
     for i, (model, its) in enumerate(zip(alone, theirs, strict=True)):
         torch.autograd.backward([(its.float() * aims).sum()])
         for name, p in model.named_parameters():
-            assert p.grad is not None
-            gap = (state[name].grad[i] - p.grad).norm() / (1 + p.grad.norm())  # type: ignore[index]
+            gap = (state[name].grad[i] - p.grad).norm() / (1 + p.grad.norm())
             assert gap < (1e-3 if precision == "fp32" else 0.05), name
         for name, b in model.named_buffers():
             torch.testing.assert_close(state[name][i], b, **close)

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fedbench import models
-from fedbench.core.federation import padded_flip, resized_crop, to_input
+from fedbench.core.federation import padded_flip, resized_crop
 from fedbench.core.plan import CropStream, Plan
 from fedbench.core.worker import CHUNK, CPU_CHUNK, Piece, pieces
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import apply, of_clients
 from fedbench.rng import stream
 from fedbench.specs import DatasetSpec, PartitionSpec
+from tests.support.data_makers import pixels
 from tests.support.lab import setting
 from tests.support.real_images import RealImages
 
@@ -214,7 +214,6 @@ def test_windows_are_drawn_where_they_are_asked_for_and_padding_and_flips_for_tr
     p = plan([9], augment="pad_flip")
     assert plan([5]).crops("train", 1, 0, 1) is p.crops("test", 1, 0, 0) is p.crops("collect", 1, 0, 0) is None
     drawn = p.crops("train", 1, 0, 1)
-    assert drawn is not None
     places = drawn.draw(20_000)
     assert places.shape == (20_000, 4)
     for column in (0, 1):
@@ -222,10 +221,6 @@ def test_windows_are_drawn_where_they_are_asked_for_and_padding_and_flips_for_tr
         assert abs(np.bincount(places[:, column]) / 20_000 - 1 / 9).max() < 0.01
     assert abs(places[:, 2].mean() - 0.5) < 0.02
     assert abs(np.corrcoef(places[:, :3].T) - np.eye(3)).max() < 0.03
-
-
-def noise(n: int, height: int, width: int, channels: int) -> np.ndarray:
-    return np.random.default_rng(3).integers(0, 256, (n, height, width, channels), np.uint8)
 
 
 def off_pillow(images: np.ndarray, windows: np.ndarray) -> np.ndarray:
@@ -240,7 +235,7 @@ def off_pillow(images: np.ndarray, windows: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("height", "width", "channels"), [(32, 32, 3), (28, 28, 1), (24, 26, 3), (8, 8, 1)])
 def test_same_as_pillow(height: int, width: int, channels: int) -> None:
-    images = noise(200, height, width, channels)
+    images = pixels(200, height, width, channels, seed=3)
     windows = CropStream(np.random.default_rng(1), (height, width)).draw(len(images))
     difference = off_pillow(images, windows)
     # To the bit on the images of CIFAR; where a size is no power of two, Pillow's fixed point may break a tie of
@@ -252,14 +247,6 @@ def test_same_as_pillow(height: int, width: int, channels: int) -> None:
     h, w = (rng.integers(1, side + 1, 200) for side in (height, width))
     small = np.stack([rng.integers(0, height + 1 - h), rng.integers(0, width + 1 - w), h, w], axis=1)
     assert off_pillow(images, small).max() <= 1
-
-
-def test_input_is_centred_and_channels_first() -> None:
-    images = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3).expand(2, 4, 5, 3)
-    x = to_input(images)
-    assert x.shape == (2, 3, 4, 5)
-    assert x[0, :, 0, 0].tolist() == pytest.approx([-1.0, -0.6, 1.0], abs=1e-6)
-    assert torch.equal(to_input(images.float()), x)
 
 
 @given(st.data(), st.integers(1, 4), st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 3]), st.integers(0, 4))
@@ -301,15 +288,4 @@ def test_pieces_are_small_and_of_like_length_and_change_no_window(n: int) -> Non
     assert torch.equal(whole.rows, rows)
     drawn = CropStream(stream(0, "windows"), (8, 8))
     windows = [torch.from_numpy(drawn.draw(min(CHUNK, n - at))) for at in range(0, n, CHUNK)]
-    assert whole.windows is not None
     assert torch.equal(whole.windows, torch.cat(windows) if windows else whole.windows[:0])
-
-
-@pytest.mark.parametrize(("name", "shape"), [("lenet5", (28, 28, 1)), ("cifar_cnn", (32, 32, 3))])
-def test_a_network_puts_out_for_the_pieces_what_it_does_for_all(name: str, shape: tuple[int, int, int]) -> None:
-    network = models.build(name, shape=shape, classes=10, seed=0).eval().to(memory_format=torch.channels_last)
-    images = torch.randint(0, 256, (CHUNK, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        for n in (CPU_CHUNK + 1, 3 * CPU_CHUNK - 1, 301, CHUNK):
-            parts = [network(to_input(images[part.rows])) for part in pieces(torch.arange(n), None)]
-            torch.testing.assert_close(torch.cat(parts), network(to_input(images[:n])), rtol=1e-6, atol=1e-6)

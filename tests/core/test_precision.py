@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from fedbench.conformance import runs
@@ -42,11 +42,12 @@ from fedbench.errors import FedbenchError
 from fedbench.specs import PRECISIONS
 from fedbench.store import Store
 from tests.support import lab
+from tests.support.frames import refused
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-def refused(precision: str, device: torch.device) -> str | None:
+def refusal(precision: str, device: torch.device) -> str | None:
     try:
         check(precision, device)
     except FedbenchError as error:
@@ -60,52 +61,39 @@ def test_what_a_gpu_and_a_cpu_can_do(capability: tuple[int, int], monkeypatch: p
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Old GPU")
     line = f"{{}} needs compute capability 8.0, and Old GPU has {capability[0]}.{capability[1]}; use --precision fp32"
     lines = {one: line.format(one) if capability < (8, 0) and one != "fp32" else None for one in PRECISIONS}
-    assert {one: refused(one, GPU) for one in PRECISIONS} == lines
-    assert refused("fp32", CPU) is refused("bf16", CPU) is None
-    assert refused("tf32", CPU) == "tf32 needs a GPU, and this is a CPU; use --precision fp32"
-
-
-class New:
-    """A backend of torch 2.9 or later: the older switch is neither to be read nor to be set beside the newer one."""
-
-    __slots__ = ("conv", "fp32_precision", "rnn")
-
-    def __init__(self, fp32_precision: str, **more: Any) -> None:
-        for name, value in {"fp32_precision": fp32_precision, **more}.items():
-            setattr(self, name, value)
-
-
-class Old:
-    __slots__ = ("allow_tf32",)
-
-    def __init__(self, allow_tf32: bool) -> None:
-        self.allow_tf32 = allow_tf32
+    assert {one: refusal(one, GPU) for one in PRECISIONS} == lines
+    assert refusal("fp32", CPU) is refusal("bf16", CPU) is None
+    assert refusal("tf32", CPU) == "tf32 needs a GPU, and this is a CPU; use --precision fp32"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("kind", [New, Old])
-def test_switches_of_a_new_and_an_old_torch(monkeypatch: pytest.MonkeyPatch, kind: type, precision: str) -> None:
-    if kind is New:
-        conv, rnn = New("tf32"), New("tf32")
-        matmul, cudnn = New("none"), New("none", conv=conv, rnn=rnn)
-        owners, name, off, on = [matmul, conv, rnn], "fp32_precision", "ieee", "tf32"
-    else:
-        matmul, cudnn = Old(False), Old(True)  # type: ignore[assignment]
-        owners, name, off, on = [matmul, cudnn], "allow_tf32", False, True  # type: ignore[assignment]
+@pytest.mark.parametrize(("name", "off", "on"), [("fp32_precision", "ieee", "tf32"), ("allow_tf32", False, True)])
+def test_switches_of_a_new_and_an_old_torch(
+    monkeypatch: pytest.MonkeyPatch, name: str, off: object, on: object, precision: str
+) -> None:
+    def backend(**parts: MagicMock) -> MagicMock:
+        """It has one switch: since 2.9 the older is neither to be read nor to be set beside the newer one."""
+        made = MagicMock(spec_set=[name, *parts])
+        made.configure_mock(**{name: "as it was"}, **parts)
+        return made
+
+    parts = {"conv": backend(), "rnn": backend()} if name == "fp32_precision" else {}
+    matmul, cudnn = backend(), backend(**parts)
+    owners = [matmul, *(parts.values() or [cudnn])]
     backends = SimpleNamespace(cuda=SimpleNamespace(matmul=matmul), cudnn=cudnn)
     monkeypatch.setattr(module, "torch", SimpleNamespace(backends=backends))
-    before, inside = [getattr(owner, name) for owner in owners], []
+    inside = []
     with contextlib.suppress(KeyError), arithmetic(precision, GPU):
         inside = [getattr(owner, name) for owner in owners]
         raise KeyError
     assert inside == [off, *[on if precision == "tf32" else off] * (len(owners) - 1)]
-    assert [getattr(owner, name) for owner in owners] == before, "put back, whatever happens"
+    assert [getattr(owner, name) for owner in owners] == ["as it was"] * len(owners), "put back, whatever happens"
 
 
 def switches() -> list[Any]:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     if hasattr(matmul, "fp32_precision"):
-        return [b.fp32_precision for b in (matmul, cudnn.conv, cudnn.rnn)]  # type: ignore[attr-defined]
+        return [b.fp32_precision for b in (matmul, cudnn.conv, cudnn.rnn)]
     return [matmul.allow_tf32, cudnn.allow_tf32]
 
 
@@ -137,8 +125,7 @@ def test_a_run_computes_as_its_setting_says(store: Store, monkeypatch: pytest.Mo
     monkeypatch.setattr(place, "choose_device", lambda _: GPU)
     monkeypatch.setattr(engine, "prepared", stop)
     before, job = switches(), Job.of(lab.setting(precision=precision), "fedavg", {})
-    with pytest.raises(FedbenchError, match="enough"):
-        execute_all([job], store, [])
+    refused("enough", execute_all, [job], store, [])
     assert [s in ("tf32", True) for s in seen] == [False, *[precision == "tf32"] * (len(before) - 1)]
     assert switches() == before
     assert "core/precision.py" in job.parts, "older code is noticed"
@@ -146,8 +133,7 @@ def test_a_run_computes_as_its_setting_says(store: Store, monkeypatch: pytest.Mo
 
 def test_nothing_is_claimed_where_the_device_cannot(store: Store) -> None:
     job = Job.of(lab.setting(precision="tf32"), "fedavg", {})
-    with pytest.raises(FedbenchError, match="tf32 needs a GPU"):
-        execute_all([job], store, [], device="cpu")
+    refused("tf32 needs a GPU", execute_all, [job], store, [], device="cpu")
     assert not store.work(job.spec.id).exists()
     assert not list(store.home.glob("failed/*"))
 
@@ -178,30 +164,18 @@ def test_the_order_in_memory_changes_nothing_but_rounding(
         assert any(gaps.values()), "nothing lay otherwise"
 
 
-class Net(nn.Module):
-    """A convolution, a norm and a head; keeps the types that pass through."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm, self.head = nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.Linear(288, 10)
-        self.seen: list[torch.dtype] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.conv(x)
-        z = self.head(torch.relu(self.norm(h)).flatten(1))
-        self.seen = [h.dtype, z.dtype]
-        return z
-
-
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_products_are_rounded_and_weights_are_not(precision: str) -> None:
-    net, (images, labels) = Net(), lab.digits()
+    (images, labels), net, seen = lab.digits(), small(norm=True), set()
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.register_forward_hook(lambda layer, given, out: seen.add(out.dtype))
     x = torch.from_numpy(images[:64]).permute(0, 3, 1, 2).float() / 255
     with autocast(precision, CPU):
         loss = F.cross_entropy(net(x), torch.from_numpy(labels[:64]))
     assert loss.dtype == torch.float32
     torch.autograd.backward(loss)
-    assert set(net.seen) == {torch.bfloat16 if precision == "bf16" else torch.float32}
+    assert seen == {torch.bfloat16 if precision == "bf16" else torch.float32}
     assert {t.dtype for p in net.parameters() for t in (p, p.grad) if t is not None} == {torch.float32}
 
 

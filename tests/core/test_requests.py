@@ -42,6 +42,8 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
+from tests.support.cli_user import refused as one_line
+from tests.support.frames import refused
 from tests.support.lab import client, federation, own, setting, staged, train, trainer
 
 
@@ -108,7 +110,6 @@ def test_a_gradient_on_a_part_of_the_test_images(executor: str) -> None:
         images = HELD.images[HELD.test[i][3:8]].permute(0, 3, 1, 2).float() / 127.5 - 1
         entropy(net, Batch(images, torch.zeros(5), torch.zeros(5), {})).total.backward()
         for name, p in net.named_parameters():
-            assert p.grad is not None
             assert torch.allclose(answer.gradient[name], p.grad, atol=1e-5)
         assert answer.images == 5
 
@@ -239,17 +240,11 @@ def facts(value: Any) -> Any:
 
 
 def labels_seen(model: Any, batch: Any) -> Tensor:
-    labels: Tensor = batch.y.float()
-    return labels
+    return batch.y.float()
 
 
 def nothing(model: Any, batch: Any) -> Loss:
     return Loss(model(batch.x).square().mean(), logged=batch.y.float().sum())
-
-
-@dataclass(frozen=True)
-class Question:
-    """Nothing in particular."""
 
 
 def curious(noted: list[Any]) -> Method:
@@ -277,7 +272,7 @@ def curious(noted: list[Any]) -> Method:
         return looking
 
     return own(
-        ask=lambda self, server, t, k: None if k else Question(),
+        ask=lambda self, server, t, k: None if k else message.Question(),
         build=note("build", lambda self, model, context: model),
         variables=note("variables", lambda *_: {}),
         aggregate=note("aggregate", Method.aggregate),
@@ -399,31 +394,19 @@ def test_a_tensor_that_stands_twice_is_sent_once() -> None:
     assert message.size(None) == 0
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        ("yes", "'yes'"),
-        (b"yes", "b'yes'"),
-        ({1, 2}, "{1, 2}"),
-        (Inner, "<class 'test_requests.Inner'>"),
-        (torch.float32, "torch.float32"),
-    ],
-)
+@pytest.mark.parametrize("value", ["yes", b"yes", {1, 2}, Inner, torch.float32])
 @pytest.mark.parametrize(
     ("wrap", "path"),
     [
         (lambda value: Inner(value, 0), "client.upload/mean"),
-        (lambda value: Inner([1.0, value], 0), "client.upload/mean/1"),  # type: ignore[arg-type]
-        (lambda value: Inner({3: {"w": value}}, 0), "client.upload/mean/3/w"),  # type: ignore[arg-type]
+        (lambda value: Inner([1.0, value], 0), "client.upload/mean/1"),
+        (lambda value: Inner({3: {"w": value}}, 0), "client.upload/mean/3/w"),
     ],
 )
-def test_what_no_message_can_hold_is_told_by_its_path(value: Any, told: str, wrap: Any, path: str) -> None:
+def test_what_no_message_can_hold_is_told_by_its_path(value: Any, wrap: Any, path: str) -> None:
     line = "which no message can hold; use a dataclass of tensors, numbers, and dictionaries or lists of them"
-    with pytest.raises(FedbenchError) as caught:
-        message.check(wrap(value), "client.upload")
-    assert str(caught.value) == f"{path} is {told}, {line}"
-    with pytest.raises(FedbenchError, match=f".*{line}$"):
-        message.tensors(wrap(value), "x")
+    assert one_line(lambda: message.check(wrap(value), "client.upload")) == f"{path} is {value!r}, {line}"
+    refused(f".*{line}$", message.tensors, wrap(value), "x")
 
 
 @dataclass
@@ -453,10 +436,10 @@ class Counts:
 @pytest.mark.parametrize(
     ("memory", "path"),
     [
-        (Counts(rate=1.5), "server.memory/rate"),  # type: ignore[arg-type]
+        (Counts(rate=1.5), "server.memory/rate"),
         (Counts(states={3: {}}), "server.memory/states"),
         (Counts(last={}), "server.memory/last"),
-        (Counts(states={"3": {"w": torch.zeros(1)}}), "server.memory/states"),  # type: ignore[dict-item]
+        (Counts(states={"3": {"w": torch.zeros(1)}}), "server.memory/states"),
     ],
 )
 def test_a_memory_that_would_come_back_otherwise_is_told(memory: Counts, path: str) -> None:
@@ -556,20 +539,17 @@ def test_what_the_server_cannot_save_is_told_in_the_first_round(
     tmp_path: Path, spoil: Callable[[Server], None], line: str
 ) -> None:
     it = trainer(spoiling(spoil), EQUAL, tmp_path, SHORT)
-    with pytest.raises(FedbenchError) as caught:
-        it.run()
+    assert one_line(it.run) == line
     it.executor.close()
-    assert str(caught.value) == line
     assert it.server.round == 0
 
 
 @pytest.mark.parametrize("value", ["many", None, [1.0], torch.zeros(2)])
 def test_figures_and_notes_are_numbers(tmp_path: Path, value: object) -> None:
     def note(client: Client) -> None:
-        client.metrics["beta"] = value  # type: ignore[assignment]
+        client.metrics["beta"] = value
 
-    with pytest.raises(FedbenchError, match=r"own: figure_elbow is .*, not a number"):
-        train(spoiling(elbow=value), EQUAL, tmp_path / "figures", SHORT)
+    refused(r"own: figure_elbow is .*, not a number", train, spoiling(elbow=value), EQUAL, tmp_path / "figures", SHORT)
     with pytest.raises(FedbenchError, match=r"own: client.metrics\['beta'\] is .*, not a number"):
         train(spoiling(with_client=note), EQUAL, tmp_path / "notes", SHORT)
 
@@ -596,7 +576,7 @@ def test_a_client_answers_all_its_images_or_none(tmp_path: Path) -> None:
 def test_clusters_numbered_by_any_kind_of_integer_are_saved(tmp_path: Path) -> None:
     def cluster(server: Server) -> None:
         server.models = [dict(server.shared)]
-        server.assigned = {0: torch.tensor(0), 1: np.int64(0)}  # type: ignore[dict-item]
+        server.assigned = {0: torch.tensor(0), 1: np.int64(0)}
 
     run = train(spoiling(cluster), EQUAL, tmp_path, SHORT)
     assert run.trainer.clients_table()["cluster"].to_pylist() == [0, 0]

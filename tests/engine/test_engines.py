@@ -27,6 +27,7 @@ from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from fedbench.store.claim import HeldError
 from tests.support.cli_user import denied, own_method
+from tests.support.frames import refused
 from tests.support.make_runs import run_spec
 
 
@@ -68,9 +69,8 @@ def test_at_a_mistake_and_where_the_caller_leaves_what_is_under_way_is_stopped_a
     stopped.clear()
     ended.clear()
     results = at_once([partial(task, False) for _ in range(4)], 2, stopped.set)
-    assert isinstance(results, Iterator)
     assert [next(results), next(results)] == [1, 1]
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert len(ended) == 2, "the other two never began"
 
 
@@ -101,7 +101,7 @@ def test_the_gpu_of_a_worker(
         return SimpleNamespace(number=number)
 
     monkeypatch.setattr(jobs, "Process", worker)
-    jobs.Jobs(Store(tmp_path), [], 3, 2, devices=devices).get_ready([("fedavg", None)] * 5)  # type: ignore[list-item]
+    jobs.Jobs(Store(tmp_path), [], 3, 2, devices=devices).get_ready([("fedavg", None)] * 5)
     assert [one.get("CUDA_VISIBLE_DEVICES") for one in started] == expected
     assert {one["FEDBENCH_CORES"] for one in started} == {"2"}
 
@@ -117,8 +117,7 @@ def test_jobs_are_the_same_at_the_other_end_or_refused_there(store: Store) -> No
     assert (after.spec, after.overrides) == (before.spec, {"mu": 0.25})
     assert (after.keep, after.replaces) == ({"model"}, "")
     result = executed(replace(order, jobs=[{**order.jobs[0], "overrides": {}}]), store, lambda _: None)
-    with pytest.raises(FedbenchError, match=r"would be .* for the worker; its fedbench is not that of the driver"):
-        result.checked()
+    refused(r"would be .* for the worker; its fedbench is not that of the driver", result.checked)
     odd = type("Odd", (Exception,), {"__reduce__": lambda self: 1 / 0})  # which cannot be sent
     assert str(sendable(odd("why"))) == "Odd: why"
     same = FedbenchError("what", "hint")
@@ -140,8 +139,7 @@ def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, monkeypatch: p
         file.write_text(file.read_text() + "\nOVER = 1\n")
     if "no place" in there:
         monkeypatch.setattr(orders, "_copies", denied)
-        with pytest.raises(FedbenchError, match=r"cannot copy mine.py into .* \(Permission denied\); set TMPDIR"):
-            sent.reference()
+        refused(r"cannot copy mine.py into .* \(Permission denied\); set TMPDIR", sent.reference)
         return
     (after,) = order.opened()
     assert after.spec == before.spec
@@ -226,6 +224,5 @@ def test_on_a_full_disk_nothing_is_left_in_the_store(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(FedbenchError, match=r"no space left while marking the store for other nodes in .*; free some"):
-        Token.written(Store(tmp_path))
+    refused(r"no space left while marking the store for other nodes in .*; free some", Token.written, Store(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["store.json"]

@@ -54,7 +54,7 @@ def meanwhile(act: Callable[[], None], *command: str | Path) -> Said:
 
 def test_without_a_disk_in_common(nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Artifacts come as bytes and are verified; a failure is recorded here; users' files travel."""
-    written = Token.written.__func__  # type: ignore[attr-defined]
+    written = Token.written.__func__
 
     def elsewhere(cls: type[Token], store: Store) -> Token:
         token = written(cls, store)
@@ -115,9 +115,9 @@ def test_images_are_shared_and_not_copied(nodes: Cluster, tmp_path: Path) -> Non
     good("partition", "digits", "--dir", "0.3", "--clients", "4", "--home", tmp_path)
     store = Store(tmp_path)
     spec = store.find(store.current["partition"], ("partition",)).spec
-    data = data_of(spec, store, [])  # type: ignore[arg-type]
+    data = data_of(spec, store, [])
 
-    def look(data) -> tuple[bool, bool]:  # type: ignore[no-untyped-def]
+    def look(data) -> tuple[bool, bool]:
         import torch
 
         from fedbench.engine.training import _joined

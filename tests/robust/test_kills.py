@@ -72,7 +72,6 @@ def live(home: Path, arguments: Sequence[str], kill: Kill | None = None) -> Life
     process.start()
     tell.close()
     process.join()
-    assert process.exitcode is not None
     return Life(process.exitcode, said.read_text(), hear.recv() if hear.poll() and kill is None else 0)
 
 

@@ -31,7 +31,6 @@ class Browser:
         self._loads = 0
 
     def __enter__(self) -> Self:
-        assert PROGRAM is not None
         theirs, commands = os.pipe()
         answers, ours = os.pipe()
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (theirs, ours)]
@@ -73,8 +72,7 @@ class Browser:
             answer = self._next()
             if answer.get("id") == self._count:
                 assert "error" not in answer, answer
-                result: dict[str, Any] = answer["result"]
-                return result
+                return answer["result"]
 
     def _next(self) -> dict[str, Any]:
         """The next message, an event or an answer."""

@@ -70,7 +70,7 @@ def averaged(states: Sequence[State], weights: Sequence[float]) -> State:
     """The weighted mean of networks (counters: the first's)."""
     total = sum(weights)
     return {
-        name: sum(w / total * state[name].double() for w, state in zip(weights, states, strict=True)).float()  # type: ignore[union-attr]
+        name: sum(w / total * state[name].double() for w, state in zip(weights, states, strict=True)).float()
         if first.is_floating_point()
         else first
         for name, first in states[0].items()
@@ -146,7 +146,7 @@ class ByHand:
                 if linear is not None:
                     total = total + (p * linear[name]).sum()
             optimiser.zero_grad()
-            total.backward()  # type: ignore[no-untyped-call]
+            total.backward()
             optimiser.step()
         return state_of(model)
 

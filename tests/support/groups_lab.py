@@ -51,8 +51,8 @@ def drifted(before: Federation, after: Federation, groups: Sequence[int], test_g
 
 def bare_client(index: int, size: int, state: State, received: State, upload: Any = None) -> Client:
     """A client of no federation: what a server sees of one with so many training images in round 1."""
-    work = Work(None, None, torch.arange(size), torch.zeros(0, dtype=torch.long))  # type: ignore[arg-type]
-    return Client(index, 1, 0.1, None, torch.ones(2), work, state, received, upload=upload)  # type: ignore[arg-type]
+    work = Work(None, None, torch.arange(size), torch.zeros(0, dtype=torch.long))
+    return Client(index, 1, 0.1, None, torch.ones(2), work, state, received, upload=upload)
 
 
 def grouped_setting(**changes: Any) -> Setting:
@@ -80,8 +80,7 @@ def moments(z: np.ndarray, members: np.ndarray | None = None) -> np.ndarray:
 
 def answers(run: Run, column: str) -> np.ndarray:
     """A column of a run's predictions."""
-    found: np.ndarray = run.predictions.column(column).to_numpy()
-    return found
+    return run.predictions.column(column).to_numpy()
 
 
 def network(data: Federation, state: State) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from fedbench import models as networks
 from fedbench.core.tables import LOGITS, MODEL, Models
+from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method
 from tests.support.lab import Run, federation, finish, setting, trainer
 
@@ -18,10 +20,13 @@ BOTH = frozenset({MODEL, LOGITS})
 BRIEF: dict[str, Any] = {"rounds": 2, "window": 2, "epochs": 5}
 
 
-def kept(how: Method, folder: Path, executor: str = "sequential", keep: frozenset[str] = BOTH, **values: Any) -> Run:
+def kept(
+    how: Method, folder: Path, executor: str = "sequential", keep: frozenset[str] = BOTH,
+    observe: Callable[[Progress], None] = lambda _: None, **values: Any,
+) -> Run:  # fmt: skip
     it = trainer(how, DATA, folder, setting(**{**BRIEF, **values}), executor=executor)
     it.checkpoint.keep = keep
-    return finish(it)
+    return finish(it, observe)
 
 
 def network(run: Run) -> torch.nn.Module:
@@ -30,6 +35,4 @@ def network(run: Run) -> torch.nn.Module:
 
 
 def models(run: Run) -> Models:
-    path = run.trainer.checkpoint.models()
-    assert path is not None
-    return Models.read(path)
+    return Models.read(run.trainer.checkpoint.models())

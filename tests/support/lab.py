@@ -46,8 +46,7 @@ def method(name: str, **overrides: Any) -> Method:
 def own(base: type[Method] = Method, **hooks: Any) -> Method:
     """A method of a test's own: of `base` with these hooks (functions of the method and what they are handed), or
     other values of the class."""
-    made: Method = type("Own", (base,), {"name": "own", **hooks})()
-    return made
+    return type("Own", (base,), {"name": "own", **hooks})()
 
 
 def staged(data: Federation, *stages: tuple[Sequence[Tensor], Sequence[Tensor]]) -> Federation:

@@ -124,7 +124,7 @@ def unseens(draw: st.DrawFn) -> PartitionSpec:
 def sides(p: Partition, c: int) -> tuple[list[int], list[int], list[int]]:
     """A client's training, validation and test samples."""
     spans = (p.rows(c, test=False), p.validation_rows(c), p.rows(c, test=True))
-    return tuple(p.sample[span].tolist() for span in spans)  # type: ignore[return-value]
+    return tuple(p.sample[span].tolist() for span in spans)
 
 
 def same(a: Partition, b: Partition) -> bool:
