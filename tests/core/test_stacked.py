@@ -28,17 +28,7 @@ from fedbench.conformance.subject import small
 from fedbench.core import captured, executors, precision
 from fedbench.core.captured import KEPT, CapturedStep, GraphedWorker, capacity
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import (
-    Batch,
-    Client,
-    ClientUpdate,
-    Collect,
-    Context,
-    Loss,
-    Train,
-    Trained,
-    Work,
-)
+from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context, Loss, Train, Trained, Work
 from fedbench.core.executors import Graphed, Stacked, training_flop
 from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import fcntl
 import json
 import os
 import shutil
@@ -33,18 +31,13 @@ class Browser:
     def __enter__(self) -> Self:
         theirs, commands = os.pipe()
         answers, ours = os.pipe()
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (theirs, ours)]
-
-        def files() -> None:
-            os.dup2(high[0], 3)
-            os.dup2(high[1], 4)
-
         self._folder = tempfile.TemporaryDirectory()
         words = [PROGRAM, *_SWITCHES, f"--user-data-dir={self._folder.name}", "about:blank"]
+        shell = ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{ours}', "bash", *words]
         self._process = subprocess.Popen(
-            words, preexec_fn=files, pass_fds=(3, 4), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            shell, pass_fds=(theirs, ours), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        for fd in (theirs, ours, *high):
+        for fd in (theirs, ours):
             os.close(fd)
         self._commands, self._answers = os.fdopen(commands, "wb", 0), os.fdopen(answers, "rb")
         self._buffer = b""
@@ -116,8 +109,3 @@ class Browser:
         """The page in a window of so many pixels, for a reader who prefers `light` or `dark`."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-
-    def save(self, path: Path) -> None:
-        """The whole page as PNG."""
-        image = self.send("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(image["data"]))

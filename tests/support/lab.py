@@ -12,17 +12,7 @@ import torch
 from torch import Tensor
 
 from fedbench import methods
-from fedbench.conformance.lab import (
-    Run,
-    digits,
-    federation,
-    finish,
-    parquet_bytes,
-    same,
-    setting,
-    trainer,
-    vectors,
-)
+from fedbench.conformance.lab import Run, digits, federation, finish, parquet_bytes, same, setting, trainer, vectors
 from fedbench.core.client import Client, Context
 from fedbench.core.federation import ByClient, Federation
 from fedbench.core.plan import Plan
