@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,25 +110,38 @@ def brute_force(who: list[Client], view: str) -> tuple[np.ndarray, np.ndarray, n
     return np.array(rows), np.array(own), np.array(votes)
 
 
+@cache
+def expected(make: Callable[[], list[Client]], view: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return brute_force(make(), view)
+
+
 @pytest.mark.parametrize("make", [shared_body, all_different])
-@pytest.mark.parametrize("view", ["crop", "plain"])
-def test_votes_are_those_of_single_images_and_models(make, view: str, executor: Executor) -> None:
+@pytest.mark.parametrize("limit", ["none", "a general path", "small pieces", "few votes", "few heads"])
+def test_votes_are_those_of_single_images_and_models(
+    make: Callable[[], list[Client]], limit: str, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By heads on a common body or model by model; all at once, or few clients, images, votes or heads at a time."""
+    if limit != "none":
+        monkeypatch.setattr(answers, "CHUNK", 4 if limit == "small pieces" else 16)
+    if limit == "a general path":
+        monkeypatch.setattr(Heads, "of", lambda *_: None)
+    elif limit.startswith("few"):
+        monkeypatch.setattr(answers, "BYTES", 16 * 2 * 2 if limit == "few votes" else 16 * 10 * 4)
     who = make()
-    rows, own, votes = brute_force(who, view)
-    assert len(np.unique(own)) > 3, "answers too alike to show anything"
-    assert (votes != own[:, None]).any()
-    assert view == "plain" or not np.array_equal(votes, brute_force(who, "plain")[2]), "the views are not told apart"
-    got = answer(who, executor, view, None)
-    np.testing.assert_array_equal(got.rows, rows)
-    np.testing.assert_array_equal(got.own, own)
-    np.testing.assert_array_equal(got.votes, votes)
-    assert got.own.dtype == np.uint16
-    assert got.routes == {}
-    alone = own_answers(who, executor, [view], lambda _: None)[view]
-    np.testing.assert_array_equal(alone.rows, rows)
-    np.testing.assert_array_equal(alone.own, own)
-    assert alone.votes is None
-    assert alone.routes == {}
+    got = vote(who, [who] if limit == "none" else [who[:2], who[2:]], executor, ["crop", "plain"])
+    alone = own_answers(who, executor, ["crop", "plain"], lambda _: None)
+    for view in ("crop", "plain"):
+        rows, own, votes = expected(make, view)
+        assert len(np.unique(own)) > 3, "answers too alike to show anything"
+        assert (votes != own[:, None]).any()
+        assert got[view].own.dtype == np.uint16
+        np.testing.assert_array_equal(got[view].votes, votes)
+        assert alone[view].votes is None
+        for one in (got[view], alone[view]):
+            np.testing.assert_array_equal(one.rows, rows)
+            np.testing.assert_array_equal(one.own, own)
+            assert one.routes == {}
+    assert not np.array_equal(got["crop"].votes, got["plain"].votes), "the views are not told apart"
     assert all(c.state == {} for c in who), "a personal model is dropped once it has answered"
 
 
@@ -167,25 +181,6 @@ def test_a_shared_body_is_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> N
     other = copy.deepcopy(MODEL)
     other.__class__ = TwoHeads
     assert not one_pass(shared_body(), other)
-
-
-@pytest.mark.parametrize("make", [shared_body, all_different])
-@pytest.mark.parametrize("limit", ["a general path", "small pieces", "few votes", "few heads"])
-def test_clients_in_blocks_and_large_tables_vote_the_same(
-    make: Callable[[], list[Client]], limit: str, executor: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By heads on a common body or model by model; two clients, a few images, votes or heads at a time."""
-    whole = vote(make(), [make()], executor, ["crop", "plain"])
-    monkeypatch.setattr(answers, "CHUNK", 4 if limit == "small pieces" else 16)
-    if limit == "a general path":
-        monkeypatch.setattr(Heads, "of", lambda *_: None)
-    elif limit != "small pieces":
-        monkeypatch.setattr(answers, "BYTES", 16 * 2 * 2 if limit == "few votes" else 16 * 10 * 4)
-    who = make()
-    got = vote(who, [who[:2], who[2:]], executor, ["crop", "plain"])
-    for view in ("crop", "plain"):
-        np.testing.assert_array_equal(whole[view].votes, got[view].votes)
-        np.testing.assert_array_equal(whole[view].own, got[view].own)
 
 
 def test_a_later_block_with_a_body_of_its_own_answers_by_itself(executor: Executor) -> None:

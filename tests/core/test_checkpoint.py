@@ -20,6 +20,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from fedbench.conformance.lab import stop_after
 from fedbench.core import checkpoint as module
@@ -30,7 +31,7 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
-from fedbench.core.state import as_model, matches, model_in, name_in, plain, weighted_mean
+from fedbench.core.state import as_model, matches, model_in, name_in, plain, size_in_bytes, state_of, weighted_mean
 from fedbench.core.trainer import Interrupted, Progress, Trainer, train_together
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
@@ -253,6 +254,15 @@ def test_weighted_mean_is_numpys_in_float64(seed: int, weights: list[int], piece
     np.testing.assert_array_equal(mean["b"].numpy(), -mean["a"].numpy())
     scaled = weighted_mean(states, [w * 0.25 for w in weights], ["a"])
     np.testing.assert_array_equal(scaled["a"].numpy(), mean["a"].numpy())
+
+
+def test_state_of_is_a_copy_with_buffers() -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    state = state_of(net)
+    nn.init.zeros_(net[0].weight)
+    assert state["0.weight"].any()
+    assert not state["0.weight"].requires_grad
+    assert size_in_bytes(state) == 4 * (2 * 3 + 3 + 4 * 3) + 8, "statistics and a counter too"
 
 
 def test_names_of_a_model_in_a_state() -> None:

@@ -42,17 +42,9 @@ from fedbench.errors import FedbenchError
 from fedbench.specs import PRECISIONS
 from fedbench.store import Store
 from tests.support import lab
-from tests.support.frames import refused
+from tests.support.frames import or_line, refused
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-
-
-def refusal(precision: str, device: torch.device) -> str | None:
-    try:
-        check(precision, device)
-    except FedbenchError as error:
-        return str(error)
-    return None
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (8, 6), (9, 0), (10, 0), (7, 5), (6, 1)])
@@ -61,9 +53,9 @@ def test_what_a_gpu_and_a_cpu_can_do(capability: tuple[int, int], monkeypatch: p
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Old GPU")
     line = f"{{}} needs compute capability 8.0, and Old GPU has {capability[0]}.{capability[1]}; use --precision fp32"
     lines = {one: line.format(one) if capability < (8, 0) and one != "fp32" else None for one in PRECISIONS}
-    assert {one: refusal(one, GPU) for one in PRECISIONS} == lines
-    assert refusal("fp32", CPU) is refusal("bf16", CPU) is None
-    assert refusal("tf32", CPU) == "tf32 needs a GPU, and this is a CPU; use --precision fp32"
+    assert {one: or_line(check, one, GPU) for one in PRECISIONS} == lines
+    assert or_line(check, "fp32", CPU) is or_line(check, "bf16", CPU) is None
+    assert or_line(check, "tf32", CPU) == "tf32 needs a GPU, and this is a CPU; use --precision fp32"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

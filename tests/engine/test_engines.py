@@ -8,7 +8,7 @@ import importlib
 import pickle
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from fedbench.store.claim import HeldError
 from tests.support.cli_user import denied, own_method
-from tests.support.frames import refused
+from tests.support.frames import or_line, refused
 from tests.support.make_runs import run_spec
 
 
@@ -157,14 +157,6 @@ OURS = {"python": "3.11", "torch": "2.13.0", "fedbench": "0.1", "code": "abc"}
 MORE = "and no node of the cluster has more than"
 
 
-def or_line(attempt: Callable[[], Any]) -> Any:
-    """What it makes, or the line that it is refused with."""
-    try:
-        return attempt()
-    except FedbenchError as error:
-        return str(error)
-
-
 @pytest.fixture
 def cluster() -> Any:
     pytest.importorskip("ray")
@@ -195,7 +187,7 @@ def test_room_for_runs(
 ) -> None:
     dead = {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 99.0}}
     monkeypatch.setattr(cluster.ray, "nodes", lambda: [*({"Alive": True, "Resources": one} for one in nodes), dead])
-    assert or_line(lambda: cluster.places(cpus, gpus, device)) == expected
+    assert or_line(cluster.places, cpus, gpus, device) == expected
 
 
 @pytest.mark.parametrize(
@@ -215,7 +207,7 @@ def test_all_nodes_see_the_store_and_have_the_same_versions(
 ) -> None:
     monkeypatch.setattr(cluster, "versions", lambda: OURS)
     monkeypatch.setattr(cluster, "_about", lambda token, files: [About("a", OURS, True), other])
-    assert re.match(expected, str(or_line(lambda: cluster.checked(Token(Path("token"), "text"), []))))
+    assert re.match(expected, str(or_line(cluster.checked, Token(Path("token"), "text"), [])))
 
 
 def test_on_a_full_disk_nothing_is_left_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,14 @@ def refused(says: str, call: Callable[..., object], *arguments: Any, **more: Any
     assert re.search(says, line), line
 
 
+def or_line(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What the call makes, or the line in which it ends."""
+    try:
+        return call(*arguments)
+    except FedbenchError as error:
+        return str(error)
+
+
 def few(*drawn: Any, examples: int = 20, **named: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Hypothesis's `given`, of so many examples."""
     return lambda test: settings(max_examples=examples, suppress_health_check=CALM)(given(*drawn, **named)(test))
