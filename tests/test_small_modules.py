@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import Mock
@@ -162,19 +162,16 @@ MODULE = ModuleType("torchvision")
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Mock]]:
-    """Has imports answer with these errors in turn, then with a module; puts torchvision's in sys.modules back."""
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mock]:
+    """Has imports answer with these errors in turn, then with a module; what becomes of sys.modules is forgotten."""
 
     def these(*errors: Exception) -> Mock:
         importer = Mock(side_effect=[*errors, MODULE])
         monkeypatch.setattr(vision.importlib, "import_module", importer)
         return importer
 
-    kept = {n: m for n, m in sys.modules.items() if n.partition(".")[0] == "torchvision"}
-    yield these
-    for name in [n for n in sys.modules if n.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]
-    sys.modules.update(kept)
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return these
 
 
 def test_a_plain_import_is_left_alone(answers: Callable[..., Mock], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,8 +46,7 @@ from fedbench.core.worker import Piece
 from fedbench.methods.base import cross_entropy
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
-from tests.support.gpu import needs_gpu
-from tests.support.lab import Run, client, federation, finish, method, setting, trainer, vectors
+from tests.support.lab import Run, client, federation, finish, method, needs_gpu, setting, trainer, vectors
 from tests.support.rays_lab import many_labelled
 
 #: What the reference is compared with: (executor, its options). All executors, whatever their number.

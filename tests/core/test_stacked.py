@@ -40,8 +40,7 @@ from fedbench.core.worker import Cancelled, Piece, Worker
 from fedbench.methods.base import cross_entropy
 from tests.support.cases import ALL, label
 from tests.support.frames import refused
-from tests.support.gpu import needs_gpu
-from tests.support.lab import client, federation, finish, method, setting, trainer
+from tests.support.lab import client, federation, finish, method, needs_gpu, setting, trainer
 
 DATA = federation((60, 24, 40, 16))
 SETTING = setting()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -23,9 +24,11 @@ from fedbench.methods.base import Method
 from fedbench.specs import Setting
 
 __all__ = [
-    "Run", "client", "digits", "drive", "equal", "federation", "finish", "method", "own", "parquet_bytes", "same",
-    "setting", "staged", "train", "trainer", "vectors",
+    "Run", "client", "digits", "drive", "equal", "federation", "finish", "method", "needs_gpu", "own", "parquet_bytes",
+    "same", "setting", "staged", "train", "trainer", "vectors",
 ]  # fmt: skip
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def method(name: str, **overrides: Any) -> Method:
