@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedbench.errors import FedbenchError
 
+#: What NumPy's and torch's generators begin with.
+SEEDS = st.integers(0, 2**32 - 1)
 CALM = [HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
 
 
