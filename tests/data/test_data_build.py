@@ -136,11 +136,9 @@ def test_a_wrong_checksum_names_file_expected_and_found(tmp_path: Path, store: S
     victim = tmp_path / "toy/train-images.gz"
     expected = hashlib.sha256(victim.read_bytes()).hexdigest()
     victim.write_bytes(victim.read_bytes()[:-5])
-    with pytest.raises(FedbenchError) as caught:
-        load(str(path), store)
     found = hashlib.sha256(victim.read_bytes()).hexdigest()
     for piece in (str(victim), expected, found, f"{victim.stat().st_size} bytes"):
-        assert piece in caught.value.message
+        refused(re.escape(piece), load, str(path), store)
     assert list(store.list("dataset")) == []
     assert not list(store.home.rglob("*.parquet"))
 
@@ -299,7 +297,6 @@ def test_check_and_fetch_commands(tmp_path: Path, store: Store) -> None:
     assert run(store, "check", path).exit_code == 0
     (tmp_path / "toy/test-labels.gz").write_bytes(b"x")
     result = run(store, "check", path, "--json")
-    assert isinstance(result.exception, FedbenchError)
     assert "1 of 4 checked are damaged: toy, idx: toy/test-labels.gz" in str(result.exception)
     assert [row["state"] for row in json.loads(result.stdout)] == ["good", "good", "good", "damaged"]
     assert json.loads(run(store, "fetch", "digits", "--json").stdout) == {"digits": []}
@@ -369,16 +366,9 @@ def test_parts_that_are_only_in_the_store_will_do(both: Both, tmp_path: Path, st
 
 def test_a_missing_part_is_named_with_the_way_to_get_it(both: Both, tmp_path: Path, store: Store) -> None:
     (tmp_path / "colour/test-labels.gz").unlink()
-    with pytest.raises(FedbenchError) as caught:
-        load(both[0], store)
-    text = str(caught.value)
-    assert text.startswith("all lacks its part colour: the images of colour are not at hand: no colour/test-labels.gz")
-    assert "--data" in text
-    assert "\n" not in text
-    with pytest.raises(FedbenchError) as caught:
-        resolve(union(tmp_path, "grey", "svhn"), store)
-    assert "lacks its part svhn" in str(caught.value)
-    assert "'fedbench data fetch svhn'" in str(caught.value)
+    says = r"^all lacks its part colour: the images of colour are not at hand: no colour/test-labels\.gz.*--data"
+    refused(says, load, both[0], store)
+    refused("lacks its part svhn.*'fedbench data fetch svhn'", resolve, union(tmp_path, "grey", "svhn"), store)
     assert list(store.list("dataset")) == []
 
 
@@ -573,11 +563,6 @@ def test_what_is_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_absent_images_say_where_and_what(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(FedbenchError) as caught:
-        resolve("cifar10", store, [tmp_path / "here"])
-    text = str(caught.value)
     for piece in ("cifar-10-binary.tar.gz", "train.parquet", str(tmp_path / "here"), "data fetch cifar10", "--data"):
-        assert piece in text
-    with pytest.raises(FedbenchError) as caught:
-        resolve("usps", store, [])
-    assert "fetch" not in str(caught.value)  # there is no address to fetch it from
+        refused(re.escape(piece), resolve, "cifar10", store, [tmp_path / "here"])
+    refused("^(?!.*fetch)", resolve, "usps", store, [])  # there is no address to fetch it from

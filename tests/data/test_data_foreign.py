@@ -34,8 +34,8 @@ from fedbench.partition_options import spec_of
 from fedbench.partitions import build
 from fedbench.store import Store
 from fedbench.vision import torchvision
-from tests.support.data_makers import encoded, pixels, recipe_file, write_idx, written
 from tests.support.data_makers import encoded as png
+from tests.support.data_makers import pixels, recipe_file, write_idx, written
 from tests.support.frames import few, refused
 
 RNG = np.random.default_rng(3)
@@ -505,7 +505,7 @@ def test_both_forms_of_femnist_give_the_same_images(tmp_path: Path, store: Store
     writers = ["f0001_41", "f0001_41", "f0002_11", "f0002_11"]
     (tmp_path / "one/femnist").mkdir(parents=True)
     columns = {
-        "image": [{"bytes": encoded(image), "path": None} for image in images],
+        "image": [{"bytes": png(image), "path": None} for image in images],
         "writer_id": writers, "hsf_id": [0] * 4, "character": labels,
     }  # fmt: skip
     pq.write_table(pa.table(columns), tmp_path / "one/femnist/train-00000-of-00001.parquet")
@@ -666,7 +666,7 @@ def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
     refused(r"train0\.npz should be called by its client's number; such as 0\.npz", load, named, store)
     (tmp_path / "other/train").mkdir(parents=True)
     refused("is a folder neither of PFLlib .*; it holds no file; images in class", load, str(tmp_path / "other"), store)
-    (tmp_path / "other/train/1.png").write_bytes(encoded(pixels(1, 4, 5)[0]))
+    (tmp_path / "other/train/1.png").write_bytes(png(pixels(1, 4, 5)[0]))
     refused(r"it holds train/1\.png; images in class folders", load, str(tmp_path / "other"), store)
 
 

@@ -85,25 +85,29 @@ classes = {classes}
 """
 
 
-def recipe_text(body: str, shape: tuple[int, ...] = (4, 5, 1), classes: tuple[str, ...] = ("a", "b", "c")) -> str:
+NAMES = ("a", "b", "c")
+
+
+def recipe_text(body: str, shape: tuple[int, ...] = (4, 5, 1), classes: tuple[str, ...] = NAMES) -> str:
     """A recipe's TOML with the usual head."""
     return HEAD.format(shape=list(shape), classes=list(classes)) + body
 
 
-def recipe_file(folder: Path, body: str, shape: tuple[int, ...] = (4, 5, 1), name: str = "toy") -> str:
+def recipe_file(
+    folder: Path, body: str, shape: tuple[int, ...] = (4, 5, 1), name: str = "toy", classes: tuple[str, ...] = NAMES
+) -> str:
     """The path of a recipe with this body."""
     folder.mkdir(exist_ok=True)
-    (folder / f"{name}.toml").write_text(recipe_text(body, shape))
+    (folder / f"{name}.toml").write_text(recipe_text(body, shape, classes))
     return str(folder / f"{name}.toml")
 
 
 def loaded(
-    folder: Path, store: Store, kind: str, body: str, channels: int = 1, classes: tuple[str, ...] = ("a", "b", "c")
+    folder: Path, store: Store, kind: str, body: str, channels: int = 1, classes: tuple[str, ...] = NAMES
 ) -> Dataset:
     """The data set toy of one source, whose files lie beside the recipe."""
-    text = recipe_text(f'[[source]]\nname = "s"\nkind = "{kind}"\n{body}', (4, 5, channels), classes)
-    (folder / "toy.toml").write_text(text)
-    return load(str(folder / "toy.toml"), store)
+    source = f'[[source]]\nname = "s"\nkind = "{kind}"\n{body}'
+    return load(recipe_file(folder, source, (4, 5, channels), classes=classes), store)
 
 
 IDX = """
