@@ -25,6 +25,7 @@ from fedbench.store import Store
 from tests.support.data_makers import (
     IDX_BODY,
     encoded,
+    holds,
     idx_toy,
     pixels,
     recipe_file,
@@ -44,10 +45,8 @@ def test_official_training_images_come_first(tmp_path: Path) -> None:
     path.write_text("[[source.file]]".join([front, *reversed(files)]))
     stores = [Store(tmp_path / home) for home in ("one", "two")]
     got, again = (load(str(path), store) for store in stores)
-    np.testing.assert_array_equal(got.images[..., 0], images)
-    np.testing.assert_array_equal(got.labels, np.arange(9) % 3)
+    holds(got, images, labels=[0, 1, 2] * 3, split=[0] * 6 + [1] * 3)
     assert (got.images.dtype, got.labels.dtype, got.split.dtype) == (np.uint8, np.int64, np.uint8)
-    assert got.split.tolist() == [0] * 6 + [1] * 3
     assert got.partition_labels is got.labels
     assert got.partition_classes == 3
     assert got.images.flags.writeable
@@ -65,7 +64,7 @@ def test_built_data_sets_need_no_source_files(tmp_path: Path, store: Store) -> N
         spec = load(str(path), store).spec
     shutil.rmtree(tmp_path / "toy")
     assert resolve(str(path), store) == spec
-    np.testing.assert_array_equal(load(spec, store).images[..., 0], images)
+    holds(load(spec, store), images)
     path.unlink()
     assert resolve("toy", store) == spec  # by name alone, from the store
 
@@ -124,11 +123,11 @@ def test_the_source_at_hand_is_chosen_in_the_recipes_order(tmp_path: Path, store
 
 def test_data_folders_go_before_the_recipes_own_and_downloads_behind(tmp_path: Path, store: Store) -> None:
     (path, images), (_, others) = idx_toy(tmp_path / "beside", seed=1), idx_toy(tmp_path / "root", seed=2)
-    np.testing.assert_array_equal(load(str(path), store, [tmp_path / "root"]).images[..., 0], others)
+    holds(load(str(path), store, [tmp_path / "root"]), others)
     store.prepare()
     (store.home / "downloads").mkdir()
     (tmp_path / "beside/toy").rename(store.home / "downloads/toy")
-    np.testing.assert_array_equal(load(str(path), store).images[..., 0], images)
+    holds(load(str(path), store), images)
 
 
 def test_a_wrong_checksum_names_file_expected_and_found(tmp_path: Path, store: Store) -> None:
@@ -323,8 +322,7 @@ def test_parts_in_their_order_at_one_shape(both: Both, store: Store) -> None:
     heard: list[str] = []
     got = load(name, store, notify=heard.append)
     assert got.images.shape == (18, *SHAPE)
-    assert got.split.tolist() == [0] * 12 + [1] * 6
-    assert got.columns["domain"].tolist() == [0] * 6 + [1] * 6 + [0] * 3 + [1] * 3
+    holds(got, split=[0] * 12 + [1] * 6, domain=[0] * 6 + [1] * 6 + [0] * 3 + [1] * 3)
     first, second = (got.images[got.columns["domain"] == code] for code in (0, 1))
     np.testing.assert_array_equal(second, colour)
     for channel in range(3):

@@ -34,7 +34,7 @@ from fedbench.data.archive import open_tree
 from fedbench.data.readers import read_idx
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
-from tests.support.data_makers import encoded, loaded, pixels, recipe_file, tar, union, written, zipped
+from tests.support.data_makers import encoded, holds, loaded, pixels, recipe_file, tar, union, written, zipped
 from tests.support.frames import refused
 from tests.support.server import OK, Answer, Server, raw, whole
 
@@ -81,7 +81,7 @@ def test_fetch_then_load(tmp_path: Path, store: Store, server: Server, data: byt
     paths = fetch(name, store, lambda *step: seen.append(step))
     assert paths == [store.home / "downloads/toy/toy.tar.gz"]
     assert seen[-1] == ("toy.tar.gz", len(data), len(data))
-    np.testing.assert_array_equal(load(name, store).images, IMAGES)
+    holds(load(name, store), IMAGES)
     fetch(name, store)
     assert len(server.asked) == 1  # what is there and whole is left alone
     assert [p.name for p in paths[0].parent.iterdir()] == ["toy.tar.gz"]
@@ -219,9 +219,8 @@ def test_a_union_is_fetched_part_by_part(tmp_path: Path, store: Store, server: S
     name = union(tmp_path, "two", "one", shape=(4, 5, 3))
     refused(r"all lacks its part two: .*'fedbench data fetch two'", load, name, store)
     assert fetch(name, store) == [store.home / f"downloads/{part}/train.mat" for part in ("two", "one")]
-    got = load(name, store)
-    np.testing.assert_array_equal(got.images, np.concatenate([held["two"], held["one"]]))
-    assert got.labels.tolist() == [1, 2, 0] * 2  # the number of classes stands for 0
+    both = np.concatenate([held["two"], held["one"]])
+    holds(load(name, store), both, labels=[1, 2, 0] * 2)  # the number of classes stands for 0
     fetch(name, store)
     assert sorted(server.asked) == [("/one", 0), ("/two", 0)]
 

@@ -35,7 +35,7 @@ from fedbench.partitions import build
 from fedbench.store import Store
 from fedbench.vision import torchvision
 from tests.support.data_makers import encoded as png
-from tests.support.data_makers import pixels, recipe_file, write_idx, written
+from tests.support.data_makers import holds, pixels, recipe_file, write_idx, written
 from tests.support.frames import few, refused
 
 RNG = np.random.default_rng(3)
@@ -121,9 +121,7 @@ def test_image_folder(tmp_path: Path, store: Store) -> None:
     image_folder(tmp_path / "root/pets", {"train/cat": pictures(1, 6, 5), "train/dog": pictures(1, 6, 5)})
     loaded = data.load(f"hf:{folder}", store, [tmp_path / "root"])
     assert (loaded.spec.name, loaded.classes, loaded.images.shape) == ("hf:pets", ("cat", "dog"), (12, 6, 5, 3))
-    assert loaded.split.tolist() == [0] * 6 + [1] * 6
-    assert loaded.labels.tolist() == [0, 0, 0, 1, 1, 1] * 2
-    assert np.array_equal(loaded.images, np.concatenate(list(images.values())))
+    holds(loaded, np.concatenate(list(images.values())), labels=[0, 0, 0, 1, 1, 1] * 2, split=[0] * 6 + [1] * 6)
 
 
 @hub_test
@@ -131,9 +129,8 @@ def test_parquet_with_writers(tmp_path: Path, store: Store) -> None:
     images = {"train": pictures(12, 8, 8), "test": pictures(8, 8, 8)}
     loaded = data.load(f"hf:{parquet(tmp_path / 'digits', images)}", store)
     assert loaded.classes == ("zero", "one", "two")
-    assert np.array_equal(loaded.images[..., 0], np.concatenate([images["train"], images["test"]]))
+    holds(loaded, np.concatenate(list(images.values())), writer=[f"w{i % 4}" for i in (*range(12), *range(8))])
     assert set(loaded.columns) == {"writer"}  # a text of 1,001 characters is no group
-    assert loaded.column("writer").tolist() == [f"w{i % 4}" for i in (*range(12), *range(8))]
     assert data.groups(loaded.spec, store, "writer") == 4
     refused(r"unknown column of hf:digits 'writr'; did you mean 'writer'\?", data.groups, loaded.spec, store, "writr")
 
@@ -173,8 +170,8 @@ def test_columns_of_numbers_are_vectors(tmp_path: Path, store: Store) -> None:
     loaded = data.load(f"{named},features=all", store)
     assert loaded.spec.vectors
     assert loaded.images[:3, 0, 0].tolist() == [[50, 0.5, 1], [60, 1.5, 2], [70, 2.5, 3]]
-    assert (loaded.classes, loaded.labels.tolist()) == (("ill", "well"), [0, 1, 0] * 2)
-    assert (loaded.columns["ward"].tolist(), loaded.split.tolist()) == (["a", "b", "a"] * 2, [0, 0, 0, 1, 1, 1])
+    assert loaded.classes == ("ill", "well")
+    holds(loaded, labels=[0, 1, 0] * 2, ward=["a", "b", "a"] * 2, split=[0, 0, 0, 1, 1, 1])
     one = data.load(f"{named},features=x", store)
     assert (one.images.shape, one.columns["age"].tolist()) == ((6, 1, 1, 2), [50, 60, 70] * 2)
     refused("if it holds numbers, which are the vectors: hf:own,features=all", data.load, named, store)
@@ -310,9 +307,7 @@ def test_torchvision_reads_its_own_files(tmp_path: Path, store: Store) -> None:
     images = idx(tmp_path / "FashionMNIST/raw")
     got, small = (data.load(f"torchvision:FashionMNIST{more}", store, [tmp_path]) for more in ("", ",size=14"))
     assert (got.spec.name, got.classes[9]) == ("torchvision:FashionMNIST", "Ankle boot")
-    assert np.array_equal(got.images[..., 0], images)
-    assert got.labels.tolist() == [i % 10 for i in (*range(12), *range(11))]
-    assert got.split.tolist() == [0] * 12 + [1] * 11
+    holds(got, images, labels=[i % 10 for i in (*range(12), *range(11))], split=[0] * 12 + [1] * 11)
     assert small.images.shape == (23, 14, 14, 1)
     assert small.spec.id != got.spec.id
     idx(tmp_path / "EMNIST/raw", "emnist-digits-", "test")
@@ -415,9 +410,8 @@ def test_files_in_the_order_of_their_numbers(tmp_path: Path, store: Store) -> No
     toy = leaf(tmp_path, *contents, names=names)
     (tmp_path / "leaf/notes.json").write_text("not one of them")
     got = load(toy, store)
-    np.testing.assert_array_equal(got.images[..., 0], np.concatenate(images))
-    assert got.labels.tolist() == [0, 1, 2, 0, 1] * 3
-    assert got.columns["writer"].tolist() == [f"f{i}_{who}" for i in range(3) for who in "aabbb"]
+    writers = [f"f{i}_{who}" for i in range(3) for who in "aabbb"]
+    holds(got, np.concatenate(images), labels=[0, 1, 2, 0, 1] * 3, writer=writers)
     assert got.split.max() == 0  # a partition splits each client's own images
 
 
@@ -516,9 +510,8 @@ def test_both_forms_of_femnist_give_the_same_images(tmp_path: Path, store: Store
     one, two = (load("femnist", store, [tmp_path / root]) for root in ("one", "two"))
     assert (one.spec.source, two.spec.source) == ("parquet", "leaf")
     for got in (one, two):
-        np.testing.assert_array_equal(got.images[..., 0], images)
+        holds(got, images, writer=writers)
         assert [got.classes[label] for label in got.labels] == ["z", "0", "A", "a"]
-        assert got.columns["writer"].tolist() == writers
 
 
 Clients = dict[int, tuple[Any, Any]]
@@ -550,8 +543,7 @@ def test_clients_come_in_the_order_of_their_numbers(tmp_path: Path, store: Store
     test = {c: (grey(1), [0]) for c in sizes}
     got = load(fed(tmp_path / "fed", train, test, {"num_classes": 3}), store)
     assert (got.spec.name, got.classes, got.images.shape) == ("fed", ("0", "1", "2"), (12, 4, 4, 1))
-    assert got.column("client").tolist() == [0, 0, 2, 2, 2, 10, 10, 10, 10, 0, 2, 10]
-    assert got.split.tolist() == [0] * 9 + [1] * 3
+    holds(got, client=[0, 0, 2, 2, 2, 10, 10, 10, 10, 0, 2, 10], split=[0] * 9 + [1] * 3)
     assert got.images[1].ravel().tolist() == list(range(16, 32))
 
 
@@ -689,12 +681,11 @@ def test_medmnist(tmp_path: Path, store: Store, shape: tuple[int, ...], labels: 
     """Grey or RGB, one class or several labels; its validation images are left out, and that is said."""
     name, lines = medmnist(tmp_path / "mixmnist.npz", shape, labels), []
     own, made = np.load(name), load(name, store, notify=lines.append)
-    images = np.concatenate([own["train_images"], own["test_images"]])
-    np.testing.assert_array_equal(made.images, images if len(shape) == 3 else images[..., None])
-    assert (made.multi_label, made.split.tolist()) == (labels > 1, [0] * 4 + [1] * 2)
-    whole = np.concatenate([own["train_labels"], own["test_labels"]])
-    np.testing.assert_array_equal(made.labels, whole if labels > 1 else whole[:, 0])
-    assert made.classes == ("0", "1", "2")
+    images, whole = (
+        np.concatenate([own[f"{side}_{what}"] for side in ("train", "test")]) for what in ("images", "labels")
+    )
+    holds(made, images, labels=(whole if labels > 1 else whole[:, 0]).tolist(), split=[0] * 4 + [1] * 2)
+    assert (made.multi_label, made.classes) == (labels > 1, ("0", "1", "2"))
     assert any("1 validation images left out" in line for line in lines)
 
 

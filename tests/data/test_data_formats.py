@@ -29,7 +29,7 @@ from fedbench.data.part import as_array, as_column, filled, values_of
 from fedbench.data.readers import read_idx
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
-from tests.support.data_makers import encoded, idx_bytes, loaded, pixels, tar, write_idx, written, zipped
+from tests.support.data_makers import encoded, holds, idx_bytes, loaded, pixels, tar, write_idx, written, zipped
 from tests.support.frames import few, refused
 
 GOOD = [encoded(image) for image in pixels(3, 4, 5)]
@@ -87,10 +87,8 @@ def test_cifar_binary_from_an_archive(tmp_path: Path, store: Store) -> None:
     tar(tmp_path / "toy.tar.gz", {"d/test.bin": test, "d/readme.html": b"!", "d/train.bin": train})
     members = '[{path = "d/test.bin", split = "test"}, {path = "d/train.bin"}]'
     got = loaded(tmp_path, store, "cifar-binary", f'{CIFAR}path = "toy.tar.gz"\nmember = {members}\n', 3)
-    np.testing.assert_array_equal(got.images, np.concatenate([train_images, test_images]))
-    np.testing.assert_array_equal(got.labels, [*train_labels[:, 1], *test_labels[:, 1]])
-    np.testing.assert_array_equal(got.columns["coarse"], [*train_labels[:, 0], *test_labels[:, 0]])
-    assert got.split.tolist() == [0] * 5 + [1] * 2
+    coarse, fine = np.concatenate([train_labels, test_labels]).T
+    holds(got, np.concatenate([train_images, test_images]), labels=fine, coarse=coarse, split=[0] * 5 + [1] * 2)
 
 
 def test_cifar_binary_that_lacks_something(tmp_path: Path, store: Store) -> None:
@@ -116,15 +114,10 @@ def test_images_names_of_classes_and_dictionaries_of_parquet_are_read(tmp_path: 
     images = pixels(3, 4, 5, 3)
     blobs = [encoded(i) for i in images]
     for column in (blobs, [{"bytes": b, "path": "x"} for b in blobs]):
-        got = parquet(tmp_path, store, 3, image=column)
-        np.testing.assert_array_equal(got.images, images)
-        assert got.labels.tolist() == [0, 1, 2]
-        assert got.columns["who"].tolist() == ["x", "y", "z"]
-    assert parquet(tmp_path, store, label=["c", "a", "b"]).labels.tolist() == [2, 0, 1]
+        holds(parquet(tmp_path, store, 3, image=column), images, labels=[0, 1, 2], who=["x", "y", "z"])
+    holds(parquet(tmp_path, store, label=["c", "a", "b"]), labels=[2, 0, 1])
     who, label = pa.array(["x", "y", "x"]).dictionary_encode(), pa.array([2, 1, 0], pa.int8())
-    got = parquet(tmp_path, store, who=who, label=label)
-    assert got.columns["who"].tolist() == ["x", "y", "x"]
-    assert got.labels.tolist() == [2, 1, 0]
+    holds(parquet(tmp_path, store, who=who, label=label), labels=[2, 1, 0], who=["x", "y", "x"])
 
 
 def test_grey_becomes_rgb_and_rgb_grey_as_the_shape_says(tmp_path: Path, store: Store) -> None:
@@ -265,10 +258,7 @@ def test_folders_and_archives_of_images(tmp_path: Path, store: Store, form: str)
         tar(tmp_path / "toy", dict(reversed(files.items())))
     else:
         written(tmp_path / "toy", files)
-    got = loaded(tmp_path, store, "folder", NOTED)
-    np.testing.assert_array_equal(got.images[..., 0], images)
-    assert got.labels.tolist() == [0, 0, 1, 2, 2, 0]
-    assert got.split.tolist() == [0, 0, 0, 0, 1, 1]
+    holds(loaded(tmp_path, store, "folder", NOTED), images, labels=[0, 0, 1, 2, 2, 0], split=[0, 0, 0, 0, 1, 1])
 
 
 def test_annotations_may_be_separated_by_blanks(tmp_path: Path, store: Store) -> None:
@@ -285,9 +275,7 @@ member = [
 ]
 """
     got = loaded(tmp_path, store, "folder", body, 3, ("0", "1", "2"))
-    np.testing.assert_array_equal(got.images, images)
-    assert got.labels.tolist() == [2, 0, 1, 2]
-    assert got.split.tolist() == [0, 0, 1, 1]
+    holds(got, images, labels=[2, 0, 1, 2], split=[0, 0, 1, 1])
 
 
 def test_a_folder_level_becomes_a_natural_column(tmp_path: Path, store: Store) -> None:
@@ -296,8 +284,7 @@ def test_a_folder_level_becomes_a_natural_column(tmp_path: Path, store: Store) -
     zipped(tmp_path / "toy", dict.fromkeys([*places, "rim/x/a/1.png", "rim/a/x/1.png", "rim/a/1xpng"], GOOD[0]))
     body = f'columns = {{ centre = "centre" }}\n{FOLDER.replace("{label}", "{centre}/{label}")}'
     got = loaded(tmp_path, store, "folder", body)
-    assert got.columns["centre"].tolist() == ["acrima", "acrima", "rim", "rim"]
-    assert got.labels.tolist() == [0, 1, 0, 1]
+    holds(got, labels=[0, 1, 0, 1], centre=["acrima", "acrima", "rim", "rim"])
 
 
 @pytest.mark.parametrize(
@@ -444,9 +431,7 @@ def mat(folder: Path, store: Store, train: Any, test: Any = (1,), more: Any = No
 def test_images_and_labels_with_ten_for_zero(tmp_path: Path, store: Store) -> None:
     for dtype, packed in ((np.uint8, True), (np.float64, False)):
         got = mat(tmp_path, store, np.array([1, 10, 9, 5, 10], dtype), np.array([3, 2, 10], dtype), compressed=packed)
-        np.testing.assert_array_equal(got.images, pixels(8, 4, 5, 3))
-        assert got.labels.tolist() == [1, 0, 9, 5, 0, 3, 2, 0]
-        assert got.split.tolist() == [0] * 5 + [1] * 3
+        holds(got, pixels(8, 4, 5, 3), labels=[1, 0, 9, 5, 0, 3, 2, 0], split=[0] * 5 + [1] * 3)
     assert mat(tmp_path, store, [0, 9, 1], [0]).labels.tolist() == [0, 9, 1, 0]  # stay, as in SynthDigits
 
 
@@ -534,9 +519,7 @@ def test_a_list_of_images_and_classes(tmp_path: Path, store: Store, classes: str
     (tmp_path / "train.txt").write_text(FIRST.format(*classes[:2]))
     (tmp_path / "test.txt").write_text(f"d1/2.png\t{classes[2]}\n")
     made = loaded(tmp_path, store, "list", LISTS.format())
-    np.testing.assert_array_equal(made.images, pixels(3, 4, 5)[..., None])
-    assert made.labels.tolist() == codes
-    assert (made.columns["domain"].tolist(), made.split.tolist()) == (["d1", "d2", "d1"], [0, 0, 1])
+    holds(made, pixels(3, 4, 5), labels=codes, split=[0, 0, 1], domain=["d1", "d2", "d1"])
 
 
 @pytest.mark.parametrize(

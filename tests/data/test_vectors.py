@@ -28,7 +28,7 @@ from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 from fedbench.vision import torchvision
 from tests.support.cli_user import bad, good, runs
-from tests.support.data_makers import pixels, recipe_file, write_idx, written
+from tests.support.data_makers import holds, pixels, recipe_file, write_idx, written
 from tests.support.frames import refused
 from tests.support.lab import method, setting, trainer, vectors
 
@@ -87,8 +87,7 @@ def test_a_table_is_read_whatever_its_file(
     data = load(path, store)
     assert (data.images.dtype, data.images.shape, data.spec.vectors) == (np.float32, (4, 1, 1, 3), True)
     assert data.images[:, 0, 0].tolist() == [list(row[:3]) for row in ROWS]
-    assert data.labels.tolist() == [0, 1, 1, 0]
-    assert data.columns["site"].tolist() == ["n", "s", "n", "s"]
+    holds(data, labels=[0, 1, 1, 0], site=["n", "s", "n", "s"])
     assert info(data.spec, store).shape == (1, 1, 3)
 
 
@@ -193,9 +192,7 @@ def test_har_is_read_with_its_subjects(tmp_path: Path, store: Store) -> None:
     data = load(str(tmp_path / "small.toml"), store)
     assert data.images.shape == (10, 1, 1, 561)
     assert np.abs(data.images).max() <= 1
-    assert data.labels.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
-    assert data.columns["subject"].tolist() == [1, 2] * 5
-    assert data.split.tolist() == [0] * 6 + [1] * 4
+    holds(data, labels=[0, 1, 2, 3, 4, 5, 0, 1, 2, 3], subject=[1, 2] * 5, split=[0] * 6 + [1] * 4)
     cut = tmp_path / "UCI HAR Dataset/train"
     for file, wrong, line in (
         ("y_train.txt", "1\n2\n", "y_train.txt has 2 lines where the features have 6"),
@@ -225,8 +222,7 @@ def test_a_table_without_a_recipe_says_its_classes(tmp_path: Path, store: Store)
     name = f"{tmp_path}/heart.csv,label=y,group=site"
     data = load(name, store)
     assert (data.spec.name, data.spec.vectors, data.classes) == ("heart", True, ("ill", "well"))
-    assert data.labels.tolist() == [0, 1, 1, 0]
-    assert data.columns["site"].tolist() == ["n", "s", "n", "s"]
+    holds(data, labels=[0, 1, 1, 0], site=["n", "s", "n", "s"])
     written(tmp_path, {"codes.csv": TEXT.replace("ill", "10").replace("well", "9").replace("site", "s").encode()})
     assert load(f"{tmp_path}/codes.csv,label=y,group=s", store).classes == ("9", "10")
 

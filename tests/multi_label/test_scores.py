@@ -42,7 +42,7 @@ from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.data.conftest import _no_user_recipes  # noqa: F401
 from tests.support.cli_user import bad, good
-from tests.support.data_makers import encoded, pixels, recipe_file
+from tests.support.data_makers import encoded, holds, pixels, recipe_file
 from tests.support.frames import few, refused
 from tests.support.lab import Run, method, setting, train, trainer
 from tests.support.make_runs import clients_table, rounds_table, run_spec
@@ -561,17 +561,16 @@ def test_images_labels_and_columns(tmp_path: Path, store: Store) -> None:
     assert found.images.shape == (34, 16, 16, 1)
     assert found.classes == tuple(FINDINGS)
     rows = rows[:34]  # lines behind the last are read by nobody
-    assert found.split.tolist() == [0] * 24 + [1] * 10
     # Uncertain counts as there, not mentioned as not.
     meaning = dict(zip(VALUES, (1, 0, 1, 0), strict=True))
-    assert found.labels.tolist() == [[meaning[row[name]] for name in FINDINGS] for row in rows]
+    labels = [[meaning[row[name]] for name in FINDINGS] for row in rows]
+    ages, patients = [int(row["Age"]) for row in rows], [row["Path"].split("/")[2] for row in rows]
+    views = [row["Frontal/Lateral"] for row in rows]
+    holds(found, labels=labels, split=[0] * 24 + [1] * 10, view=views, age=ages, patient=patients)
     assert found.labels.dtype == np.uint8
     assert found.multi_label
     bright = found.images.reshape(34, -1).mean(1) > 140
     assert bright.tolist() == [row["Fracture"] == "1.0" for row in rows]  # each image has its own labels
-    assert found.column("view").tolist() == [row["Frontal/Lateral"] for row in rows]
-    assert found.column("age").tolist() == [int(row["Age"]) for row in rows]
-    assert found.column("patient").tolist() == [row["Path"].split("/")[2] for row in rows]
     assert loaded(tmp_path, store, 20, 10).spec.id != found.spec.id, "other numbers in the recipe"
     # Read back from the artifact, and counted there.
     again = data.load(found.spec, store)
@@ -659,8 +658,8 @@ def test_one_column_of_classes(
     tmp_path: Path, store: Store, cells: list[str], label: str, classes: tuple[str, ...], codes: list[int]
 ) -> None:
     got = data.load(one_class(tmp_path, cells, label, classes), store)
-    assert (got.multi_label, got.labels.tolist(), got.split.tolist()) == (False, codes, [0, 0, 0, 0, 1])
-    assert np.array_equal(got.images[..., 0], pixels(5, 4, 5))
+    assert not got.multi_label
+    holds(got, pixels(5, 4, 5), labels=codes, split=[0, 0, 0, 0, 1])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import struct
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -108,6 +109,15 @@ def loaded(
     """The data set toy of one source, whose files lie beside the recipe."""
     source = f'[[source]]\nname = "s"\nkind = "{kind}"\n{body}'
     return load(recipe_file(folder, source, (4, 5, channels), classes=classes), store)
+
+
+def holds(got: Dataset, images: np.ndarray | None = None, **columns: Any) -> None:
+    """The data set has these images (grey ones without their channel), and these labels, split and other columns."""
+    if images is not None:
+        np.testing.assert_array_equal(got.images[..., 0] if images.ndim == 3 else got.images, images)
+    for name, values in columns.items():
+        found = getattr(got, name) if name in ("labels", "split") else got.columns[name]
+        assert found.tolist() == list(values), name
 
 
 IDX = """
