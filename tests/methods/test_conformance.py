@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedbench import methods, models
+from fedbench import methods
 from fedbench.conformance.lab import Recorder, stop_after
 from fedbench.conformance.runs import (
     another_seed_other_bits,
@@ -36,19 +36,19 @@ from fedbench.conformance.runs import test_labels_change_nothing as labels_chang
 from fedbench.conformance.subject import DATA, FEW, Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdate, Collect, Train
-from fedbench.core.federation import Federation, to_input
+from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.simulation import PERSONALISING, new_client
 from fedbench.core.state import State
 from fedbench.core.trainer import Interrupted
 from fedbench.core.worker import Piece
-from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD, Method
 from fedbench.planner.table import cost
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
-from tests.support.formula_lab import column
-from tests.support.groups_lab import drifted, grouped_federation, grouped_setting
+from tests.support.formula_lab import column, images
+from tests.support.frames import refused
+from tests.support.groups_lab import drifted, grouped_federation, grouped_setting, network
 from tests.support.lab import Run, federation, method, own, same, setting, staged, train, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
@@ -251,12 +251,7 @@ def test_effort_is_that_of_the_local_work(name: str, tmp_path: Path, fedavgs_rou
 
     Of whole batches: a method that asks for gradients has no short one at the end of a pass.
     """
-    how = methods.load(name)[0]()
-    s = setting(rounds=1, window=1, epochs=2, tail="drop")
-    try:
-        how.check_setting(s)
-    except FedbenchError:
-        s = setting(rounds=1, window=1, steps=1, passes="endless", momentum=0.0)
+    how, s = methods.load(name)[0](), Subject(tmp_path, name).setting(rounds=1, window=1, epochs=2, tail="drop")
     if how.trains:
         (images, size), (others, other) = passed(how, s, tmp_path), fedavgs_round(s)
         assert how.relative_compute(s) == pytest.approx(
@@ -287,11 +282,7 @@ def test_only_who_serves_them_answers_clients_without_labels(name: str, tmp_path
     how = method(name)
     assert len(set(how.serves)) == len(how.serves)
     assert set(how.serves) == SERVES.get(name, {MEMBER, UNSEEN, UNLABELLED})
-    try:
-        how.check_setting(TEST_PHASE)
-        s = TEST_PHASE
-    except FedbenchError:  # one gradient a client
-        s = setting(rounds=1, window=1, votes=False, test_phase=True, steps=1, passes="endless", momentum=0.0)
+    s = Subject(tmp_path, name).setting(rounds=1, window=1, votes=False, test_phase=True)
     columns = train(how, THREE, tmp_path, s).predictions.column_names
     assert ("test_phase" in columns) == (UNLABELLED in how.serves)
 
@@ -300,8 +291,7 @@ def test_untrained_parts_are_served_to_nobody_in_silence(tmp_path: Path) -> None
     """A hook that is there says nothing of what it does."""
     hooks: dict[str, Any] = {"personal": HEAD, "serve": lambda self, server, client: None}
     line = r"own keeps head\.weight with each client.*name it in `unlabelled_has`.*leave 'unlabelled' out"
-    with pytest.raises(FedbenchError, match=line):
-        trainer(own(**hooks), THREE, tmp_path, TEST_PHASE)
+    refused(line, trainer, own(**hooks), THREE, tmp_path, TEST_PHASE)
     trainer(own(**hooks), THREE, tmp_path, setting(votes=False))
     for declared in ({"unlabelled_has": HEAD}, {"serves": (MEMBER,)}):
         trainer(own(**hooks, **declared), THREE, tmp_path, TEST_PHASE)
@@ -323,11 +313,10 @@ FOUR, SETTING = grouped_federation((0, 1, 0, 1), 60), grouped_setting(rounds=4, 
 
 def validation_loss(run: Run, data: Federation) -> float:
     """The loss of the shared model on all clients' validation images (training images if there are none)."""
-    net = models.build("digits_cnn", shape=data.shape, classes=10, seed=0)
-    net.load_state_dict({name: torch.from_numpy(t) for name, t in run.shared.items()})
     rows = torch.cat([v if len(v) else t for v, t in zip(data.validation, data.train, strict=True)])
     with torch.no_grad():
-        return float(F.cross_entropy(net.eval()(to_input(data.images[rows])), data.labels[rows]))
+        scores = network(data, run.trainer.server.shared)(images(data, rows))
+        return float(F.cross_entropy(scores, data.labels[rows]))
 
 
 @pytest.mark.parametrize("held_back", [True, False])
@@ -373,8 +362,7 @@ def test_a_stopped_run_remembers_its_best_round(tmp_path: Path) -> None:
     resumed = train("fedavg", FOUR, tmp_path / "stopped", s)
     assert resumed.predictions.equals(whole.predictions)
     assert same(resumed.tensors, whole.tensors)
-    with pytest.raises(FedbenchError, match="answer without scores"):
-        train("fedem", FOUR, tmp_path / "2", replace(SETTING, select="best"))
+    refused("answer without scores", train, "fedem", FOUR, tmp_path / "2", replace(SETTING, select="best"))
 
 
 @pytest.mark.parametrize("name", ["ditto", "ifca", "pfedfda"])

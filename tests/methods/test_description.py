@@ -17,7 +17,6 @@ from torch import Tensor
 from fedbench import models
 from fedbench.core.client import Context
 from fedbench.core.federation import to_input
-from fedbench.errors import FedbenchError
 from fedbench.methods.flux import Noise, clustering
 from fedbench.methods.flux_soft import bandwidth, soft_weights
 from fedbench.methods.parts.description import (
@@ -36,7 +35,8 @@ from fedbench.methods.parts.description import (
 )
 from fedbench.methods.parts.linkage import _elbow_of, elbow, nearest_other
 from fedbench.rng import stream
-from tests.support.groups_lab import grouped_federation, grouped_setting, moments
+from tests.support.frames import few, refused
+from tests.support.groups_lab import grouped_federation, grouped_setting, moments, network
 from tests.support.lab import method, same, train
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -59,9 +59,9 @@ def test_bounds_and_the_projection() -> None:
     assert released.high.tolist() == pytest.approx([1.02 * 4.0, 1.02 * 4.0])
     points = synthetic(common_bounds([extent(torch.zeros(3, 6))]))
     assert not projector(points, 2)(torch.zeros(3, 6)).any()
-    network = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=4).train()
-    bounds = first_bounds(network, Context.of(DATA, SETTING))
-    assert network.training
+    net = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=4).train()
+    bounds = first_bounds(net, Context.of(DATA, SETTING))
+    assert net.training
     assert (float(bounds.low.max()), float(bounds.high.min())) == (0.0, 2.0)
     wider = type(bounds)(bounds.low, 7 * bounds.high)
     assert torch.allclose(projector(synthetic(bounds), 3).axes, projector(synthetic(wider), 3).axes, atol=1e-9)
@@ -162,8 +162,7 @@ def test_noise() -> None:
     ],
 )
 def test_what_cannot_be_described(act: Callable[[], object], line: str) -> None:
-    with pytest.raises(FedbenchError, match=line):
-        act()
+    refused(line, act)
 
 
 def cubic(z: int, width: int) -> object:
@@ -182,9 +181,8 @@ def test_the_model_is_fedavgs_after_warm_up_and_describes_halves_of_the_images(t
     length = 2 * (CLASSES + 1) * 3
     assert rows.shape == (len(clients), 1 + length + 2 * (PIXELS + CLASSES))
     # The last round's, by hand.
-    network = models.build("digits_cnn", shape=DATA.shape, classes=CLASSES, seed=SETTING.seed).eval()
-    network.load_state_dict({n: torch.from_numpy(t) for n, t in plain.shared.items()})
-    z = network.latent(torch.zeros(1, 1, 8, 8)).numel()
+    net = network(DATA, plain.trainer.server.shared)
+    z = net.latent(torch.zeros(1, 1, 8, 8)).numel()
     how = projector(2 * torch.from_numpy(np.random.RandomState(1).random_sample((200, z))), 3)
     for row, i in zip(rows.numpy()[-len(cohorts[-1]) :], cohorts[-1], strict=True):
         own = DATA.validation[i] if DATA.validation is not None and len(DATA.validation[i]) else DATA.train[i]
@@ -192,7 +190,7 @@ def test_the_model_is_fedavgs_after_warm_up_and_describes_halves_of_the_images(t
         some = np.concatenate([np.asarray(own)[rng.permutation(len(own))[: len(own) // 2]] for _ in range(3)])
         images, labels = DATA.images[some], DATA.labels[some]
         with torch.no_grad():
-            reduced = how(network.latent(to_input(images)))
+            reduced = how(net.latent(to_input(images)))
         joint = np.concatenate([np.asarray(images).reshape(len(some), -1) / 255, np.eye(CLASSES)[labels]], 1)
         assert row[0] == length
         assert row[1 : 1 + length] == pytest.approx(descriptor(reduced, labels, CLASSES).numpy(), abs=1e-3)
@@ -267,8 +265,7 @@ def test_the_elbow_of_a_curve_by_hand() -> None:
     assert _elbow_of(np.array([0.1, 0.1, 0.1, 0.1, 3.0, 3.0])) == 3
 
 
-@settings(max_examples=100)
-@given(st.lists(st.floats(0, 100), min_size=4, max_size=25, unique=True))
+@few(st.lists(st.floats(0, 100), min_size=4, max_size=25, unique=True), examples=100)
 def test_the_elbow_is_kneedles(values: list[float]) -> None:
     curve = np.sort(np.array(values))
     if np.diff(curve).min() < 1e-6 or _touches(curve):
@@ -332,8 +329,7 @@ def test_equal_few_and_no_descriptors(name: str) -> None:
 
 
 @everyone
-@settings(max_examples=15)
-@given(seed=st.integers(0, 10**6), clients=st.integers(2, 12))
+@few(seed=st.integers(0, 10**6), clients=st.integers(2, 12), examples=15)
 def test_ids_count_up_by_first_appearance(name: str, seed: int, clients: int) -> None:
     labels = ALL[name](scattered(seed, clients, 4))
     first = [int(np.flatnonzero(labels == m)[0]) for m in range(labels.max() + 1)]
@@ -358,8 +354,7 @@ def test_k_means_is_scikit_learns_with_one_start() -> None:
         np.testing.assert_allclose(centres, [[1, 0], [4, 0]], atol=1e-12)
 
 
-@settings(max_examples=15)
-@given(seed=st.integers(0, 10**6), clients=st.integers(3, 9))
+@few(seed=st.integers(0, 10**6), clients=st.integers(3, 9), examples=15)
 def test_the_silhouette_chooses_k(seed: int, clients: int) -> None:
     x = scattered(seed, clients, 3)
     scores = {k: silhouette_score(x, clustering.k_means(x, k)[0]) for k in range(2, clients)}
@@ -385,8 +380,7 @@ def test_hdbscan_ward_and_centroids_by_hand() -> None:
     assert clustering.nearest(points, centres).tolist() == [1, 1, 0]
 
 
-@settings(max_examples=40)
-@given(seed=st.integers(0, 10**6), clients=st.integers(2, 9), eps=st.floats(0, 20))
+@few(seed=st.integers(0, 10**6), clients=st.integers(2, 9), eps=st.floats(0, 20), examples=40)
 def test_soft_weights_by_hand(seed: int, clients: int, eps: float) -> None:
     x, n = scattered(seed, clients, 3), np.random.default_rng(seed).integers(1, 50, clients).astype(float)
     tau = bandwidth(x)

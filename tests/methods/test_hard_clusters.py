@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import OPTICS
 
@@ -37,15 +36,16 @@ from fedbench.methods.parts.description import Describe, Phase, cube, projection
 from fedbench.methods.parts.linkage import halves, within
 from fedbench.methods.parts.warm_up import warm_up_ends
 from fedbench.specs import Setting
+from tests.support.formula_lab import column, images
+from tests.support.frames import SEEDS, few
 from tests.support.groups_lab import (
-    answers,
     bare_client,
     drifted,
     grouped_federation,
     grouped_setting,
+    labels_by,
     moments,
     network,
-    pixels,
 )
 from tests.support.lab import Run, client, drive, federation, method, setting, train, trainer
 
@@ -117,8 +117,7 @@ def test_no_split(deltas: list[list[float]], hyperparameters: dict[str, Any]) ->
     assert len(server.models) == 1
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(3, 7), st.integers(0, 2**32 - 1), st.sampled_from([("norm", 2), ("entry", np.inf)]))
+@few(st.integers(3, 7), SEEDS, st.sampled_from([("norm", 2), ("entry", np.inf)]), examples=50)
 def test_the_decision_by_the_vectors_themselves(count: int, seed: int, largest: tuple[str, float]) -> None:
     rng = np.random.default_rng(seed)
     deltas, sizes = rng.normal(0, 0.6, (count, 2)), rng.integers(1, 9, count)
@@ -148,8 +147,7 @@ def complete_linkage(distance: np.ndarray, stop: Any) -> list[set[int]]:
     return clusters
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(2, 8), st.integers(0, 2**32 - 1))
+@few(st.integers(2, 8), SEEDS, examples=50)
 def test_the_halves_are_those_of_complete_linkage_by_cosines(count: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, 4))
     cosines = [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in vectors] for a in vectors]
@@ -206,8 +204,7 @@ def test_histograms_count_every_pixel_of_the_training_images(monkeypatch: pytest
     assert np.array_equal(haccs.histograms(*of_first(data), 10, 16), whole)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(2, 5), st.integers(1, 4), st.integers(2, 6), st.integers(0, 2**32 - 1))
+@few(st.integers(2, 5), st.integers(1, 4), st.integers(2, 6), SEEDS, examples=30)
 def test_distances_by_brute_force(clients: int, classes: int, bins: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 4, (clients, classes)).astype(float)
@@ -354,8 +351,7 @@ def test_a_round_of_the_server_by_hand(tmp_path: Path) -> None:
     assert it.server.shared is it.server.models[0]
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(2, 6), st.integers(2, 9), st.integers(0, 2**32 - 1))
+@few(st.integers(2, 6), st.integers(2, 9), SEEDS, examples=50)
 def test_distances_and_weights_by_brute_force(models: int, clients: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, held = rng.integers(1, 50, clients), rng.integers(0, models, clients)
@@ -395,22 +391,20 @@ def test_at_random_each_model_answers_as_many_images_as_another(tmp_path: Path) 
     found = train(method("feddrift", assignment="random"), data, tmp_path / "random", s)
     states, before = found.trainer.server.models, run.trainer.server.models
     assert all(torch.equal(a[name], b[name]) for a, b in zip(states, before, strict=True) for name in a)
-    labels, drawn = answers(found, "label"), answers(found, "test_phase")
-    images = pixels(data, torch.cat(list(data.test)))
-    each = np.stack([network(data, state)(images).argmax(1).numpy() for state in states])
+    labels, drawn = column(found, "label"), column(found, "test_phase")
+    each = np.stack([labels_by(data, state, torch.cat(list(data.test))) for state in states])
     assert (each == drawn).any(0).all()
     assert (drawn == labels).mean() == pytest.approx((each == labels).mean(), abs=0.05)
     alone = [np.flatnonzero((each == each[m]).sum(0) == 1) for m in range(len(each))]  # where no other says the same
     shares = [(each[m] == drawn)[rows].mean() for m, rows in enumerate(alone)]
     assert shares == pytest.approx([1 / len(each)] * len(each), abs=0.12)
-    assert (answers(run, "test_phase") != drawn).any()
+    assert (column(run, "test_phase") != drawn).any()
 
 
-#: Three groups of clients; two, of whom a few at a time take part; groups that change.
+#: Three groups of clients; two, of whom a few at a time take part; two that change.
 TURNED = grouped_federation((0, 1, 2, 0, 1, 2))
 TEN = grouped_federation((0, 1) * 5, size=60)
 SIDES = grouped_federation((0, 0, 1, 1)), grouped_federation((1, 0, 1, 0))
-DRIFTING = drifted(*SIDES, (1, 0, 1, 0), (0, 0, 1, 1))
 
 
 def coming(cohort: int) -> Setting:
@@ -440,9 +434,8 @@ def test_warm_up_ends_by_eq_14(accuracies: list[float], t: int, first: int, expe
 
 def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
     """Forced clustering is not missed if nobody took part in the round before."""
-    found = train(
-        "flux", TURNED, tmp_path / "a", grouped_setting(rounds=6, lr=1e-4)
-    )  # nothing is learnt, so flat at once
+    s = grouped_setting(rounds=6, lr=1e-4)  # nothing is learnt, so flat at once
+    found = train("flux", TURNED, tmp_path / "a", s)
     assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == 4
     rounds = found.trainer.checkpoint.rounds
     assert [line.get("figure_clustering_round") for line in rounds] == [None, None, None, 4, 4, 4]
@@ -460,7 +453,7 @@ def described(run: Run, data: Federation, side: str) -> np.ndarray:
     memory, out = run.trainer.server.memory, []
     net = network(data, run.trainer.server.shared)
     for rows in getattr(data, side):
-        h = net.latent(pixels(data, rows)).numpy()
+        h = net.latent(images(data, rows)).numpy()
         how = projection(memory.bounds, 10)
         z = (h - how.mean.numpy()) @ how.axes.numpy().T
         out.append(moments(z, None if side == "test" else np.eye(10, dtype=bool)[data.labels[rows]]))
@@ -477,14 +470,10 @@ def test_clusters_and_the_test_phase_by_hand(tmp_path: Path) -> None:
     labels, _ = clustering.k_means(known, 3)
     assert [server.assigned[i] for i in range(6)] == labels.tolist()
     centres = np.stack([known[labels == m].mean(0) for m in range(labels.max() + 1)])
-    at = 0
     for i, d in enumerate(described(run, TURNED, "test")):
         m = int(np.linalg.norm(centres[:, :20] - d, axis=1).argmin())
-        for column, chosen in (("test_phase", m), ("own", server.assigned[i])):
-            net = network(TURNED, server.models[chosen])
-            expected = net(pixels(TURNED, TURNED.test[i])).argmax(1).numpy()
-            assert (answers(run, column)[at : at + len(expected)] == expected).all()
-        at += len(TURNED.test[i])
+        for name, chosen in (("test_phase", m), ("own", server.assigned[i])):
+            assert (column(run, name, i) == labels_by(TURNED, server.models[chosen], TURNED.test[i])).all()
 
 
 def test_late_clients_are_led_to_the_nearest_centroid(tmp_path: Path) -> None:
@@ -501,9 +490,7 @@ def test_late_clients_are_led_to_the_nearest_centroid(tmp_path: Path) -> None:
         assert server.assigned[i] == int(np.linalg.norm(centres - known[i], axis=1).argmin())
     for i in set(range(10)) - first - later:  # answers all the same, with the nearest cluster's model
         m = int(np.linalg.norm(centres - known[i], axis=1).argmin())
-        expected = network(data, server.models[m])(pixels(data, data.test[i])).argmax(1).numpy()
-        at = sum(len(rows) for rows in data.test[:i])
-        assert (answers(found, "own")[at : at + len(expected)] == expected).all()
+        assert (column(found, "own", i) == labels_by(data, server.models[m], data.test[i])).all()
     # In the round after the clustering who is late is sent all models and tells its choice.
     late, line = len(set(plan.cohort(4)) - first), found.trainer.checkpoint.rounds[3]
     assert late
@@ -540,13 +527,11 @@ def test_a_running_mean_holds_all_models_since_the_clustering(tmp_path: Path) ->
 
 
 def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> None:
-    data = DRIFTING
+    data = drifted(*SIDES, (1, 0, 1, 0), (0, 0, 1, 1))
     assert int(data.stages[1][0][0][0]) >= len(SIDES[0].labels)
     found = train(method("flux", start=3), data, tmp_path, grouped_setting(rounds=7, drifts=(6,)))
-    rounds = found.trainer.checkpoint.rounds
-    assert [line["images"] > 0 for line in rounds] == [True] * 5 + [False, True], (
-        "nobody trains in the round of a drift"
-    )
+    at_work = [line["images"] > 0 for line in found.trainer.checkpoint.rounds]
+    assert at_work == [True] * 5 + [False, True], "nobody trains in the round of a drift"
     assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == 6
     known = described(found, replace(data, stages=data.stages[1:]), "train")
     labels, eps = clustering.dynamic(known)
@@ -606,8 +591,8 @@ def test_clustering_in_the_first_round_by_a_given_reach_and_by_some_moments(tmp_
 def test_random_assignment_is_random_but_repeatable(tmp_path: Path) -> None:
     chosen = {"clustering": "prior", "start": 2, "assignment": "random"}
     a, b = (train(method("flux", **chosen), TURNED, tmp_path / n, grouped_setting(rounds=3)) for n in "ab")
-    assert (answers(a, "test_phase") == answers(b, "test_phase")).all()
-    assert (answers(a, "own") != answers(a, "test_phase")).any()
+    assert (column(a, "test_phase") == column(b, "test_phase")).all()
+    assert (column(a, "own") != column(a, "test_phase")).any()
 
 
 def test_noise_is_drawn_anew_each_round(tmp_path: Path) -> None:
@@ -655,15 +640,11 @@ def test_soft_weights_and_the_test_phase_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose(memory.weights.numpy(), expected, atol=1e-9)
     assert (expected > 0).sum() < expected.size, "not everybody is near everybody"
     assert (np.diag(expected) == expected.max(1)).all(), "all train on as many images"
-    given, at = answers(soft, "test_phase"), 0
-    for rows, known in zip(TURNED.test, described(soft, TURNED, "test"), strict=True):
+    for i, known in enumerate(described(soft, TURNED, "test")):
         w = soft_weights(known[None], d[:, :20], kernel.sizes.numpy(), kernel.reach, kernel.width)[0]
         mixed = {n: sum(float(a) * m[n].double() for a, m in zip(w, server.models, strict=True)) for n in server.shared}
-        own = network(TURNED, {n: t.float() for n, t in mixed.items()})
-        assert (
-            given[at : at + len(rows)] == own(pixels(TURNED, rows)).argmax(1).numpy()
-        ).mean() > 0.99  # rounding may turn one
-        at += len(rows)
+        own = labels_by(TURNED, {n: t.float() for n, t in mixed.items()}, TURNED.test[i])
+        assert (column(soft, "test_phase", i) == own).mean() > 0.99  # rounding may turn one
 
 
 def test_mixing_by_hand() -> None:

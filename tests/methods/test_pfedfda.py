@@ -26,6 +26,7 @@ from fedbench.methods.pfedfda import PFedFDA, interpolation, packed, unpacked
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, positive_semidefinite, prior
 from fedbench.methods.pfedfda.interpolation import Rows, halves, held_out_loss, search_beta
 from tests.support.formula_lab import sent
+from tests.support.frames import few
 from tests.support.lab import digits, drive, federation, method, setting, train, trainer
 
 DATA = federation()
@@ -560,8 +561,7 @@ def test_a_failed_solver_keeps_the_previous_beta(betas: int, monkeypatch: pytest
     assert problem.search(betas, previous=0.25).tolist() == [0.25] * betas
 
 
-@given(seed=st.integers(0, 1000), beta_mean=st.floats(0.01, 0.99), beta_covariance=st.floats(0.01, 0.99))
-@settings(max_examples=20)
+@few(seed=st.integers(0, 1000), beta_mean=st.floats(0.01, 0.99), beta_covariance=st.floats(0.01, 0.99))
 def test_the_gradient_is_that_of_the_objective(seed: int, beta_mean: float, beta_covariance: float) -> None:
     problem = Problem(seed, 80, 0.6, ridge=0.1)
     objective = problem.objective()

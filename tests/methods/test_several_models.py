@@ -15,9 +15,9 @@ import torch
 from torch.nn import functional as F
 
 from fedbench import models
+from fedbench.conformance.subject import small
 from fedbench.core.client import UNLABELLED, Client
 from fedbench.core.federation import to_input
-from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.stacked import kind
 from fedbench.core.state import State, model_in, size_in_bytes, state_of
@@ -31,7 +31,7 @@ from fedbench.methods.parts.responsibilities import PI, expectation, maximisatio
 from fedbench.partitions import schemes
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
-from tests.support.formula_lab import answered, averaged, close, sent
+from tests.support.formula_lab import ByHand, answered, averaged, close, column, sent
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
 from tests.support.lab import Run, drive, federation, finish, method, same, setting, train, trainer
 
@@ -79,10 +79,6 @@ def mixed(run: Run, weights: np.ndarray, client: int) -> np.ndarray:
     return sum(w * p for w, p in zip(weights, each, strict=True)).argmax(1)
 
 
-def given(run: Run, client: int, column: str = "own") -> np.ndarray:
-    return run.predictions.to_pandas().query(f"client == {client}")[column].to_numpy()
-
-
 def watched(name: str, where: Path, s: Any, after: Any, **chosen: Any) -> Run:
     """A run with two models; `after` (round, trainer, models before it) hears of every round."""
     it = trainer(method(name, clusters=2, **chosen), DATA, where, s)
@@ -127,7 +123,7 @@ def test_an_initial_seed_is_that_of_all_models_and_an_unseen_client_takes_that_o
     server = run.trainer.server
     assert server.assigned.keys() == {0, 1, 2, 3}
     for i in (4, 5):
-        np.testing.assert_array_equal(given(run, i), mixed(run, np.eye(2)[best(run, server.models, i)], i))
+        np.testing.assert_array_equal(column(run, "own", i), mixed(run, np.eye(2)[best(run, server.models, i)], i))
 
 
 def test_ifca_chooses_in_every_round_and_keeps_what_it_chose_last(tmp_path: Path) -> None:
@@ -155,11 +151,11 @@ def test_who_answers_and_what_is_sent(name: str, some: Run) -> None:
     assert server.assigned.keys() == set(range(6)) - absent
     for i in range(6):
         m = best(some, server.models, i) if i in absent else server.assigned[i]
-        np.testing.assert_array_equal(given(some, i), mixed(some, np.eye(2)[m], i))
+        np.testing.assert_array_equal(column(some, "own", i), mixed(some, np.eye(2)[m], i))
     weights = np.bincount(list(some.trainer.server.assigned.values()), minlength=2) / len(some.trainer.server.assigned)
     assert 0 < weights[0] != weights[1] > 0
     by_hand, evenly = (np.concatenate([mixed(some, w, i) for i in range(6)]) for w in (weights, np.full(2, 0.5)))
-    np.testing.assert_array_equal(np.concatenate([given(some, i, "test_phase") for i in range(6)]), by_hand)
+    np.testing.assert_array_equal(column(some, "test_phase"), by_hand)
     assert not np.array_equal(by_hand, evenly)
     one, met = size_in_bytes(some.trainer.server.models[0]), set[int]()
     choice = 8 if name == "ifca" else 0  # the number of the model; FeSEM's server finds it
@@ -241,20 +237,12 @@ def test_in_fedrcs_code_fesems_first_round_trains_all_models(tmp_path: Path) -> 
     """Each by a third of the loss, which is a third of the learning rate; then the lowest loss decides. In the second
     round a client trains its cluster's model alone, by all of the loss."""
     s = grouped_setting(rounds=2, epochs=1)
-    it = trainer(method("fesem", clusters=3, variant="fedrc"), DATA, tmp_path, s)
+    it = trainer(method("fesem", clusters=3, variant="fedrc"), DATA, tmp_path, s, network=lambda: small(norm=True))
     it.resume()
-    initial, plan = it.server.models, Plan(s, DATA.n_train, DATA.shape[:2])
-    net = models.build(s.model, shape=DATA.shape, classes=DATA.classes, seed=1)
+    initial, run = it.server.models, ByHand(DATA, s)
 
     def after(state: State, i: int, t: int, request: int, share: float) -> State:
-        net.load_state_dict(state)
-        descent = torch.optim.SGD(net.train().parameters(), s.lr * share, s.momentum)
-        for position in plan.batches(i, t, request, 1, None):
-            rows = DATA.train[i][torch.from_numpy(position)]
-            descent.zero_grad()
-            F.cross_entropy(net(to_input(DATA.images[rows])), DATA.labels[rows]).backward()  # type: ignore[no-untyped-call]
-            descent.step()
-        return state_of(net)
+        return run.descended(state, run.batches(i, t, request, 1), lr=s.lr * share)
 
     def mean(states: dict[int, State], chosen: dict[int, int], before: list[State]) -> list[State]:
         out = list(before)
@@ -395,8 +383,8 @@ def test_who_answers_with_which_mixture(name: str, some: Run, tmp_path: Path) ->
     weights = np.sum([state[PI].numpy() for state in server.personal.values()], 0)
     for i in range(6):
         pi = late if i == 2 else server.personal[i][PI].numpy()
-        np.testing.assert_array_equal(given(some, i), mixed(some, pi, i))
-        np.testing.assert_array_equal(given(some, i, "test_phase"), mixed(some, weights, i))
+        np.testing.assert_array_equal(column(some, "own", i), mixed(some, pi, i))
+        np.testing.assert_array_equal(column(some, "test_phase", i), mixed(some, weights, i))
     unlabelled = some.trainer.answering(server, 0, UNLABELLED, 3)
     np.testing.assert_allclose(unlabelled.inbox.weights.numpy(), weights / 5, rtol=1e-12)
     assert torch.equal(unlabelled.state[PI], server.initial[PI]), "an unlabelled client has no mixture of its own"

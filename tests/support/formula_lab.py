@@ -180,6 +180,7 @@ def size(server: Any, chosen: Callable[[str], bool] = lambda name: True) -> int:
     return sum(t.numel() * t.element_size() for n, t in server.initial.items() if chosen(n))
 
 
-def column(run: Run, name: str) -> np.ndarray:
-    """A column of a run's predictions."""
-    return np.array(run.predictions[name].to_pylist())
+def column(run: Run, name: str, client: int | None = None) -> np.ndarray:
+    """A column of a run's predictions; with a client that of its images."""
+    values = np.array(run.predictions[name].to_pylist())
+    return values if client is None else values[run.predictions["client"].to_numpy() == client]

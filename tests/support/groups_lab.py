@@ -11,11 +11,11 @@ import torch
 
 from fedbench import models
 from fedbench.core.client import Client, Work
-from fedbench.core.federation import Federation
+from fedbench.core.federation import Federation, to_input
 from fedbench.core.state import State
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting
-from tests.support.lab import Run, digits, setting
+from tests.support.lab import digits, setting
 
 
 def grouped_federation(
@@ -78,11 +78,6 @@ def moments(z: np.ndarray, members: np.ndarray | None = None) -> np.ndarray:
     return np.concatenate([z.mean(0), z.std(0), *means, *deviations])
 
 
-def answers(run: Run, column: str) -> np.ndarray:
-    """A column of a run's predictions."""
-    return run.predictions.column(column).to_numpy()
-
-
 def network(data: Federation, state: State) -> Any:
     """The federation's network with these weights."""
     net = models.build("digits_cnn", shape=data.shape, classes=10, seed=0)
@@ -90,6 +85,7 @@ def network(data: Federation, state: State) -> Any:
     return net.eval()
 
 
-def pixels(data: Federation, rows: torch.Tensor) -> torch.Tensor:
-    """Its images [n, C, H, W] as a network sees them."""
-    return data.images[rows].permute(0, 3, 1, 2).float() / 127.5 - 1
+def labels_by(data: Federation, state: State, rows: torch.Tensor) -> np.ndarray:
+    """The classes that this network gives to these images."""
+    found: np.ndarray = network(data, state)(to_input(data.images[rows])).argmax(1).numpy()
+    return found
