@@ -25,11 +25,11 @@ from fedbench.partitions.transforms import Rotation, apply
 from fedbench.protocol import load
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support import partitions_lab as lab
-from tests.support.frames import few, refused
+from tests.support.frames import SEEDS, few, refused
 from tests.support.partitions_lab import MADE, SINGLE, equals, equals_of, sides, unseens
 from tests.support.real_images import RealImages
 
-seeds, levels = st.integers(0, 2**32 - 1), st.integers(1, 8)
+levels = st.integers(1, 8)
 
 
 def spec(shift: str, level: int, clients: int = 10, seed: int = 42, **own: Any) -> PartitionSpec:
@@ -47,7 +47,7 @@ def met(of: Drawn | Partition, side: int = 0) -> list[Distribution]:
     return [of.distributions[g] for g in groups]
 
 
-@few(st.sampled_from(sorted(LEVELLED)), levels, seeds, st.integers(1, 30), examples=50)
+@few(st.sampled_from(sorted(LEVELLED)), levels, SEEDS, st.integers(1, 30), examples=50)
 def test_groups_count_distinct_distributions_in_order_of_appearance(
     shift: str, level: int, seed: int, clients: int
 ) -> None:
@@ -76,7 +76,7 @@ def test_px_bank(level: int) -> None:
     assert set(drawn("px", level, 400).distributions) == bank
 
 
-@few(levels, seeds, st.sampled_from((10, 100)))
+@few(levels, SEEDS, st.sampled_from((10, 100)))
 def test_py_subsets(level: int, seed: int, classes: int) -> None:
     of = drawn("py", level, 60, seed, classes)
     size = (11 - level) * (10 if classes == 100 else 1)
@@ -89,7 +89,7 @@ def test_py_subsets(level: int, seed: int, classes: int) -> None:
         assert (one.rotation, one.rotations, one.labels) == (Rotation(), (), ())
 
 
-@few(levels, seeds, st.sampled_from((10, 100)))
+@few(levels, SEEDS, st.sampled_from((10, 100)))
 def test_pyx_permutes_one_pool(level: int, seed: int, classes: int) -> None:
     of = drawn("pyx", level, 12, seed, classes)
     size = 10 * level + 20 if classes == 100 else level
@@ -101,7 +101,7 @@ def test_pyx_permutes_one_pool(level: int, seed: int, classes: int) -> None:
     assert (len(of.distributions) == 1) or size > 1
 
 
-@few(levels, seeds, st.booleans())
+@few(levels, SEEDS, st.booleans())
 def test_pxy_turns_the_same_classes_by_angles_of_their_own(level: int, seed: int, strict: bool) -> None:
     of = drawn("pxy", level, 40, seed, strict=strict)
     assert len({tuple(k for k, _ in one.rotations) for one in of.distributions}) == 1
@@ -115,7 +115,7 @@ def test_pxy_turns_the_same_classes_by_angles_of_their_own(level: int, seed: int
         assert len(of.distributions) > 35  # of 4^8
 
 
-@few(levels, seeds)
+@few(levels, SEEDS)
 def test_pxy_of_a_hundred_classes_turns_and_colours_apart(level: int, seed: int) -> None:
     looks = [pair for one in drawn("pxy", level, 40, seed, 100).distributions for pair in one.rotations]
     assert {look.angle for _, look in looks} == {0, 120, 240}
@@ -145,7 +145,7 @@ def test_expected_number_of_true_groups(shift: str, level: int, told: float) -> 
     assert abs(np.mean(found) - exact) <= 5 * np.std(found) / math.sqrt(runs) + 0.003
 
 
-@few(st.sampled_from(("px+py", "pxy+py", "pyx+py")), levels, seeds, st.booleans())
+@few(st.sampled_from(("px+py", "pxy+py", "pyx+py")), levels, SEEDS, st.booleans())
 def test_mixed_shifts_come_as_one_unit_from_a_bank_of_five(shift: str, level: int, seed: int, fewer: bool) -> None:
     of = drawn(shift, level, 60, seed, fewer_classes=fewer)
     alone = drawn(shift.partition("+")[0], level, 60, seed).distributions
@@ -161,7 +161,7 @@ def test_mixed_shifts_come_as_one_unit_from_a_bank_of_five(shift: str, level: in
         assert [k for k, _ in one.labels] == [k for k, _ in alone[0].labels]
 
 
-@given(st.sampled_from(("px", "py", "pyx", "pxy")), st.integers(1, 3), seeds, st.integers(2, 4), st.integers(1, 12))
+@given(st.sampled_from(("px", "py", "pyx", "pxy")), st.integers(1, 3), SEEDS, st.integers(2, 4), st.integers(1, 12))
 @settings(max_examples=25)
 def test_stages_draw_anew_and_tests_draw_what_was_met(
     shift: str, level: int, seed: int, stages: int, clients: int
@@ -239,14 +239,14 @@ def shards(of: data.Dataset, seed: int, clients: int, copies: int = 1) -> list[l
     return out
 
 
-@few(st.sampled_from(("px", "pyx", "pxy")), levels, seeds, st.integers(1, 12), st.integers(1, 3))
+@few(st.sampled_from(("px", "pyx", "pxy")), levels, SEEDS, st.integers(1, 12), st.integers(1, 3))
 def test_shards_are_torchs(shift: str, level: int, seed: int, clients: int, copies: int) -> None:
     p = made(shift, level, seed, clients, FEW, copies=copies)
     for which, want in enumerate(shards(FEW, seed, clients, copies)):
         assert [lab.sides(p, c)[2 * which] for c in range(clients)] == want
 
 
-@few(levels, seeds, st.integers(1, 12))
+@few(levels, SEEDS, st.integers(1, 12))
 def test_px(level: int, seed: int, clients: int) -> None:
     colours = (None,) if level < 5 else ("red", "blue", "green")
     angles = (level - 1) % 4 + 2
@@ -257,7 +257,7 @@ def test_px(level: int, seed: int, clients: int) -> None:
 
 
 @few_and_many
-@few(level=levels, seed=seeds, examples=10)
+@few(level=levels, seed=SEEDS, examples=10)
 def test_py(of: data.Dataset, level: int, seed: int) -> None:
     classes, clients = len(of.classes), 6
     number = (11 - level) * classes // 10
@@ -275,7 +275,7 @@ def test_py(of: data.Dataset, level: int, seed: int) -> None:
 
 
 @few_and_many
-@few(level=levels, seed=seeds, examples=10)
+@few(level=levels, seed=SEEDS, examples=10)
 def test_pyx(of: data.Dataset, level: int, seed: int) -> None:
     np.random.seed(seed)
     size = level if of is FEW else 10 * level + 20
@@ -293,7 +293,7 @@ def test_pyx(of: data.Dataset, level: int, seed: int) -> None:
 
 
 @few_and_many
-@few(level=levels, seed=seeds, examples=10)
+@few(level=levels, seed=SEEDS, examples=10)
 def test_pxy(of: data.Dataset, level: int, seed: int) -> None:
     classes, many = len(of.classes), of is MANY
     number, angles = level * classes // 10, (0, 120, 240) if many else (0, 90, 180, 270)
@@ -420,8 +420,7 @@ def test_rows_are_in_order_and_add_up(of: PartitionSpec) -> None:
                 assert np.all(np.diff(p.phase[span]) >= 0)
 
 
-@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from(("none", "px", "pyx", "pxy")))
-@settings(max_examples=40)
+@few(st.integers(1, 12), st.integers(1, 5), SEEDS, st.sampled_from(("none", "px", "pyx", "pxy")), examples=40)
 def test_shards_are_disjoint_equal_and_whole(clients: int, copies: int, seed: int, shift: str) -> None:
     """Every image once over all clients; so many times where images are copied before they are dealt."""
     own: dict[str, Any] = {"clients": clients, "seed": seed, "shift": shift, "level": None if shift == "none" else 3}
@@ -495,7 +494,7 @@ def test_distinct_images_where_nothing_is_seen_otherwise_and_where_all_is() -> N
     refused("is of dataset", plain.distinct, dataclasses.replace(OF, spec=DatasetSpec("made", "there", "now")))
 
 
-@few(st.integers(1, 8), st.integers(0, 2**32 - 1))
+@few(st.integers(1, 8), SEEDS)
 def test_py_filters_and_pads_to_about_the_old_size(level: int, seed: int) -> None:
     p = partitions.make(lab.equal(shift="py", level=level, seed=seed), OF)
     plain = partitions.make(lab.equal(seed=seed), OF)

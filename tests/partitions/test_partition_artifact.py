@@ -51,8 +51,7 @@ def test_rows_are_those_of_the_draw_seen_through_their_clients_shift() -> None:
     made, shifts = partitions.make(spec(shift="high"), of), of_clients("high", 9)
     drawn, images = draw(of.labels, spec(shift="high")), made.transformed_images(of)
     for client, (train, test) in enumerate(drawn):
-        assert made.sample[made.rows(client, test=False)].tolist() == train.tolist()
-        assert made.sample[made.rows(client, test=True)].tolist() == test.tolist()
+        assert lab.sides(made, client) == (train.tolist(), [], test.tolist())
         both = np.concatenate([train, test])
         assert made.sample[made.rows(client)].tolist() == both.tolist()
         assert set(made.client[made.rows(client)]) == {client}
@@ -248,9 +247,8 @@ def test_newcomers_come_last_and_again_with_the_same_samples(asked: PartitionSpe
         first = asked.clients - new + who
         name, severity = corruption(again[kind])
         assert made.transforms[k] == Transform(corruption=name, severity=severity)
-        for test in (False, True):
-            assert made.sample[made.rows(k, test)].tolist() == made.sample[made.rows(first, test)].tolist()
-            assert made.label[made.rows(k, test)].tolist() == made.label[made.rows(first, test)].tolist()
+        assert lab.sides(made, k) == lab.sides(made, first)
+        assert made.label[made.rows(k)].tolist() == made.label[made.rows(first)].tolist()
     assert made.class_counts().shape == (made.clients, 6)
     assert made.class_counts().sum() == len(made.sample) == (made.n_train + made.n_test).sum()
     assert made.densities.train.shape == (made.clients, 6)

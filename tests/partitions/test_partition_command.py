@@ -24,9 +24,9 @@ from fedbench.specs import PartitionSpec, RunSpec
 from fedbench.specs.base import typed
 from fedbench.store import Store
 from tests.support import partitions_lab as lab
-from tests.support.cli_user import fedbench, good
+from tests.support.cli_user import bad, fedbench, good
 from tests.support.frames import refused
-from tests.support.partitions_lab import MADE, cells, current, shown
+from tests.support.partitions_lab import MADE, TEST, TRAIN, cells, current, shown, weights
 
 
 def run(*options: str, of: str = "digits") -> Partition:
@@ -163,16 +163,12 @@ FTW_ERM = "--protocol ftw_erm"
     ],
 )
 def test_bad_input(home: Path, options: str, says: str) -> None:
-    said = fedbench("partition", "digits", *options.split())
-    assert (said.code, said.out) == (2, "")
-    assert says in said.line
-    assert said.line.startswith("fedbench: ")
-    assert "Traceback" not in said.err
+    assert says in bad("partition", "digits", *options.split())
     assert "partition" not in Store(home).current
 
 
 def test_the_data_set_is_named(home: Path) -> None:
-    assert "did you mean 'digits'" in fedbench("partition", "digit").line
+    assert "did you mean 'digits'" in bad("partition", "digit")
     good("partition", "digits", "--iid", "--unseen", "1", "--unseen-as", "all-3")
     assert "again under each corruption" in " ".join(good("list", "partition").out.split())
 
@@ -185,21 +181,12 @@ def test_counts_option(
     of = made_up(lab.noise(np.arange(1200) % 4, split, (3, 3, 1)))
     monkeypatch.setattr(data, "resolve", lambda *given: MADE)
     monkeypatch.setattr(data, "info", lambda *given: data.Info("made", (3, 3, 1), of.classes, None, 4, ()))
-    train, test = ((4, 1, 1, 1), (1, 4, 1, 1)), ((1, 1, 4, 1), (1, 1, 1, 4))
-    rows = [
-        f"{k},{side},{c},{mix[k][c]}\n"
-        for side, mix in (("train", train), ("test", test))
-        for k in (0, 1)
-        for c in range(4)
-    ]
-    counts = home / "weights.csv"
-    counts.write_text("client,split,class,value\n" + "".join(rows))
+    counts = weights(home / "weights.csv")
     made = run("--counts", str(counts), of="made")
     assert (made.spec.scheme, made.clients, made.spec.seed, made.spec.shift) == ("mixture", 2, 0, "none")
-    assert (made.spec.options["train_mix"], made.spec.options["test_mix"]) == (train, test)
+    assert made.spec.options == lab.spec("mixture", train_mix=TRAIN, test_mix=TEST).options
     assert run("--counts", str(counts), "--clients", "6", "--seed", "3", of="made").groups == [0, 0, 0, 1, 1, 1]
-    wrong = fedbench("partition", "made", "--protocol", "ftw_erm")
-    assert "weights for 10 classes, but made has 4" in wrong.line
+    assert "weights for 10 classes, but made has 4" in bad("partition", "made", "--protocol", "ftw_erm")
 
 
 def test_the_short_forms_are_those_of_the_partitioners() -> None:
@@ -340,9 +327,7 @@ def test_the_identity_is_class_source_and_options(mine: Path) -> None:
 )
 def test_bad_options_and_files(mine: Path, words: str, change: tuple[str, ...], says: str) -> None:
     mine.write_text(MINE.replace(*change) if change else MINE)
-    said = fedbench(*OWN, *words.split())
-    assert said.code == 2
-    assert says in said.line
+    assert says in bad(*OWN, *words.split())
 
 
 @pytest.mark.parametrize(
@@ -405,7 +390,6 @@ def test_narrow_terminals(digits: data.Dataset, width: int, form: str) -> None:
     names = ("airplane", "automobile", "bird", "cat", "deer", "frog", "horse", "ship", "[large]", "truck")
     p = dataclasses.replace(of_digits(digits), classes=names, transforms=tuple(of_clients("high", 8)))
     text = shown(p, width)
-    assert max(map(len, text.splitlines())) <= width
     assert ("largest classes" in text) == (form == "compact")
     assert ("client 3: gamma 1.4, hue +0.1, saturation 0.5" in text) == (form == "two tables")
     assert ("[larg" in text) == (form != "compact")
@@ -458,7 +442,6 @@ def test_no_line_of_groups_is_too_wide() -> None:
         p = partitions.make(lab.equal(clients=clients, shift=shift, level=level), lab.equals_of())
         for width in (70, 100):
             text = shown(p, width)
-            assert max(map(len, text.splitlines())) <= width
             assert (f"\nand {len(p.distributions) - 10} more\n" in text) == (clients == 40)
 
 
@@ -467,9 +450,8 @@ def test_clients_that_never_train() -> None:
     text = shown(p)
     assert "180 training and 60 test images\n" in text  # those that come again are not counted again
     assert "6 clients  shift corrupted in 4 groups" in text
-    assert (
-        "2 unseen clients, again under fog 3, gaussian noise 1\nclients 4 to 9 (counted from 0) never train (*)" in text
-    )
+    assert "2 unseen clients, again under fog 3, gaussian noise 1\n" in text
+    assert "\nclients 4 to 9 (counted from 0) never train (*)" in text
     assert "grey" not in text
     kinds = ("motion blur 1", "defocus blur 1", "gaussian noise 1", "-", "-", "-", *["fog 3"] * 2)
     seen = [*kinds, "gaussian noise 1", "gaussian noise 1"]
@@ -480,7 +462,6 @@ def test_clients_that_never_train() -> None:
 
 def test_narrow_terminals_tell_corruptions_below_the_table() -> None:
     text = shown(made(spec(unseen=2, unseen_as=["gaussian_noise-1"])), 40)
-    assert max(map(len, text.splitlines())) <= 40
     assert "client 5: none" in text
     assert re.search(r"client 6: gaussian.noise 1", text)
 
@@ -489,7 +470,6 @@ def test_narrow_terminals_tell_corruptions_below_the_table() -> None:
 def test_views_of_hundreds_of_clients_fit(width: int) -> None:
     again = [f"{c}-{s}" for c in CORRUPTIONS for s in (3, 4)]
     text = shown(made(spec(clients=60, unseen=30, unseen_as=again, shift="corrupted", subsample=0.25)), width)
-    assert max(map(len, text.splitlines())) <= width
     assert "training images subsampled to 25 %" in text
     assert "clients 30 to 659 (counted from 0) never train (*)" in text
     assert "The first 10 clients" in text
@@ -503,9 +483,6 @@ def test_only_what_is_there_is_told() -> None:
     text = shown(made(spec(scheme="limited", alpha=0.5, size=20)))
     assert "made  Dir-0.5 (20 samples each)  6 clients  no covariate shift  seed 1" in text
     assert "newcomer" not in text
-
-
-TRAIN, TEST = [[4, 1, 1, 1], [1, 4, 1, 1]], [[1, 1, 4, 1], [1, 1, 1, 4]]
 
 
 def mixture(clients: int = 2, classes: int = 4, **fields: Any) -> Partition:
@@ -546,7 +523,6 @@ def test_a_group_is_one_client_or_all_that_share(disjoint: bool) -> None:
 def test_many_classes_are_summed_up(width: int) -> None:
     p = mixture(1, 16, train_mix=[[9, 1, 0, 1, *[0] * 12]], test_mix=[[0] * 15 + [1]])
     text = shown(p, width)
-    assert max(map(len, text.splitlines())) <= width
     counts = p.class_counts(False)[0]
     assert lines(text)[0][:6] == ["0", "train", str(counts.sum()), "3", "class0", f"{counts[0] / counts.sum():.0%},"]
     assert lines(text)[1] == ["test", str(p.n_test[0]), "1", "class15", "100%"]

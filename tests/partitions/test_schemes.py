@@ -18,7 +18,7 @@ from fedbench.partitions.schemes import dirichlet as module
 from fedbench.partitions.schemes.dirichlet import share_out
 from fedbench.specs import PartitionSpec
 from tests.support import partitions_lab as lab
-from tests.support.frames import few, refused
+from tests.support.frames import SEEDS, few, refused
 from tests.support.partitions_lab import deal, draw, noise, plain
 
 ARTIST = np.repeat(["a", "b"], 50)
@@ -41,7 +41,7 @@ LABELS = st.lists(st.integers(0, 6), min_size=80, max_size=200).map(np.array)
     labels=LABELS,
     chosen=SCHEMES,
     clients=st.integers(1, 6),
-    seed=st.integers(0, 2**32 - 1),
+    seed=SEEDS,
     share=st.floats(0.3, 0.7),
     examples=25,
 )

@@ -23,7 +23,7 @@ from fedbench.partitions.transforms import paint
 from fedbench.ratios.exact import stratum_ratios
 from fedbench.specs import PartitionSpec
 from tests.support import partitions_lab as lab
-from tests.support.frames import few, refused
+from tests.support.frames import SEEDS, few, refused
 from tests.support.partitions_lab import MADE
 
 #: Smallest and other class sizes of the training and of the test split.
@@ -233,22 +233,14 @@ def test_ratios_of_the_paper(layout: str, sizes: Any, own: list[list[float]], po
 
 
 HEAD = "client,split,class,value\n"
-TRAIN, TEST = [[4, 1, 1, 1], [1, 4, 1, 1]], [[1, 1, 4, 1], [1, 1, 1, 4]]
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_weights_from_a_file(tmp_path: Path, first: int) -> None:
-    rows = [
-        f"x,{k + first},{side},{c},{mix[k][c]}\n"
-        for side, mix in (("train", TRAIN), ("test", TEST))
-        for k in (1, 0)
-        for c in range(4)
-    ]
-    (tmp_path / "weights.csv").write_text("table," + HEAD + "".join(rows))
-    read = partitions.read_mixture(tmp_path / "weights.csv", 4)
-    assert lab.spec(clients=2, **read) == spec(TRAIN, TEST)
-    (tmp_path / "weights.csv").write_text(HEAD + "1,train,2,3\n1,test,0,0.5\n")  # a class without a row weighs nothing
-    read = partitions.read_mixture(tmp_path / "weights.csv", 4)
+    file = lab.weights(tmp_path / "weights.csv", first)
+    assert lab.spec(clients=2, **partitions.read_mixture(file, 4)) == spec(lab.TRAIN, lab.TEST)
+    file.write_text(HEAD + "1,train,2,3\n1,test,0,0.5\n")  # a class without a row weighs nothing
+    read = partitions.read_mixture(file, 4)
     assert (read["train_mix"], read["test_mix"]) == (((0, 0, 3, 0),), ((0.5, 0, 0, 0),))
 
 
@@ -310,7 +302,7 @@ def test_blocks_are_training_images_in_file_order() -> None:
     assert made.groups == [0, 1]
 
 
-@few(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(0, 2**32 - 1), examples=15)
+@few(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), SEEDS, examples=15)
 def test_flips_are_as_frequent_as_asked(train: float, test: float, noise: float, seed: int) -> None:
     n = 4000
     of = coloured_images(2 * n)

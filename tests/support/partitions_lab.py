@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
+from tests.support.frames import SEEDS
 
 MADE = DatasetSpec("made", "here", "now")
 SINGLE = ("px", "py", "pyx", "pxy")  #: the shifts of equal shards that have drift phases
+#: Weights of four classes for two groups.
+TRAIN, TEST = [[4, 1, 1, 1], [1, 4, 1, 1]], [[1, 1, 4, 1], [1, 1, 1, 4]]
 Sides = list[tuple[np.ndarray, np.ndarray]]
 
 
@@ -97,7 +101,7 @@ def equals(draw: st.DrawFn) -> PartitionSpec:
         "data_share": st.sampled_from((None, 0.05)),
     }
     own |= draw(st.fixed_dictionaries({}, optional=optional))
-    return equal(clients=draw(st.integers(1, 9)), seed=draw(st.integers(0, 2**32 - 1)), **own)
+    return equal(clients=draw(st.integers(1, 9)), seed=draw(SEEDS), **own)
 
 
 @st.composite
@@ -139,6 +143,14 @@ def same(a: Partition, b: Partition) -> bool:
     )
 
 
+def weights(file: Path, first: int = 0) -> Path:
+    """A CSV file of TRAIN and TEST, whose groups are counted from there, and the second comes first."""
+    sides = [(side, k, mix[k]) for side, mix in (("train", TRAIN), ("test", TEST)) for k in (1, 0)]
+    rows = [f"x,{k + first},{side},{c},{weight}\n" for side, k, row in sides for c, weight in enumerate(row)]
+    file.write_text("table,client,split,class,value\n" + "".join(rows))
+    return file
+
+
 def current() -> Partition:
     """The store's current partition."""
     store = Store()
@@ -146,10 +158,12 @@ def current() -> Partition:
 
 
 def shown(p: Partition, width: int = 100, **options: Any) -> str:
-    """The view of a partition, as wide as that on a terminal; plain text unless `options` say otherwise."""
+    """The view of a partition, no wider than that on a terminal; plain text unless `options` say otherwise."""
     console = Console(width=width, **{"force_terminal": True, "color_system": None, **options})
     with console.capture() as captured:
         view.display(console, p)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", captured.get())
+    assert max(map(len, plain.splitlines())) <= width
     return captured.get()
 
 
