@@ -64,14 +64,6 @@ def test_damaged_idx(tmp_path: Path, damage: Callable[[bytes], bytes], message: 
     refused(rf"{re.escape(str(path))}.*{message}", read_idx, path)
 
 
-def test_idx_files_of_no_rows(tmp_path: Path, store: Store) -> None:
-    write_idx(tmp_path / "images", pixels(0, 4, 5))
-    write_idx(tmp_path / "labels", np.zeros(0, np.uint8))
-    says = r"toy \(s\) holds no image: toy \(s, train\) has none; get its files again"
-    refused(says, loaded, tmp_path, store, "idx", IDX)
-    assert not (store.home / "dataset").exists()
-
-
 CIFAR = 'fields = ["coarse", "fine"]\nlabel = "fine"\ncolumns = { coarse = "coarse" }\n[[source.file]]\n'
 
 
@@ -86,19 +78,12 @@ def test_cifar_binary_from_an_archive(tmp_path: Path, store: Store) -> None:
     train, train_images, train_labels = cifar_records(5, 2)
     tar(tmp_path / "toy.tar.gz", {"d/test.bin": test, "d/readme.html": b"!", "d/train.bin": train})
     members = '[{path = "d/test.bin", split = "test"}, {path = "d/train.bin"}]'
-    got = loaded(tmp_path, store, "cifar-binary", f'{CIFAR}path = "toy.tar.gz"\nmember = {members}\n', 3)
+    body = f'{CIFAR}path = "toy.tar.gz"\nmember = {members}\n'
+    got = loaded(tmp_path, store, "cifar-binary", body, 3)
     coarse, fine = np.concatenate([train_labels, test_labels]).T
     holds(got, np.concatenate([train_images, test_images]), labels=fine, coarse=coarse, split=[0] * 5 + [1] * 2)
-
-
-def test_cifar_binary_that_lacks_something(tmp_path: Path, store: Store) -> None:
-    (tmp_path / "a.bin").write_bytes(cifar_records(2, 0)[0][:-1])
-    tar(tmp_path / "toy.tar.gz", {"other.bin": b"x"})
-    for file, says in (
-        ('path = "a.bin"\n', r"a\.bin is truncated: 123 bytes are no whole number of 62-byte records"),
-        ('path = "toy.tar.gz"\nmember = [{path = "d/train.bin"}]\n', r"toy\.tar\.gz has no file d/train\.bin"),
-    ):
-        refused(says, loaded, tmp_path, store, "cifar-binary", CIFAR + file, 3)
+    tar(tmp_path / "toy.tar.gz", {"d/train.bin": train})
+    refused(r"toy\.tar\.gz has no file d/test\.bin", loaded, tmp_path, store, "cifar-binary", body, 3)
 
 
 PARQUET = 'columns = { who = "who" }\n[[source.file]]\npath = "toy.parquet"\n'
@@ -308,18 +293,6 @@ def test_a_wrong_folder_is_explained(tmp_path: Path, store: Store, change: Calla
     refused(message, loaded, tmp_path, store, "folder", NOTED)
 
 
-def test_folders_that_cannot_be_it(tmp_path: Path, store: Store) -> None:
-    (tmp_path / "toy").mkdir()
-    for i in range(4):
-        (tmp_path / f"toy/{i}.png").write_bytes(GOOD[i % 3])
-    for kind, body, says in (
-        ("folder", FOLDER, r"toy has no file like \{label\}/\*\.png; it holds 0\.png, 1\.png, 2\.png and 1 more"),
-        ("folder", FOLDER.replace("/*.png", "/{label}"), r"the pattern \{label\}/\{label\} has a name twice"),
-        ("mat", TOY.replace("toy", "x" * 5000), "cannot read .*File name too long"),
-    ):
-        refused(says, loaded, tmp_path, store, kind, body)
-
-
 @pytest.mark.parametrize("name", [b"a/\xff.png", b"\xff/1.png", None])
 def test_a_name_that_is_not_utf_8(tmp_path: Path, store: Store, name: bytes | None) -> None:
     if name is None:
@@ -473,30 +446,9 @@ def test_truncated_matlab_files_are_one_line(tmp_path: Path, store: Store, compr
     refused(r"holds no image|X must be bytes", mat, tmp_path, store, [1], (), empty)
 
 
-@pytest.mark.parametrize(
-    ("cells", "message"),
-    [
-        ("a\0b,1,0,0,0", "cannot be the name of a file"),
-        ("x" * 5000 + ",1,0,0,0", "cannot be the name of a file"),
-        ("img,1,0,0,0", "img is a folder and should be a file"),
-        ("x" * 200_000 + ",1,0,0,0", "is damaged or not a CSV file .field larger than field limit"),
-        (f"img/0.png,{'w' * 1001},0,0,0", "column who holds text of 1,001 characters"),
-        ("img/0.png,1,0,0," + "7" * 100_000, "three is '7{60}', which is no label"),
-    ],
-)
-def test_cells_of_a_csv_file(tmp_path: Path, store: Store, cells: str, message: str) -> None:
-    (tmp_path / "img").mkdir()
-    (tmp_path / "img/0.png").write_bytes(GOOD[0])
-    (tmp_path / "toy").write_text(f"Path,who,one,two,three\n{cells}\n")
-    refused(f"^(?=.*toy)(?=.*{message}).{{,2000}}$", loaded, tmp_path, store, "csv", CSV)
-
-
-def test_numbers_and_columns_of_a_csv_file(tmp_path: Path, store: Store) -> None:
-    (tmp_path / "0.png").write_bytes(GOOD[0])
-    (tmp_path / "toy").write_text(f"Path,who,one,two,three\n0.png,{10**30},0,0,1\n")
-    assert loaded(tmp_path, store, "csv", CSV).columns["who"].tolist() == [str(10**30)]  # too large: it stays text
-    (tmp_path / "toy").write_text("Path,who,one,one,two,three\n0.png,1,0,0,0,0\n")
-    refused("toy has two columns one", loaded, tmp_path, store, "csv", CSV)
+def test_numbers_of_a_csv_file(tmp_path: Path, store: Store) -> None:
+    written(tmp_path, {"0.png": GOOD[0], "toy": f"{HEADS}0.png,{10**30},0,0,1\n".encode()})
+    holds(loaded(tmp_path, store, "csv", CSV), who=[str(10**30)])  # too large: it stays text
 
 
 LISTS = """
@@ -522,22 +474,48 @@ def test_a_list_of_images_and_classes(tmp_path: Path, store: Store, classes: str
     holds(made, pixels(3, 4, 5), labels=codes, split=[0, 0, 1], domain=["d1", "d2", "d1"])
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("d1/0.png", r"train\.txt, line 3: 1 values under 2 column names"),
-        ("d1/0.png 3\nd1/1.png 0", r"class in .*line 3: .*3"),
-        ("0.png 1", r"line 3: the image '0\.png' lies in no folder that names its domain"),
-        ("../d1/0.png 1", r"line 3: the image '\.\./d1/0\.png' does not lie below"),
-        ("d1/9.png 1", r"line 3: the image .*d1/9\.png is not there; unpack the whole data set"),
-    ],
-)
-def test_lines_of_a_list_that_cannot_be(tmp_path: Path, store: Store, line: str, says: str) -> None:
-    (tmp_path / "d1").mkdir()
-    (tmp_path / "d1/0.png").write_bytes(GOOD[0])
-    (tmp_path / "train.txt").write_text(f"d1/0.png 1\n\n{line}\n")
-    (tmp_path / "test.txt").write_text("d1/0.png 1\n")
-    refused(says, loaded, tmp_path, store, "list", LISTS.format())
+NO_ROWS = {"images": idx_bytes(pixels(0, 4, 5)), "labels": idx_bytes(np.zeros(0, np.uint8))}
+FOUR = {f"toy/{i}.png": GOOD[0] for i in range(4)}
+CUT = "is truncated: 123 bytes are no whole number of 62-byte records"
+#: A kind of source, its files with their content, and what is wrong with them.
+WRONG: list[tuple[str, str, dict[str, bytes], str]] = [
+    ("idx", IDX, NO_ROWS, r"toy \(s\) holds no image: toy \(s, train\) has none; get its files again"),
+    ("cifar-binary", f'{CIFAR}path = "a.bin"\n', {"a.bin": cifar_records(2, 0)[0][:-1]}, rf"a\.bin {CUT}"),
+    ("mat", TOY.replace("toy", "x" * 5000), {}, "cannot read .*File name too long"),
+    ("folder", FOLDER, FOUR, r"toy has no file like \{label\}/\*\.png; it holds 0\.png, 1\.png, 2\.png and 1 more"),
+    ("folder", FOLDER.replace("/*.png", "/{label}"), FOUR, r"the pattern \{label\}/\{label\} has a name twice"),
+]
+HEADS = "Path,who,one,two,three\n"
+WRONG += [
+    ("csv", CSV, {"img/0.png": GOOD[0], "toy": text.encode()}, f"^(?=.*toy)(?=.*{says}).{{,2000}}$")
+    for text, says in (
+        (f"{HEADS}a\0b,1,0,0,0\n", "cannot be the name of a file"),
+        (f"{HEADS}{'x' * 5000},1,0,0,0\n", "cannot be the name of a file"),
+        (f"{HEADS}img,1,0,0,0\n", "img is a folder and should be a file"),
+        (f"{HEADS}{'x' * 200_000},1,0,0,0\n", "is damaged or not a CSV file .field larger than field limit"),
+        (f"{HEADS}img/0.png,{'w' * 1001},0,0,0\n", "column who holds text of 1,001 characters"),
+        (f"{HEADS}img/0.png,1,0,0,{'7' * 100_000}\n", "three is '7{60}', which is no label"),
+        ("Path,who,one,one,two,three\nimg/0.png,1,0,0,0,0\n", "toy has two columns one"),
+    )
+]
+WRONG += [
+    ("list", LISTS.format(), {"d1/0.png": GOOD[0], "train.txt": text, "test.txt": b"d1/0.png 1\n"}, says)
+    for text, says in (
+        (b"d1/0.png 1\n\nd1/0.png\n", r"train\.txt, line 3: 1 values under 2 column names"),
+        (b"d1/0.png 1\n\nd1/0.png 3\nd1/1.png 0\n", r"class in .*line 3: .*3"),
+        (b"d1/0.png 1\n\n0.png 1\n", r"line 3: the image '0\.png' lies in no folder that names its domain"),
+        (b"../d1/0.png 1\n", r"line 1: the image '\.\./d1/0\.png' does not lie below"),
+        (b"d1/9.png 1\n", r"line 1: the image .*d1/9\.png is not there; unpack the whole data set"),
+    )
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "files", "says"), WRONG, ids=lambda value: str(value)[:40])
+def test_files_that_cannot_be(
+    tmp_path: Path, store: Store, kind: str, body: str, files: dict[str, bytes], says: str
+) -> None:
+    refused(says, loaded, written(tmp_path, files), store, kind, body, 3 if kind == "cifar-binary" else 1)
+    assert not (store.home / "dataset").exists()
 
 
 def test_digits_are_stretched_to_all_grey_levels(store: Store) -> None:

@@ -94,7 +94,7 @@ def test_what_must_change_nothing_changes_nothing(subject: Subject) -> None:
     labels = DATA.labels.clone()
     for rows in DATA.test:
         labels[rows] = (labels[rows] + 3) % DATA.classes
-    garbled, s, where = dataclasses.replace(DATA, labels=labels), subject.few(votes=False), subject.place()
+    garbled, s, where = replace(DATA, labels=labels), subject.few(votes=False), subject.place()
     for t in (1, 3):
         assert subject.stopped(garbled, s, t, where, executor="cores").checkpoint.round == t
     ours, theirs = subject.train(garbled, s, where=where, executor="cores"), subject.reference.run
@@ -118,7 +118,7 @@ def test_executors_agree(subject: Subject) -> None:
     executors_agree(subject, ("stacked", "graphed") if unlike(subject) else ("stacked",))
 
 
-SIX = dataclasses.replace(grouped_setting().partition, clients=6)
+SIX = replace(grouped_setting().partition, clients=6)
 DRIFTING = drifted(
     grouped_federation((0, 0, 1, 1), 60), grouped_federation((1, 0, 1, 0), 60), (1, 0, 1, 0), (0, 0, 1, 1)
 )
@@ -224,7 +224,7 @@ def test_it_is_named_as_its_file_and_keeps_what_exists(name: str, tmp_path: Path
 def passed(how: Method, s: Setting, where: Path) -> tuple[int, int]:
     """Of a round's local work: (images that went through the network in training, twice where a step takes two passes;
     parameters of the network)."""
-    alike = dataclasses.replace(DATA, groups=[0] * DATA.clients)  # of an IID partition, as its setting says
+    alike = replace(DATA, groups=[0] * DATA.clients)  # of an IID partition, as its setting says
     it, images = trainer(how, alike, where, s), 0
 
     def count(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -247,16 +247,12 @@ def fedavgs_round(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Setting
 
 @every
 def test_effort_is_that_of_the_local_work(name: str, tmp_path: Path, fedavgs_round: Any) -> None:
-    """What tells beforehand how long a run takes: the images that pass in training, against FedAvg's.
-
-    Of whole batches: a method that asks for gradients has no short one at the end of a pass.
-    """
+    """Images that pass in training, against FedAvg's; of whole batches, as who asks for gradients has no short one."""
     how, s = methods.load(name)[0](), Subject(tmp_path, name).setting(rounds=1, window=1, epochs=2, tail="drop")
     if how.trains:
         (images, size), (others, other) = passed(how, s, tmp_path), fedavgs_round(s)
-        assert how.relative_compute(s) == pytest.approx(
-            images / others * round(size / other)
-        )  # through all of its networks
+        expected = images / others * round(size / other)  # through all of its networks
+        assert how.relative_compute(s) == pytest.approx(expected)
     assert how.relative_compute(setting(steps=3)) >= 1
 
 
@@ -429,12 +425,6 @@ def answers_of(run: Run, state: State, index: int, t: int) -> np.ndarray:
 ROUNDS, EPOCHS = 5, 2
 
 
-def big_digits() -> Federation:
-    small = grouped_federation(size=50)
-    twice = small.images.repeat_interleave(2, 1).repeat_interleave(2, 2)
-    return dataclasses.replace(small, images=twice)
-
-
 def counting(how: Method, passes: list[int]) -> Method:
     """The method, which adds the forward passes an image of all that its clients ask for; training counts as three."""
 
@@ -463,7 +453,8 @@ def counting(how: Method, passes: list[int]) -> Method:
 
 @pytest.mark.parametrize("name", cost.METHODS)
 def test_costs_are_what_runs_send_and_compute(name: str, tmp_path: Path) -> None:
-    data, passes = big_digits(), list[int]()
+    data, passes = grouped_federation(size=50), list[int]()
+    data = replace(data, images=data.images.repeat_interleave(2, 1).repeat_interleave(2, 2))
     s = grouped_setting(model="lenet5_flux", rounds=ROUNDS, epochs=EPOCHS, lr=0.01, test_phase=False)
     it = trainer(counting(method(name), passes), data, tmp_path, s)
     it.run()

@@ -272,16 +272,6 @@ def features(n: int, classes: int = 6, seed: int = 0) -> tuple[torch.Tensor, tor
     return torch.from_numpy(z.astype(np.float32)), torch.from_numpy(y)
 
 
-def a_client(how: FedPAC, folder: Path, t: int = 2) -> Client:
-    """A client that knows prototypes of the classes 0 to 3."""
-    it = trainer(how, DATA, folder)
-    client = it.client(1, it.server.view(1), t)
-    client.received[MEAN] = torch.randn(K, D, generator=torch.Generator().manual_seed(1))
-    client.received[COUNT] = torch.tensor([3.0, 1, 2, 5, 0, 0, 0, 0, 0, 0])
-    client.state = dict(client.received)
-    return client
-
-
 def test_the_statistics_are_those_of_the_definition(tmp_path: Path) -> None:
     """V = [sum_k p_k tr E(z z^T | k) - sum_k p_k^2 |mu_k|^2] / n and h_k = p_k mu_k, class by class in numpy. Pooled
     means are those of all rows together. A client's are those of the received body."""
@@ -381,7 +371,11 @@ def test_the_loss_and_its_gradient(tmp_path: Path) -> None:
 
 
 def test_the_update_asks_for_statistics_head_body_and_prototypes(tmp_path: Path) -> None:
-    client = a_client(FedPAC(), tmp_path)
+    it = trainer(FedPAC(), DATA, tmp_path)
+    client = it.client(1, it.server.view(1), 2)
+    client.received[MEAN] = torch.randn(K, D, generator=torch.Generator().manual_seed(1))
+    client.received[COUNT] = torch.tensor([3.0, 1, 2, 5, 0, 0, 0, 0, 0, 0])
+    client.state = dict(client.received)
     before, after = features(40), features(40, seed=9)
     requests = drive(FedPAC().local(client), Collected(*before), DONE, DONE, Collected(*after))
     assert [type(r) for r in requests] == [Collect, Train, Train, Collect]

@@ -346,14 +346,8 @@ def test_clients_with_the_same_images_match_once(
 ) -> None:
     images, n = EVEN.images.clone(), len(EVEN.train[0])
     images[EVEN.train[3][:n]] = images[EVEN.train[0]]
-    asked: list[int] = []
-    whole = importance.estimate
-
-    def reports(*given: Any) -> Any:
-        asked.append(given[6])
-        return whole(*given)
-
-    monkeypatch.setattr(importance, "estimate", reports)
+    asked, whole = list[int](), importance.estimate
+    monkeypatch.setattr(importance, "estimate", lambda *given: asked.append(given[6]) or whole(*given))
     found = weights(method("ftw_erm", **ROUGHLY), replace(EVEN, images=images), tmp_path, executor=executor)
     assert sorted(asked) == [0, 1, 2]
     assert torch.equal(found[0], found[3])

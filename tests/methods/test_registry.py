@@ -230,24 +230,17 @@ CHOICES = (
     "confree.rule fedala.score fedas.weigh_by fedbabu.newcomers fedopt.server fedpac.newcomers fedpac.score "
     "fedproto.answers fedrep.score fedrod.score lg_fedavg.score"
 )
-WRONG: list[tuple[str, dict[str, Any], str]] = [
-    (name, {option: value}, f"--{option.replace('_', '-')} of {name} must be {rule}, not")
+WRONG: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    (name, {option: value}, {}, f"--{option.replace('_', '-')} of {name} must be {rule}, not")
     for rule, (values, those) in BOUNDS.items()
     for name, option in (one.split(".") for one in those.split())
     for value in values
 ]
 WRONG += [
-    (name, {option: "other"}, f"unknown value of --{option.replace('_', '-')} 'other'")
+    (name, {option: "other"}, {}, f"unknown value of --{option.replace('_', '-')} 'other'")
     for name, option in (one.split(".") for one in CHOICES.split())
 ]
-WRONG += [("ftw_erm", {"case": "cs_both", "ratios": "hdrm"}, "--case of ftw_erm must be all with --ratios hdrm")]
-
-
-@pytest.mark.parametrize(("name", "chosen", "line"), WRONG, ids=str)
-def test_hyper_parameters_out_of_range(name: str, chosen: dict[str, Any], line: str) -> None:
-    refused(re.escape(line), method, name, **chosen)
-
-
+WRONG += [("ftw_erm", {"case": "cs_both", "ratios": "hdrm"}, {}, "--case of ftw_erm must be all with --ratios hdrm")]
 ADAMW = {"optimizer": "adamw", "momentum": 0.0}
 ONE = {"steps": 1, "passes": "endless", "momentum": 0.0}
 
@@ -255,6 +248,7 @@ ONE = {"steps": 1, "passes": "endless", "momentum": 0.0}
 @pytest.mark.parametrize(
     ("name", "chosen", "changes", "line"),
     [
+        *WRONG,
         ("fedprox", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedprox must be below the number of rounds, 3"),
         ("fedsam", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedsam must be below the number of rounds, 3"),
         ("fedbabu", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedbabu must be below the number of rounds, 3"),
@@ -290,8 +284,10 @@ ONE = {"steps": 1, "passes": "endless", "momentum": 0.0}
     ],
     ids=str,
 )
-def test_settings_that_do_not_go_with_it(name: str, chosen: dict[str, Any], changes: dict[str, Any], line: str) -> None:
-    refused(re.escape(line), method(name, **chosen).check_setting, setting(**changes))
+def test_values_out_of_range_and_settings_that_do_not_go_with_it(
+    name: str, chosen: dict[str, Any], changes: dict[str, Any], line: str
+) -> None:
+    refused(re.escape(line), lambda: method(name, **chosen).check_setting(setting(**changes)))
 
 
 @pytest.mark.parametrize(
