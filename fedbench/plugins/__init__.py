@@ -1,6 +1,5 @@
-"""A user's own Python files: read with what they import from their folder (`source`), run apart from each other
-(`load`). Whose mistake an exception is, is said here: one in such a file by its file, line and message, not by our
-stack."""
+"""A user's own Python files: read with what they import from their folder, and run apart from each other (`load`).
+Whose mistake an exception is, is said here: one in such a file by its file, line and message, not by our stack."""
 
 from __future__ import annotations
 

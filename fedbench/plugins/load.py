@@ -1,4 +1,4 @@
-"""Run a plug-in: its imports look as in a script, and no other plug-in gets its modules.
+"""Read and run a plug-in: its imports look as in a script, and no other plug-in gets its modules.
 
 A module beside the file, or in a package below its folder, goes before an installed one of the same name. A plug-in's
 modules have names of their own (so two may both have a `helper`) and run from the very text that was hashed. What is
@@ -8,20 +8,130 @@ loaded from the folder in another way than by an import statement (importlib, sa
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.imports import Import
-from fedbench.plugins import PluginError, in_words, mistake, shown
-from fedbench.plugins.source import Module, Plugin, read
+from fedbench.imports import Import, code, imports
+from fedbench.plugins import FILES, PluginError, in_words, mistake, shown
+
+# -- source ----------------------------------------------------------------------------------------------------
+# The source of a plug-in: a user's file and what it imports from its own folder, by import statements alone.
+
+
+class Module(NamedTuple):
+    """A module of a plug-in: its file (a folder, where a package has no __init__.py) and its text as read once."""
+
+    file: Path
+    text: bytes
+
+    @property
+    def is_package(self) -> bool:
+        return self.file.name == "__init__.py" or self.file.suffix != ".py"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A user's file and all that it imports from its folder, by their names as seen from there."""
+
+    main: str
+    modules: dict[str, Module]
+    statements: tuple[Import, ...]  #: all import statements in them
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file's code (no comments, no docstrings), or if it has modules beside it of the checksums of
+        all and the others' places."""
+        own = self.modules[self.main]
+        lines = [hashlib.sha256(code(own.text)).hexdigest()]
+        for name, module in sorted(self.modules.items()):
+            if name != self.main:
+                place = module.file.relative_to(own.file.parent).as_posix()
+                lines.append(f"{hashlib.sha256(code(module.text)).hexdigest()} {place}")
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest() if len(lines) > 1 else lines[0]
+
+    def classes(self, assigned: bool = False) -> set[str]:
+        """The classes that the file defines, wherever in it; if `assigned`, all names too that may stand for one."""
+        nodes = list(ast.walk(ast.parse(self.modules[self.main].text)))
+        names = {n.id for n in nodes if assigned and isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return names | {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+
+
+def read(file: Path) -> Plugin:
+    """The plug-in of a file, by its import statements; nothing is run.
+
+    Raises FedbenchError for a file that cannot be read, PluginError for one that is no Python.
+    """
+    main = file.stem.replace(".", "_")
+    modules: dict[str, Module] = {}
+    statements: list[Import] = []
+    waiting = [(main, file)]
+    while waiting:
+        name, path = waiting.pop()
+        if name in modules:
+            continue
+        modules[name] = module = Module(path, _text(path))
+        own = list(imports(_parsed(module)))
+        statements += own
+        package = name.split(".") if module.is_package else name.split(".")[:-1]
+        named = {candidate for one in own for candidate in _named(one, package)}
+        waiting += [(n, beside) for n in sorted(named - {main}) if (beside := _locate(file.parent, n))]
+    return Plugin(main, modules, tuple(statements))
+
+
+def _text(path: Path) -> bytes:
+    try:
+        return b"" if path.is_dir() else path.read_bytes()
+    except OSError as error:
+        raise FedbenchError(f"cannot read {shown(path)} ({error.strerror})") from error
+
+
+def _parsed(module: Module) -> ast.Module:
+    FILES.add(str(module.file))
+    try:
+        tree = ast.parse(module.text, str(module.file))
+        code(module.text)  # which goes deeper than the parser
+        return tree
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = mistake(error) or f"{shown(module.file)}: {in_words(error)}"
+        raise PluginError(f"cannot load {line}") from error
+
+
+def _named(one: Import, package: list[str]) -> Iterator[str]:
+    """The modules that a statement may mean, seen from the plug-in's folder: 'a.b' of 'from a import b' too."""
+    above = one.level - 1 if one.level else len(package)
+    if above > len(package):
+        return
+    base = [*package[: len(package) - above], *filter(None, one.module.split("."))]
+    for path in ([*base, name] for name in ("", *one.names)):
+        yield from (".".join(path[:k]) for k in range(1, len(path) + 1) if all(path[:k]))
+
+
+def _locate(folder: Path, name: str) -> Path | None:
+    """The file of a module seen from the folder, if it lies there; a package without an __init__.py is a folder."""
+    top, path = name.split(".")[0], folder.joinpath(*name.split("."))
+    if top == "fedbench" or top in sys.builtin_module_names:
+        return None
+    for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+        if file.is_file():
+            return file
+    if path.is_dir() and any(path.glob("*.py")):
+        installed = find_spec(top)  # which goes before a mere folder, as everywhere in Python
+        return path if installed is None or installed.origin is None else None
+    return None
+
 
 # -- classes ---------------------------------------------------------------------------------------------------
 # A user's class from 'FILE.py:Class', or from 'FILE.py' alone where the file has only one of the kind.

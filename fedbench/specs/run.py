@@ -183,7 +183,7 @@ class RunSpec(Spec):
     method: str
     params: Mapping[str, Plain] = field(default_factory=dict)  #: every one, defaults included (but for `later` ones)
     method_version: int = 1
-    source: str | None = None  #: digest of the code of a method that is not fedbench's own (plugins/source.py)
+    source: str | None = None  #: digest of the code of a method that is not fedbench's own (plugins/load.py)
 
     def __post_init__(self) -> None:
         self._check_types()

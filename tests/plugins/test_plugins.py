@@ -11,8 +11,7 @@ import pytest
 from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.plugins import PluginError, mistake, reported
-from fedbench.plugins.load import load, statements
-from fedbench.plugins.source import read
+from fedbench.plugins.load import load, read, statements
 from tests.support.lab import federation, finish, setting, trainer
 from tests.support.plugin_files import write
 

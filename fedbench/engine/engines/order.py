@@ -15,8 +15,7 @@ from fedbench.errors import FedbenchError
 from fedbench.files import process, write_whole
 from fedbench.models import registry as networks
 from fedbench.partitions import schemes
-from fedbench.plugins.load import is_file, place
-from fedbench.plugins.source import Plugin, read
+from fedbench.plugins.load import Plugin, is_file, place, read
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
