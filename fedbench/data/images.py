@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# -- images ----------------------------------------------------------------------------------------------------
-
-
 _BLOCK = 256
 #: What Pillow may take the bytes for; of its other formats one starts a program (EPS: Ghostscript).
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "WEBP", "TIFF", "JPEG2000")

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# -- part ------------------------------------------------------------------------------------------------------
-
-
 #: Most characters of a class or of a value of a natural column: an array of text takes the longest for all.
 LONGEST = 1_000
 

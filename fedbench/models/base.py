@@ -16,8 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from fedbench.errors import FedbenchError
 
-# -- base ------------------------------------------------------------------------------------------------------
-
 
 @contextlib.contextmanager
 def seeded(seed: int, purpose: str | None) -> Iterator[None]:

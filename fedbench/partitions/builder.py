@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from fedbench.data import Dataset
 
 
-# -- builder ---------------------------------------------------------------------------------------------------
-
-
 def build(
     spec: PartitionSpec, store: Store, roots: Sequence[Path] = (), notify: Callable[[str], None] | None = None
 ) -> Partition:

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from fedbench.data import Dataset
 
 
-# -- exports ---------------------------------------------------------------------------------------------------
-
-
-__all__ = ["FILES", "FOLDERS", "FORMATS", "format_of", "write"]
-
-
 # -- images ----------------------------------------------------------------------------------------------------
 # Clients' images in the folders of other tools: PFLlib's npz files and LEAF's JSON.
 

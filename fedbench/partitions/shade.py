@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-# -- shade -----------------------------------------------------------------------------------------------------
-
-
 #: More classes than this are summed up in one column, whose head is LARGEST.
 CLASSES, LARGEST = 12, "largest classes"
 #: More clients (or groups of them) than MANY are cut to the first FEW.

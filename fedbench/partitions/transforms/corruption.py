@@ -287,8 +287,6 @@ def jpeg(block: Images, severity: int, rng: np.random.Generator) -> Images:
 # -- corruption ------------------------------------------------------------------------------------------------
 
 
-__all__ = ["CORRUPTIONS", "SEVERITIES", "SMALLEST", "check_name", "corrupt", "named"]
-
 #: In the order in which CIFAR-S deals them out, at severities 1 to SEVERITIES.
 _OF: dict[str, Callable[[Images, int, np.random.Generator], Images]] = {
     one.__name__: one for one in (
