@@ -21,7 +21,6 @@ from fedbench.store.provenance import MADE_FROM, code_of, origin, other_code
 from fedbench.store.writing import ASIDE, REMOVED, Writer, flush, placing, restored
 from fedbench.words import path_of
 
-
 KINDS = tuple(SPECS)
 #: Files of a work folder: which run it is, how far it has come, and what a restart looks for.
 SPEC, PROGRESS, CHECKPOINT = "spec.json", "progress.json", "checkpoint.json"
