@@ -1,5 +1,5 @@
-"""Result packs: finished runs as rows of a Parquet file that travels without their predictions.
+"""The runs that there are: in a store, and in result packs, which are finished runs as rows of a Parquet file that travels
+without their predictions.
 
-`pack` is the format, `seal` shows that nobody has edited it, `shipped` is a run out of one, `shelf` all packs at hand;
-`making` puts runs into one, and `checksum` tells whether two trainings gave the same predictions.
+`frame` is all of them as one table; `pack` is the format of a pack, `packs` all packs at hand; `making` puts runs into one.
 """
