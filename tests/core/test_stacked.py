@@ -467,7 +467,7 @@ def test_what_waits_is_noticed() -> None:
         x[torch.arange(2)].sum().mul_(2.0).where(x > 1, x)
 
 
-@pytest.mark.parametrize(("name", "chosen"), ALL, ids=label)
+@pytest.mark.parametrize(("name", "chosen"), ALL, ids=label)  # most of them are slow ones
 def test_nothing_waits_in_a_captured_step(
     name: str, chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
