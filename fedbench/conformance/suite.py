@@ -20,6 +20,7 @@ from fedbench.partitions import Scheme, schemes
 from fedbench.plugins import in_words, mistake
 from fedbench.plugins.load import classes, is_file, load, place
 from fedbench.specs import RunSpec, require
+from fedbench.words import option_of
 
 # -- declared --------------------------------------------------------------------------------------------------
 # Checks of what a method says of itself; nothing is trained.
@@ -44,7 +45,7 @@ def hyper_parameters(subject: Subject) -> None:
     """Every hyper-parameter says what it is, parses from a command line, and is part of the run's identity."""
     cls = subject.kind
     for option, field in cls.hyperparameters().items():
-        text, flag = field.metadata.get("help", ""), f"--{option.replace('_', '-')}"
+        text, flag = field.metadata.get("help", ""), option_of(option)
         remedy = f'write {field.name} = hyperparameter({field.default!r}, "what it is", "symbol", "where in the paper")'
         require(bool(text) and "\n" not in text, f"{flag} does not say in one line what it is", remedy)
         require(option == option.lower(), f"{flag} has capital letters", "write it in small letters")

@@ -12,6 +12,7 @@ from fedbench import models, protocol
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError, check_known
 from fedbench.files import disk_errors, scratch, write_whole
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
@@ -161,10 +162,7 @@ def _files(them: Models, files: Iterable[str], format: str) -> list[str]:
         text = what[kind].format(number) if kind != "model" or not rest else f"the server's model {rest}"
         lines.append(f"- `{name}.{format}`: {text}" + (f", its model '{further}'" if further else ""))
     lines.append("")
-    members: dict[int, list[int]] = {}
-    for i, how in enumerate(them.clients):
-        if how.cluster is not None:
-            members.setdefault(how.cluster, []).append(i)
+    members = by_key((how.cluster, i) for i, how in enumerate(them.clients) if how.cluster is not None)
     lines += [f"- cluster {m}: clients {', '.join(map(str, who))}" for m, who in sorted(members.items())]
     outputs = {
         how.alone or f"answers by `{how.output}` of its models {', '.join(repr(m) for m in how.models)}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
 from fedbench.store import Artifact
+from fedbench.words import size
 
 if TYPE_CHECKING:
     from fedbench.core.checkpoint import Checkpoint
@@ -47,13 +48,13 @@ def estimate(setting: Setting, method: Method, keep: Collection[str], store: Sto
     if MODEL in keep:
         shape = part.image_shape(data.info(setting.partition.dataset, store).shape)
         one = size_in_bytes(dict(models.initial(setting, shape, classes).state_dict()))
-        parts.append(f"its models (the server's, and of clients what is their own: {_megabytes(one)} to "
-                     f"{_megabytes(one * (1 + part.clients * (1 + len(method.personal_models))))})")  # fmt: skip
+        parts.append(f"its models (the server's, and of clients what is their own: {size(one)} to "
+                     f"{size(one * (1 + part.clients * (1 + len(method.personal_models))))})")  # fmt: skip
     if LOGITS in keep:
         rounds, images = len(setting.evaluated_rounds()), int(part.n_test.sum())
         views = rounds + (setting.augment == "crop")  # after the last round on whole images too
         parts.append(
-            f"logits ({views} times {images} images of {classes} classes, {_megabytes(2 * views * images * classes)})"
+            f"logits ({views} times {images} images of {classes} classes, {size(2 * views * images * classes)})"
         )
     return f"keeps {' and '.join(parts)}" if parts else ""
 
@@ -61,11 +62,7 @@ def estimate(setting: Setting, method: Method, keep: Collection[str], store: Sto
 def line(run: Artifact) -> str:
     """What a run keeps, with its size on disk; "" of nothing."""
     sizes = {name: run.manifest["files"][FILES[name]]["bytes"] for name in sorted(of(run))}
-    return f"keeps {', '.join(f'{name} ({_megabytes(n)})' for name, n in sizes.items())}" if sizes else ""
-
-
-def _megabytes(n: int) -> str:
-    return f"{n / 1e6:.1f} MB" if n >= 1e6 else f"{n / 1e3:.0f} kB"
+    return f"keeps {', '.join(f'{name} ({size(n)})' for name, n in sizes.items())}" if sizes else ""
 
 
 def lacking(run: Artifact, what: Iterable[str]) -> FedbenchError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial
@@ -23,6 +23,7 @@ from fedbench.engine import keep as keeping
 from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells, find
@@ -298,11 +299,9 @@ def groups(runs: Sequence[Wanted], executor: str, slots: int = 1) -> list[list[i
     """The indices of runs that can share a stack: those that differ in nothing but their seeds, where the executor
     (or, of an engine with one slot, the one that may be chosen) stacks clients; else each run by itself."""
     stacking = STACKING if slots > 1 else ("auto", *STACKING)
-    by_spec: dict[Hashable, list[int]] = {}
-    for k, spec in enumerate(run.spec for run in runs):
-        stacks = (spec.setting.executor or executor) in stacking
-        by_spec.setdefault(spec.but_for_seeds if stacks else k, []).append(k)
-    return list(by_spec.values())
+    specs = enumerate(run.spec for run in runs)
+    keys = ((s.but_for_seeds if (s.setting.executor or executor) in stacking else k, k) for k, s in specs)
+    return list(by_key(keys).values())
 
 
 def sweep(
@@ -382,9 +381,7 @@ def _ended(title: str, job: Job, artifact: Artifact, engine: Engine) -> Outcome:
 
 def _varied(runs: Sequence[Wanted]) -> list[str]:
     """The fields of settings in which runs on one data set differ, such as the learning rate of a sweep."""
-    settings: dict[str, list[Setting]] = {}
-    for run in runs:
-        settings.setdefault(run.spec.setting.partition.dataset.id, []).append(run.spec.setting)
+    settings = by_key((run.spec.setting.partition.dataset.id, run.spec.setting) for run in runs)
     names = [field.name for field in fields(Setting) if field.name != "partition"]
     return [n for n in names if any(len({getattr(s, n) for s in those}) > 1 for those in settings.values())]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.measure import Measure
+from fedbench.words import option_of
 
 if TYPE_CHECKING:
     from fedbench.methods.base import Method
@@ -103,9 +104,8 @@ def _check(cls: type[Method], reference: str) -> None:
                 f"the default of {name} of {where} is {default}", f"it must be {', '.join(VALUES.values())}"
             )
         if name in reserved():
-            option = f"--{name.replace('_', '-')}"
             raise FedbenchError(
-                f"the hyper-parameter {name} of {where} goes by the name of fedbench's own option {option}",
+                f"the hyper-parameter {name} of {where} goes by the name of fedbench's own option {option_of(name)}",
                 f"call it another, such as own_{name}",
             )
     try:

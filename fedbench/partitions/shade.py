@@ -62,11 +62,6 @@ def percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.005 else "<1%"
 
 
-def plural(count: int, noun: str) -> str:
-    """A count with its noun."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def two_lines(name: str) -> str:
     """A class name over a narrow column: 5 letters a line, two lines at most."""
     return name if len(name) <= 5 else f"{name[:5]}\n{name[5:10]}"

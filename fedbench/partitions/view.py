@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbench import words
 from fedbench.data.part import as_array
 from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
@@ -23,7 +24,6 @@ from fedbench.partitions.shade import (
     largest_cells,
     measure,
     plain_table,
-    plural,
     rows_shown,
     two_lines,
 )
@@ -102,7 +102,7 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
     groups = len(set(p.groups[dealt]))
     seen = "no covariate shift" if spec.shift == "none" else f"shift {spec.shift} in {groups} groups"
     if p.drawn is not None:
-        seen = f"{LEVELLED.get(spec.shift, 'natural groups')} in {plural(len(p.distributions), 'group')}"
+        seen = f"{LEVELLED.get(spec.shift, 'natural groups')} in {words.counted(len(p.distributions), 'group')}"
     yield Text.assemble(
         (spec.dataset.name, "bold"),
         f"  {schemes.label(spec)}  {spec.clients} clients  {seen}  seed {spec.seed}\n{_sizes(p, dealt)}",

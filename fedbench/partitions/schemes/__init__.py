@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError, check_known, unknown
+from fedbench.groups import by_key
 from fedbench.partitions import modifiers
 from fedbench.partitions.scheme import Scheme
 from fedbench.plugins import in_words, mistake, reported
@@ -70,11 +71,7 @@ def _users(name: str) -> type[Scheme]:
 
 def all_options() -> dict[str, list[str]]:
     """Option -> the built-in partitioners that have it."""
-    having: dict[str, list[str]] = {}
-    for scheme in names():
-        for option in load(scheme).options():
-            having.setdefault(option, []).append(scheme)
-    return having
+    return by_key((option, scheme) for scheme in names() for option in load(scheme).options())
 
 
 @cache
