@@ -68,6 +68,21 @@ def _write_into(path: Path, content: bytes) -> None:
         f.write(content)
 
 
+@contextlib.contextmanager
+def whole_folder(folder: Path, doing: str) -> Iterator[Path]:
+    """Write a folder, whole or not at all: a hidden one beside it, to be filled in the block, takes its place (which
+    may be an empty folder's) where the block ends well, and is gone where it does not. Raises FedbenchError as
+    `disk_errors`."""
+    part = scratch(folder.absolute())
+    with disk_errors(doing, part.parent):
+        part.mkdir(parents=True)
+        try:
+            yield part
+            part.rename(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
 def erase(path: Path) -> None:
     """Delete a file, or a folder with all that is in it; of a symbolic link the link, not what it leads to."""
     if path.is_dir() and not path.is_symlink():

@@ -27,7 +27,7 @@ from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import RESERVED, Recipe, Source
 from fedbench.data.vectors import numbers
 from fedbench.errors import FedbenchError, check_known
-from fedbench.files import disk_errors, scratch
+from fedbench.files import whole_folder
 from fedbench.specs import require
 from fedbench.store import Store
 
@@ -54,19 +54,13 @@ def fetch(recipe: Recipe, store: Store) -> Path:
     repository, _, revision = source.file[0].path.removeprefix(f"{foreign.REPOSITORIES}/").partition("@")
     hub = library("huggingface_hub")
     store.prepare()
-    part = scratch(target)
-    with disk_errors(f"downloading {recipe.name}", downloads(store)):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with reading(f"{recipe.name} on the hub", "cannot be had"):
-                commit = hub.HfApi().dataset_info(repository, revision=revision or None).sha
-                hub.snapshot_download(repository, repo_type="dataset", revision=commit, local_dir=part)
-            shutil.rmtree(part / ".cache", ignore_errors=True)  # what the library notes of the download
-            (part / foreign.REVISION).write_text(f"{commit}\n")
-            shutil.rmtree(target, ignore_errors=True)
-            part.rename(target)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    with whole_folder(target, f"downloading {recipe.name}") as part:
+        with reading(f"{recipe.name} on the hub", "cannot be had"):
+            commit = hub.HfApi().dataset_info(repository, revision=revision or None).sha
+            hub.snapshot_download(repository, repo_type="dataset", revision=commit, local_dir=part)
+        shutil.rmtree(part / ".cache", ignore_errors=True)  # what the library notes of the download
+        (part / foreign.REVISION).write_text(f"{commit}\n")
+        shutil.rmtree(target, ignore_errors=True)
     return target
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench import models, protocol
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError, check_known
-from fedbench.files import disk_errors, scratch, write_whole
+from fedbench.files import whole_folder, write_whole
 from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
@@ -256,9 +256,7 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
     files = states(them, list(network.state_dict()))
     if isinstance(network, Standard):  # under the names that others know
         files |= {name: network.as_torchvision(state) for name, state in files.items() if name != REST}
-    part = scratch(folder)
-    with disk_errors("exporting models", folder.parent):
-        part.mkdir(parents=True)
+    with whole_folder(folder, "exporting models") as part:
         for name, state in files.items():
             if format == "pt":
                 torch.save(dict(separate(state)), part / f"{name}.pt")
@@ -266,9 +264,6 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
                 save_file(separate(state), part / f"{name}.safetensors")
         text = card(run, store, them, [*files], format, shape, classes)
         write_whole(part / "README.md", text.encode())
-        if folder.is_dir():
-            folder.rmdir()
-        part.replace(folder)
     return sorted(path.name for path in folder.iterdir())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError, check_known
-from fedbench.files import disk_errors, scratch, write_whole
+from fedbench.files import whole_folder, write_whole
 from fedbench.partitions import modifiers, rows, schemes
 from fedbench.partitions.artifact import Partition
 from fedbench.partitions.distribution import Distribution
@@ -162,14 +161,8 @@ def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], 
     taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
     require(not taken, f"{output} is there already, and {format} is a new folder", "choose another --output")
     content = Images(p, images())
-    part = scratch(output.absolute())
-    with disk_errors(f"exporting partition {p.id}", output.absolute().parent):
-        part.mkdir(parents=True)
-        try:
-            FOLDERS[format](part, content)
-            part.rename(output)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    with whole_folder(output, f"exporting partition {p.id}") as part:
+        FOLDERS[format](part, content)
     remarks = ["validation images are among the training images"] if p.validation is not None else []
     if p.scaling() is not None:
         remarks.append("the clients' own means and standard deviations are not in it")

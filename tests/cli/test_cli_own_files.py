@@ -4,6 +4,7 @@ mistaken, measured, kept and exported; and a repository of results."""
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -442,7 +444,12 @@ def by_the_card(card: str, folder: Path, images: np.ndarray, scratch: Path) -> l
     return answers
 
 
-def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(home: Path, tmp_path: Path) -> None:
+def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     # Trained so that it gives more than one answer, on images as they are.
     train = ("train", "--method", "fedavg", *SMOKE, "--rounds", "3", "--steps", "20")
     good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm", "--shift", "none", "--clients", "3")
@@ -472,6 +479,10 @@ def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(home: Pat
     assert "one model answers all clients" in good("evaluate", after.name, "--on", other).out
 
     folder = tmp_path / "models"
+    with monkeypatch.context() as patch:
+        patch.setattr("fedbench.engine.export.card", failing)
+        assert "no space left while exporting models" in bad("export", after.name, "-o", folder)
+    assert not [path.name for path in tmp_path.iterdir() if "models" in path.name], "whole or not at all"
     good("export", after.name, "--output", folder)
     assert {p.name for p in folder.iterdir()} == {"model.safetensors", "README.md"}
     assert "is there already" in bad("export", after.name, "-o", folder)

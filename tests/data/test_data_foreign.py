@@ -276,7 +276,7 @@ def test_fetch_pins_the_revision(tmp_path: Path, store: Store, monkeypatch: pyte
 
     def snapshot_download(name: str, repo_type: str, revision: str, local_dir: Path) -> None:
         assert (name, repo_type, revision) == ("someone/digits", "dataset", commits[len(questions) - 1])
-        shutil.copytree(there, local_dir)
+        shutil.copytree(there, local_dir, dirs_exist_ok=True)
         (local_dir / ".cache").mkdir()
 
     fake = SimpleNamespace(HfApi=HfApi, snapshot_download=snapshot_download)
