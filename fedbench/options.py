@@ -53,7 +53,7 @@ def converted(kind: Any, given: Any) -> Any:
 
 
 def parse(
-    owner: str, name: str, kind: Any, given: Any, choices: tuple[str, ...] = (), most: float = MOST, hint: str = ""
+    owner: str, name: str, kind: Any, given: Any, choices: tuple[Any, ...] = (), most: float = MOST, hint: str = ""
 ) -> Plain:
     """The value of `owner`'s option of this type (one of VALUES) that is given, perhaps as text; a whole number is at
     `most` this. Raises FedbenchError for one that is none, which ends in the hint."""
@@ -65,7 +65,7 @@ def parse(
     if isinstance(value, int):
         check(value <= most, owner, option, value, f"at most {most:,}")
     if choices:
-        check_known(f"value of --{option}", str(value), choices)
+        check_known(f"value of --{option}", str(value), [*map(str, choices)])
     return value
 
 

@@ -353,6 +353,8 @@ def test_a_users_file_declares_what_its_class_is(tmp_path: Path) -> None:
     assert mine.defaults == {"lambda": 0.5, "last": 2, "clusters": 0}
     assert mine.hyper_parameters["lambda"] == HyperParameter(0.5, "weight", "λ", "Eq. 1")
     assert mine.hyper_parameters["last"].choices == (2, 3)
+    with pytest.raises(FedbenchError, match="unknown value of --last '4'; known: 2, 3"):
+        methods.load(f"{file}:Mine")[0].create({"last": 4})
     assert list(plain.hyper_parameters) == ["lambda"]
     assert mine.source == plain.source == read(file).digest
 
