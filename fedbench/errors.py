@@ -60,11 +60,11 @@ def _one_line(text: str) -> str:
     return "".join(repr(c)[1:-1] if unicodedata.category(c).startswith("C") else c for c in joined)
 
 
-def unknown(kind: str, name: str, known: Iterable[str], listed: str = "") -> FedbenchError:
+def unknown(kind: str, name: str, known: Iterable[Any], listed: str = "") -> FedbenchError:
     """The error for a name that does not exist; it offers the nearest one that does, if any is near, else all,
     or where there are too many for a line the command that lists them (`listed`).
     """
-    names = sorted(known)
+    names = sorted(map(str, known))
     near = nearest(name, names)
     every = f"'{listed}' lists them" if listed else f"known: {', '.join(names) or 'none'}"
     return FedbenchError(f"unknown {kind} '{name}'", f"did you mean '{near}'?" if near else every)

@@ -60,6 +60,7 @@ def test_another_name_is_offered_none(name: str, known: list[str]) -> None:
 def test_too_many_for_a_line_are_told_by_the_command_that_lists_them() -> None:
     assert str(unknown("table", "x", ["a/1"], "fedbench tables")) == "unknown table 'x'; 'fedbench tables' lists them"
     assert unknown("table", "feddrm/2", ["feddrm/1"], "fedbench tables").hint == "did you mean 'feddrm/1'?"
+    assert str(unknown("level of mine", "4", (2, 3))) == "unknown level of mine '4'; known: 2, 3"
 
 
 # -- machine: memory and processor -----------------------------------------------------------------------------
