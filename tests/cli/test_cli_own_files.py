@@ -9,7 +9,6 @@ import io
 import json
 import shutil
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -406,17 +405,6 @@ def test_methods_and_metrics_list_what_can_be_named() -> None:
     assert "beta: weight of a client's own Gaussian" in good("methods", "pfedfda").out
 
 
-#: What the card says, done in a process that knows nothing of the run.
-LOADED = """
-import sys, json
-import numpy as np, torch
-sys.path.insert(0, {folder!r})
-x = torch.from_numpy(np.load({images!r}))
-exec(open({code!r}).read())
-print(json.dumps(logits.argmax(1).tolist()))
-"""
-
-
 def images_of(run: Path) -> tuple[np.ndarray, np.ndarray]:
     """(network input of client 0's test images [n, 1, 8, 8], what they were answered last on whole images [n])."""
     import pyarrow.compute as pc
@@ -431,17 +419,6 @@ def images_of(run: Path) -> tuple[np.ndarray, np.ndarray]:
     (images,) = store.list("dataset")
     pixels = from_artifact(images).images[there["sample"].to_numpy()]
     return (pixels / np.float32(127.5) - 1).transpose(0, 3, 1, 2).astype(np.float32), there["own"].to_numpy()
-
-
-def by_the_card(card: str, folder: Path, images: np.ndarray, scratch: Path) -> list[int]:
-    """What the card's own lines give for these images, in another process."""
-    np.save(scratch / "x.npy", images)
-    (scratch / "code.py").write_text(card.split("```python\n")[1].split("```")[0].replace('"model', f'"{folder}/model'))
-    code = LOADED.format(folder=str(scratch), images=str(scratch / "x.npy"), code=str(scratch / "code.py"))
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert out.returncode == 0, out.stderr
-    answers: list[int] = json.loads(out.stdout)
-    return answers
 
 
 def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(
@@ -492,7 +469,9 @@ def test_what_is_kept_is_told_evaluated_elsewhere_exported_and_removed(
     for said_there in ("FedAvg", "digits", "average_accuracy", "Licence", "fedbench train --method fedavg", after.name):
         assert said_there in card
     assert "fedbench.core" not in card, "models.build is enough"
-    np.testing.assert_array_equal(by_the_card(card, folder, images, tmp_path), answers)
+    given = {"x": torch.from_numpy(images)}  # and nothing else: the card imports what it needs
+    exec(card.split("```python\n")[1].split("```")[0].replace('"model', f'"{folder}/model'), given)
+    np.testing.assert_array_equal(given["logits"].argmax(1), answers)
     good("export", after.name, "--output", tmp_path / "pt", "--format", "pt")
     state = torch.load(tmp_path / "pt" / "model.pt", weights_only=True)
     assert all(torch.equal(t, state[name]) for name, t in load_file(folder / "model.safetensors").items())

@@ -38,6 +38,8 @@ from tests.support.figures_lab import build
 #: A command in this process: its arguments -> what it answers.
 Draws = Callable[..., Result]
 DIR, SPC = "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"  #: columns of feddrm/1
+NONE: Mapping[Any, Any] = {}
+MEASURED = ("value", "metrics", "clients", "images", "each", "whole", "views")  #: what `Lab.metrics` takes
 
 
 @dataclass
@@ -68,6 +70,13 @@ class Lab:
     def setting(self, table: str | Table, column: str, budget: str = "small", **options: Any) -> Setting:
         return self.cells(table, budget, **options).settings[column][0]
 
+    def made(self, spec: RunSpec, **provenance: Any) -> Artifact:
+        """The artifact of a run of any spec."""
+        with self.store.writing(spec) as writer:
+            writer.table("rounds", pa.table({"round": [1]}))
+            writer.provenance = provenance
+        return self.store.open("run", spec.id)
+
     def run(
         self,
         setting: Setting,
@@ -75,48 +84,39 @@ class Lab:
         overrides: Mapping[str, Any] | None = None,
         *,
         measure: bool = True,
-        value: float = 0.5,
-        metrics: Mapping[str, Callable[[int], float]] | None = None,
-        clients: Mapping[int, float] | None = None,
-        images: Mapping[int, int] | None = None,
-        each: Mapping[int, Callable[[int], float]] | None = None,
-        whole: Mapping[str, float] | None = None,
-        views: tuple[str, ...] = ("crop", "plain"),
         version: int | None = None,
         rules: str = "feddrm",
-        **provenance: Any,
+        **more: Any,
     ) -> Artifact:
-        """A run's artifact, and (unless `measure` is False) its metrics.
-
-        `metrics` maps a name to its value after a round (default: system and average accuracy are `value`);
-        `clients` gives client accuracies after the last round, `images` the numbers of their test images (one unless
-        given), `each` client accuracies by round, with their mean, minimum and maximum; `whole` values of the run.
-        """
+        """A run's artifact with its provenance, and (unless `measure` is False) what `metrics` makes of the rest."""
         dataset = setting.partition.dataset.name
         chosen = {**protocol.load(rules).method_params(method, setting.budget, dataset), **(overrides or {})}
         own = declarations.built_in().get(method)
         spec = own.run(setting, chosen) if own else RunSpec(setting, method, chosen)
         spec = replace(spec, method_version=version or spec.method_version)
-        with self.store.writing(spec) as writer:
-            writer.table("rounds", pa.table({"round": [1]}))
-            writer.provenance = {"overrides": chosen, "train_seconds": 60.0, "device": "cpu", **provenance}
+        measured = {name: more.pop(name) for name in MEASURED if name in more}
+        run = self.made(spec, **{"overrides": chosen, "train_seconds": 60.0, "device": "cpu", **more})
         if measure:
-            self.metrics(
-                self.store.open("run", spec.id), value, metrics, clients or {}, each or {}, whole or {}, views, images
-            )
-        return self.store.open("run", spec.id)
+            self.metrics(run, **measured)
+        return run
 
     def metrics(
         self,
         run: Artifact,
-        value: float,
-        metrics: Mapping[str, Callable[[int], float]] | None,
-        clients: Mapping[int, float],
-        each: Mapping[int, Callable[[int], float]],
-        whole: Mapping[str, float],
-        views: tuple[str, ...],
-        images: Mapping[int, int] | None = None,
+        value: float = 0.5,
+        metrics: Mapping[str, Callable[[int], float]] | None = None,
+        clients: Mapping[int, float] = NONE,
+        images: Mapping[int, int] = NONE,
+        each: Mapping[int, Callable[[int], float]] = NONE,
+        whole: Mapping[str, float] = NONE,
+        views: tuple[str, ...] = ("crop", "plain"),
     ) -> None:
+        """The metrics of a run.
+
+        `metrics` maps a name to its value after a round (default: system and average accuracy are `value`);
+        `clients` gives client accuracies after the last round, `images` the numbers of their test images (one unless
+        given), `each` client accuracies by round, with their mean, minimum and maximum; `whole` values of the run.
+        """
         by_round = metrics or {"system_accuracy": lambda t: value, "average_accuracy": lambda t: value}
         if each:
             of_all = {"mean": fmean, "min": min, "max": max}
@@ -135,7 +135,7 @@ class Lab:
             for t in setting.evaluated_rounds()
             for c, at in each.items()
         ]
-        rows += [("test_images", "", 0, c, float((images or {}).get(c, 1))) for c in clients or each]
+        rows += [("test_images", "", 0, c, float(images.get(c, 1))) for c in clients or each]
         rows += [(name, "", 0, -1, v) for name, v in whole.items()]
         self.rows(run, rows)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from fedbench import data, methods
@@ -65,12 +64,8 @@ def extra(
     setting = lab.setting("feddrm/1", how.pop("column"))
     if source is None:
         return lab.run(setting, method, value=value, **({"title": title} if title else {}), **how)
-    spec = RunSpec(setting, method, {}, 1, source)
-    with lab.store.writing(spec) as writer:
-        writer.table("rounds", pa.table({"round": [1]}))
-        writer.provenance = {"overrides": {}, "title": title}
-    run = lab.store.open("run", spec.id)
-    lab.metrics(run, value, {"system_accuracy": lambda _: value}, {}, {}, {}, ("crop", "plain"))
+    run = lab.made(RunSpec(setting, method, {}, 1, source), overrides={}, title=title)
+    lab.metrics(run, value)
     return run
 
 
@@ -203,13 +198,7 @@ def test_files_are_seen_from_the_tables_folder(lab: Lab, tmp_path: Path, monkeyp
     assert same == [True, True, False, False, False, False], "FedAvg's runs know nothing of that file"
 
 
-def test_recipes_and_folders_of_clients_are_data_sets_of_ones_own(lab: Lab, tmp_path: Path) -> None:
-    own_images(tmp_path)
-    path = own_table(tmp_path, ('"digits"', '"./pets.toml"'))
-    cells = lab.cells(str(path), "smoke")
-    assert cells.absent == {}
-    assert {c.column.dataset for c in cells.all} == {"pets"}
-    assert all(isinstance(s.setting.partition.dataset, DatasetSpec) for c in cells.all for s in c.specs)
+def test_a_folder_of_clients_is_a_data_set_of_ones_own(lab: Lab, tmp_path: Path) -> None:
     for side in ("train", "test"):
         (tmp_path / "fed" / side).mkdir(parents=True)
         for client in range(4):
@@ -262,11 +251,8 @@ def stored(path: Path, lab: Lab, row: str, column: str, value: float) -> RunSpec
     cells = lab.cells(str(path), "smoke")
     (cell,) = (c for c in cells.all if (c.row.label, c.column.key) == (row, column))
     (spec,) = cell.specs
-    with lab.store.writing(spec) as writer:
-        writer.table("rounds", pa.table({"round": [1]}))
-        writer.provenance = {"overrides": dict(cell.row.params), "defaults": {"mu": 0.01}, "title": "Idea"}
-    run = lab.store.open("run", spec.id)
-    lab.metrics(run, value, {"system_accuracy": lambda _: value}, {}, {}, {}, ("crop", "plain"))
+    run = lab.made(spec, overrides=dict(cell.row.params), defaults={"mu": 0.01}, title="Idea")
+    lab.metrics(run, value)
     return spec
 
 

@@ -410,7 +410,6 @@ ROW = '"Mine", method = "fedavgft"'
         ("flux/4", 'statistic = "pairs"', 'statistic = "folds"', "unknown metric in ... 'xi_mean'"),
         ("flux/4",
          "[[column]]", '[[column]]\nstatistic = "folds"', "statistic pairs is all of a table's columns' or none's"),
-        ("flux/4", "[[column]]", "[[column]]\nclient = 1", "a client goes with statistic"),
         ("flux/9", "classes = 10\n", "", "Level 1 needs a level and classes"),
         ("flux/9", 'partition = { shift = "{shift.id}" }', "", "lacks a shift"),
         ("family:7", '"7-8"', '"7-9"', "names 5 tables, but its axes make 4"),
