@@ -335,19 +335,15 @@ def test_words_that_are_no_text(word: str) -> None:
         assert "the command line holds" in bad(*arguments)
 
 
-@pytest.mark.parametrize(
-    ("partition", "chosen", "says"),
-    [
-        ("flux --shift px --level 1 --clients 4 --phases 2", "-m fedavg --rounds 4 --drifts 2,3",
-         "drift at the beginning of 1 of the rounds 2 to 4"),
-        ("flux --shift px --level 1 --clients 4 --phases 3", "-m fedavg --drifts five",
-         "--drifts of train takes a list, not 'five'; such as 5,8"),
+def test_what_does_not_fit_the_partition(home: Path) -> None:
+    flux = "flux --shift px --level 1 --clients 4 --phases"
+    for partition, chosen, says in (
+        (f"{flux} 2", "-m fedavg --rounds 4 --drifts 2,3", "drift at the beginning of 1 of the rounds 2 to 4"),
+        (f"{flux} 3", "-m fedavg --drifts five", "--drifts of train takes a list, not 'five'; such as 5,8"),
         ("ftw_erm", "-m ftw_erm --ratios hdrm", "is to give 100 to the pool"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_the_partition(home: Path, partition: str, chosen: str, says: str) -> None:
-    good("partition", "digits", "--protocol", *partition.split())
-    assert says in bad("train", *chosen.split(), "--budget", "smoke")
+    ):
+        good("partition", "digits", "--protocol", *partition.split())
+        assert says in bad("train", *chosen.split(), "--budget", "smoke")
 
 
 def test_a_device_stays_one_and_on_a_full_disk_nothing_is_left(

@@ -37,7 +37,7 @@ from fedbench.results.frame import State
 from fedbench.specs import DatasetSpec, Setting
 from fedbench.theory.arrays import deviations
 from tests.reports.conftest import Lab, written
-from tests.support.cli_user import refused
+from tests.support.cli_user import own_method, refused
 from tests.support.latex import compiled, fits
 from tests.support.real_images import RealImages
 
@@ -401,20 +401,13 @@ def test_tables_2_and_3_are_what_every_method_says_and_what_scales_grows_as_feda
     assert [counted.property_number(rows[m], column).mean for m in servers] == [1, 0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("declares", "says"),
-    [
+def test_a_property_that_says_nothing_to_a_table_is_an_error(tmp_path: Path) -> None:
+    for declares, says in (
         ('clusters_by = "hand"', "unknown clusters_by of method mine 'hand'; known: descriptors, losses, parameters"),
         ('made_for = ("px", "py_x")', "unknown made_for of method mine 'py_x'; did you mean 'pyx'?"),
-    ],
-)
-def test_a_property_that_says_nothing_to_a_table_is_an_error(tmp_path: Path, declares: str, says: str) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "from fedbench.methods.base import Method\n\n\nclass Mine(Method):\n"
-        f'    """Mine."""\n\n    name = "mine"\n    personal = ()\n    {declares}\n'
-    )
-    assert says in refused(lambda: declarations.of(str(path)))
+    ):
+        mine = own_method(tmp_path, f'yield Train(cross_entropy)\n\n    name = "mine"\n    {declares}')
+        assert says in refused(lambda mine=mine: declarations.of(mine))
 
 
 ALL = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1_code", "figure2", "figure4"]  #: of pFedFDA
@@ -726,19 +719,16 @@ def test_configuration_tables_equal_the_paper_to_the_digit(lab: Lab, name: str) 
     assert equal.endswith(" (100%) equal.")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+def test_what_a_layout_does_not_have(lab: Lab, tmp_path: Path) -> None:
+    text = (TABLES / "ftw_erm" / "11.toml").read_text(encoding="utf-8")
+    for old, new, message in (
         ('"Client 2, test", client = 2', '"Client 2, test", client = 3', "Client 2, test: preset two has 2 clients"),
         ("category = 9", "category = 10", "Class/9: preset two has 10 classes"),
         ('preset = "two"', 'preset = "colored"', "preset colored is no mixture"),
-    ],
-)
-def test_what_a_layout_does_not_have(lab: Lab, tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = (TABLES / "ftw_erm" / "11.toml").read_text(encoding="utf-8")
-    assert old in text
-    with pytest.raises(FedbenchError, match=message):
-        lab.grid(written(tmp_path, text.replace(old, new, 1)))
+    ):
+        assert old in text
+        with pytest.raises(FedbenchError, match=message):
+            lab.grid(written(tmp_path, text.replace(old, new, 1)))
 
 
 def test_the_widest_tables_fit_a_page(ftw: Lab, tmp_path: Path) -> None:

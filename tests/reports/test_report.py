@@ -46,12 +46,6 @@ def call(lab: Lab) -> Call:
     return lambda words: answer(lab.store.home, *words.split())
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Call:
-    home = tmp_path_factory.mktemp("empty")
-    return lambda words: answer(home, *words.split())
-
-
 @pytest.mark.parametrize("on", [True, False])
 def test_the_collector_rests_in_commands_that_read(on: bool) -> None:
     before = gc.isenabled()
@@ -64,7 +58,10 @@ def test_the_collector_rests_in_commands_that_read(on: bool) -> None:
         (gc.enable if before else gc.disable)()
 
 
-def test_no_table_means_the_headline_ones_and_only_what_is_done(empty: Call, lab: Lab, call: Call) -> None:
+def test_no_table_means_the_headline_ones_and_only_what_is_done(lab: Lab, call: Call, tmp_path: Path) -> None:
+    def empty(words: str) -> Result:
+        return answer(tmp_path / "empty", *words.split())
+
     result = empty("report --format json")
     assert result.stdout == empty("report --json").stdout
     headline = ["feddrm/1", "feddrm/2", "flux/levels_mnist", "flux/51", "pfedfda/6"]
@@ -394,19 +391,14 @@ def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
 
 
 @pytest.mark.shipped
-@pytest.mark.parametrize(
-    ("name", "budget", "words"),
-    [
+def test_what_no_number_may_stand_without_is_below_every_print(store: Store) -> None:
+    for name, budget, words in (
         ("feddrm/1", "small", "cifar20, cifar100 images: JPEG copy"),
         ("ftw_erm/1", "paper", "weigh by exact ratios"),
-    ],
-)
-def test_what_no_number_may_stand_without_is_below_every_print(
-    store: Store, name: str, budget: str, words: str
-) -> None:
-    (grid,) = grids_of([name], store, [], budget=budget)
-    assert any(words in line for line in grid.about)
-    assert not any(words in line for line in grid.notes)
+    ):
+        (grid,) = grids_of([name], store, [], budget=budget)
+        assert any(words in line for line in grid.about)
+        assert not any(words in line for line in grid.notes)
 
 
 ROWS, COLUMNS = ["a", "b", "c"], ["x", "y"]
@@ -662,18 +654,11 @@ def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monk
     assert measured._pack({**about, "seconds": 9}) == "1,029 runs by Ada, 2026-01-02, 9 s of training on Linux."
 
 
-@pytest.mark.parametrize(
-    ("sentences", "says"),
-    [
-        ('[[note]]\ntable = "feddrm/9"\ntext = "x"\n', "unknown table with numbers"),
-        ("[[note]]\n", "text"),
-    ],
-)
-def test_sentences_belong_to_tables_with_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sentences: str, says: str
-) -> None:
-    (tmp_path / "feddrm").mkdir()
-    (tmp_path / "feddrm" / SENTENCES).write_text(sentences)
+def test_sentences_belong_to_tables_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file := tmp_path / "feddrm" / SENTENCES).parent.mkdir()
     monkeypatch.setattr(measured.resources, "TABLES", tmp_path)
-    with pytest.raises(FedbenchError, match=says):
-        measured._sentences("feddrm", {"feddrm/1"})
+    unknown = '[[note]]\ntable = "feddrm/9"\ntext = "x"\n'
+    for sentences, says in ((unknown, "unknown table with numbers"), ("[[note]]\n", "text")):
+        file.write_text(sentences)
+        with pytest.raises(FedbenchError, match=says):
+            measured._sentences("feddrm", {"feddrm/1"})
