@@ -524,6 +524,8 @@ def test_a_table_of_losses_keeps_what_it_needs(home: Path, tmp_path: Path) -> No
 def test_from_new_to_its_page(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = good("new", "paper", "mine").out.splitlines()
     assert said[0] == "wrote mine"
+    rules = Path("mine/protocol.toml")
+    rules.write_text(rules.read_text().replace("rounds = 10\n", "rounds = 2\n"))
     for line in said[1:]:  # what it says comes next
         good(*line.split()[1:])
     printed = good("report", "--table", "./mine/1", "--compare").out

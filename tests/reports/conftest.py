@@ -24,12 +24,13 @@ from fedbench.cli.report import figure, report
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
-from fedbench.metrics.read import writing
+from fedbench.metrics.read import load, metrics_of, writing
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
 from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.grid import Grid
 from fedbench.results.frame import Frame
+from fedbench.results.pack import Row, write
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import tables_once
@@ -149,6 +150,20 @@ class Lab:
             arrays[name] = arrays[name].dictionary_encode()
         with writing(run, self.store) as writer:
             writer.table("metrics", pa.table(arrays))
+
+    def pack(self, folder: Path, *failures: Any, gone: bool = False) -> Path:
+        """A pack of all runs of the store, which then lacks them where they are to be gone."""
+        runs = list(self.store.list("run"))
+        write(path := folder / "pack.parquet", [self.packed(run) for run in runs], *failures)
+        for run in runs if gone else ():
+            self.store.remove("run", run.id)
+        return path
+
+    def packed(self, run: Artifact) -> Row:
+        """A run as a pack of Ada's has it."""
+        about = {"title": "FedAvg", "device": "cpu", "libraries": {"torch": "9.9"}, "measures": []}
+        metrics = load(metrics_of(run, self.store))  # type: ignore[arg-type]
+        return Row(run.spec, "0" * 64, "Ada", "2026-01-02T03:04:05Z", 7200.0, "Linux x86_64", about, metrics)
 
 
 def _over(how: Callable[[list[float]], float], each: Mapping[int, Callable[[int], float]], t: int) -> float:

@@ -213,11 +213,9 @@ def test_one_tables_cells(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch)
     assert re.match(r"FedDRM +█░{9} +1/6  1 missing, 4 no data$", line)
 
 
-def test_shipped_cells_count_and_are_marked(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedbench.results.making.predictions", lambda _: "0" * 64)
-    shipped = lab.run(lab.setting("feddrm/1", DIR), "feddrm", started="2026-01-02T03:04:05Z", platform="Linux-x86_64")
-    write(lab.store.home / "results" / "some.parquet", [row_of(shipped, lab.store, "Ada")])
-    lab.store.remove("run", shipped.id)
+def test_shipped_cells_count_and_are_marked(lab: Lab, call: Call) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    lab.pack(lab.store.home / "results", gone=True)
     lab.run(lab.setting("feddrm/1", DIR), "fedavg")
     text = call("tables feddrm").output
     assert re.search(r"^feddrm/1 +▏░{9} +1 \+ 1°/78  small  System accuracy", text, re.MULTILINE)
@@ -273,15 +271,6 @@ def test_parameters_statistics_crops_and_the_command_are_those_of_the_users_tabl
     assert "cropped" not in about
     table = written(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
     assert """--column '$(rm) "x"'""" in lab.grid(table).command
-
-
-def test_hyper_parameters_of_one_data_set_are_not_said_of_another(lab: Lab) -> None:
-    for name in ("mnist", "fashion_mnist", "cifar10", "cifar100"):
-        lab.dataset(name)
-    about = lab.grid("flux/1").notes
-    assert "FLUX on fashion_mnist, FLUX-prior on fashion_mnist: scale = 0.95." in about
-    assert "FLUX on cifar100, FLUX-prior on cifar100: scale = 0.98." in about
-    assert not any(line.startswith(("FLUX: ", "FLUX on mnist")) for line in about)
 
 
 def test_a_table_of_ones_own_says_what_it_measures_and_nothing_of_a_paper(lab: Lab, tmp_path: Path) -> None:
@@ -463,6 +452,11 @@ def test_where_less_is_better_and_where_numbers_are_missing(claim: Claim, left_o
     assert check(claim, {place: v for place, v in FULL.items() if not {*place} & {*left_out}}, best).state == state
 
 
+def test_details_name_the_narrowest_and_the_worst() -> None:
+    assert check(Claim("", "above", ["a"], ["b", "c"], ["x"]), FULL).detail == "smallest margin 1 at a and b, x"
+    assert check(Claim("", "best", ["a"]), FULL).detail == "fails by 2 at a, y"
+
+
 #: Two standard errors of a difference in column x are 2 sqrt(0.25 + 0.25) = 1.41, of one of its numbers 1.
 NOISY = {(row, "x"): Noise(1.0, 4) for row in ROWS}
 
@@ -631,12 +625,9 @@ def test_a_page_is_short(paper: str) -> None:
 
 
 def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedbench.results.making.predictions", lambda _: "0" * 64)
-    told = {"started": "2026-01-02T03:04:05Z", "platform": "Linux-x86_64"}
-    run = lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.5, **told)
-    pack = tmp_path / "feddrm" / "results" / "some.parquet"
-    other = lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.25, **told)
-    write(pack, [row_of(one, lab.store, "Ada") for one in (run, other)])
+    for method, value in (("feddrm", 0.5), ("fedavgft", 0.25)):
+        lab.run(lab.setting("feddrm/1", DIR), method, value=value)
+    pack = lab.pack(tmp_path / "feddrm" / "results")
     notes = [measured.Note("Of all."), measured.Note("Of one.", "feddrm/1")]
     monkeypatch.setattr(measured, "with_fedbench", lambda: [pack])
     monkeypatch.setattr(measured, "_sentences", lambda *_: notes)

@@ -17,7 +17,6 @@ import pytest
 from fedbench import data, methods
 from fedbench.core.client import UNSEEN
 from fedbench.errors import FedbenchError
-from fedbench.metrics.read import load, metrics_of
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, of_tables
 from fedbench.planner.others import others
@@ -29,7 +28,7 @@ from fedbench.reports.layout.notes import at_other_budgets, command
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.frame import Frame, Run, State
 from fedbench.results.making import diverged
-from fedbench.results.pack import Row, write
+from fedbench.results.pack import write
 from fedbench.results.packs import Packs
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
@@ -164,10 +163,16 @@ def test_a_row_of_its_own_budget_asks_for_other_runs_and_each_stands_in_its_own_
     assert of_kind(grid) == {"Local": ["0.750"], "Long (30 rounds)": ["0.125"]}
 
 
-def test_the_protocols_hyper_parameters_of_a_budget_are_said(lab: Lab) -> None:
+def test_hyper_parameters_are_said_at_the_budget_and_of_the_data_set_that_they_are_for(lab: Lab) -> None:
     small = lab.grid("ftw_erm/13").notes
     assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in small
     assert not any("restarts" in line for line in lab.grid("ftw_erm/13", "paper").notes)
+    for name in ("mnist", "fashion_mnist", "cifar100"):
+        lab.dataset(name)
+    notes = lab.grid("flux/1").notes
+    assert "FLUX on fashion_mnist, FLUX-prior on fashion_mnist: scale = 0.95." in notes
+    assert "FLUX on cifar100, FLUX-prior on cifar100: scale = 0.98." in notes
+    assert not any(line.startswith(("FLUX: ", "FLUX on mnist")) for line in notes)
 
 
 MINE = 'label = "Mine", method = "./idea.py:Idea"'
@@ -384,27 +389,12 @@ def test_what_fills_the_cells_names_the_precision_and_cells_of_another_are_point
     assert at_other_budgets(cells(lab, "bf16"), []) == ""
 
 
-def packed(lab: Lab, run: Artifact) -> Row:
-    about = {"title": "FedAvg", "device": "cpu", "libraries": {"torch": "9.9"}, "measures": []}
-    metrics = load(metrics_of(run, lab.store))  # type: ignore[arg-type]
-    return Row(run.spec, "0" * 64, "Ada", "2026-01-02T03:04:05Z", 7200.0, "Linux x86_64", about, metrics)
-
-
-def pack_of(lab: Lab, folder: Path, *failures: Any, gone: bool = False) -> Packs:
-    """A pack of all runs of the store, which then lacks them where they are to be gone."""
-    runs = list(lab.store.list("run"))
-    write(folder / "pack.parquet", [packed(lab, run) for run in runs], *failures)
-    for run in runs if gone else ():
-        lab.store.remove("run", run.id)
-    return Packs([folder / "pack.parquet"])
-
-
 @pytest.fixture
 def shelf(lab: Lab, tmp_path: Path) -> Packs:
     """FedAvg and Local in the first column of Table 1, made elsewhere and gone from the store."""
     for method, value in (("fedavg", 0.25), ("local", 0.75)):
         lab.run(lab.setting("feddrm/1", DIR), method, value=value)
-    return pack_of(lab, tmp_path, gone=True)
+    return Packs([lab.pack(tmp_path, gone=True)])
 
 
 def with_shelf(store: Store, shelf: Packs | None, name: str = "feddrm/1") -> Grid:
@@ -458,7 +448,7 @@ def test_a_run_that_two_packs_have_with_other_numbers(lab: Lab, shelf: Packs, tm
     """The first pack's stand, and say so; of the same numbers twice nothing is said; of a pack with a number out of
     range, nothing stands."""
     runs = [lab.run(lab.setting("feddrm/1", DIR), m, value=v) for m, v in (("fedavg", 0.5), ("local", 0.75))]
-    rows, ours = [packed(lab, run) for run in runs], runs[0]
+    rows, ours = [lab.packed(run) for run in runs], runs[0]
     write(tmp_path / "second.parquet", rows)
     write(
         tmp_path / "bad.parquet", [replace(rows[0], metrics=replace(rows[0].metrics, value=rows[0].metrics.value + 7))]
@@ -486,7 +476,7 @@ def test_shipped_numbers_of_another_copy_of_the_images(lab: Lab, tmp_path: Path)
     with lab.store.writing(DatasetSpec("cifar10", copy.name, "0")):
         pass
     lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=0.25)
-    shelf, other = pack_of(lab, tmp_path), Store(tmp_path / "other")
+    shelf, other = Packs([lab.pack(tmp_path)]), Store(tmp_path / "other")
     with other.writing(DatasetSpec("cifar10", "another copy", "1")):
         pass
     printed = with_shelf(other, shelf)
@@ -498,7 +488,7 @@ def test_shipped_numbers_of_another_copy_of_the_images(lab: Lab, tmp_path: Path)
 def test_a_number_that_the_pack_lacks_is_an_empty_cell(lab: Lab, tmp_path: Path) -> None:
     setting = lab.setting("pfedfda/2", "CIFAR10/Dir(0.5)")
     lab.run(setting, "pfedfda", rules="pfedfda")  # without the accuracies of single clients
-    printed = with_shelf(lab.store, pack_of(lab, tmp_path, gone=True), "pfedfda/2")
+    printed = with_shelf(lab.store, Packs([lab.pack(tmp_path, gone=True)]), "pfedfda/2")
     columns = [head.group + "/" + head.label for head in printed.heads]
     cell = next(line for line in printed.lines if line.label == "pFedFDA").entries[columns.index("CIFAR10/Dir(0.5)")]
     assert (cell.state, cell.text) == (State.NOT_PACKED, "")
@@ -615,7 +605,7 @@ def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: str, tm
     """A line for each partition, as with the images; one that nobody has begun with is not to be chosen here."""
     for column, row in ((0, 0), (1, 0), (0, 1)):
         tried(lab, tuned, row, column)
-    frame = Frame(empty := Store(tmp_path / "empty"), pack_of(lab, tmp_path))
+    frame = Frame(empty := Store(tmp_path / "empty"), Packs([lab.pack(tmp_path)]))
     assert "seed 0 (lr 0.1: 3)" in " ".join(build(tables.load(tuned), "small", empty, frame=frame).about)
 
 
@@ -634,7 +624,7 @@ def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tu
     assert "1 of the runs that they were chosen by failed" in " ".join(lab.grid(tuned).about)
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
     assert of_tables([tuned], Frame(lab.store), []).keys() == {low.id, mid.id, high.id, first.id, second.id}
-    packs = pack_of(lab, tmp_path, diverged(lab.store))
+    packs = Packs([lab.pack(tmp_path, diverged(lab.store))])
     lab.store.forget_failure(high.id)
     assert lab.cells(tuned).grid[0][0].tuned is None
     (first, *_), *_ = lab.cells(tuned, frame=Frame(lab.store, packs)).grid
@@ -651,7 +641,7 @@ def test_a_method_that_answers_without_scores_takes_the_first_value(lab: Lab, tu
 def test_a_seed_that_shipped_trials_chose_the_value_of_goes_into_a_pack(lab: Lab, tuned: str, tmp_path: Path) -> None:
     tried(lab, tuned)
     best, other_seed = lab.cells(tuned).grid[0][0].specs
-    packs = pack_of(lab, tmp_path, gone=True)
+    packs = Packs([lab.pack(tmp_path, gone=True)])
     train(lab, other_seed, 0.5, 0.5)
     assert of_tables([tuned], Frame(lab.store), []).keys() == set()
     assert {best.id, other_seed.id} <= of_tables([tuned], Frame(lab.store, packs), []).keys()
