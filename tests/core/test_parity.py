@@ -368,7 +368,7 @@ def served_by_reference(update: str, norm: bool, **more: Any) -> list[Client]:
 
 def check_client(ours: Any, its: Any, exact: bool = False) -> None:
     """The same tensors, losses and answers; what did not train is still the very tensor that was received."""
-    check_states(ours.state, its.state, exact and not on_gpu(ours.state))
+    check_states(ours.state, its.state, exact and not any(t.is_cuda for t in ours.state.values()))
     for name, t in its.state.items():
         assert (ours.state[name] is ours.received.get(name)) is (t is its.received.get(name)), name
     assert ours.work.phase == its.work.phase
@@ -376,10 +376,6 @@ def check_client(ours: Any, its: Any, exact: bool = False) -> None:
     assert [loss for loss, _ in ours.work.losses] == pytest.approx([loss for loss, _ in its.work.losses], rel=TOLERANCE)
     for a, b in zip(ours.answers, its.answers, strict=True):
         check_answer(a, b)
-
-
-def on_gpu(state: Mapping[str, Tensor]) -> bool:
-    return any(t.is_cuda for t in state.values())
 
 
 def check_answer(ours: Answer, its: Answer) -> None:

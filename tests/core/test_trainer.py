@@ -114,11 +114,6 @@ def test_notes_of_the_last_evaluation_stand_in_the_clients_table(tmp_path: Path)
     assert table["n_train"] == DATA.n_train
     assert table["n_test"] == DATA.n_test
     assert all(0 <= b <= 1 for b in table["beta"])
-    # A resume after the last round still knows them.
-    run.trainer.checkpoint.save(run.trainer.server.round, run.trainer.server.tensors())
-    again = trainer(method("pfedfda"), DATA, tmp_path)
-    again.run()
-    assert again.clients_table().to_pydict() == table
 
 
 def test_variables_come_from_the_seed_and_leave_the_generators_alone() -> None:

@@ -177,13 +177,7 @@ def cluster() -> Any:
     ],
 )
 def test_room_for_runs(
-    monkeypatch: pytest.MonkeyPatch,
-    cluster: Any,
-    nodes: Any,
-    cpus: float,
-    gpus: float | None,
-    device: str,
-    expected: Any,
+    monkeypatch: pytest.MonkeyPatch, cluster: Any, nodes: Any, cpus: float, gpus: Any, device: str, expected: Any
 ) -> None:
     dead = {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 99.0}}
     monkeypatch.setattr(cluster.ray, "nodes", lambda: [*({"Alive": True, "Resources": one} for one in nodes), dead])

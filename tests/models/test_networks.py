@@ -604,10 +604,6 @@ def write(folder: Path, text: str = "", after: str = "") -> str:
     return f"{folder / 'net.py'}:Net"
 
 
-def build_own(given: str) -> torch.nn.Module:
-    return models.build(models.named(given), shape=(8, 8, 1), classes=10, seed=1)
-
-
 def test_its_name_is_its_class_and_its_source(tmp_path: Path) -> None:
     one, two = models.named(write(tmp_path / "one")), models.named(write(tmp_path / "two"))
     other = models.named(write(tmp_path / "three", after="self.own = 1"))
@@ -655,7 +651,9 @@ OTHER_FILES = [
     ("text", "told"), [*((NET.format(after=after), told) for after, told in OTHER_FORMS), *OTHER_FILES]
 )
 def test_another_network_is_refused_in_one_line(tmp_path: Path, text: str, told: str) -> None:
-    refused(".*".join(map(re.escape, told.split(".*"))), build_own, write(tmp_path, text))
+    given = write(tmp_path, text)
+    line = ".*".join(map(re.escape, told.split(".*")))
+    refused(line, lambda: models.build(models.named(given), shape=(8, 8, 1), classes=10, seed=1))
 
 
 def test_places_that_name_none(tmp_path: Path) -> None:

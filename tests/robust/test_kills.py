@@ -25,14 +25,8 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.utime"}
 #: What takes long to import is imported once, so that a process starts at once; not fedbench: its path is the child's.
 _HEAVY = [
-    "torch._dynamo",
-    "hypothesis",
-    "pytest",
-    "pyarrow.dataset",
-    "pyarrow.parquet",
-    "safetensors.torch",
-    "sklearn.datasets",
-    "typer",
+    *("torch._dynamo", "hypothesis", "pytest", "pyarrow.dataset", "pyarrow.parquet", "safetensors.torch"),
+    *("sklearn.datasets", "typer"),
 ]
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
