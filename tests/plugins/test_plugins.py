@@ -13,7 +13,17 @@ from fedbench.errors import FedbenchError
 from fedbench.plugins import PluginError, mistake, reported
 from fedbench.plugins.load import load, read, statements
 from tests.support.lab import federation, finish, setting, trainer
-from tests.support.plugin_files import write
+
+
+def write(folder: Path, **texts: str) -> Path:
+    """Files by module path ('a__b' is a/b.py, 'a____init__' a/__init__.py); returns mine.py."""
+    for name, text in texts.items():
+        module = name.removesuffix("____init__")
+        file = folder / (module.replace("__", "/") + "/__init__" * (module != name) + ".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder / "mine.py"
+
 
 KIT = {"kit____init__": "", "kit__tool": "from . import base\nx = base.x", "kit__base": "x = 7", "kit__unused": ""}
 OF_KIT = {"mine", "kit", "kit.tool", "kit.base"}
