@@ -31,6 +31,7 @@ from fedbench.engine.sweep import End, Wanted, at_once, groups, sweep
 from fedbench.errors import FedbenchError
 from fedbench.files import process
 from fedbench.methods import declarations
+from fedbench.results.frame import Frame
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 from tests.support.cli_user import denied, own_method
@@ -137,7 +138,7 @@ def test_a_saved_grid_is_a_table_of_the_same_runs(store: Store, tmp_path: Path) 
     path = tmp_path / "sweep.toml"
     path.write_text(text(own, points, RULES, tmp_path))
     assert tomllib.loads(path.read_text())["seeds"] == [0, 1]
-    cells = find(tables.load(str(path)), "smoke", store, [])
+    cells = find(tables.load(str(path)), "smoke", Frame(store), [])
     assert {spec.id for cell in cells.all for spec in cell.specs} == {r.spec.id for p in points for r in p.runs}
     assert [column.label for column in cells.table.columns] == ["dir 0.1", "dir 0.3"]
     assert "Ditto, lr 0.05, mu 0.1" in [row.label for row in cells.table.rows]
