@@ -23,7 +23,7 @@ from fedbench.files import SEAL, sealed
 from fedbench.planner import table as tables
 from fedbench.resources import TABLES
 from fedbench.store import Artifact, Store
-from tests.support.data_makers import idx_bytes
+from tests.support.data_makers import idx_bytes, recipe_text
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
@@ -150,35 +150,20 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> Non
     (folder / "artifact.json").write_text(json.dumps(sealed(manifest)))
 
 
-RECIPE = """
-title = "Squares"
-licence = "none"
-citation = "made for a test"
-shape = [8, 8, 1]
-classes = ["dark", "light", "half"]
-
-[[source]]
-name = "idx"
-kind = "idx"
-{files}
-"""
-
-
-def own_recipe(folder: Path, n: int = 300, **checksums: str) -> Path:
-    """A user's recipe mine.toml of `n` squares in three shades, its files beside it."""
-    rng = np.random.default_rng(0)
-    labels = (np.arange(n) % 3).astype(np.uint8)
-    images = rng.integers(0, 60, (n, 8, 8), dtype=np.uint8)
+def own_recipe(folder: Path, **checksums: str) -> Path:
+    """A user's recipe mine.toml of 300 squares in three shades, its files beside it."""
+    labels = (np.arange(300) % 3).astype(np.uint8)
+    images = np.random.default_rng(0).integers(0, 60, (300, 8, 8), dtype=np.uint8)
     images[labels == 1] += 180
     images[labels == 2, :, :4] += 180
-    files = ""
+    source = '[[source]]\nname = "idx"\nkind = "idx"\n'
     for role, values in (("images", images), ("labels", labels)):
         data = gzip.compress(idx_bytes(values), mtime=0)
         (folder / f"{role}.gz").write_bytes(data)
         digest = checksums.get(role, hashlib.sha256(data).hexdigest())
-        files += f'[[source.file]]\npath = "{role}.gz"\nrole = "{role}"\nsha256 = "{digest}"\n'
+        source += f'[[source.file]]\npath = "{role}.gz"\nrole = "{role}"\nsha256 = "{digest}"\n'
     path = folder / "mine.toml"
-    path.write_text(RECIPE.format(files=files))
+    path.write_text(recipe_text(source, (8, 8, 1), ("dark", "light", "half")))
     return path
 
 
