@@ -22,30 +22,18 @@ from fedbench.data.images import fit
 from fedbench.errors import FedbenchError
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
-from tests.support.data_makers import (
-    IDX_BODY,
-    encoded,
-    holds,
-    idx_toy,
-    pixels,
-    recipe_file,
-    recipe_text,
-    union,
-    with_checksums,
-    write_idx,
-    written,
-)  # fmt: skip
+from tests.support import data_makers as make
 from tests.support.frames import refused
 
 
 def test_official_training_images_come_first(tmp_path: Path) -> None:
-    path, images = idx_toy(tmp_path)
+    path, images = make.idx_toy(tmp_path)
     # The recipe may name the test files first: the order of the data set stays.
     front, *files = path.read_text().split("[[source.file]]")
     path.write_text("[[source.file]]".join([front, *reversed(files)]))
     stores = [Store(tmp_path / home) for home in ("one", "two")]
     got, again = (load(str(path), store) for store in stores)
-    holds(got, images, labels=[0, 1, 2] * 3, split=[0] * 6 + [1] * 3)
+    make.holds(got, images, labels=[0, 1, 2] * 3, split=[0] * 6 + [1] * 3)
     assert (got.images.dtype, got.labels.dtype, got.split.dtype) == (np.uint8, np.int64, np.uint8)
     assert got.partition_labels is got.labels
     assert got.partition_classes == 3
@@ -60,41 +48,41 @@ def test_official_training_images_come_first(tmp_path: Path) -> None:
 def test_built_data_sets_need_no_source_files(tmp_path: Path, store: Store) -> None:
     """The newest artifact of a name is taken."""
     for seed in (2, 1, 3):
-        path, images = idx_toy(tmp_path, seed)
+        path, images = make.idx_toy(tmp_path, seed)
         spec = load(str(path), store).spec
     shutil.rmtree(tmp_path / "toy")
     assert resolve(str(path), store) == spec
-    holds(load(spec, store), images)
+    make.holds(load(spec, store), images)
     path.unlink()
     assert resolve("toy", store) == spec  # by name alone, from the store
 
 
 def test_files_are_the_identity_where_no_checksums_are_declared(tmp_path: Path, store: Store) -> None:
     for path, changed, same in (
-        (with_checksums(tmp_path / "one"), "one/toy/train-images.gz", True),
-        (idx_toy(tmp_path / "two")[0], "two/toy/test-labels.gz", False),
+        (make.with_checksums(tmp_path / "one"), "one/toy/train-images.gz", True),
+        (make.idx_toy(tmp_path / "two")[0], "two/toy/test-labels.gz", False),
     ):
         before = resolve(str(path), store)
         assert resolve(str(path), store) == before
-        write_idx(tmp_path / changed, np.array([1, 1, 1], np.uint8))
+        make.write_idx(tmp_path / changed, np.array([1, 1, 1], np.uint8))
         assert (resolve(str(path), store) == before) == same
 
 
 def test_a_folders_identity_is_its_images(tmp_path: Path, store: Store) -> None:
-    image = encoded(pixels(1, 4, 5)[0])
-    folder = written(tmp_path / "pics", {"a/1.png": image, "b/1.png": image})
+    image = make.encoded(make.pixels(1, 4, 5)[0])
+    folder = make.written(tmp_path / "pics", {"a/1.png": image, "b/1.png": image})
     body = '[[source]]\nname = "f"\nkind = "folder"\n[[source.file]]\npath = "pics"\n'
-    path = recipe_file(tmp_path, body + 'member = [{ path = "{label}/*.png" }]\n')
+    path = make.recipe_file(tmp_path, body + 'member = [{ path = "{label}/*.png" }]\n')
     first = resolve(path, store)
     assert resolve(path, store) == first
     (folder / "b/1.png").rename(folder / "a/2.png")
     moved = resolve(path, store)
-    (folder / "a/2.png").write_bytes(encoded(pixels(1, 4, 5, seed=1)[0]))
+    (folder / "a/2.png").write_bytes(make.encoded(make.pixels(1, 4, 5, seed=1)[0]))
     assert len({one.id for one in (first, moved, resolve(path, store))}) == 3
 
 
 def test_the_identity_holds_what_changes_the_data(tmp_path: Path, store: Store) -> None:
-    path = with_checksums(tmp_path)
+    path = make.with_checksums(tmp_path)
     before, text = resolve(str(path), store), path.read_text()
     for old, new, same in (
         ('title = "Toy"\nlicence = "none"', 'title = "Another title"\nlicence = "MIT"', True),
@@ -109,12 +97,12 @@ def test_the_identity_holds_what_changes_the_data(tmp_path: Path, store: Store) 
 
 
 def test_the_source_at_hand_is_chosen_in_the_recipes_order(tmp_path: Path, store: Store) -> None:
-    second = IDX_BODY.replace('name = "idx"', 'name = "copy"').replace("toy/", "copy/")
-    idx_toy(tmp_path)
-    path = recipe_file(tmp_path, second + IDX_BODY)
+    second = make.IDX_BODY.replace('name = "idx"', 'name = "copy"').replace("toy/", "copy/")
+    make.idx_toy(tmp_path)
+    path = make.recipe_file(tmp_path, second + make.IDX_BODY)
     assert resolve(path, store).source == "idx"
     root = tmp_path / "root"
-    idx_toy(root, seed=1)
+    make.idx_toy(root, seed=1)
     (root / "toy").rename(root / "copy")
     assert resolve(path, store, [root]).source == "copy"
     (root / "copy/test-labels.gz").unlink()  # a source is at hand only when all its files are
@@ -122,16 +110,16 @@ def test_the_source_at_hand_is_chosen_in_the_recipes_order(tmp_path: Path, store
 
 
 def test_data_folders_go_before_the_recipes_own_and_downloads_behind(tmp_path: Path, store: Store) -> None:
-    (path, images), (_, others) = idx_toy(tmp_path / "beside", seed=1), idx_toy(tmp_path / "root", seed=2)
-    holds(load(str(path), store, [tmp_path / "root"]), others)
+    (path, images), (_, others) = make.idx_toy(tmp_path / "beside", seed=1), make.idx_toy(tmp_path / "root", seed=2)
+    make.holds(load(str(path), store, [tmp_path / "root"]), others)
     store.prepare()
     (store.home / "downloads").mkdir()
     (tmp_path / "beside/toy").rename(store.home / "downloads/toy")
-    holds(load(str(path), store), images)
+    make.holds(load(str(path), store), images)
 
 
 def test_a_wrong_checksum_names_file_expected_and_found(tmp_path: Path, store: Store) -> None:
-    path = with_checksums(tmp_path)
+    path = make.with_checksums(tmp_path)
     victim = tmp_path / "toy/train-images.gz"
     expected = hashlib.sha256(victim.read_bytes()).hexdigest()
     victim.write_bytes(victim.read_bytes()[:-5])
@@ -143,7 +131,7 @@ def test_a_wrong_checksum_names_file_expected_and_found(tmp_path: Path, store: S
 
 
 def test_md5_is_checked_where_it_is_all_there_is(tmp_path: Path, store: Store) -> None:
-    path, _ = idx_toy(tmp_path)
+    path, _ = make.idx_toy(tmp_path)
     text, line = path.read_text(), 'path = "toy/train-images.gz"\n'
     right = hashlib.md5((tmp_path / "toy/train-images.gz").read_bytes()).hexdigest()
     path.write_text(text.replace(line, f'{line}md5 = "{"0" * 32}"\n'))
@@ -165,16 +153,16 @@ def test_md5_is_checked_where_it_is_all_there_is(tmp_path: Path, store: Store) -
     ],
 )
 def test_data_other_than_the_recipe_says(tmp_path: Path, store: Store, old: str, new: str, message: str) -> None:
-    path, _ = idx_toy(tmp_path)
+    path, _ = make.idx_toy(tmp_path)
     path.write_text(path.read_text().replace(old, new, 1))
     refused(message, load, str(path), store)
 
 
 def test_columns_of_a_matrix_and_the_label_to_partition_by(tmp_path: Path, store: Store) -> None:
-    path, _ = idx_toy(tmp_path)
+    path, _ = make.idx_toy(tmp_path)
     table = np.arange(18, dtype=np.int32).reshape(9, 2)
-    write_idx(tmp_path / "toy/train-who.gz", table[:6])
-    write_idx(tmp_path / "toy/test-who.gz", table)  # more rows than test images, as in QMNIST
+    make.write_idx(tmp_path / "toy/train-who.gz", table[:6])
+    make.write_idx(tmp_path / "toy/test-who.gz", table)  # more rows than test images, as in QMNIST
     extra = """
 [[source.file]]
 path = "toy/train-who.gz"
@@ -201,7 +189,7 @@ rows = 3
 
 def test_what_a_built_data_set_says(tmp_path: Path, store: Store) -> None:
     """Counts and facts, without its images; and where these came from."""
-    path, _ = idx_toy(tmp_path)
+    path, _ = make.idx_toy(tmp_path)
     heard: list[str] = []
     assert class_counts(resolve(str(path), store), store) is None
     for _ in range(2):
@@ -216,7 +204,7 @@ def test_what_a_built_data_set_says(tmp_path: Path, store: Store) -> None:
 
 
 def test_a_spec_that_nothing_here_makes(tmp_path: Path, store: Store) -> None:
-    resolve(str(idx_toy(tmp_path)[0]), store)
+    resolve(str(make.idx_toy(tmp_path)[0]), store)
     for spec, says in (
         (DatasetSpec("strange", "idx", "0"), "no recipe for dataset strange"),
         (DatasetSpec("cifar10", "parquet", "0"), r"not at hand: no cifar10/train\.parquet"),
@@ -230,7 +218,7 @@ def states(name: str, store: Store, *roots: Path) -> list[str]:
 
 
 def test_check_tells_good_missing_damaged_and_undeclared(tmp_path: Path, store: Store) -> None:
-    path = str(with_checksums(tmp_path))
+    path = str(make.with_checksums(tmp_path))
     assert states(path, store) == ["good"] * 4
     spec = load(path, store).spec
     assert states(path, store) == ["good"] * 5
@@ -238,13 +226,13 @@ def test_check_tells_good_missing_damaged_and_undeclared(tmp_path: Path, store: 
     (tmp_path / "toy/test-labels.gz").write_bytes(b"x")
     (store.path("dataset", spec.id) / "classes.parquet").write_bytes(b"x")
     assert states(path, store) == ["good", "good", "missing", "damaged", "damaged"]
-    other, _ = idx_toy(tmp_path / "plain")
+    other, _ = make.idx_toy(tmp_path / "plain")
     assert states(str(other), Store(tmp_path / "empty")) == ["no checksum"] * 4
 
 
 @pytest.mark.parametrize(("old", "new"), [('"toy"', '"tox"'), ('"content": "', '"content": "0'), ('"spec"', '"spek"')])
 def test_check_finds_an_altered_manifest(tmp_path: Path, store: Store, old: str, new: str) -> None:
-    path = str(with_checksums(tmp_path))
+    path = str(make.with_checksums(tmp_path))
     spec = load(path, store).spec
     load("digits", store)
     manifest = store.path("dataset", spec.id) / "artifact.json"
@@ -265,7 +253,7 @@ def run(store: Store, *arguments: str, root: Path | None = None) -> Result:
 
 def test_list_names_every_recipe(tmp_path: Path, store: Store) -> None:
     load("digits", store)
-    written(tmp_path / "cifar10", {"train.parquet": b"", "test.parquet": b""})
+    make.written(tmp_path / "cifar10", {"train.parquet": b"", "test.parquet": b""})
     here, there = (
         {row["name"]: row for row in json.loads(run(store, "list", "--json", root=root).stdout)}
         for root in (None, tmp_path)
@@ -292,7 +280,7 @@ def test_show_before_and_after_building(store: Store) -> None:
 
 def test_check_and_fetch_commands(tmp_path: Path, store: Store) -> None:
     """The first ends in an error if something is damaged."""
-    path = str(with_checksums(tmp_path))
+    path = str(make.with_checksums(tmp_path))
     assert run(store, "check", path).exit_code == 0
     (tmp_path / "toy/test-labels.gz").write_bytes(b"x")
     result = run(store, "check", path, "--json")
@@ -310,11 +298,11 @@ Both = tuple[str, np.ndarray, np.ndarray]
 @pytest.fixture
 def both(tmp_path: Path) -> Both:
     """A union of a grey and a colour data set that lie beside it, and their images."""
-    return union(tmp_path, "grey", "colour"), grey(tmp_path, 0), idx_toy(tmp_path, 1, "colour", SHAPE)[1]
+    return make.union(tmp_path, "grey", "colour"), grey(tmp_path, 0), make.idx_toy(tmp_path, 1, "colour", SHAPE)[1]
 
 
 def grey(folder: Path, seed: int, source: str = "idx") -> np.ndarray:
-    return idx_toy(folder, seed, "grey", (4, 5), source)[1]
+    return make.idx_toy(folder, seed, "grey", (4, 5), source)[1]
 
 
 def test_parts_in_their_order_at_one_shape(both: Both, store: Store) -> None:
@@ -322,7 +310,7 @@ def test_parts_in_their_order_at_one_shape(both: Both, store: Store) -> None:
     heard: list[str] = []
     got = load(name, store, notify=heard.append)
     assert got.images.shape == (18, *SHAPE)
-    holds(got, split=[0] * 12 + [1] * 6, domain=[0] * 6 + [1] * 6 + [0] * 3 + [1] * 3)
+    make.holds(got, split=[0] * 12 + [1] * 6, domain=[0] * 6 + [1] * 6 + [0] * 3 + [1] * 3)
     first, second = (got.images[got.columns["domain"] == code] for code in (0, 1))
     np.testing.assert_array_equal(second, colour)
     for channel in range(3):
@@ -340,13 +328,13 @@ def test_parts_in_their_order_at_one_shape(both: Both, store: Store) -> None:
 def test_parts_their_order_and_their_sources_are_the_identity(both: Both, tmp_path: Path, store: Store) -> None:
     before = resolve(both[0], store)
     assert resolve(both[0], store) == before
-    assert resolve(union(tmp_path, "colour", "grey"), store).id != before.id
-    union(tmp_path, "grey", "colour")
+    assert resolve(make.union(tmp_path, "colour", "grey"), store).id != before.id
+    make.union(tmp_path, "grey", "colour")
     grey(tmp_path, 0, source="copy")  # the same images
     recipe(str(tmp_path / "grey.toml"))
     renamed = resolve(both[0], store)
     assert renamed != before
-    write_idx(tmp_path / "grey/test-labels.gz", np.array([1, 1, 1], np.uint8))
+    make.write_idx(tmp_path / "grey/test-labels.gz", np.array([1, 1, 1], np.uint8))
     assert resolve(both[0], store) not in (before, renamed)
 
 
@@ -366,7 +354,7 @@ def test_a_missing_part_is_named_with_the_way_to_get_it(both: Both, tmp_path: Pa
     (tmp_path / "colour/test-labels.gz").unlink()
     says = r"^all lacks its part colour: the images of colour are not at hand: no colour/test-labels\.gz.*--data"
     refused(says, load, both[0], store)
-    refused("lacks its part svhn.*'fedbench data fetch svhn'", resolve, union(tmp_path, "grey", "svhn"), store)
+    refused("lacks its part svhn.*'fedbench data fetch svhn'", resolve, make.union(tmp_path, "grey", "svhn"), store)
     assert list(store.list("dataset")) == []
 
 
@@ -388,10 +376,10 @@ def test_wrong_parts(both: Both, tmp_path: Path, store: Store) -> None:
         ("digit3", "digit3 is a union and cannot be a part of another"),
         ("digits", "digits, a part of all, has other classes"),
     ):
-        refused(told, load, union(tmp_path, "grey", other), store)
-    idx_toy(tmp_path, 0, "mnist")  # a user's recipe beside the union does not hide one of ours
+        refused(told, load, make.union(tmp_path, "grey", other), store)
+    make.idx_toy(tmp_path, 0, "mnist")  # a user's recipe beside the union does not hide one of ours
     says = r"the images of mnist are not at hand: no mnist/train-images-idx3"
-    refused(says, resolve, union(tmp_path, "mnist", "digits"), store)
+    refused(says, resolve, make.union(tmp_path, "mnist", "digits"), store)
 
 
 def test_what_is_at_hand_is_told_from_the_parts(both: Both, tmp_path: Path, store: Store) -> None:
@@ -402,11 +390,11 @@ def test_what_is_at_hand_is_told_from_the_parts(both: Both, tmp_path: Path, stor
     assert [path.parent.name for path in paths] == ["grey"] * 4 + ["colour"] * 4
     assert declared(found, folders) == 18
     assert declared(recipe("femnist"), folders) == 0
-    assert declared(recipe(union(tmp_path, "grey", "femnist")), folders) == 0  # one of them does not say
+    assert declared(recipe(make.union(tmp_path, "grey", "femnist")), folders) == 0  # one of them does not say
     (tmp_path / "grey/test-images.gz").unlink()
     assert locate(found.sources[0], folders) is None
     assert not fetchable(found.sources[0])
-    assert fetchable(recipe(union(tmp_path, "svhn", "mnist_m")).sources[0])
+    assert fetchable(recipe(make.union(tmp_path, "svhn", "mnist_m")).sources[0])
 
 
 def test_check_looks_at_every_part(both: Both, tmp_path: Path, store: Store) -> None:
@@ -426,7 +414,7 @@ def test_the_command_line_knows_unions(both: Both, tmp_path: Path, store: Store)
     parts = ("mnist", "svhn", "usps", "synth_digits", "mnist_m")
     assert rows["digit5"]["images"] == sum(rows[part]["images"] for part in parts) == 735542
     (tmp_path / "grey/test-images.gz").unlink()
-    lines = run(store, "show", union(tmp_path, "grey", "colour", "svhn")).stdout.splitlines()
+    lines = run(store, "show", make.union(tmp_path, "grey", "colour", "svhn")).stdout.splitlines()
     assert [" ".join(line.split()) for line in lines[-3:]] == [
         "grey not at hand: bring your own",
         "colour at hand (idx)",
@@ -439,7 +427,7 @@ def test_the_fetch_command_looks_for_parts_in_the_data_folders(both: Both, tmp_p
     elsewhere.mkdir()
     for name in ("grey.toml", "colour.toml"):
         (tmp_path / name).rename(elsewhere / name)
-    told = run(store, "fetch", union(elsewhere, "grey", "colour"), "--json", root=tmp_path).stdout
+    told = run(store, "fetch", make.union(elsewhere, "grey", "colour"), "--json", root=tmp_path).stdout
     assert list(json.loads(told).values()) == [[]]
 
 
@@ -495,7 +483,7 @@ def test_shapes_sources_and_parts_of_ours() -> None:
 
 
 def test_a_users_file_is_a_recipe(tmp_path: Path) -> None:
-    path, _ = idx_toy(tmp_path)
+    path, _ = make.idx_toy(tmp_path)
     found = recipe(str(path))
     assert (found.name, found.folder, found.classes) == ("toy", tmp_path, ("a", "b", "c"))
     assert recipe("toy") is found  # a spec names the recipe, not its file
@@ -541,7 +529,7 @@ SECOND = '[[source]]\nname = "two"\nkind = "parquet"\ncolumns = {who = "w"}\n[[s
     ],
 )
 def test_a_wrong_recipe_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text, path = recipe_text(IDX_BODY), tmp_path / "toy.toml"
+    text, path = make.recipe_text(make.IDX_BODY), tmp_path / "toy.toml"
     assert old in text
     path.write_text(text.replace(old, new, 1))
     for says in (message, re.escape(str(path))):

@@ -275,10 +275,6 @@ def stall(to: socket.socket, request: bytes) -> None:
     time.sleep(5)
 
 
-def byte_by_byte(to: socket.socket, request: bytes) -> None:
-    whole(DATA, cuts=[1])(to, request)
-
-
 def chunks(sizes: bytes) -> Answer:
     return raw(OK, b"Transfer-Encoding: chunked\r\n\r\n", sizes, b"\r\n", DATA)
 
@@ -364,7 +360,7 @@ def test_a_stream_without_end_is_left_at_the_size_of_the_file(
     [
         (drip, r"it sent only \d+ bytes in 0 seconds"),  # bytes that drip do not count as progress
         (stall, r"cannot download toy\.bin"),
-        (byte_by_byte, "the connection broke after 3 of 300000 bytes"),
+        (lambda *given: whole(DATA, cuts=[1])(*given), "the connection broke after 3 of 300000 bytes"),
     ],
 )
 def test_a_mirror_that_takes_for_ever_is_given_up(
@@ -412,13 +408,16 @@ def test_paths_that_lead_outside(tmp_path: Path, name: str, make: Any) -> None:
     assert sorted(tmp_path.parent.rglob("*")) == before
 
 
-def test_links(tmp_path: Path) -> None:
+def test_links_and_devices(tmp_path: Path) -> None:
     info = zipfile.ZipInfo("label.bin")
     info.external_attr = 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr(info, "/etc/passwd")
     for path in (tar(tmp_path / "a.tar.gz", {}, links={"label.bin": "/etc/passwd"}), tmp_path / "a.zip"):
         refused("'label.bin' is a link", opened, path)
+    for kind in (tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE):
+        path = tar_of(tmp_path / "a.tar.gz", (member("a/2.png", 0, kind), b""))
+        refused(r"a\.tar\.gz is not a safe archive: its member 'a/2\.png' is a device or pipe", opened, path)
 
 
 @pytest.mark.parametrize(("make", "name"), [(tar, "a.tar.gz"), (zipped, "a.zip")])
@@ -611,8 +610,7 @@ def test_mat_and_json(tmp_path: Path, store: Store, kind: str, name: str, messag
 
 
 def test_the_bound_follows_the_process_s_own_limit() -> None:
-    code = (
-        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\nfrom fedbench.data import guard\n"
-    )
-    done = subprocess.run([sys.executable, "-c", f"{code}print(guard.LIMIT)"], capture_output=True, text=True)
+    code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+    code += "from fedbench.data import guard; print(guard.LIMIT)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"{1 << 30}\n", "")

@@ -377,10 +377,9 @@ columns = { writer = "writer" }
 [[source.file]]
 path = "leaf"
 """
-Held = dict[str, Any]
 
 
-def held(sizes: dict[str, int], seed: int = 0) -> tuple[Held, np.ndarray]:
+def held(sizes: dict[str, int], seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
     """One LEAF file's content for users with so many images of 4 x 5, and the pixels it means."""
     images = pixels(sum(sizes.values()), 4, 5, seed=seed)
     rows, at, data = (images.reshape(-1, 20) / 255).tolist(), 0, {}

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from tests.support.data_makers import encoded, holds, idx_bytes, loaded, pixels,
 from tests.support.frames import few, refused
 
 GOOD = [encoded(image) for image in pixels(3, 4, 5)]
+DEEP = r"row 0 has pixels of more than 8 bits \(mode "
 DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.int32, np.float32, np.float64])
 TOY = '[[source.file]]\npath = "toy"\n'
 
@@ -112,11 +112,23 @@ def test_grey_becomes_rgb_and_rgb_grey_as_the_shape_says(tmp_path: Path, store: 
         np.testing.assert_array_equal(got.images, np.broadcast_to(grey[..., None], (3, 4, 5, channels)))
 
 
+def image(mode: str, form: str = "PNG", colour: Any = None) -> bytes:
+    out = io.BytesIO()
+    Image.new(mode, (5, 4), colour or 0).save(out, form)
+    return out.getvalue()
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
         ({"image": [GOOD[0], encoded(pixels(1, 4, 5)[0], "JPEG")[:-20], GOOD[1]]}, "row 1 is not a readable image"),
         ({"image": [GOOD[0], b"no image", GOOD[1]]}, "row 1 is not a readable image"),
+        # A format that is a program; and what Pillow's conversion would make white, as it is above 255.
+        ({"image": [image("RGB", "EPS"), *GOOD[1:]]}, r"row 0 is not a readable image \(cannot identify image file\)"),
+        *(
+            ({"image": [image(mode, form, 300), *GOOD[1:]], "channels": n}, rf"{DEEP}{mode}.*; scale it")
+            for mode, form, n in (("I;16", "PNG", 1), ("I;16", "PNG", 3), ("I", "TIFF", 1), ("F", "TIFF", 3))
+        ),
         ({"image": [GOOD[0], encoded(pixels(1, 5, 4)[0]), GOOD[1]]}, "row 1 is 4 x 5 pixels; the recipe says 5 x 4"),
         ({"image": [GOOD[0], None, GOOD[1]]}, "column image has empty values"),
         *(
@@ -185,30 +197,11 @@ def test_bilinear_interpolation_against_its_definition(channels: int) -> None:
         assert np.abs(after - (top * (1 - u) + below * u)).max() <= 1
 
 
-def image(mode: str, form: str = "PNG", colour: Any = None) -> bytes:
-    out = io.BytesIO()
-    Image.new(mode, (5, 4), colour or 0).save(out, form)
-    return out.getvalue()
-
-
 def test_palette_alpha_and_print_colours_become_rgb(tmp_path: Path, store: Store) -> None:
     out = io.BytesIO()
     Image.new("RGB", (5, 4), (255, 0, 0)).convert("P", palette=Image.Palette.ADAPTIVE).save(out, "PNG")
     blobs = [out.getvalue(), image("RGBA", colour=(255, 0, 0, 9)), image("CMYK", "TIFF", (0, 255, 255, 0))]
     assert (parquet(tmp_path, store, 3, image=blobs).images == (255, 0, 0)).all()
-
-
-@pytest.mark.parametrize(
-    ("mode", "form", "channels"),
-    [("I;16", "PNG", 1), ("I;16", "PNG", 3), ("I", "TIFF", 1), ("F", "TIFF", 3), ("RGB", "EPS", 1)],
-)
-def test_images_that_are_not_opened(tmp_path: Path, store: Store, mode: str, form: str, channels: int) -> None:
-    """Pillow's conversion makes white of whatever is above 255; and a format that is a program."""
-    says = rf"has pixels of more than 8 bits \(mode {mode}.*; scale it"
-    if form == "EPS":
-        says = r"is not a readable image \(cannot identify image file\)"
-    blob = image(mode, form, 300 if mode != "RGB" else None)
-    refused(rf"toy\.parquet, row 0 {says}", parquet, tmp_path, store, channels, image=[blob, *GOOD[1:]])
 
 
 FOLDER = '[[source.file]]\npath = "toy"\nmember = [{ path = "{label}/*.png" }]\n'
@@ -306,16 +299,6 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path, store: Store, name: bytes | No
     refused(says, loaded, tmp_path, store, "folder", FOLDER)
 
 
-@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_a_device_in_an_archive(tmp_path: Path, store: Store, kind: bytes) -> None:
-    with tarfile.open(tmp_path / "toy", "w") as archive:
-        info = tarfile.TarInfo("a/2.png")
-        info.type = kind
-        archive.addfile(info)
-    says = r"toy is not a safe archive: its member 'a/2\.png' is a device or pipe"
-    refused(says, loaded, tmp_path, store, "folder", FOLDER)
-
-
 CSV = f"""image = "Path"
 columns = {{ who = "who" }}
 label_columns = ["one", "two", "three"]
@@ -361,29 +344,22 @@ def nobody(*shut: Path) -> Iterator[None]:
             path.chmod(0o755)
 
 
-@pytest.fixture
-def open_path(tmp_path: Path) -> Path:
-    """A folder that anybody may search and write into."""
-    path = tmp_path
+def test_files_and_folders_that_may_not_be_read(tmp_path: Path, store: Store) -> None:
+    path = tmp_path  # which anybody may search, and write into
     while path.owner() == tmp_path.owner() and path != path.parent and path.stat().st_mode & 0o777 == 0o700:
         path.chmod(0o755)
         path = path.parent
     tmp_path.chmod(0o777)
-    return tmp_path
-
-
-def test_files_and_folders_that_may_not_be_read(open_path: Path) -> None:
-    store = Store(open_path / "store")
-    write_idx(open_path / "images", pixels(1, 4, 5))
-    write_idx(open_path / "labels", np.zeros(1, np.uint8))
-    toy = written(open_path / "toy", {"a/1.png": GOOD[0], "b/1.png": GOOD[0]})
+    write_idx(tmp_path / "images", pixels(1, 4, 5))
+    write_idx(tmp_path / "labels", np.zeros(1, np.uint8))
+    toy = written(tmp_path / "toy", {"a/1.png": GOOD[0], "b/1.png": GOOD[0]})
     for shut, kind, body, says in (
-        (open_path / "images", "idx", IDX, "cannot read .*images.*[Pp]ermission denied"),
+        (tmp_path / "images", "idx", IDX, "cannot read .*images.*[Pp]ermission denied"),
         (toy / "a", "folder", FOLDER.replace('"toy"', '"toy/a/images"'), "cannot read .*[Pp]ermission denied"),
         (toy / "b", "folder", FOLDER, r"cannot read .*toy \(Permission denied\)"),  # is not left out
     ):
         with nobody(shut):
-            refused(says, loaded, open_path, store, kind, body)
+            refused(says, loaded, tmp_path, store, kind, body)
 
 
 MAT = '[[source.file]]\npath = "train.mat"\n[[source.file]]\npath = "test.mat"\nsplit = "test"\n'

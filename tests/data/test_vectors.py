@@ -389,9 +389,7 @@ def test_embeddings_are_the_encoders_features_under_the_same_labels(
     assert str(tmp_path) not in path.read_text()
     images, made = load(source, store), load(str(path), store)
     assert made.classes == images.classes
-    for name in ("labels", "split"):
-        assert np.array_equal(getattr(made, name), getattr(images, name))
-    assert np.array_equal(made.columns["writer"], images.columns["writer"])
+    holds(made, labels=images.labels, split=images.split, writer=images.columns["writer"])
     x = torch.from_numpy(images.images).permute(0, 3, 1, 2).repeat(1, 3, 1, 1) / 255
     x = torch.nn.functional.interpolate(x, (32, 32), mode="bilinear", antialias=True)
     mean, std = (torch.tensor(one)[:, None, None] for one in (MEAN, STD))

@@ -20,19 +20,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedbench import methods
+from fedbench.conformance import runs
 from fedbench.conformance.lab import Recorder, stop_after
-from fedbench.conformance.runs import (
-    another_seed_other_bits,
-    clients_answer_alone,
-    compare,
-    crops_of_colour_images,
-    executors_agree,
-    learns,
-    same_seed_same_bits,
-    stop_and_resume,
-    vectors_of_numbers,
-)
-from fedbench.conformance.runs import test_labels_change_nothing as labels_change_nothing
 from fedbench.conformance.subject import DATA, FEW, Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdate, Collect, Train
@@ -78,10 +67,11 @@ def unlike(subject: Subject) -> bool:
 def test_its_runs_pass_every_check(subject: Subject) -> None:
     """But those that further runs would show: `learns`, of which here is seen that the loss falls; crops, which are the
     executors' business; and for variants of a method, that the seed matters, and vectors."""
-    left_out = {same_seed_same_bits, labels_change_nothing, clients_answer_alone, stop_and_resume, executors_agree}
-    left_out |= {learns} if unlike(subject) else {learns, crops_of_colour_images}
+    left_out = {runs.same_seed_same_bits, runs.test_labels_change_nothing, runs.clients_answer_alone}
+    left_out |= {runs.stop_and_resume, runs.executors_agree, runs.learns}
+    left_out |= set() if unlike(subject) else {runs.crops_of_colour_images}
     if subject.overrides:
-        left_out |= {another_seed_other_bits, vectors_of_numbers}
+        left_out |= {runs.another_seed_other_bits, runs.vectors_of_numbers}
     passes([check for check in (*RUNS, *TRAINING) if check.proves not in left_out], subject)
     if not subject.overrides:
         first, *others = (p.loss for p in subject.reference.run.reports)
@@ -102,20 +92,20 @@ def test_what_must_change_nothing_changes_nothing(subject: Subject) -> None:
     answers = (run.predictions.select(columns) for run in (ours, theirs))
     tables = (run.trainer.clients_table() for run in (ours, theirs))
     if not (same(ours.tensors, theirs.tensors) and pa.Table.equals(*answers) and pa.Table.equals(*tables)):
-        passes([check for check in (*RUNS, *TRAINING) if check.proves is not learns], subject)
+        passes([check for check in (*RUNS, *TRAINING) if check.proves is not runs.learns], subject)
         raise AssertionError("every check alone holds, and all together do not")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", UNLIKE)
 def test_it_learns(name: str, tmp_path: Path) -> None:
-    learns(Subject(tmp_path, name))
+    runs.learns(Subject(tmp_path, name))
 
 
 def test_executors_agree(subject: Subject) -> None:
     """Steps that are captured are those of stacks: methods whose requests are unlike one another's suffice. One client
     a core is above, and in core/test_parity.py."""
-    executors_agree(subject, ("stacked", "graphed") if unlike(subject) else ("stacked",))
+    runs.executors_agree(subject, ("stacked", "graphed") if unlike(subject) else ("stacked",))
 
 
 SIX = replace(grouped_setting().partition, clients=6)
@@ -148,7 +138,7 @@ def test_executors_and_a_resumed_run_agree(scenario: str, tmp_path: Path) -> Non
     if name.startswith("flux"):  # anew when data drift
         clustered = reference.trainer.checkpoint.rounds[-1]["figure_clustering_round"]
         assert clustered == 4 if s.drifts else clustered >= 2
-    compare(run("stacked", "stacked"), reference, "by stacks")
+    runs.compare(run("stacked", "stacked"), reference, "by stacks")
     with pytest.raises(Interrupted):
         run("cores", "cores", observe=stop_after(s.rounds - 1))
     resumed = run("cores", "cores")
@@ -222,8 +212,7 @@ def test_it_is_named_as_its_file_and_keeps_what_exists(name: str, tmp_path: Path
 
 
 def passed(how: Method, s: Setting, where: Path) -> tuple[int, int]:
-    """Of a round's local work: (images that went through the network in training, twice where a step takes two passes;
-    parameters of the network)."""
+    """Of a round's local work: (images that the network met in training, as often as it did; its parameters)."""
     alike = replace(DATA, groups=[0] * DATA.clients)  # of an IID partition, as its setting says
     it, images = trainer(how, alike, where, s), 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 from sklearn.metrics import silhouette_score
@@ -35,7 +35,7 @@ from fedbench.methods.parts.description import (
 )
 from fedbench.methods.parts.linkage import _elbow_of, elbow, nearest_other
 from fedbench.rng import stream
-from tests.support.frames import few, refused
+from tests.support.frames import SEEDS, few, refused
 from tests.support.groups_lab import grouped_federation, grouped_setting, moments, network
 from tests.support.lab import method, same, train
 
@@ -94,8 +94,7 @@ def test_the_projector_is_scikit_learns_pca(z: int, width: int) -> None:
     assert (found.axes.gather(1, found.axes.abs().argmax(1, keepdim=True)) > 0).all()
 
 
-@settings(max_examples=80)
-@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 4), st.sampled_from([0.0, 1000.0]), st.booleans())
+@few(SEEDS, st.integers(1, 30), st.integers(1, 4), st.sampled_from([0.0, 1000.0]), st.booleans(), examples=80)
 def test_moments_are_numpys(seed: int, n: int, width: int, shift: float, many: bool) -> None:
     """Images of many labels count in each."""
     rng, x = np.random.default_rng(seed), rows(n, width, seed) + shift
@@ -125,8 +124,7 @@ def test_scaling_and_entries_by_hand() -> None:
 
 
 def test_noise() -> None:
-    """It has the range of its coordinate over n epsilon; the released one is the same for all and spares the test
-    phase."""
+    """The range of its coordinate over n epsilon; the released one is the same for all and spares the test phase."""
     x = torch.tensor([[0.0, 5.0], [1.0, 45.0], [0.5, 7.0], [0.25, 9.0]])  # ranges 1 and 40
     d = torch.zeros(12, dtype=torch.float64)
     points, rng = torch.full((3, 2), 1e6), np.random.default_rng(3)
@@ -283,16 +281,14 @@ def _touches(curve: clustering.Floats) -> bool:
     return bool(np.abs(np.diff(height)).min() < 1e-9 or gaps.min() < 1e-9)
 
 
-@settings(max_examples=100)
-@given(seed=st.integers(0, 10**6), clients=st.integers(1, 15), groups=st.integers(1, 5), eps=st.floats(0.05, 8))
+@few(seed=SEEDS, clients=st.integers(1, 15), groups=st.integers(1, 5), eps=st.floats(0.05, 8), examples=100)
 def test_density_joins_who_is_within_reach(seed: int, clients: int, groups: int, eps: float) -> None:
     x = scattered(seed, clients, groups)
-    assert partition(clustering.density(x, eps)) == partition(
-        connected_components(np.linalg.norm(x[:, None] - x, axis=2) <= eps)[1]
-    )
+    within_reach = np.linalg.norm(x[:, None] - x, axis=2) <= eps
+    assert partition(clustering.density(x, eps)) == partition(connected_components(within_reach)[1])
 
 
-@given(seed=st.integers(0, 10**6), clients=st.integers(3, 15))
+@given(seed=SEEDS, clients=st.integers(3, 15))
 def test_the_dynamic_rule_is_density_at_the_elbow(seed: int, clients: int) -> None:
     x = scattered(seed, clients, 4)
     labels, eps = clustering.dynamic(x, 0.95)
@@ -329,7 +325,7 @@ def test_equal_few_and_no_descriptors(name: str) -> None:
 
 
 @everyone
-@few(seed=st.integers(0, 10**6), clients=st.integers(2, 12), examples=15)
+@few(seed=SEEDS, clients=st.integers(2, 12), examples=15)
 def test_ids_count_up_by_first_appearance(name: str, seed: int, clients: int) -> None:
     labels = ALL[name](scattered(seed, clients, 4))
     first = [int(np.flatnonzero(labels == m)[0]) for m in range(labels.max() + 1)]
@@ -354,7 +350,7 @@ def test_k_means_is_scikit_learns_with_one_start() -> None:
         np.testing.assert_allclose(centres, [[1, 0], [4, 0]], atol=1e-12)
 
 
-@few(seed=st.integers(0, 10**6), clients=st.integers(3, 9), examples=15)
+@few(seed=SEEDS, clients=st.integers(3, 9), examples=15)
 def test_the_silhouette_chooses_k(seed: int, clients: int) -> None:
     x = scattered(seed, clients, 3)
     scores = {k: silhouette_score(x, clustering.k_means(x, k)[0]) for k in range(2, clients)}
@@ -380,18 +376,15 @@ def test_hdbscan_ward_and_centroids_by_hand() -> None:
     assert clustering.nearest(points, centres).tolist() == [1, 1, 0]
 
 
-@few(seed=st.integers(0, 10**6), clients=st.integers(2, 9), eps=st.floats(0, 20), examples=40)
+@few(seed=SEEDS, clients=st.integers(2, 9), eps=st.floats(0, 20), examples=40)
 def test_soft_weights_by_hand(seed: int, clients: int, eps: float) -> None:
     x, n = scattered(seed, clients, 3), np.random.default_rng(seed).integers(1, 50, clients).astype(float)
     tau = bandwidth(x)
     assert tau == pytest.approx(float(np.median([v * v for v in nearest_other(x)])))
     found = soft_weights(x, x, n, eps, tau)
     for i in range(clients):
-        raw = [
-            n[j] * np.exp(-d * d / tau) if i == j or d <= eps else 0.0
-            for j in range(clients)
-            for d in [float(np.linalg.norm(x[i] - x[j]))]
-        ]
+        far = [float(np.linalg.norm(x[i] - other)) for other in x]
+        raw = [n[j] * np.exp(-d * d / tau) if i == j or d <= eps else 0.0 for j, d in enumerate(far)]
         np.testing.assert_allclose(found[i], np.array(raw) / sum(raw), atol=1e-12)
 
 

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,8 @@ from torch.nn import functional as F
 
 from fedbench.conformance.subject import small
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch
-from fedbench.core.plan import Plan
 from fedbench.core.state import size_in_bytes, state_of
 from fedbench.methods.fednova import normaliser
-from fedbench.specs import Setting
 from tests.support.formula_lab import (
     PARAMETERS,
     ByHand,
@@ -55,8 +54,7 @@ def test_in_these_rounds_clients_come_and_go() -> None:
 
 
 def test_rounds_of_fedprox(tmp_path: Path) -> None:
-    """The squared distance is added to the loss. FedDRM's FedProxFT: in the last rounds each client goes on from its
-    own copy."""
+    """The squared distance is added to the loss. FedDRM's FedProxFT: at last each goes on from its own copy."""
     it, run = trained(method("fedprox", mu=0.7), DATA, TWO, tmp_path), ByHand(DATA, TWO)
     expected = run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t), pull=0.7, anchor=x))
     close(of(it.server.shared), expected)
@@ -265,8 +263,7 @@ RHO = 0.3
 def climbed(
     x: State, batches: list[Tensor], momentum: float, own: float = 1.0, others: Mapping[str, Tensor] | None = None
 ) -> State:
-    """The network after these batches: down `own` times the gradient from RHO uphill, and what is left of one times
-    that of the others."""
+    """The network after these batches: `own` times the gradient from RHO uphill, and 1 - own times the others'."""
     model, s, speed = network(x), TWO, zeros()
     weights = dict(model.named_parameters())
 
@@ -324,8 +321,7 @@ MU, TEMPERATURE = 2.0, 0.4
 
 
 def test_what_moon_moves_keeps_and_sends(tmp_path: Path) -> None:
-    """The network alone; its first round is FedAvg's, as the previous model is the received one, which is neither kept
-    nor sent."""
+    """The network alone; its first round is FedAvg's: the previous model is the received one, not kept, not sent."""
     s = setting(rounds=1, window=1)
     moon, average = (train(name, DATA, tmp_path / name, s) for name in ("moon", "fedavg"))
     close(moon.shared, average.shared, 1e-4, 1e-6)
@@ -374,9 +370,6 @@ def test_rounds_of_moon(tmp_path: Path) -> None:
 
 K, D, LAMBDA = 10, 16, 3.0
 MEAN, COUNT = "prototypes.mean", "prototypes.count"
-Prototypes = dict[int, Tensor]
-
-
 #: Clients of a few classes each, of which nobody has the last.
 UNEVEN = federation((70, 40, 55, 30), skew=2.0)
 FEW = dataclasses.replace(UNEVEN, labels=UNEVEN.labels.clamp(max=K - 2))
@@ -391,9 +384,11 @@ def features(state: State, rows: Tensor) -> Tensor:
     return z
 
 
-def by_the_algorithm(s: Setting) -> tuple[dict[int, State], Prototypes]:
-    """Everybody's network and the prototypes, class by class, after a whole run."""
-    run, known, networks = ByHand(FEW, s), Prototypes(), dict[int, State]()
+def test_rounds_of_fedproto(tmp_path: Path) -> None:
+    """Class by class. Classes come and go with the clients that have them; class means and counts alone are sent."""
+    s = setting(rounds=3, window=1, epochs=2, participation=0.5, seed=15)
+    it = trained(method("fedproto", **{"lambda": LAMBDA}), FEW, s, tmp_path)
+    run, known, networks = ByHand(FEW, s), dict[int, Tensor](), dict[int, State]()
 
     def loss(net: Any, x: Tensor, y: Tensor) -> Tensor:
         z = net.features(x)
@@ -410,16 +405,8 @@ def by_the_algorithm(s: Setting) -> tuple[dict[int, State], Prototypes]:
         z = torch.cat([features(networks[i], FEW.train[i]) for i in cohort])
         y = torch.cat([FEW.labels[FEW.train[i]] for i in cohort])
         known.update({k: z[y == k].mean(0) for k in set(y.tolist())})
-    return networks, known
-
-
-def test_rounds_of_fedproto(tmp_path: Path) -> None:
-    """Classes come and go with the clients that have them; class means and counts alone are sent."""
-    s = setting(rounds=3, window=1, epochs=2, participation=0.5, seed=15)
-    it = trained(method("fedproto", **{"lambda": LAMBDA}), FEW, s, tmp_path)
-    networks, known = by_the_algorithm(s)
-    plan = ByHand(FEW, s).plan
-    first, last = ({*torch.cat([FEW.labels[FEW.train[i]] for i in plan.cohort(t)]).tolist()} for t in (1, 3))
+    cohorts = [run.plan.cohort(t) for t in (1, 2, 3)]
+    first, last = ({*torch.cat([FEW.labels[FEW.train[i]] for i in cohorts[t]]).tolist()} for t in (0, 2))
     assert first - last, "no prototype is kept"
     assert last - first, "no prototype comes late"
     assert {k for k in range(K) if it.server.shared[COUNT][k] > 0} == set(known) == set(range(K - 1))
@@ -427,7 +414,7 @@ def test_rounds_of_fedproto(tmp_path: Path) -> None:
     for i, state in networks.items():
         close(of(it.server.view(i)), state, atol=2e-5)
     assert {n: tuple(t.shape) for n, t in it.server.shared.items()} == {MEAN: (K, D), COUNT: (K,)}
-    assert sent(it) == [(len(plan.cohort(t)) * 4 * (K * D + K),) * 2 for t in (1, 2, 3)]
+    assert sent(it) == [(len(cohort) * 4 * (K * D + K),) * 2 for cohort in cohorts]
 
 
 @pytest.mark.parametrize("by", ["prototypes", "head"])
@@ -469,18 +456,17 @@ def smooth() -> Any:
 class Oracle:
     """Algorithm 1 for one client in float64, by autograd on a module."""
 
-    def __init__(self, state: State, client: int, t: int, plan: Plan) -> None:
+    def __init__(self, run: ByHand, client: int, t: int, state: State) -> None:
         self.net = smooth()
         self.net.load_state_dict(state)
         self.net = self.net.double().train()
         self.weights = list(self.net.parameters())
-        self.client, self.t, self.plan, self.draws = client, t, plan, 0
+        self.run, self.client, self.t, self.draws = run, client, t, 0
 
     def loss(self) -> Tensor:
         """On the next batch of the plan, which is independent of those before."""
         self.draws += 1
-        (position,) = self.plan.batches(self.client, self.t, self.draws, None, 1)
-        rows = DATA.train[self.client][torch.from_numpy(position)]
+        (rows,) = self.run.batches(self.client, self.t, self.draws, steps=1)
         return F.cross_entropy(self.net(images(DATA, rows).double()), DATA.labels[rows])
 
     def move(self, direction: Any, by: float) -> None:
@@ -505,20 +491,6 @@ class Oracle:
         return product
 
 
-def rounds(hessian: bool, rounds: int, plan: Plan, lr: float) -> State:
-    """The shared model after these rounds."""
-    shared = started()
-    for t in range(1, rounds + 1):
-        states = []
-        for i in range(DATA.clients):
-            oracle = Oracle(shared, i, t, plan)
-            for _ in range(STEPS):
-                oracle.step(lr, hessian)
-            states.append(state_of(oracle.net.float()))
-        shared = averaged(states, DATA.n_train)
-    return shared
-
-
 def distance(a: State, b: State) -> float:
     """Between the parameters, as one vector."""
     return float(torch.stack([(a[n].double() - b[n].double()).square().sum() for n in PARAMETERS]).sum().sqrt())
@@ -530,8 +502,15 @@ def test_rounds_are_those_of_the_algorithm(variant: str, tmp_path: Path) -> None
     s = setting(rounds=2, window=1, steps=STEPS, lr=0.1)
     how = method("perfedavg", variant=variant, alpha=ALPHA, delta=1e-3)
     it = finish(trainer(how, DATA, tmp_path, s, network=smooth)).trainer
-    ours, plan = of(it.server.shared), Plan(s, DATA.n_train, DATA.shape[:2])
-    exact, other = (rounds(hessian, 2, plan, 0.1) for hessian in (variant == "hf", variant != "hf"))
+    ours, run = of(it.server.shared), ByHand(DATA, s)
+
+    def local(i: int, t: int, x: State, hessian: bool) -> State:
+        oracle = Oracle(run, i, t, x)
+        for _ in range(STEPS):
+            oracle.step(0.1, hessian)
+        return state_of(oracle.net.float())
+
+    exact, other = (run.rounds(partial(local, hessian=how)) for how in (variant == "hf", variant != "hf"))
     assert distance(ours, exact) < 1e-3 * distance(exact, other)
     close(ours, exact, atol=1e-4)
 
@@ -558,8 +537,7 @@ def test_who_has_labels_adapts_by_steps_of_gradient_descent(kind: str, tmp_path:
     net.load_state_dict(it.server.shared)
     it.executor.run([client], how.personalise)
     for phase in (first + 1, first + 2) if kind != UNLABELLED else ():
-        (position,) = it.plan.batches(2, 1, phase, None, 1)
-        rows = DATA.train[2][torch.from_numpy(position)]
+        (rows,) = ByHand(DATA, s).batches(2, 1, phase, steps=1)
         optimiser = torch.optim.SGD(net.parameters(), 0.15)
         optimiser.zero_grad()
         F.cross_entropy(net(images(DATA, rows)), DATA.labels[rows]).backward()  # type: ignore[no-untyped-call]

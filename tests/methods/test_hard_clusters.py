@@ -86,10 +86,8 @@ def test_who_is_split_from_whom() -> None:
 def test_in_fedrcs_code_the_mean_update_is_plain() -> None:
     """The average of the models is weighted all the same. With equal sizes both means are one."""
     deltas, sizes = [[1, 0.0], [-1, 0.0], [1, 0.0], [-1, 0.0]], [7, 1, 7, 1]
-    weighted, plain = (
-        split([updated(i, d, n) for i, (d, n) in enumerate(zip(deltas, sizes, strict=True))], mean=mean)
-        for mean in ("weighted", "plain")
-    )
+    cohort = [updated(i, d, n) for i, (d, n) in enumerate(zip(deltas, sizes, strict=True))]
+    weighted, plain = (split(cohort, mean=mean) for mean in ("weighted", "plain"))
     assert len(weighted.models) == 1  # the weighted mean is 0.75
     torch.testing.assert_close(weighted.models[0]["w"], torch.tensor([1.75, 1.0], dtype=torch.float64))
     assert (len(plain.models), plain.assigned) == (2, {0: 0, 1: 1, 2: 0, 3: 1})
@@ -113,8 +111,7 @@ def test_in_fedrcs_code_the_mean_update_is_plain() -> None:
 )
 def test_no_split(deltas: list[list[float]], hyperparameters: dict[str, Any]) -> None:
     server = split([updated(i, d) for i, d in enumerate(deltas)], **hyperparameters)
-    assert set(server.assigned.values()) == {0}
-    assert len(server.models) == 1
+    assert (set(server.assigned.values()), len(server.models)) == ({0}, 1)
 
 
 @few(st.integers(3, 7), SEEDS, st.sampled_from([("norm", 2), ("entry", np.inf)]), examples=50)
@@ -168,9 +165,8 @@ def test_equal_distances_and_updates_of_zero_have_two_halves_too(tmp_path: Path)
     """Running statistics count for nothing."""
     alike = np.ones((4, 4)) - np.eye(4)
     assert set(halves(alike).tolist()) == {0, 1}
-    distance = cfl.cosine_distances(
-        cfl.inner_products([{"w": torch.tensor(v)} for v in ([0.0, 0], [3.0, 0], [0.0, 0])])
-    )
+    products = cfl.inner_products([{"w": torch.tensor(v)} for v in ([0.0, 0], [3.0, 0], [0.0, 0])])
+    distance = cfl.cosine_distances(products)
     assert np.array_equal(distance, np.ones((3, 3)) - np.eye(3))
     server = split([updated(i, d) for i, d in enumerate([[0, 0], [0, 0], [0.7, 0]])])
     assert len(server.models) == 2
@@ -302,16 +298,14 @@ def test_a_client_goes_on_with_the_best_model_unless_it_has_lost_more_than_delta
         client, requests = asked(server, *right)
         assert [type(r) for r in requests] == [Collect, Train]
         assert requests[0] == Collect(OfEach(is_right), split="train", model=("0", "1", "2"))
-        assert client.upload.model == best
-        assert float(client.state["w"]) == 10 * (best + 1)
+        assert (client.upload.model, float(client.state["w"])) == (best, 10 * (best + 1))
         assert client.upload.accuracy.tolist() == [sum(r) / 4 for r in right]
     late, _ = asked(server, ones, half, ones, index=3)  # the first of equals where none is its own
     assert late.upload.model == 0
     server = server_of(10.0, 20.0, assigned={0: 0}, met={0: (0.75, 4.0)})
     poor, fair = [1, 0, 0, 0], [1, 1, 0, 0]
     drifted, _ = asked(server, poor, fair, delta=0.2)
-    assert drifted.upload.model == 2
-    assert float(drifted.state["w"]) == 20.0
+    assert (drifted.upload.model, float(drifted.state["w"])) == (2, 20.0)
     calm, _ = asked(server, poor, fair, delta=0.25)
     assert calm.upload.model == 1
     new, _ = asked(server, poor, fair, index=7, delta=0.0)
@@ -325,8 +319,7 @@ def trained(index: int, value: float, size: int, choice: int, accuracy: list[flo
 
 
 def test_a_round_of_the_server_by_hand(tmp_path: Path) -> None:
-    """Models 0 and 1 do alike on each other's data, 2 does not; 3 is given up; client 4 takes a fresh copy. Who
-    never took part holds the model of most."""
+    """0 and 1 do alike on each other's data; 3 is given up; client 4 takes a copy; newcomers the model of most."""
     met = dict.fromkeys(range(6), (0.5, 2.0))
     server = server_of(1.0, 2.0, 3.0, 4.0, assigned={0: 0, 1: 1, 2: 2, 3: 3, 4: 2, 5: 1}, met=met)
     cohort = [
@@ -465,8 +458,7 @@ def test_clusters_and_the_test_phase_by_hand(tmp_path: Path) -> None:
     run = train(method("flux", clustering="prior", start=5), TURNED, tmp_path, grouped_setting(rounds=7))
     server = run.trainer.server
     known = described(run, TURNED, "train")
-    assert known.min() == pytest.approx(0, abs=1e-4)
-    assert known.max() == pytest.approx(1, abs=1e-4)
+    assert (known.min(), known.max()) == pytest.approx((0, 1), abs=1e-4)
     labels, _ = clustering.k_means(known, 3)
     assert [server.assigned[i] for i in range(6)] == labels.tolist()
     centres = np.stack([known[labels == m].mean(0) for m in range(labels.max() + 1)])
@@ -501,8 +493,7 @@ def test_late_clients_are_led_to_the_nearest_centroid(tmp_path: Path) -> None:
 
 
 def test_a_running_mean_holds_all_models_since_the_clustering(tmp_path: Path) -> None:
-    """Weighted by images, absent clients' earlier models too; with all clients in every round it is another model than
-    the round's mean all the same."""
+    """Weighted by images, absent clients' earlier models too: not the round's mean."""
     data, s = TEN, coming(4)
     how, sent = method("flux", start=3, clustering="prior", average="running"), []
     it = trainer(how, data, tmp_path / "run", s)

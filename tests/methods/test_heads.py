@@ -21,23 +21,12 @@ from fedbench.core.simulation import PERSONALISING
 from fedbench.methods import fedpac
 from fedbench.methods.base import Method
 from fedbench.methods.feddrm import FedDRM
-from fedbench.methods.fedpac import (
-    COUNT,
-    LEAST_WEIGHT,
-    MEAN,
-    FedPAC,
-    Floats,
-    combination,
-    nearest_to_origin,
-    statistics,
-)
 from fedbench.methods.parts.prototypes import class_means, pooled
-from tests.support.formula_lab import ByHand, averaged, close, head, of, sent, size, started, trained
+from tests.support.formula_lab import ByHand, averaged, class_features, close, head, of, sent, size, started, trained
 from tests.support.frames import SEEDS, few
 from tests.support.lab import digits, drive, federation, method, same, setting, train, trainer
 
 DATA = federation()
-N = DATA.n_train
 TWO = setting(rounds=2, window=1, epochs=2)
 
 
@@ -65,7 +54,7 @@ def test_rounds_by_hand(name: str, passes: list[tuple[Part, int | None]], stays:
         for i in range(DATA.clients):
             for request, (moves, epochs) in enumerate(passes, 1):
                 models[i] = run.descended(models[i], run.batches(i, t, request, epochs), moves=moves)
-        mean = averaged(models, N)
+        mean = averaged(models, DATA.n_train)
         models = [{n: own[n] if stays(n) else mean[n] for n in own} for own in models]
     for i, model in enumerate(models):
         close(of(it.server.view(i)), model)
@@ -220,8 +209,8 @@ def test_the_router_finds_the_client_of_an_image(tmp_path: Path) -> None:
     assert (routed == table["label"]).mean() > 0.6
 
 
-def solved(b: Floats) -> Floats:
-    a = nearest_to_origin(b)
+def solved(b: fedpac.Floats) -> fedpac.Floats:
+    a = fedpac.nearest_to_origin(b)
     assert a is not None
     return a
 
@@ -251,13 +240,13 @@ def test_programmes_by_hand_and_those_without_a_solution(monkeypatch: pytest.Mon
     for value in (0.0, np.nan, np.inf, 1e200):
         b = np.zeros((3, 3))
         b[1, 1] = value
-        assert nearest_to_origin(b) is None
+        assert fedpac.nearest_to_origin(b) is None
 
     def fail(*_: object) -> None:
         raise RuntimeError("Maximum number of iterations reached.")
 
     monkeypatch.setattr("scipy.optimize.nnls", fail)
-    assert nearest_to_origin(np.eye(3)) is None
+    assert fedpac.nearest_to_origin(np.eye(3)) is None
 
 
 D, K = 64, 10
@@ -265,18 +254,11 @@ BODY, TOP = ("backbone.", "projection."), ("head.",)
 DONE = Trained(1.0, None, torch.zeros(0), 1, 1)
 
 
-def features(n: int, classes: int = 6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, classes, n)
-    z = rng.normal(size=(n, D)) + rng.normal(size=(K, D))[y]
-    return torch.from_numpy(z.astype(np.float32)), torch.from_numpy(y)
-
-
 def test_the_statistics_are_those_of_the_definition(tmp_path: Path) -> None:
     """V = [sum_k p_k tr E(z z^T | k) - sum_k p_k^2 |mu_k|^2] / n and h_k = p_k mu_k, class by class in numpy. Pooled
     means are those of all rows together. A client's are those of the received body."""
-    z, y = features(50)
-    variance, h = statistics(z, y, K)
+    z, y = class_features(50)
+    variance, h = fedpac.statistics(z, y, K)
     rows, labels = z.double().numpy(), y.numpy()
     expected, total = np.zeros((K, D)), 0.0
     for k in set(labels.tolist()):
@@ -286,33 +268,33 @@ def test_the_statistics_are_those_of_the_definition(tmp_path: Path) -> None:
         total += p * np.trace(part.T @ part / len(part)) - p**2 * (mean @ mean)
     np.testing.assert_allclose(h, expected, rtol=1e-12, atol=1e-15)
     assert float(variance) == pytest.approx(total / 50, rel=1e-12)
-    parts = [features(30, seed=1), features(7, classes=2, seed=2)]
-    each = [{MEAN: class_means(z, y, K), COUNT: torch.bincount(y, minlength=K)} for z, y in parts]
+    parts = [class_features(30, seed=1), class_features(7, classes=2, seed=2)]
+    each = [{fedpac.MEAN: class_means(z, y, K), fedpac.COUNT: torch.bincount(y, minlength=K)} for z, y in parts]
     mean, count = pooled(each).values()
     z, y = (torch.cat([part[i] for part in parts]) for i in (0, 1))
     for k in range(K):
         expected = z[y == k].double().mean(0) if (y == k).any() else torch.zeros(D)
         torch.testing.assert_close(mean[k], expected, check_dtype=False)
     assert count.tolist() == torch.bincount(y, minlength=K).tolist()
-    it = trainer(FedPAC(), DATA, tmp_path)
+    it = trainer(fedpac.FedPAC(), DATA, tmp_path)
     client = it.client(2, it.server.view(2), 1)
     it.executor.run([client], it.method.local)
     model: Any = it.executor.worker.load(it.server.initial).eval()  # type: ignore[attr-defined]
     with torch.no_grad():
         z = model.features(to_input(DATA.images[DATA.train[2]]))
-    variance, h = statistics(z, DATA.labels[DATA.train[2]], K)
+    variance, h = fedpac.statistics(z, DATA.labels[DATA.train[2]], K)
     torch.testing.assert_close(client.upload.h, h.float(), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(client.upload.variance, variance.float(), rtol=1e-4, atol=1e-7)
 
 
 def test_the_combination_solves_the_programme_of_every_client() -> None:
     clients = 6
-    told = [statistics(*features(40 + 15 * i, classes=3 + i % 3, seed=i), K) for i in range(clients)]
+    told = [fedpac.statistics(*class_features(40 + 15 * i, classes=3 + i % 3, seed=i), K) for i in range(clients)]
     v = torch.stack([variance for variance, _ in told])
     h = torch.stack([mean for _, mean in told]) * 0.3  # near enough to one another to share heads
     h[5] = h[0] + 3 * (h[4] - h[0])  # of no use to client 0 beside client 4
-    weights = combination(v, h).numpy()
-    assert ((weights > LEAST_WEIGHT) | (weights == 0)).all()
+    weights = fedpac.combination(v, h).numpy()
+    assert ((weights > fedpac.LEAST_WEIGHT) | (weights == 0)).all()
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-12)
     assert (weights > 0).sum() > clients, "nobody shares"
     assert weights[0, 5] == 0
@@ -332,7 +314,7 @@ def test_the_combination_solves_the_programme_of_every_client() -> None:
             options={"ftol": 1e-15, "maxiter": 1000},
         )
         assert found.success
-        expected = np.where(found.x > LEAST_WEIGHT, found.x, 0)
+        expected = np.where(found.x > fedpac.LEAST_WEIGHT, found.x, 0)
         np.testing.assert_allclose(weights[i], expected / expected.sum(), atol=1e-3)
 
 
@@ -340,20 +322,20 @@ def test_small_weights_are_dropped_and_without_a_solution_all_keep_their_heads()
     """Clients with the same features: weights go as 1 / V, here 1 / 1.0005 and less than 1e-3 of it. A client of a
     single image, which has no variance, keeps its head, and all do where there is no solution."""
     v, h = torch.tensor([1.0, 2000.0, 1.0]), torch.zeros(3, K, D)
-    np.testing.assert_allclose(combination(v, h), [[0.5, 0, 0.5]] * 3, atol=1e-12)
-    lone = statistics(*features(1), K)
+    np.testing.assert_allclose(fedpac.combination(v, h), [[0.5, 0, 0.5]] * 3, atol=1e-12)
+    lone = fedpac.statistics(*class_features(1), K)
     assert float(lone[0]) == pytest.approx(0, abs=1e-12)
-    others = [statistics(*features(60, seed=s), K) for s in (1, 2)]
+    others = [fedpac.statistics(*class_features(60, seed=s), K) for s in (1, 2)]
     v, h = (torch.stack([client[i] for client in (lone, *others)]) for i in (0, 1))
-    weights = combination(v, h)
+    weights = fedpac.combination(v, h)
     np.testing.assert_allclose(weights[0], [1, 0, 0], atol=1e-9)
     for variances, shift in (([0.0, 0.0], 0.0), ([np.nan, 1.0], 0.0), ([1.0, 1.0], np.nan)):
-        found = combination(torch.tensor(variances), torch.full((2, K, D), shift))
+        found = fedpac.combination(torch.tensor(variances), torch.full((2, K, D), shift))
         assert torch.equal(found, torch.eye(2, dtype=torch.float64))
 
 
 def test_the_loss_and_its_gradient(tmp_path: Path) -> None:
-    it = trainer(FedPAC(lambda_=0.7), DATA, tmp_path)
+    it = trainer(fedpac.FedPAC(lambda_=0.7), DATA, tmp_path)
     model: Any = it.executor.worker.load(it.server.initial)  # type: ignore[attr-defined]
     rows = DATA.train[1][:9]
     x, y = to_input(DATA.images[rows]), DATA.labels[rows]
@@ -371,30 +353,30 @@ def test_the_loss_and_its_gradient(tmp_path: Path) -> None:
 
 
 def test_the_update_asks_for_statistics_head_body_and_prototypes(tmp_path: Path) -> None:
-    it = trainer(FedPAC(), DATA, tmp_path)
+    it = trainer(fedpac.FedPAC(), DATA, tmp_path)
     client = it.client(1, it.server.view(1), 2)
-    client.received[MEAN] = torch.randn(K, D, generator=torch.Generator().manual_seed(1))
-    client.received[COUNT] = torch.tensor([3.0, 1, 2, 5, 0, 0, 0, 0, 0, 0])
+    client.received[fedpac.MEAN] = torch.randn(K, D, generator=torch.Generator().manual_seed(1))
+    client.received[fedpac.COUNT] = torch.tensor([3.0, 1, 2, 5, 0, 0, 0, 0, 0, 0])
     client.state = dict(client.received)
-    before, after = features(40), features(40, seed=9)
-    requests = drive(FedPAC().local(client), Collected(*before), DONE, DONE, Collected(*after))
+    before, after = class_features(40), class_features(40, seed=9)
+    requests = drive(fedpac.FedPAC().local(client), Collected(*before), DONE, DONE, Collected(*after))
     assert [type(r) for r in requests] == [Collect, Train, Train, Collect]
     _, head, body, _ = requests
     assert (head.trains, head.epochs, head.lr) == (TOP, 1, 0.1)
     assert (body.trains, body.epochs, body.lr) == (BODY, None, None)
     # Classes 0 to 3 are known; 4 and 5 are this client's alone.
     own = class_means(*before, K).float()
-    assert torch.equal(body.extras["prototypes"][:4], client.received[MEAN][:4])
+    assert torch.equal(body.extras["prototypes"][:4], client.received[fedpac.MEAN][:4])
     assert torch.equal(body.extras["prototypes"][4:], own[4:])
     assert own[4:6].abs().sum() > 0
-    variance, h = statistics(*before, K)
+    variance, h = fedpac.statistics(*before, K)
     torch.testing.assert_close(client.upload.variance, variance.float())
     torch.testing.assert_close(client.upload.h, h.float())
-    torch.testing.assert_close(client.state[MEAN], class_means(*after, K).float())
-    assert torch.equal(client.state[COUNT], DATA.class_counts[1])
+    torch.testing.assert_close(client.state[fedpac.MEAN], class_means(*after, K).float())
+    assert torch.equal(client.state[fedpac.COUNT], DATA.class_counts[1])
     # There is no distance before there are prototypes.
-    client.received[COUNT] = torch.zeros(K)
-    _, _, first, _ = drive(FedPAC().local(client), Collected(*before), DONE, DONE)
+    client.received[fedpac.COUNT] = torch.zeros(K)
+    _, _, first, _ = drive(fedpac.FedPAC().local(client), Collected(*before), DONE, DONE)
     assert (first.loss, dict(first.extras)) == (fedpac.cross_entropy, {})
 
 
@@ -402,7 +384,7 @@ def test_prototypes_and_heads_after_a_round(tmp_path: Path) -> None:
     """Two rounds in which some take part: everything that the server makes of what the clients held."""
     held: dict[int, list[Client]] = {}
 
-    class Spy(FedPAC):
+    class Spy(fedpac.FedPAC):
         def aggregate(self, server: Any, cohort: Any, t: int) -> None:
             held[t] = list(cohort)
             super().aggregate(server, cohort, t)
@@ -420,9 +402,9 @@ def test_prototypes_and_heads_after_a_round(tmp_path: Path) -> None:
     rows, labels = torch.cat(z), torch.cat([DATA.labels[DATA.train[c.index]] for c in cohort])
     for k in range(K):
         expected = rows[labels == k].mean(0) if (labels == k).any() else torch.zeros(D)
-        torch.testing.assert_close(server.shared[MEAN][k], expected, rtol=1e-4, atol=1e-5)
-    assert server.shared[COUNT].tolist() == torch.bincount(labels, minlength=K).tolist()
-    weights = combination(*(torch.stack([getattr(c.upload, key) for c in cohort]) for key in ("variance", "h")))
+        torch.testing.assert_close(server.shared[fedpac.MEAN][k], expected, rtol=1e-4, atol=1e-5)
+    assert server.shared[fedpac.COUNT].tolist() == torch.bincount(labels, minlength=K).tolist()
+    weights = fedpac.combination(*(torch.stack([getattr(c.upload, key) for c in cohort]) for key in ("variance", "h")))
     for name in ("head.weight", "head.bias"):
         heads = [c.state[name].double() for c in cohort]
         for i, c in enumerate(cohort):
@@ -432,7 +414,7 @@ def test_prototypes_and_heads_after_a_round(tmp_path: Path) -> None:
 
 
 def test_the_last_round_combines_heads_only_if_they_answer(tmp_path: Path) -> None:
-    runs = [train(FedPAC(score=s), DATA, tmp_path / s) for s in ("after_local", "after_aggregate")]
+    runs = [train(fedpac.FedPAC(score=s), DATA, tmp_path / s) for s in ("after_local", "after_aggregate")]
     assert same(runs[0].shared, runs[1].shared), "the rounds before combine in both"
     heads = [run.trainer.server.memory.of[1]["head.weight"] for run in runs]
     assert not torch.equal(*heads)

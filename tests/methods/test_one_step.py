@@ -200,11 +200,8 @@ def target_shift(n: int = 300) -> Federation:
     rows = {side: np.flatnonzero((first == side) & (rng.random(len(labels)) < p))[:n] for side, p in share.items()}
     chosen = np.concatenate([rows[False], rows[True]])
     is_test = np.arange(len(chosen)) >= len(rows[False])
-    return known(
-        Federation.of(images[chosen], labels[chosen], np.zeros(len(chosen), int), chosen, is_test, 10),
-        [[1] * 5 + [9] * 5],
-        [[9] * 5 + [1] * 5],
-    )
+    data = Federation.of(images[chosen], labels[chosen], np.zeros(len(chosen), int), chosen, is_test, 10)
+    return known(data, [[1] * 5 + [9] * 5], [[9] * 5 + [1] * 5])
 
 
 P = [[1, 1, 1, 1, 1, 171, 1, 1, 1, 1], [1] * 10, [1] * 10, [2] * 5 + [1] * 5]
@@ -229,9 +226,8 @@ def test_with_all_ratios_one_it_is_fedsgd_bit_for_bit(name: str, tmp_path: Path)
     moments = [vars(run.trainer.server.memory) for run in (a, b)]
     assert same(*({n: t.numpy() for n, t in each.items()} for each in moments))
     assert a.predictions.equals(b.predictions)
-    assert [line["loss"] for line in a.trainer.checkpoint.rounds] == [
-        line["loss"] for line in b.trainer.checkpoint.rounds
-    ]
+    losses = [[line["loss"] for line in run.trainer.checkpoint.rounds] for run in (a, b)]
+    assert losses[0] == losses[1]
 
 
 def test_weights_are_the_ratios_of_the_declared_densities(tmp_path: Path) -> None:

@@ -50,8 +50,7 @@ from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import client, federation, method, same, setting, staged, train
 
 THREE = federation((40, 30, 26), skew=1.0)
-NAMES = ("apfl", "ditto", "pfedme", "fedrod")
-every = pytest.mark.parametrize("name", NAMES)
+every = pytest.mark.parametrize("name", ["apfl", "ditto", "pfedme", "fedrod"])
 
 
 DROPPED = setting(rounds=2, epochs=2, lr=0.1, momentum=0.5, weight_decay=1e-2, tail="drop", window=1)
@@ -235,8 +234,7 @@ def test_rounds_of_fluxs_apfl(alpha: float, variant: str, separate: bool, tmp_pa
 
 
 def test_a_step_budget_and_a_learned_share_of_fluxs_apfl(tmp_path: Path) -> None:
-    """A budget is one epoch. The share takes one step at the end of the round down the derivative of the mixture's loss
-    by alpha, by autograd here."""
+    """A budget is one epoch. The share takes one step at the end of the round, by autograd here."""
     s = setting(rounds=1, steps=2, votes=False)
     run = train("apfl_flux", GROUPED, tmp_path, s)
     assert run.trainer.checkpoint.rounds[0]["images"] == GROUPED.clients * 2 * 2 * s.batch_size
@@ -354,9 +352,6 @@ def test_a_client_of_fedala_answers_with_the_mixture_of_the_new_shared_model(tmp
     assert method("fedala", weight_steps=5, rate=0).relative_compute(setting(steps=10)) == 0.5
 
 
-AS_RUN: dict[str, Any] = {"align_steps": 2, "weigh_by": "size", "score": "after_aggregate"}
-
-
 def to_means(shared: State, own: State, i: int, batches: Iterable[Any], s: Setting) -> State:
     """The shared body after plain steps towards the client's own class means, a class and an image at a time."""
     x, y, model = images(DATA, DATA.train[i]), DATA.labels[DATA.train[i]], network(shared)
@@ -404,7 +399,8 @@ def test_rounds_of_fedas(tmp_path: Path) -> None:
 def test_rounds_of_fedas_as_feddrm_ran_it(tmp_path: Path) -> None:
     """The backbone's features are brought to those of the previous model; in round 1 both are one."""
     s = setting(rounds=3, window=1, steps=5, weight_decay=0.01)
-    it, run = trained(method("fedas", **AS_RUN), DATA, s, tmp_path), ByHand(DATA, s)
+    how, run = method("fedas", align_steps=2, weigh_by="size", score="after_aggregate"), ByHand(DATA, s)
+    it = trained(how, DATA, s, tmp_path)
     models = previous = [started()] * DATA.clients
     for t in (1, 2, 3):
         for i in range(DATA.clients):

@@ -25,7 +25,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.pfedfda import PFedFDA, interpolation, packed, unpacked
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, positive_semidefinite, prior
 from fedbench.methods.pfedfda.interpolation import Rows, halves, held_out_loss, search_beta
-from tests.support.formula_lab import sent
+from tests.support.formula_lab import class_features, sent
 from tests.support.frames import few
 from tests.support.lab import digits, drive, federation, method, setting, train, trainer
 
@@ -40,13 +40,6 @@ def client_of(how: PFedFDA, folder: Path, t: int = 1) -> Client:
     client.received["gaussian.covariance"] = packed(torch.eye(WIDTH) * 1.7)
     client.state = dict(client.received)
     return client
-
-
-def rows_of(n: int = 120, classes: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, classes, n)
-    z = rng.normal(size=(n, WIDTH)).astype(np.float32) + rng.normal(size=(10, WIDTH)).astype(np.float32)[y]
-    return torch.from_numpy(z), torch.from_numpy(y)
 
 
 def gaussian_of(state: State) -> Gaussian:
@@ -108,8 +101,7 @@ def test_a_round_trains_the_body_and_nothing_of_the_head(tmp_path: Path) -> None
     assert torch.linalg.eigvalsh(unpacked(server.shared["gaussian.covariance"])).min() > 0.99
     mean = server.initial["gaussian.mean"]
     assert mean.shape == (10, WIDTH)
-    assert (mean >= 0).all()
-    assert (mean < 1).all()
+    assert ((mean >= 0) & (mean < 1)).all()
     assert float(mean.mean()) == pytest.approx(0.5, abs=5 * (1 / 12 / 640) ** 0.5)
     assert float(mean.std()) == pytest.approx(12**-0.5, rel=0.1)
     assert torch.equal(unpacked(server.initial["gaussian.covariance"]), torch.eye(WIDTH))
@@ -128,7 +120,7 @@ def test_a_round_trains_the_body_and_nothing_of_the_head(tmp_path: Path) -> None
 def test_what_is_sent_is_the_interpolation(betas: int, tmp_path: Path) -> None:
     how = PFedFDA(betas=betas)
     client = client_of(how, tmp_path)
-    z, y = rows_of()
+    z, y = class_features(120)
     drive(how.local(client), Trained(1.0, z, y, len(z), len(z)))
     own = estimated(z, y, common(client), 1.0, 1e-4)
     beta = client.state["gaussian.beta"].double()
@@ -150,7 +142,7 @@ def test_what_is_sent_is_the_interpolation(betas: int, tmp_path: Path) -> None:
 def test_where_the_statistics_come_from(store: str, tmp_path: Path) -> None:
     how = PFedFDA(betas=0, feature_store=store)
     client = client_of(how, tmp_path)
-    z, y = rows_of()
+    z, y = class_features(120)
     extra = (z[:30] * 2, y[:30])
     requests = drive(how.local(client), Trained(1.0, z, y, len(z), 40), Collected(*extra))
     rows, labels = {"all_epochs": (z, y), "last_epoch": (z[-40:], y[-40:]), "extra_pass": extra}[store]
@@ -163,7 +155,7 @@ def test_where_the_statistics_come_from(store: str, tmp_path: Path) -> None:
 def test_who_answers_has_the_head_of_the_adapted_gaussian(tmp_path: Path) -> None:
     how = PFedFDA()
     client = client_of(how, tmp_path, t=3)
-    z, y = rows_of()
+    z, y = class_features(120)
     y = torch.where(y == 5, 4, y)
     y[:2], y[2:5] = 5, 6  # two rows of class 5 and three of class 6
     (request,) = drive(how.personalise(client), Collected(z, y))
@@ -298,12 +290,10 @@ def logits(gaussian: Gaussian, pi: np.ndarray, z: np.ndarray) -> np.ndarray:
 def test_softmax_of_the_head_is_the_posterior(seed: int) -> None:
     gaussian, pi, z = a_problem(seed)
     s = shrunk(gaussian.covariance.numpy())
-    joint = np.stack(
-        [multivariate_normal(mu, s).logpdf(z) + np.log(p) for mu, p in zip(gaussian.mean.numpy(), pi, strict=True)], 1
-    )
-    np.testing.assert_allclose(
-        log_softmax(logits(gaussian, pi, z), axis=1), log_softmax(joint, axis=1), rtol=1e-7, atol=1e-9
-    )
+    each = zip(gaussian.mean.numpy(), pi, strict=True)
+    joint = np.stack([multivariate_normal(mu, s).logpdf(z) + np.log(p) for mu, p in each], 1)
+    ours, theirs = (log_softmax(values, axis=1) for values in (logits(gaussian, pi, z), joint))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
 
 
 def test_estimate_and_head_are_linear_discriminant_analysis_fitted_to_the_rows() -> None:
@@ -427,8 +417,7 @@ class Problem:
         parts = halves(self.z, self.y)
         moments = [Moments.of(*part, K) for part in parts]
         found = search_beta(parts, moments, self.common, self.prior, self.estimate, betas, before)
-        assert found.dtype == torch.float64
-        assert found.shape == (betas,)
+        assert (found.dtype, found.shape) == (torch.float64, (betas,))
         return found.numpy()
 
     def folds(self) -> list[tuple[Gaussian, np.ndarray, np.ndarray]]:

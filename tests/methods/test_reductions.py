@@ -208,8 +208,7 @@ def test_local_clients_never_meet(tmp_path: Path) -> None:
     two = Federation.of(*given, USUAL.is_test[keep], 10)
     few, all_of_them = trained(LOCAL, TWO, two, tmp_path), models(trained(LOCAL, TWO, USUAL, tmp_path), "")
     assert all(np.array_equal(t, all_of_them[n]) for n, t in models(few, "").items())
-    assert few.shared == {}
-    assert sent(few) == [(0, 0)] * 2
+    assert (few.shared, sent(few)) == ({}, [(0, 0)] * 2)
 
 
 def test_fedpac_without_distance_and_combination_is_fedrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,9 +271,8 @@ def test_it_answers_better_than_fedavg_where_it_should(
 def test_the_private_example_clips_adds_its_noise_and_says_an_epsilon_that_holds(tmp_path: Path) -> None:
     """`fedbench new private`: without noise and with a wide clip it is FedAvg among clients of one size; each step is
     bounded; its epsilon is that of Abadi et al. (CCS 2016, Sec. 3.2), and of the Gaussian mechanism where all join."""
-    (tmp_path / "dp.py").write_text(
-        Template((TEMPLATES / "private.py.txt").read_text()).substitute(NAME="dp", CLASS="Dp")
-    )
+    template = Template((TEMPLATES / "private.py.txt").read_text())
+    (tmp_path / "dp.py").write_text(template.substitute(NAME="dp", CLASS="Dp"))
     module = load(tmp_path / "dp.py")[0]
     plain = train("fedavg", EQUAL, tmp_path / "plain", TWO)
     wide = train(module.Dp.create({"noise": 0.0, "clip": 1e6}), EQUAL, tmp_path / "wide", TWO)

@@ -241,6 +241,8 @@ WRONG += [
     for name, option in (one.split(".") for one in CHOICES.split())
 ]
 WRONG += [("ftw_erm", {"case": "cs_both", "ratios": "hdrm"}, {}, "--case of ftw_erm must be all with --ratios hdrm")]
+OWN_RULE = "takes its steps by a rule of its own, not by adamw"
+ALONE = {"separate": True, "adaptive": True}
 ADAMW = {"optimizer": "adamw", "momentum": 0.0}
 ONE = {"steps": 1, "passes": "endless", "momentum": 0.0}
 
@@ -252,23 +254,12 @@ ONE = {"steps": 1, "passes": "endless", "momentum": 0.0}
         ("fedprox", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedprox must be below the number of rounds, 3"),
         ("fedsam", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedsam must be below the number of rounds, 3"),
         ("fedbabu", {"finetune_rounds": 3}, {}, "--finetune-rounds of fedbabu must be below the number of rounds, 3"),
-        *(
-            (name, {}, ADAMW, f"{name} takes its steps by a rule of its own, not by adamw")
-            for name in ("scaffold", "feddc", "fednova", "perfedavg", "pfedme")
-        ),
-        *(
-            (name, {}, {**ONE, **ADAMW}, f"{name} takes its steps by a rule of its own, not by adamw")
-            for name in ("fedsgd", "fedbn", "ftw_erm")
-        ),
-        ("fedsam", {"beta": 0.1}, ADAMW, "fedsam takes its steps by a rule of its own, not by adamw"),
+        *((name, {}, ADAMW, f"{name} {OWN_RULE}") for name in ("scaffold", "feddc", "fednova", "perfedavg", "pfedme")),
+        *((name, {}, {**ONE, **ADAMW}, f"{name} {OWN_RULE}") for name in ("fedsgd", "fedbn", "ftw_erm")),
+        ("fedsam", {"beta": 0.1}, ADAMW, f"fedsam {OWN_RULE}"),
         ("fednova", {"mu": 21}, {}, "--mu of fednova must be at most 1/lr, 20 at a learning rate"),
         ("pfedme", {"lambda": 20.5}, {}, "--lambda of pfedme must be at most 1/lr, 20 at "),
-        (
-            "apfl_flux",
-            {"separate": True, "adaptive": True},
-            {},
-            "--separate of apfl_flux must be False with --adaptive",
-        ),
+        ("apfl_flux", ALONE, {}, "--separate of apfl_flux must be False with --adaptive"),
         ("perfedavg", {"variant": "hf"}, {"precision": "bf16"}, "takes differences of gradients, which bf16"),
         *(("confree", {"head_steps": 5}, c, "--head-steps of confree") for c in ({}, {"steps": 5})),
         *(("fedala", {"weight_steps": 5}, c, "--weight-steps of fedala") for c in ({}, {"steps": 5})),
@@ -375,9 +366,8 @@ def test_a_run_is_what_training_makes_of_text_values_and_defaults() -> None:
     ditto, at = of("ditto"), setting()
     assert ditto.run(at, {}).params == methods.load("ditto")[0]().params
     assert ditto.run(at, {"mu": "2"}).id == ditto.run(at, {"mu": 2}).id == ditto.run(at, {"mu": 2.0}).id
-    assert ditto.differing(ditto.run(at, {"mu": 2, "personal_epochs": ditto.defaults["personal_epochs"]}).params) == {
-        "mu": 2.0
-    }
+    chosen = {"mu": 2, "personal_epochs": ditto.defaults["personal_epochs"]}
+    assert ditto.differing(ditto.run(at, chosen).params) == {"mu": 2.0}
     refused("unknown option of ditto 'mi'; known: mu", ditto.run, at, {"mi": 2})
 
     apfl, at = of("apfl"), setting()

@@ -117,9 +117,8 @@ def test_an_initial_seed_is_that_of_all_models_and_an_unseen_client_takes_that_o
         it.resume()
         assert all(torch.equal(it.server.models[1][n], t) for n, t in nine_and_one.items())
     part = partition_spec(DatasetSpec("digits", "t", "t"), "iid", 6, 1, 0.7, unseen=2)
-    run = train(
-        method("ifca", clusters=2), DATA, tmp_path / "2", grouped_setting(rounds=2, partition=part, test_phase=None)
-    )
+    s = grouped_setting(rounds=2, partition=part, test_phase=None)
+    run = train(method("ifca", clusters=2), DATA, tmp_path / "2", s)
     server = run.trainer.server
     assert server.assigned.keys() == {0, 1, 2, 3}
     for i in (4, 5):
@@ -272,11 +271,8 @@ def test_fesem_measures_tensor_by_tensor() -> None:
     """sqrt(4 * 1) + 0 < sqrt(4 * 0.25) + 1.5, though 4 * 1 > 4 * 0.25 + 1.5^2; statistics and counters are left out."""
 
     def counted(a: float, b: float, statistic: float) -> State:
-        rest = {
-            "norm.running_var": torch.full((3,), statistic),
-            "norm.num_batches_tracked": torch.tensor(int(statistic)),
-        }
-        return {**two_tensors(a, b), **rest}
+        rest = {"running_var": torch.full((3,), statistic), "num_batches_tracked": torch.tensor(int(statistic))}
+        return {**two_tensors(a, b), **{f"norm.{name}": t for name, t in rest.items()}}
 
     state, near, far = counted(0, 0, 0), counted(1, 0, 99), counted(0.5, 1.5, 0)
     assert [nearest(state, [far, near]), nearest(state, [near, far])] == [1, 0]
@@ -372,8 +368,7 @@ def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
 
 @soft
 def test_who_answers_with_which_mixture(name: str, some: Run, tmp_path: Path) -> None:
-    """A client by its own, found when it is asked if it has taken part in no round; without labels by all clients'
-    sum."""
+    """A client by its own, found when it is asked if it took part in no round; without labels by all clients' sum."""
     server, states = some.trainer.server, models_of(some.trainer.server)
     assert server.personal.keys() == {0, 1, 3, 4, 5}
     y = DATA.labels[DATA.train[2]].numpy()

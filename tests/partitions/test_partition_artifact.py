@@ -497,8 +497,7 @@ def test_pflib_reads_it(tmp_path: Path, digits: data.Dataset) -> None:
     for client in range(3):
         with (tmp_path / f"out/train/{client}.npz").open("rb") as f:
             train = dict(np.load(f))
-        assert train["x"].dtype == np.float32
-        assert train["x"].shape == (p.n_train[client], 1, 8, 8)
+        assert (train["x"].dtype, train["x"].shape) == (np.float32, (p.n_train[client], 1, 8, 8))
         assert -1 <= train["x"].min() < train["x"].max() <= 1
         assert train["y"].tolist() == p.label[p.rows(client, False)].tolist()
     config = json.loads((tmp_path / "out/config.json").read_text())

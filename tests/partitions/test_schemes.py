@@ -21,7 +21,6 @@ from tests.support import partitions_lab as lab
 from tests.support.frames import SEEDS, few, refused
 from tests.support.partitions_lab import deal, draw, noise, plain
 
-ARTIST = np.repeat(["a", "b"], 50)
 spec = partial(lab.spec, seed=0, train_fraction=0.7)
 dirichlet = partial(spec, "dirichlet", alpha=0.5, min_size=5)
 limited = partial(spec, "limited", alpha=0.5, size=10, seed=3, train_fraction=0.8)
@@ -37,14 +36,7 @@ SCHEMES = st.one_of(
 LABELS = st.lists(st.integers(0, 6), min_size=80, max_size=200).map(np.array)
 
 
-@few(
-    labels=LABELS,
-    chosen=SCHEMES,
-    clients=st.integers(1, 6),
-    seed=SEEDS,
-    share=st.floats(0.3, 0.7),
-    examples=25,
-)
+@few(labels=LABELS, chosen=SCHEMES, clients=st.integers(1, 6), seed=SEEDS, share=st.floats(0.3, 0.7), examples=25)
 def test_every_sample_is_held_once_and_split_by_the_rule(
     labels: np.ndarray, chosen: dict[str, Any], clients: int, seed: int, share: float
 ) -> None:
@@ -63,13 +55,7 @@ def test_every_sample_is_held_once_and_split_by_the_rule(
         assert all(a.tobytes() == b.tobytes() for a, b in zip(again, once, strict=True))
 
 
-@few(
-    sizes=st.lists(st.integers(1, 9), min_size=3, max_size=20),
-    seed=st.integers(0, 1000),
-    share=st.floats(0.01, 0.99),
-    data=st.data(),
-    examples=25,
-)
+@few(st.lists(st.integers(1, 9), min_size=3, max_size=20), SEEDS, st.floats(0.01, 0.99), st.data(), examples=25)
 def test_natural_clients_are_whole_groups(sizes: list[int], seed: int, share: float, data: st.DataObject) -> None:
     names = np.array([f"writer{i:02d}" for i in range(len(sizes))])
     column = np.random.default_rng(seed).permutation(np.repeat(names, sizes))
@@ -302,7 +288,7 @@ def test_images_of_subsampled_clients_are_those_of_whole_ones(shift: str) -> Non
 )
 def test_impossible_partitions_say_why(asked: PartitionSpec, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ATTEMPTS", 20)
-    groups = ARTIST if getattr(schemes.of(asked), "within", None) else None
+    groups = np.repeat(["a", "b"], 50) if getattr(schemes.of(asked), "within", None) else None
     refused(says, draw, np.arange(100) % 5, asked, groups)
 
 

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import strategies as st
 
 from fedbench import data, partitions, protocol
-from fedbench.partitions import Partition
 from fedbench.partitions.schemes.mixture import counts, kept
 from fedbench.partitions.transforms import paint
 from fedbench.ratios.exact import stratum_ratios
@@ -41,9 +40,8 @@ def dataset(train: list[int], test: list[int]) -> data.Dataset:
     labels = [rng.permutation(np.repeat(np.arange(len(sizes)), sizes)) for sizes in (train, test)]
     split = np.repeat(np.array([0, 1], np.uint8), [sum(train), sum(test)])
     images = np.broadcast_to(np.uint8(7), (len(split), 1, 1, 1))
-    return lab.noise(
-        np.concatenate(labels), split, (0, 0, 1), images=images, classes=tuple(f"c{k}" for k in range(len(train)))
-    )
+    classes = tuple(f"c{k}" for k in range(len(train)))
+    return lab.noise(np.concatenate(labels), split, (0, 0, 1), images=images, classes=classes)
 
 
 def spec(train: Any, test: Any, clients: int | None = None, **fields: Any) -> PartitionSpec:
@@ -187,18 +185,6 @@ def test_without_official_test_images_a_fifth_of_each_class_stands_in() -> None:
     assert set(other.sample[other.test].tolist()) != set(made.sample[made.test].tolist())
 
 
-def ratios(layout: str, sizes: Any) -> tuple[Partition, np.ndarray, np.ndarray]:
-    """A layout's partition, q_k/p_k of every client, and (1/K) sum_l q_l/p_k."""
-    made = partitions.make(laid_out(layout), dataset(*sizes))
-    known = made.densities
-    assert np.array_equal(known.strata, made.label)
-    for side in (known.train, known.test):
-        assert side.shape == (made.clients, 10)
-        np.testing.assert_allclose(side.sum(axis=1), 1, rtol=1e-12)
-    own = np.array([stratum_ratios(p, q) for p, q in zip(known.train, known.test, strict=True)])
-    return made, own, np.array([stratum_ratios(p, known.test) for p in known.train])
-
-
 def one_in(c: int, much: float, less: int, little: float) -> list[float]:
     """Ones, but for `much` at c and `little` at `less`."""
     row = [1.0] * 10
@@ -225,10 +211,16 @@ def one_in(c: int, much: float, less: int, little: float) -> list[float]:
     ],
 )  # fmt: skip
 def test_ratios_of_the_paper(layout: str, sizes: Any, own: list[list[float]], pooled: list[list[float]]) -> None:
-    """FTW-ERM, Proposition 4 (ftw_erm/protocol.md#exact-ratios); what is kept changes none of them."""
-    made, of_own, of_pool = ratios(layout, sizes)
-    np.testing.assert_allclose(of_own, own, rtol=1e-12)
-    np.testing.assert_allclose(of_pool, pooled, rtol=1e-12)
+    """FTW-ERM, Proposition 4 (ftw_erm/protocol.md#exact-ratios): q_k/p_k, (1/K) sum_l q_l/p_k, whatever is kept."""
+    made = partitions.make(laid_out(layout), dataset(*sizes))
+    known = made.densities
+    assert np.array_equal(known.strata, made.label)
+    for side in (known.train, known.test):
+        assert side.shape == (made.clients, 10)
+        np.testing.assert_allclose(side.sum(axis=1), 1, rtol=1e-12)
+    each = zip(known.train, known.test, strict=True)
+    np.testing.assert_allclose([stratum_ratios(p, q) for p, q in each], own, rtol=1e-12)
+    np.testing.assert_allclose([stratum_ratios(p, known.test) for p in known.train], pooled, rtol=1e-12)
     assert layout != "two" or made.n_train[0] == 1000
 
 

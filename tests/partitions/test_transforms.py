@@ -408,8 +408,7 @@ def test_same_stream_same_images_whatever_the_threads_and_what_follows(
     before = images.copy()
     whole = corrupt(images, name, 3, rng(2), threads=1)
     assert np.array_equal(images, before)
-    assert whole.dtype == np.uint8
-    assert whole.shape == images.shape
+    assert (whole.dtype, whole.shape) == (np.uint8, images.shape)
     assert not np.shares_memory(whole, images)
     for threads in (None, 2, 5):
         assert np.array_equal(corrupt(images, name, 3, rng(2), threads=threads), whole)
@@ -438,8 +437,7 @@ def test_any_shape(name: str, severity: int, n: int, height: int, width: int, ch
     images = rng(n).integers(0, 256, (n, height, width, channels), dtype=np.uint8)
     images.flags.writeable = False
     seen = corrupt(images, name, severity, rng())
-    assert seen.shape == images.shape
-    assert seen.dtype == np.uint8
+    assert (seen.dtype, seen.shape) == (np.uint8, images.shape)
     strided = np.repeat(images, 2, axis=2)[:, :, ::2]
     assert np.array_equal(corrupt(strided, name, severity, rng()), seen)
     if n:

@@ -106,10 +106,8 @@ P, Q = np.array([[0.5, 0.5], [0.2, 0.8]]), np.array([[0.1, 0.9], [0.4, 0.6]])
 
 def test_special_cases_by_hand() -> None:
     np.testing.assert_allclose(case_ratios("no_cs", P, P), [[1, 1], [2.5, 0.625]])
-    one = [Q[0], P[1]]
-    np.testing.assert_allclose(case_ratios("cs_one", P, one), [[0.2, 1.8], [0.5, 1.125]])
-    np.testing.assert_allclose(case_ratios("cs_both", P, Q), [[0.2, 1.8], [0.5, 1.125]])
-    np.testing.assert_allclose(case_ratios("cs_multi", P, Q), [[0.2, 1.8], [0.5, 1.125]])
+    for case, test in (("cs_one", [Q[0], P[1]]), ("cs_both", Q), ("cs_multi", Q)):
+        np.testing.assert_allclose(case_ratios(case, P, test), [[0.2, 1.8], [0.5, 1.125]])
 
 
 def test_a_stratum_that_the_client_cannot_have_is_refused_only_when_asked_for() -> None:
@@ -525,8 +523,7 @@ def blobs(counts: list[int], seed: int = 0) -> np.ndarray:
 def test_clusters_of_separate_clouds_give_the_exact_largest_ratio() -> None:
     train, pool = blobs([70, 10, 20, 0]), blobs([5, 20, 20, 5], 1)
     found = kmeans_bound(train, pool, 4)
-    assert found.value == pytest.approx((20 / 50) / (10 / 100))
-    assert found.train_count == 10
+    assert found == Bound(pytest.approx((20 / 50) / (10 / 100)), train_count=10)
     assert kmeans_bound(train.reshape(-1, 1, 2, 1), pool.reshape(-1, 1, 2, 1), 4) == found, "images"
 
 
@@ -613,13 +610,12 @@ class Watching(FTWERM):
 
 SIZES = (30, 20, 20, 20)
 DATA = federation(SIZES)
-ONE_STEP: dict[str, Any] = {"steps": 1, "passes": "endless", "momentum": 0.0, "rounds": 1, "window": 1}
 
 
 def asked(where: Path, data: Any = DATA) -> tuple[Any, torch.Tensor]:
     """(the trainer, the pool) after the server's questions before the first round; three samples a client."""
     how = Watching(ratios="hdrm", n_te=3, clusters=2, restarts=1, matching_epochs=1)
-    it = trainer(how, data, where, setting(**ONE_STEP))
+    it = trainer(how, data, where, setting(steps=1, passes="endless", momentum=0.0, rounds=1, window=1))
     Watching.pools.clear()
     it.resume()
     it.executor.close()

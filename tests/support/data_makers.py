@@ -120,27 +120,11 @@ def holds(got: Dataset, images: np.ndarray | None = None, **columns: Any) -> Non
         assert found.tolist() == list(values), name
 
 
-IDX = """
-[[source]]
-name = "{source}"
-kind = "idx"
-train = 6
-test = 3
-[[source.file]]
-path = "{folder}/train-images.gz"
-role = "images"
-[[source.file]]
-path = "{folder}/train-labels.gz"
-role = "labels"
-[[source.file]]
-path = "{folder}/test-images.gz"
-role = "images"
-split = "test"
-[[source.file]]
-path = "{folder}/test-labels.gz"
-role = "labels"
-split = "test"
-"""
+IDX = '\n[[source]]\nname = "{source}"\nkind = "idx"\ntrain = 6\ntest = 3\n' + "".join(
+    f'[[source.file]]\npath = "{{folder}}/{side}-{role}.gz"\nrole = "{role}"\n{split}'
+    for side, split in (("train", ""), ("test", 'split = "test"\n'))
+    for role in ("images", "labels")
+)
 IDX_BODY = IDX.format(source="idx", folder="toy")
 UNION = """
 [[source]]

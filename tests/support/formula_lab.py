@@ -86,6 +86,14 @@ def answered(state: State, x: Tensor, model: Any = None) -> Tensor:
     return shares
 
 
+def class_features(n: int, classes: int = 6, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Made-up features [n, 64] around a mean for each of ten classes, and their labels, of so many classes."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    z = rng.normal(size=(n, 64)) + rng.normal(size=(10, 64))[y]
+    return torch.from_numpy(z).float(), torch.from_numpy(y)
+
+
 def right(run: Run, column: str = "own") -> float:
     """The share of all images that were answered rightly after the last round."""
     last = run.predictions.to_pandas()

@@ -197,9 +197,8 @@ def test_gaussians() -> None:
     """Their true ratios are a library's, and samples have their clients' moments."""
     gaussians = model.random_gaussians(np.random.default_rng(0), equal=False)
     x = np.random.default_rng(1).standard_normal((50, 2))
-    log_density = np.column_stack(
-        [multivariate_normal(m, c).logpdf(x) for m, c in zip(gaussians.mean, gaussians.covariance, strict=True)]
-    )
+    each = zip(gaussians.mean, gaussians.covariance, strict=True)
+    log_density = np.column_stack([multivariate_normal(m, c).logpdf(x) for m, c in each])
     np.testing.assert_allclose(gaussians.log_ratios(x), log_density - log_density[:, :1], atol=1e-10)
     gaussians = model.random_gaussians(np.random.default_rng(2), equal=False)
     x, client = gaussians.sample(np.random.default_rng(3), 140_000)
@@ -269,9 +268,8 @@ def test_drift_of_the_two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert data.features.shape == (3, 1000, 33)
     assert set(np.unique(data.target)) <= set(range(10))
     for head, (labels, classes) in zip((client, target), data.heads, strict=True):
-        gradients = np.array(
-            [x.T @ (1 / classes - np.eye(classes)[y]) / 1000 for x, y in zip(data.features, labels, strict=True)]
-        )
+        each = zip(data.features, labels, strict=True)
+        gradients = np.array([x.T @ (1 / classes - np.eye(classes)[y]) / 1000 for x, y in each])
         mean = gradients.mean(axis=0)
         expected = np.mean([np.sum((g - mean) ** 2) for g in gradients])
         assert head.drift[0] == pytest.approx(expected)
@@ -343,15 +341,12 @@ REFERENCE: dict[str, Any] = {
 
 def test_reference_values() -> None:
     problem = OneHot(**REFERENCE)
-    weighted, consistent, paper = problem.weighted(problem.ratio), problem.erm("consistent"), problem.erm()
-    for found, bias, variance, total in (
-        (weighted, 0.055753, 0.060004, 0.115757),
-        (consistent, 0.120561, 0.042814, 0.163375),
-        (paper, 0.056428, 0.032616, 0.089044),
+    for found, expected in (
+        (problem.weighted(problem.ratio), (0.055753, 0.060004, 0.115757)),
+        (problem.erm("consistent"), (0.120561, 0.042814, 0.163375)),
+        (problem.erm(), (0.056428, 0.032616, 0.089044)),
     ):
-        assert found.bias == pytest.approx(bias, abs=6e-7)
-        assert found.variance == pytest.approx(variance, abs=6e-7)
-        assert found.total == pytest.approx(total, abs=6e-7)
+        assert (found.bias, found.variance, found.total) == pytest.approx(expected, abs=6e-7)
 
 
 @few(st.integers(0, 10_000), examples=25)
@@ -367,8 +362,7 @@ def test_closed_forms(seed: int) -> None:
         (np.ones(4), problem.test[0], problem.erm("consistent")),
     ):
         found = risk(x, weights[points], *told, np.diag(moment))
-        np.testing.assert_allclose(found.bias, closed.bias[0], rtol=1e-9)
-        np.testing.assert_allclose(found.variance, closed.variance[0], rtol=1e-9)
+        assert (found.bias, found.variance) == pytest.approx((closed.bias[0], closed.variance[0]), rel=1e-9)
     problem, _ = problems(np.random.default_rng(seed), 100)
     holds = c.printed_for_true_ratio(problem.s, problem.xi)
     np.testing.assert_array_equal(holds, problem.s <= np.cbrt(problem.xi))
@@ -513,8 +507,7 @@ def test_empty_pixels_and_repeated_ones_have_no_rank(n: int) -> None:
     data[..., 0] = _pixels(n, 4, 4)
     data[:, 3, :, 0] = data[:, 0, :, 0]
     found = spectrum(data)
-    assert found.rank == min(n, 12)
-    assert len(found.values) == min(n, 48)
+    assert (found.rank, len(found.values)) == (min(n, 12), min(n, 48))
     np.testing.assert_allclose(found.values, np.linalg.svd(data.reshape(n, -1) / 255.0, compute_uv=False), atol=1e-5)
 
 
