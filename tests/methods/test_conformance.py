@@ -1,7 +1,5 @@
-"""What every method must satisfy: it finds them by the registry, so a new method's file is covered as it is. Most of it
-is `fedbench check` (fedbench/conformance); here stands besides what holds of the built-in ones alone: whom a method
-serves, and with which models it answers: those of the round with the lowest validation loss, those that clients trained
-before the server's step; and what rounds cost by the formulas of `report.cost`."""
+"""What every method must satisfy, found by the registry, so that a new file is covered as it is: `fedbench check`, and
+what holds of the built-in ones alone: whom a method serves, with which models it answers, and what rounds cost."""
 
 from __future__ import annotations
 

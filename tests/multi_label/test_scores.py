@@ -1,7 +1,5 @@
-"""Clients whose images have several labels: the loss, what models answer, executors, and methods that cannot; the area
-under the ROC curve against scikit-learn's, predictions that are damaged, and the whole way: made files of CheXpert, its
-partition, runs, areas, a table of them. Samples of natural groups: who draws what, the released code's leak; CheXpert's
-files, in the release's layout: what is read, and bad lines in one line each."""
+"""Images of several labels: CheXpert's files, samples of natural groups, the loss, what models answer, methods that
+cannot, the area under the ROC curve against scikit-learn's, and the whole way from the files to a table."""
 
 from __future__ import annotations
 

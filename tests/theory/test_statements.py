@@ -1,7 +1,5 @@
-"""Statements on random problems. FedDRM's: a softmax head on fixed features, Theorems 2.1 and 2.2 with the empirical
-likelihood by its definition, recovered density ratios, the two terms of Theorem 2.5, and Figure 3's drift. FLUX's xi of
-descriptors: transport of Gaussians against the whole formula. FTW-ERM's: Lemma 1, the one-hot case of Theorem 2 in
-closed form, the conditions, of which the exact ones hold without exception and the paper's are counted, and spectra."""
+"""Statements on random problems. FedDRM's: Theorems 2.1, 2.2 and 2.5, and Figure 3's drift. FLUX's xi of descriptors.
+FTW-ERM's: Lemma 1, Theorem 2's one-hot case, its conditions (the exact ones hold, the paper's are counted), spectra."""
 
 from __future__ import annotations
 
