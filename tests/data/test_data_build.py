@@ -284,6 +284,7 @@ def test_check_and_fetch_commands(tmp_path: Path, store: Store) -> None:
     assert run(store, "check", path).exit_code == 0
     (tmp_path / "toy/test-labels.gz").write_bytes(b"x")
     result = run(store, "check", path, "--json")
+    assert isinstance(result.exception, FedbenchError)
     assert "1 of 4 checked are damaged: toy, idx: toy/test-labels.gz" in str(result.exception)
     assert [row["state"] for row in json.loads(result.stdout)] == ["good", "good", "good", "damaged"]
     assert json.loads(run(store, "fetch", "digits", "--json").stdout) == {"digits": []}

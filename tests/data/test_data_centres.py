@@ -169,7 +169,7 @@ def test_archives_that_cannot_be_it(
         ("retina", "resize = true", "resize = true\nonly_classes = true", "only_classes or ordered_classes, not both"),
         ("office_home", "{domain}/{label}/*.jpg", "{domain}/*.jpg", r"with only_classes member .* must have \{label\}"),
         ("office_home", 'kind = "folder"', 'kind = "parquet"', "kind parquet has no only_classes"),
-        ("chexpert", 'label_values = { "1" = 1', 'label_values = { "1" = 2', "which values of a label are 0 and which"),
+        ("chexpert", '{ "1" = 1', '{ "1" = 2', "which values of a label are 0 and which are 1"),
         ("chexpert", "label_columns = [", 'label_columns = [ "Extra",', "label_columns must name 14 columns"),
         ("chexpert", 'kind = "csv"', 'kind = "parquet"', "kind parquet has no label_columns"),
         ("chexpert", "skip = 100000", "skip = 0", "skip must be at least 1"),

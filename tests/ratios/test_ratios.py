@@ -147,7 +147,7 @@ def test_a_stratum_that_the_client_cannot_have_is_refused_only_when_asked_for() 
         (lambda: stratum_ratios([0.5, 0.5], [[0.2, 0.3, 0.5]]), "do not match"),
         (lambda: stratum_ratios([[0.5, 0.5]], [[0.5, 0.5]]), "do not match"),
         (lambda: stratum_ratios(np.full(10, 0.95 / 10), peaked(0) * 5.95), "sums to"),
-        (lambda: kmeans_bound(np.zeros((3, 2)), np.zeros((3, 2)), 7, 1), "6 samples cannot make 7 clusters; take 1 to"),
+        (lambda: kmeans_bound(*np.zeros((2, 3, 2)), 7, 1), "6 samples cannot make 7 clusters; take 1 to 6"),
         (lambda: find_bound(*gaussians(20), Matching(clusters=41), 0), "40 samples cannot make 41 clusters"),
         (
             lambda: estimate(perceptron(1), torch.full((20, 1), np.nan), torch.ones(20, 1), GIVEN, LIMIT, 0, 2),
