@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from fedbench import methods, protocol
@@ -216,7 +215,7 @@ def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return lab
 
 
-APP = typer.Typer()
+APP = context.App()
 for command in (figure, theory, report, tables_command):
     APP.command(command.__name__)(command)
 
