@@ -53,7 +53,7 @@ def imports(tree: ast.AST) -> Iterator[Import]:
             yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level)
         elif isinstance(node, ast.If) and _for_type_checkers(node.test):
             yield from imports(ast.Module(node.orelse, []))
-        else:
+        elif not isinstance(node, ast.expr):  # no expression holds a statement
             yield from imports(node)
 
 
@@ -86,8 +86,8 @@ def _counts(file: str) -> bool:
 @cache
 def _imported(file: str) -> tuple[str, ...]:
     """The package's files that one of them imports."""
-    tree = ast.parse((PACKAGE / file).read_bytes())
-    return tuple(dict.fromkeys(name for one in imports(tree) for name in _files(one)))
+    _, statements = _read((PACKAGE / file).read_bytes())
+    return tuple(dict.fromkeys(name for one in statements for name in _files(one)))
 
 
 @cache
@@ -111,24 +111,29 @@ def _file(module: str) -> str | None:
     return None
 
 
-@cache  # methods share most of their files, and a table asks for every method of the store
 def code(text: bytes) -> bytes:
     """The code of a source file: its syntax tree without comments, layout and docstrings, the same for every version of
     Python. Raises SyntaxError, ValueError or RecursionError for what is no Python."""
-    return _shape(_without_docstrings(ast.parse(text))).encode()
+    return _read(text)[0]
 
 
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body = node.body[1:]
-    return tree
+@cache  # methods share most of their files, and a table asks for every method of the store
+def _read(text: bytes) -> tuple[bytes, tuple[Import, ...]]:
+    """The code of a source file and its import statements."""
+    tree = ast.parse(text)
+    statements = tuple(imports(tree))
+    return _shape(_without_docstrings(tree)).encode(), statements
+
+
+def _without_docstrings(node: ast.AST) -> ast.AST:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            node.body = node.body[1:]
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):  # no expression holds a definition
+            _without_docstrings(child)
+    return node
 
 
 def _shape(node: Any) -> str:
