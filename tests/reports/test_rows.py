@@ -722,7 +722,8 @@ def test_ranks_of_a_table(lab: Lab, tuned: str, draws: Draws) -> None:
                     if not lab.store.has(spec):
                         train(lab, spec, 0.5, test)
     (panel,) = json.loads(draws(str(figures), "--json").stdout)["panels"]
-    assert {one["line"]: one["ranks"] for one in panel["lines"]} == {"FedAvg": [2.0, 2.0], "Local": [1.0, 1.0]}
-    assert panel["places"] == ["cifar10, A", "cifar10, B"]
+    assert {(row["place"], row["line"]): row["rank"] for row in panel["rows"]} == {
+        (f"cifar10, {place}", line): rank for place in "AB" for line, rank in (("FedAvg", 2.0), ("Local", 1.0))
+    }
     with pytest.raises(FedbenchError, match="--metric does not go with"):
         draws(str(figures), "--metric", "bytes_up")
