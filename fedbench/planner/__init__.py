@@ -1,5 +1,5 @@
-"""Which runs a table asks for, and which of them there are. Never trains, never imports torch.
+"""Which runs a table needs, and which of them exist. Never trains, never imports torch.
 
-`table` reads a table's TOML, `cells` finds what each of its cells needs and has (`results.frame`), `others` the runs in
-its settings that are none of its rows; `runs` chooses any runs by filters, and groups them.
+`table` reads a table's TOML, `cells` finds the runs that each cell needs and those that exist (`results.frame`),
+`others` finds runs in the table's settings that belong to no row; `runs` selects runs by filters and groups them.
 """

@@ -24,11 +24,11 @@ from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError
 
 # -- tuning ----------------------------------------------------------------------------------------------------
-# Values that a table's cells choose for themselves, such as the learning rate: every combination is trained under the
-# first seed, and what does best on images that clients hold back is taken for all seeds. Test images choose nothing.
+# A tuned table selects values for each cell, such as the learning rate: it trains every combination with the first
+# seed and uses the one with the best accuracy on the clients' validation images for all seeds. It uses no test images.
 
 
-#: What the values are chosen by.
+#: The metric that selects the values.
 METRIC = "validation_accuracy"
 
 
@@ -38,92 +38,92 @@ def points(tune: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def best(trials: Sequence[Run | None]) -> int | None:
-    """The place of the run with the highest validation accuracy after its last round, of equal ones the first; the
-    first one that is there, if its method answers without scores, so that nothing can be chosen.
+    """Index of the run with the highest validation accuracy after its last round; the first of equal ones. A method
+    without scores has no validation accuracy: then the first complete run.
 
-    None while one is neither done nor failed, as one that diverges does, and where all have failed.
+    None while a run is neither complete nor failed (a diverged run has failed), and if all have failed.
     """
     scores: dict[int, float] = {}
-    for place, record in enumerate(trials):
-        if record is None or (record.complete is None and record.state is not State.FAILED):
+    for index, run in enumerate(trials):
+        if run is None or (run.complete is None and run.state is not State.FAILED):
             return None
-        if record.complete is not None:
-            by_round = record.metrics.series(METRIC)
-            scores[place] = by_round[max(by_round)] if by_round else -1.0
+        if run.complete is not None:
+            by_round = run.metrics.series(METRIC)
+            scores[index] = by_round[max(by_round)] if by_round else -1.0
     return max(scores, key=scores.__getitem__, default=None)
 
 
 # -- cells -----------------------------------------------------------------------------------------------------
 
 
-#: Without --budget, a table is about this one.
+#: The budget of a table without --budget.
 DEFAULT_BUDGET = "small"
 
-#: The precision that is said of runs only where it is another.
+#: Labels of runs name the precision only if it differs from this one.
 DEFAULT_PRECISION = Setting.precision
 
-#: What a method declares that serves clients without labels.
+#: In a method's `serves`: it serves clients without labels.
 UNLABELLED = "unlabelled"
 
-#: A cell that needs several runs (seeds) stands as the one of them that comes first here.
+#: The worst state first: a cell that needs many runs (one per seed) has the worst state among them.
 _WORST = (State.UNDEFINED, State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
           State.NOT_PACKED, State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: a row in a column, from one run a seed, or from other cells (`Column.of`)."""
+    """One number of a table, at a row and a column: from one run per seed, or from other cells (`Column.of`)."""
 
     row: Row
     column: Column
     state: State
-    records: tuple[Run | None, ...] = ()  #: of each of its runs, what the store has
+    records: tuple[Run | None, ...] = ()  #: one per spec: the run, or None if it does not exist
     reason: str = ""
-    make: Callable[[Row, Column], Iterable[RunSpec]] | None = None  #: its runs, which cost more than to know of none
-    #: Of a tuned table: what the store has of the runs that the cell's values are chosen by, and the values, if they
-    #: are; until then the cell needs the former runs.
+    make: Callable[[Row, Column], Iterable[RunSpec]] | None = None  #: makes `specs`; slow, so called on demand
+    #: Of a tuned table: the trials (runs that select the cell's values), and the selected values; until these are
+    #: known, the cell needs the trials.
     trials: tuple[Run | None, ...] = ()
     tuned: Mapping[str, Any] | None = None
 
     @property
     def tuning(self) -> bool:
-        """Whether its runs only tell which values it will take."""
+        """Whether its runs are trials, which select the values."""
         return bool(self.trials) and self.tuned is None
 
     @property
     def shipped(self) -> bool:
-        """Whether its number has come out of a result pack, if only in part."""
+        """Whether at least one of the runs behind its number comes from a result pack."""
         full = self.state in (State.DONE, State.STALE)
         return full and any(record is not None and record.shipped is not None for record in self.records)
 
     @cached_property
     def specs(self) -> tuple[RunSpec, ...]:
-        """The runs that it needs; none if the data set is not at hand."""
+        """The runs that it needs; none if the data set is missing."""
         return tuple(self.make(self.row, self.column)) if self.make else ()
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A table at one budget and one precision (and, if asked, on another data set and under other seeds)."""
+    """A table at one budget and one precision, for some seeds."""
 
     table: Table
     budget: str  #: empty for counted tables, like the precision
     precision: str
-    absent: dict[str, str]  #: data set that is not at hand -> why
+    absent: dict[str, str]  #: missing data set -> reason
     grid: list[list[Cell]]  #: [row][column]
     frame: Frame
     made: Settings
-    sources: Mapping[str, Declaration]  #: row label -> the user's own method that it names
+    sources: Mapping[str, Declaration]  #: row label -> declaration, for rows whose method is a user's file
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of the runs that go into a cell."""
+        """The seeds of a cell's runs."""
         return self.made.seeds
 
     @cached_property
     def settings(self) -> dict[str, tuple[Setting, ...]]:
-        """Column key -> one setting a seed (rows with overrides of their own stand in others), where the data are at
-        hand."""
+        """Column key -> one setting per seed, for columns whose data set exists. Rows with overrides have other
+        settings."""
         return {c.key: settings for c in self.table.measured if (settings := self.made.of(c))}
 
     @property
@@ -132,27 +132,27 @@ class Cells:
 
     @property
     def scope(self) -> str:
-        """Budget and precision in print."""
+        """Budget and precision as text."""
         return scope(self.budget, self.precision)
 
     @cached_property
     def counts(self) -> Counter[State]:
-        """How many cells that need runs of their own (or, counted, none at all) are in which state."""
+        """State -> number of cells, without cells that are computed from others and cells without a number."""
         return Counter(c.state for c in self.all if not c.column.of and c.state is not State.UNDEFINED)
 
     @property
     def shipped(self) -> int:
-        """How many of those cells are shipped."""
+        """Number of shipped cells."""
         return sum(c.shipped for c in self.all)
 
     def declaration(self, row: Row) -> Declaration | None:
-        """What a row's method declares; None if it is not built yet."""
+        """The declaration of a row's method; None if the method does not exist yet."""
         built_in = declarations.of(row.method) if row.method in methods.names() else None
         return self.sources.get(row.label, built_in)
 
     def runs(self, *states: State, rows: Collection[str] | None = None) -> dict[RunSpec, Row]:
-        """The runs in these states that cells (of the rows of these labels) need -> their row, one of several that read
-        the run."""
+        """Run -> row, for the runs in these states that the cells need. `rows`: labels; only their cells. If many rows
+        need a run, the last one."""
         return {
             spec: cell.row
             for cell in self.all
@@ -172,10 +172,10 @@ def find(
     seeds: Iterable[int] = (),
     sketched: bool = False,
 ) -> Cells:
-    """The cells of a table at a budget and a precision (default: that of the budget). `sketched`: cells whose images
-    are not at hand have runs, too, so that these can be counted; ids of those that no pack holds mean nothing.
+    """The cells of a table at a budget and a precision (default: that of the budget). `sketched`: cells without images
+    have specs, too, so that they can be counted; the ids of these specs are meaningless unless a pack holds the run.
 
-    Reads manifests only; raises FedbenchError for an unknown budget or precision.
+    Reads manifests only. Raises FedbenchError for an unknown budget or precision.
     """
     check_known("precision", precision, PRECISIONS)
     if table.counted:
@@ -185,7 +185,7 @@ def find(
         ]
         return Cells(table, "", "", {}, grid, frame, Settings(table, "", "", (), {}, {}), {})
     rules = protocol.load(table.protocol)
-    usual = rules.seeds(budget)  # an unknown budget is the first thing to say
+    usual = rules.seeds(budget)  # first, because it raises for an unknown budget
     precision = precision or rules.precision(budget)
     absent: dict[str, str] = {}
     at_hand: dict[str, tuple[DatasetSpec, int]] = {}
@@ -201,7 +201,7 @@ def find(
             at_hand[name] = stand_in
     seeds = tuple(seeds) or tuple(table.seeds) or usual
     settings = Settings(table, budget, precision, seeds, at_hand, frame.settings)
-    theirs = Settings(table, budget, precision, seeds, packed, frame.settings)
+    shipped_settings = Settings(table, budget, precision, seeds, packed, frame.settings)
     sources = {row.label: declarations.of(row.method) for row in table.rows if is_file(row.method)}
     built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
     every = [*at_hand.items(), *packed.items()]
@@ -222,64 +222,63 @@ def find(
         except FedbenchError as error:
             raise error.at(f"{table.path}, row {row.label}") from error
 
-    grid_of_values, tuned_by = points(table.tune), tuple(table.seeds or usual)[:1]
+    combinations, tuned_by = points(table.tune), tuple(table.seeds or usual)[:1]
 
     def trials(row: Row, column: Column, of: Settings) -> Iterator[RunSpec]:
-        for values in grid_of_values:
+        for values in combinations:
             yield from runs(row, column, of, values, tuned_by)
 
     def trained(of: Settings) -> set[str]:
-        """The columns in whose partitions there are runs: of the others no row needs a look."""
+        """Keys of the columns whose partitions have runs: cells of other columns need no look-up."""
         parts = {
             c.key: {setting.partition for setting in of.of(c, seeds=(*seeds, *tuned_by))}
             for c in table.measured
             if c.dataset in known
         }
-        return {key for key, own in parts.items() if any(map(frame.trained_in, own))}
+        return {key for key, partitions in parts.items() if any(map(frame.trained_in, partitions))}
 
-    in_store, in_packs = trained(settings), trained(theirs)
+    in_store, in_packs = trained(settings), trained(shipped_settings)
 
     def from_store(row: Row, column: Column, of: Settings, columns: Collection[str]) -> Cell:
-        """The cell with what the store has of its runs: of a tuned table those of the grid, then those of its best."""
+        """The cell with its runs that exist; in a tuned table the trials, or, once the best is known, its runs."""
         empty = Cell(row, column, State.MISSING, (None,) * len(seeds), "", partial(runs, of=of))
         if table.tune:
-            nothing = (None,) * len(grid_of_values)
+            nothing = (None,) * len(combinations)
             grid = Cell(row, column, State.MISSING, nothing, "", partial(trials, of=of), nothing)
             grid = _looked_up(grid, frame) if column.key in columns else grid
             grid = replace(grid, trials=grid.records)
-            if (chosen := best(grid.trials)) is None:
+            if (index := best(grid.trials)) is None:
                 return grid
-            values = grid_of_values[chosen]
+            values = combinations[index]
             empty = replace(empty, make=partial(runs, of=of, tuned=values), trials=grid.trials, tuned=values)
         return _looked_up(empty, frame) if column.key in columns else empty
 
-    def printable(found: Cell) -> Cell:
-        """The cell, but that a number which its runs cannot have, or of which their pack has too little, is not done:
-        what stands as done prints."""
-        method = sources.get(found.row.label) or declarations.of(found.row.method)
-        if found.row.reads(found.column).metric in TEST_PHASE and UNLABELLED not in method.serves:
-            return replace(found, state=State.UNDEFINED)
-        if found.column.statistic == "pairs" and found.shipped:  # snapshots are in no pack
-            return replace(found, state=State.NOT_PACKED)
-        return found
+    def printable(candidate: Cell) -> Cell:
+        """The cell, but not as done (and printed) if its runs cannot have the number or their pack lacks its data."""
+        method = sources.get(candidate.row.label) or declarations.of(candidate.row.method)
+        if candidate.row.reads(candidate.column).metric in TEST_PHASE and UNLABELLED not in method.serves:
+            return replace(candidate, state=State.UNDEFINED)
+        if candidate.column.statistic == "pairs" and candidate.shipped:  # snapshots are in no pack
+            return replace(candidate, state=State.NOT_PACKED)
+        return candidate
 
     def cell(row: Row, column: Column) -> Cell:
         if (row.label, column.key) in table.no_numbers:
             return Cell(row, column, State.UNDEFINED)
-        if column.of:  # needs no run of its own
+        if column.of:  # computed from other cells
             rows = (row.label, column.relative_to) if column.relative_to else (row.label,)
             return Cell(row, column, worst(cells[label, key].state for label in rows for key in column.of))
         if row.label not in built:
             return Cell(row, column, State.NOT_BUILT)
         if column.dataset not in at_hand:
-            own = Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
+            partitions = Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
         else:
-            own = from_store(row, column, settings, in_store)
-        if column.key in in_packs and not any(own.records):
-            # Shipped runs may be of a copy of the images that is not here.
-            shipped = from_store(row, column, theirs, in_packs)
-            return printable(shipped if any(shipped.records) else own)
-        return printable(own)
+            partitions = from_store(row, column, settings, in_store)
+        if column.key in in_packs and not any(partitions.records):
+            # Shipped runs may use another copy of the images than this machine has.
+            shipped = from_store(row, column, shipped_settings, in_packs)
+            return printable(shipped if any(shipped.records) else partitions)
+        return printable(partitions)
 
     cells: dict[tuple[str, str], Cell] = {}
     for column in table.columns:  # parts stand before their means
@@ -290,7 +289,7 @@ def find(
 
 
 def _looked_up(cell: Cell, frame: Frame) -> Cell:
-    """The cell with what the store has of its runs."""
+    """The cell with its runs that exist, and their worst state."""
     records = tuple(map(frame.find, cell.specs))
     states = [(_state(record), record.reason if record else "") for record in records]
     state, reason = min(states, key=lambda x: _WORST.index(x[0]))
@@ -298,12 +297,12 @@ def _looked_up(cell: Cell, frame: Frame) -> Cell:
 
 
 def worst(states: Iterable[State]) -> State:
-    """The state of a number that is computed from several runs or cells."""
+    """The state of a number that is computed from runs or cells in these states."""
     return min(states, key=_WORST.index)
 
 
 def scope(budget: str, precision: str) -> str:
-    """Which runs count, in print: the budget, and the precision where it is not the usual one ("" if none count)."""
+    """Budget, and precision unless it is the default, as text; "" without a budget (counted tables)."""
     return f"budget {budget}" + (f" in {precision}" if precision != DEFAULT_PRECISION else "") if budget else ""
 
 
@@ -318,15 +317,14 @@ def _state(record: Run | None) -> State:
 
 
 # -- runs of tables --------------------------------------------------------------------------------------------
-# The runs of a store that tables need, at every budget and under every seed that the store has.
+# The runs that tables need, at every budget and for every seed of the store's runs.
 
 
 def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path]) -> dict[str, str]:
-    """The complete and the failed runs that cells of these tables read, or of all tables of these papers: id -> the
-    label of the row ("A or B" where rows of two labels read it).
+    """Run's id -> label of its row ("A or B" if two rows need it), for the complete and failed runs of tables.
 
-    Where a table chooses values, the trials that decide may lie in packs, and the runs with what they chose in the
-    store. Raises FedbenchError for an unknown table.
+    `names` are tables or papers (all tables of each). The trials of a tuned table may come from packs while its other
+    runs come from the store. Raises FedbenchError for an unknown table.
     """
     settings = [runs[0].spec.setting for runs in frame.records.values()]
     rows: dict[str, dict[str, None]] = {}  # id -> an ordered set

@@ -1,8 +1,8 @@
-"""How full tables are at each budget. Of fedbench's own tables with the results that ship it is kept in counts.json
-beside this file, so that a list of all tables reads neither tables nor packs; where a store or an imported pack has
-runs that may fill more of a table, its cells are looked up.
+"""Number of cells by state, of each table at each budget. counts.json holds the counts of the built-in tables with the
+shipped results, so that a list of all tables reads neither tables nor packs. Where a store or an imported pack has runs
+that may fill more cells of a table, its cells are looked up.
 
-    python -m fedbench.planner.counts      writes the file anew, whenever a table, a pack or a version has changed
+    python -m fedbench.planner.counts      writes the file again; run it when a table, a pack or a version has changed
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FILE = Path(__file__).with_name("counts.json")
 
 
 def done(states: Mapping[str, int]) -> int:
-    """How many of the cells in these states have a number."""
+    """Number of cells with a number; `states`: state -> number of cells."""
     return states.get(State.DONE.value, 0) + states.get(State.STALE.value, 0)
 
 
 @dataclass(frozen=True)
 class Count:
-    """The cells of a table at a budget ("" of a counted table) by their states."""
+    """Number of cells of a table at a budget ("" for a counted table), by state."""
 
     states: Counter[str]
-    shipped: int  #: of those that have a number
+    shipped: int  #: number of shipped cells
     precision: str = ""
 
     @property
@@ -55,10 +55,10 @@ class Counts:
 
 
 def fullest(of: Iterable[Counts]) -> str:
-    """The budget at which these tables together have most numbers; of equals, the usual one."""
+    """The budget with most numbers in all these tables; of equal ones, the default."""
     numbers: Counter[str] = Counter()
-    for one in of:
-        for budget, count in one.budgets.items():
+    for counts in of:
+        for budget, count in counts.budgets.items():
             numbers[budget] += count.done
     return max(numbers, key=lambda budget: (numbers[budget], budget == DEFAULT_BUDGET), default=DEFAULT_BUDGET)
 
@@ -66,28 +66,28 @@ def fullest(of: Iterable[Counts]) -> str:
 def count(
     names: Iterable[str], frame: Frame, roots: Sequence[Path], *, precision: str | None = None, exact: bool = False
 ) -> Iterator[Counts]:
-    """Of these tables, at all of their budgets; of cells without a number the state is right only where it is to be
-    `exact`, since it depends on which images are at hand. Raises FedbenchError for an unknown table or precision."""
+    """The counts of these tables at all their budgets. The states of cells without a number depend on which images
+    exist here, so they are right only if `exact`. Raises FedbenchError for an unknown table or precision."""
     ships = {*with_fedbench()} <= {*frame.packs.paths}
     kept = _kept() if ships and precision is None and not exact else {}
-    changed = _own(frame) if kept else set()
+    changed = _unshipped(frame) if kept else set()
     for name in names:
-        if (one := kept.get(name)) is None:
+        if (counts := kept.get(name)) is None:
             yield _counted(tables.load(name), frame, roots, precision)
             continue
-        anew = {
+        outdated = {
             budget
-            for budget, at in one.budgets.items()
-            if any((dataset, budget, at.precision) in changed for dataset in one.datasets)
+            for budget, at in counts.budgets.items()
+            if any((dataset, budget, at.precision) in changed for dataset in counts.datasets)
         }
-        if anew:
-            of = _counted(tables.load(name), frame, roots, None, anew)
-            one = Counts(one.table, one.title, one.datasets, {**one.budgets, **of.budgets})
-        yield one
+        if outdated:
+            of = _counted(tables.load(name), frame, roots, None, outdated)
+            counts = Counts(counts.table, counts.title, counts.datasets, {**counts.budgets, **of.budgets})
+        yield counts
 
 
-def _own(frame: Frame) -> set[tuple[str, str, str]]:
-    """(data set, budget, precision) of the runs that do not come with fedbench."""
+def _unshipped(frame: Frame) -> set[tuple[str, str, str]]:
+    """(data set, budget, precision) of the runs in the store and in packs that fedbench does not ship."""
     return frame.own_scopes | Packs([path for path in frame.packs.paths if path not in with_fedbench()]).scopes
 
 
@@ -98,8 +98,8 @@ def _counted(
     cells = {b: find(table, b, frame, roots, precision=precision) for b in budgets}
     datasets = [] if table.counted else sorted({called(column.dataset) for column in table.measured})
     counts = {
-        b: Count(Counter({s.value: n for s, n in sorted(one.counts.items())}), one.shipped, one.precision)
-        for b, one in cells.items()
+        b: Count(Counter({s.value: n for s, n in sorted(found.counts.items())}), found.shipped, found.precision)
+        for b, found in cells.items()
     }
     return Counts(table.id, table.title, datasets, counts)
 
@@ -108,7 +108,7 @@ def _counted(
 
 
 def _kept() -> dict[str, Counts]:
-    """What the file says; nothing where the packs are others than those that it was made of."""
+    """Table -> its counts in the file; empty if the file was made from other packs."""
     raw = json.loads(FILE.read_text(encoding="utf-8"))
     if raw["packs"] != _packs():
         return {}
@@ -119,18 +119,20 @@ def _kept() -> dict[str, Counts]:
 
 
 def _packs() -> dict[str, int]:
-    """The packs that come with fedbench, and their sizes."""
+    """Path -> size in bytes, of the packs that fedbench ships."""
     return {path.relative_to(resources.TABLES).as_posix(): path.stat().st_size for path in with_fedbench()}
 
 
 def written() -> str:
-    """The file's content as it is to be: neither a store nor images go into it."""
+    """The file's content, computed without a store and without images."""
     with tempfile.TemporaryDirectory() as folder:
         frame = Frame(Store(Path(folder)), Packs(with_fedbench()))
         every = [_counted(tables.load(name), frame, [], None) for name in tables.names()]
     lines = [
-        json.dumps([one.table, one.title, one.datasets, [(b, *vars(at).values()) for b, at in one.budgets.items()]])
-        for one in every
+        json.dumps(
+            [counts.table, counts.title, counts.datasets, [(b, *vars(at).values()) for b, at in counts.budgets.items()]]
+        )
+        for counts in every
     ]
     rows = ",\n".join(lines)
     return f'{{"packs": {json.dumps(_packs())},\n"tables": [\n{rows}\n]}}\n'

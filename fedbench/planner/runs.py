@@ -1,5 +1,4 @@
-"""The runs of a store and of result packs: which ones a filter names, in what they differ, and which are seeds of one
-another."""
+"""Select runs of a store and of result packs by filters, find the keys in which they differ, and group them by seed."""
 
 from __future__ import annotations
 
@@ -17,52 +16,54 @@ from fedbench.results.pack import name_of
 from fedbench.results.packs import Shipped
 from fedbench.words import plain
 
-#: What two seeds of one run differ in.
+#: Keys in which the repetitions of a run with other seeds differ.
 SEEDS = ("seed", "partition_seed", "init_seed")
-#: What names an artifact and so differs wherever anything does.
+#: Ids: they differ whenever any other key does.
 IDS = ("id", "partition")
-#: Keys whose values a label gives without their names.
+#: Keys that a label leaves out, printing the value only.
 UNNAMED = ("row", "method", "title", "dataset", "split", "model")
-#: Filters by what has a run: the tables of a name, of a paper or under a protocol that read it, or a result pack.
+#: Filters by where a run is used: tables of a name, of a paper or with a protocol, or a result pack.
 OF_TABLES = ("table", "paper", "protocol", "pack")
 
 
 def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()) -> list[Run]:
-    """The store's complete runs that every filter names, oldest first; all without a filter. Damaged ones are left out.
+    """The store's complete runs that match every filter, oldest first; all without a filter. Skips damaged runs.
 
-    A filter is a run's id or the beginning of it (several ids: each of these runs), or KEY=VALUE, KEY=VALUE,VALUE or
-    KEY!=VALUE, where a * in a value stands for any text and `none` for no value. Keys are those of `Run.values`,
-    `OF_TABLES` and `shipped` (yes or no). An id and the latter two also name runs of packs, which come after the
-    store's; one that the store has is taken from there. `roots` are the data folders, by which tables know their runs.
+    A filter is a run's id or its beginning (with two ids or more: all these runs), or KEY=VALUE, KEY=VALUE,VALUE or
+    KEY!=VALUE, where a * in a value matches any text and `none` no value. Keys are those of `Run.values`, `OF_TABLES`
+    and `shipped` (yes or no). An id and the latter two also match runs of packs, which follow the store's runs; a run
+    that is in both comes from the store. `roots` are the data folders, from which tables derive the ids of their runs.
 
-    Raises FedbenchError for an unknown key, for an id that names no run or several, and if no run is left.
+    Raises FedbenchError for an unknown key, an id that matches no run or more than one, and if no run matches.
     """
     ids = [word for word in filters if "=" not in word]
     conditions = [_Condition.of(word) for word in filters if "=" in word]
-    of_tables = [(one, _read_by(one, frame, roots)) for one in conditions if one.key in OF_TABLES]
-    rows = {id: row for one, read in of_tables if not one.negated for id, row in read.items() if row}
+    of_tables = [
+        (condition, _read_by(condition, frame, roots)) for condition in conditions if condition.key in OF_TABLES
+    ]
+    rows = {id: row for condition, read in of_tables if not condition.negated for id, row in read.items() if row}
     if ids:
         runs = [_of_id(frame, id) for id in dict.fromkeys(ids)]
     else:
         runs = list(frame.complete)
-        own, packed = {run.id for run in runs}, list[Shipped | None]()
-        if any(not one.negated for one, _ in of_tables):
-            packed = [frame.packs.get(id) for one, read in of_tables if not one.negated for id in read]
-        elif any(one.key == "shipped" for one in conditions):
+        in_store, packed = {run.id for run in runs}, list[Shipped | None]()
+        if any(not condition.negated for condition, _ in of_tables):
+            packed = [frame.packs.get(id) for condition, read in of_tables if not condition.negated for id in read]
+        elif any(condition.key == "shipped" for condition in conditions):
             packed = [*frame.packs.runs()]
-        runs += map(frame.of_pack, {run.id: run for run in packed if run and run.id not in own}.values())
+        runs += map(frame.of_pack, {run.id: run for run in packed if run and run.id not in in_store}.values())
     if not runs:
-        named = "; shipped=yes or table=feddrm/1 names shipped ones" if frame.packs.places else ""
-        raise FedbenchError(f"there is no run in {frame.store.home} yet", f"'fedbench train' makes one{named}")
-    runs = [run for run in runs if all((run.id in read) is not one.negated for one, read in of_tables)]
+        hint = "; shipped=yes or table=feddrm/1 names shipped ones" if frame.packs.places else ""
+        raise FedbenchError(f"there is no run in {frame.store.home} yet", f"'fedbench train' makes one{hint}")
+    runs = [run for run in runs if all((run.id in read) is not condition.negated for condition, read in of_tables)]
     if not runs:
-        raise FedbenchError(f"no table has such a run: {' '.join(one.word for one, _ in of_tables)}")
+        raise FedbenchError(f"no table has such a run: {' '.join(condition.word for condition, _ in of_tables)}")
     labelled = [replace(run, row=rows[run.id]) if run.id in rows else run for run in runs]
-    return _which(labelled, [one for one in conditions if one.key not in OF_TABLES])
+    return _which(labelled, [condition for condition in conditions if condition.key not in OF_TABLES])
 
 
 def _of_id(frame: Frame, prefix: str) -> Run:
-    """The run of an id or the beginning of it."""
+    """The run with this id, or whose id begins so."""
     if "/" in prefix:
         raise FedbenchError(
             f"'{prefix}' is no run and no filter",
@@ -72,7 +73,7 @@ def _of_id(frame: Frame, prefix: str) -> Run:
 
 
 def _read_by(condition: _Condition, frame: Frame, roots: Sequence[Path]) -> Mapping[str, str]:
-    """Id of each run that the tables which a filter names read -> what they call it; "" of those that a pack has."""
+    """Run's id -> label of its row, for the runs of the tables that a filter names; the label is "" for a pack's."""
     from fedbench import protocol
     from fedbench.planner import table as tables
     from fedbench.planner.cells import of_tables
@@ -90,22 +91,22 @@ def _read_by(condition: _Condition, frame: Frame, roots: Sequence[Path]) -> Mapp
 
 
 def shipped(frame: Frame, filters: Sequence[str] = ()) -> list[Run]:
-    """The runs of packs that every filter names, oldest first, whether the store has them or not; all without a
-    filter. Raises FedbenchError as `select` does."""
+    """The runs of packs that match every filter, oldest first, also those that the store has; all without a filter.
+    Raises FedbenchError as `select` does."""
     ids = [word for word in filters if "=" not in word]
     hits = [(id, frame.packs.find(id)) for id in ids]
     if missing := [id for id, run in hits if run is None]:
         raise FedbenchError(f"no shipped run '{missing[0]}'", "'fedbench results list' shows the packs")
     runs = [run for _, run in hits if run is not None] if ids else frame.packs.runs()
     conditions = [_Condition.of(word) for word in filters if "=" in word]
-    for one in (one for one in conditions if one.key == "pack"):
-        there = _read_by(one, frame, ())
-        runs = [run for run in runs if (run.id in there) is not one.negated]
-    return _which(list(map(frame.of_pack, runs)), [one for one in conditions if one.key != "pack"])
+    for condition in (condition for condition in conditions if condition.key == "pack"):
+        ids_read = _read_by(condition, frame, ())
+        runs = [run for run in runs if (run.id in ids_read) is not condition.negated]
+    return _which(list(map(frame.of_pack, runs)), [condition for condition in conditions if condition.key != "pack"])
 
 
 def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:
-    """Those of the runs that all conditions hold of. Raises FedbenchError if none is."""
+    """The runs for which all conditions hold. Raises FedbenchError if there are none."""
     if not conditions:
         return list(runs)
     keys = {"shipped", *(key for run in runs for key in run.values)}
@@ -115,13 +116,13 @@ def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:
     hits = [run for run in runs if all(condition.holds(run) for condition in conditions)]
     if not hits:
         values = {c.key: sorted({text(c.of_run(run)) for run in runs}) for c in conditions}
-        there = "; ".join(f"{key}: {', '.join(few[:8])}" for key, few in values.items())
-        raise FedbenchError(f"no run is {' and '.join(c.word for c in conditions)}", f"there are {there}")
+        values_of = "; ".join(f"{key}: {', '.join(known[:8])}" for key, known in values.items())
+        raise FedbenchError(f"no run is {' and '.join(c.word for c in conditions)}", f"there are {values_of}")
     return hits
 
 
 def unknown_key(kind: str, key: str, known: Iterable[str]) -> FedbenchError:
-    """The error for a key that no run has: it offers the nearest, else the usual ones of the many that there are."""
+    """The error for a key that no run has. It suggests the nearest key, else some usual ones."""
     error = unknown(kind, key, known, "...")
     if error.hint.startswith("did you mean"):
         return error
@@ -145,7 +146,7 @@ class _Condition:
         return cls(word, key, tuple(value.strip() for value in values.split(",")), negated)
 
     def of_run(self, run: Run) -> Any:
-        """The run's value of the key."""
+        """The run's value for the key."""
         return run.shipped is not None if self.key == "shipped" else run.values.get(self.key)
 
     def holds(self, run: Run) -> bool:
@@ -166,18 +167,18 @@ def _matches(value: Any, pattern: str) -> bool:
 
 
 def text(value: Any) -> str:
-    """A value in print, as a filter writes it."""
+    """A value as text, as a filter writes it."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, tuple | list):
-        return "+".join(text(one) for one in value)
+        return "+".join(text(item) for item in value)
     return plain(str(value).lower() if value is None or isinstance(value, bool) else str(value))
 
 
 def differing(runs: Sequence[Run]) -> list[str]:
-    """The keys in which these runs differ, in the order of `Run.values`; a hyper-parameter only where runs of a method
-    do. Ids are left out, and what follows from others, such as a title from the method. These keys tell any two of the
-    runs apart."""
+    """The keys in which these runs differ, in the order of `Run.values`; a hyper-parameter only if runs of one method
+    differ in it. Without ids, and without keys that follow from others, such as the title from the method. Any two
+    of the runs differ in one of the keys."""
     of_methods = by_key(
         (((key, run.spec.method), text(run.values[key])) for run in runs for key in run.hyper_parameters), once=True
     )
@@ -189,16 +190,16 @@ def differing(runs: Sequence[Run]) -> list[str]:
             different.append(key)
     options = {key for run in runs for key in run.spec.setting.partition.options}
     sources = {**dict.fromkeys(options, ("split",)), **_FROM}
-    if "row" in different:  # a table's row says of which method it is, and with which hyper-parameters
+    if "row" in different:  # a table's row determines method and hyper-parameters
         sources |= {key: ("row", "method") for key, _ in of_methods} | {"method": ("row",)}
     return [
         key
         for key in different
-        if not ((by := [one for one in sources.get(key, ()) if one in different]) and _follows(key, by, runs))
+        if not ((by := [source for source in sources.get(key, ()) if source in different]) and _follows(key, by, runs))
     ]
 
 
-#: Key -> those that, together, it may follow from.
+#: Key -> the keys from which it may follow.
 _FROM = {
     **dict.fromkeys(("title", "method_version", "file", "version"), ("method",)),
     **dict.fromkeys(("scheme", "alpha", "per_client", "level", "partition_version"), ("split",)),
@@ -209,20 +210,20 @@ _FROM = {
 
 
 def keys_of_places(runs: Iterable[Run]) -> set[str]:
-    """The keys of `Run.values` that say on what data runs are: data set and partition, but for its seed."""
+    """The keys of `Run.values` that describe the data of these runs: data set, and partition without its seed."""
     partitions = {run.values["partition"]: run.spec.setting.partition for run in runs}.values()
-    facts = (key for one in partitions for key in schemes.facts(one))
+    facts = (key for partition in partitions for key in schemes.facts(partition))
     return {"dataset", "source", "dataset_id", "split", "partition_version", *facts} - {*SEEDS, "version"}
 
 
 def _follows(key: str, by: Sequence[str], runs: Sequence[Run]) -> bool:
-    """Whether runs of the same values of `by` all have one value of `key`."""
-    pairs = {(tuple(text(run.values.get(one)) for one in by), text(run.values.get(key))) for run in runs}
+    """Whether runs with the same values of `by` have the same value of `key`."""
+    pairs = {(tuple(text(run.values.get(k)) for k in by), text(run.values.get(key))) for run in runs}
     return len(pairs) == len({value for value, _ in pairs})
 
 
 def distinguishing(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
-    """Those of the keys, the first ones first, that tell the runs apart as well as all of them do."""
+    """The keys, in order, without those that split the runs no further than the keys before them."""
     needed: list[str] = []
     parts = 1
     for key in dict.fromkeys(keys):
@@ -233,14 +234,14 @@ def distinguishing(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
 
 
 def by_seed(runs: Iterable[Run]) -> list[list[Run]]:
-    """The runs in groups that differ in nothing but their seeds, each in the order of its seeds."""
+    """The runs in groups that differ only in their seeds, each sorted by seed."""
     groups = by_key((run.spec.but_for_seeds, run) for run in runs)
     return [sorted(group, key=lambda run: (run.spec.setting.seed, run.id)) for group in groups.values()]
 
 
 def names_of_methods(runs: Sequence[Run]) -> dict[str, str]:
-    """Run's id -> its method in print: the title, and behind it the method where runs of another one have that title,
-    as a user's own variant may."""
+    """Run's id -> printed name of its method: the title, followed by the method's name if runs of another method (such
+    as a user's variant) have the same title."""
     methods = by_key(((run.title, run.values["method"]) for run in runs), once=True)
     return {
         run.id: f"{run.title} ({text(run.values['method'])})" if len(methods[run.title]) > 1 else run.title
@@ -249,8 +250,7 @@ def names_of_methods(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def label(run: Run, keys: Iterable[str], names: Mapping[str, str] | None = None) -> str:
-    """What tells this run from others that differ in these keys, such as 'FedAvg, lr 0.1'; its method by `names`
-    (`names_of_methods`)."""
+    """The run's values of these keys, such as 'FedAvg, lr 0.1'; `names` (of `names_of_methods`) name its method."""
     keys = list(keys)
     name = (names or {}).get(run.id, run.title)
     values = {**run.values, "title": name if "method" in keys else run.title}
@@ -264,21 +264,21 @@ def label(run: Run, keys: Iterable[str], names: Mapping[str, str] | None = None)
 
 
 # -- groups ----------------------------------------------------------------------------------------------------
-# Runs as figures show them: a panel for each partition, a line for each group, named by what it differs in.
+# Runs as figures show them: a panel per partition, a line per group, labelled with the values in which it differs.
 
 
 @dataclass(frozen=True)
 class RunPanel:
-    """Runs on one partition, or on its draws by several seeds."""
+    """Runs on one partition, or on the same partition with other seeds."""
 
     title: str
-    lines: Mapping[str, Sequence[Run]]  #: label -> runs, which differ in their seeds only unless grouped by a key
+    lines: Mapping[str, Sequence[Run]]  #: label -> runs, which differ only in their seeds unless grouped by a key
 
 
 def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
-    """The runs by partition and within it by all that they differ in besides their seeds, or by these keys only.
+    """The runs by partition, and within it by the keys `by`, or else by all keys in which they differ but seeds.
 
-    Panels are titled by as much as tells them apart. Raises FedbenchError for an unknown key.
+    A panel's title has the values that distinguish it. Raises FedbenchError for an unknown key.
     """
     keys = {key for run in runs for key in run.values}
     for key in by:
@@ -288,13 +288,13 @@ def grouped(runs: Sequence[Run], by: Sequence[str] = ()) -> list[RunPanel]:
     data = keys_of_places(runs)
     places = [key for key in different if key in data and key not in by]
     panels = by_key((tuple(text(run.values.get(key)) for key in places), run) for run in runs)
-    within = {key for own in panels.values() for key in differing(own)}
-    within |= {key for run in runs for key in run.hyper_parameters}  # which say nothing of a panel's other methods
-    own = list(by) or [key for key in different if key in within and key not in places]
+    within = {key for line_keys in panels.values() for key in differing(line_keys)}
+    within |= {key for run in runs for key in run.hyper_parameters}  # which other methods in a panel may lack
+    line_keys = list(by) or [key for key in different if key in within and key not in places]
     apart = distinguishing([group[0] for group in panels.values()], ("dataset", "split", *places))
     names = names_of_methods(runs)
     return [
-        RunPanel(label(group[0], dict.fromkeys(("dataset", "split", *apart))), _lines(group, own, by, names))
+        RunPanel(label(group[0], dict.fromkeys(("dataset", "split", *apart))), _lines(group, line_keys, by, names))
         for group in panels.values()
     ]
 
@@ -312,7 +312,7 @@ def _lines(
 
 
 def _named(run: Run, by: Iterable[str], names: Mapping[str, str]) -> str:
-    """A run by the values of these keys, also of those that it does not have."""
-    none = [f"no {key.replace('_', ' ')}" for key in by if run.values.get(key) is None]
-    there = [key for key in by if run.values.get(key) is not None]
-    return ", ".join(([label(run, there, names)] if there else []) + none)
+    """The run's values of these keys; 'no KEY' for a key that it lacks."""
+    absent = [f"no {key.replace('_', ' ')}" for key in by if run.values.get(key) is None]
+    present = [key for key in by if run.values.get(key) is not None]
+    return ", ".join(([label(run, present, names)] if present else []) + absent)

@@ -1,4 +1,4 @@
-"""The settings of a table's cells at a budget, from its protocol, the table itself, its columns and its rows."""
+"""The settings of a table's cells at a budget, from its protocol, its columns and its rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fedbench.store import Store
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a table's cells at a budget and a precision, each made when it is needed."""
+    """The settings of a table's cells at a budget and a precision, made on demand."""
 
     table: Table
     budget: str
     precision: str
     seeds: tuple[int, ...]
-    datasets: Mapping[str, tuple[DatasetSpec, int]]  #: at hand; and how many classes each is partitioned by
+    datasets: Mapping[str, tuple[DatasetSpec, int]]  #: name -> spec and number of classes to partition by
     cache: dict[str, Setting]
 
     def of(
@@ -34,31 +34,30 @@ class Settings:
         tuned: Mapping[str, Any] | None = None,
         seeds: Sequence[int] | None = None,
     ) -> tuple[Setting, ...]:
-        """One a seed, of the column or of a row in it with overrides of its own and the values that are `tuned`; none
-        without the data.
+        """One setting per seed, of a column, with the overrides of `row` and the `tuned` values; none without the data.
 
-        Raises FedbenchError, which names the column, for values that make no setting.
+        Raises FedbenchError, naming the column, for invalid values.
         """
         if column.dataset not in self.datasets:
             return ()
-        own = row if row and row.overrides(self.budget) else None
-        at = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=own, tuned=tuned)
+        row_ = row if row and row.overrides(self.budget) else None
+        make = partial(_setting, self.table, column, self.budget, *self.datasets[column.dataset], row=row_, tuned=tuned)
         try:
-            return tuple(at(seed=seed, precision=self.precision, known=self.cache) for seed in seeds or self.seeds)
+            return tuple(make(seed=seed, precision=self.precision, known=self.cache) for seed in seeds or self.seeds)
         except FedbenchError as error:
-            raise error.at(f"{self.table.path}, column {column.key}{f', row {own.label}' if own else ''}") from error
+            raise error.at(f"{self.table.path}, column {column.key}{f', row {row_.label}' if row_ else ''}") from error
 
 
 def sketch(table: Table, column: Column, budget: str, row: Row | None = None) -> Setting:
-    """The setting of a column (of a row in it) as far as it can be told without the images: its ids mean nothing."""
+    """The setting of a column (or of a row in it) without its images: the ids are meaningless."""
     from fedbench.data.catalogue import candidates
 
-    vectors = any(recipe.vectors for recipe in candidates(column.dataset))  # they have a network of their own
+    vectors = any(recipe.vectors for recipe in candidates(column.dataset))  # vectors have another network
     dataset = DatasetSpec(column.dataset, "", "", vectors=vectors)
     return _setting(table, column, budget, dataset, 1, row=row, known=_SKETCHES)
 
 
-#: What has been sketched: the texts below a table ask for the same settings many times over.
+#: The settings that `sketch` has made: the notes below a table need the same ones many times.
 _SKETCHES: dict[str, Setting] = {}
 
 
@@ -75,7 +74,7 @@ def _setting(
     precision: str | None = None,
     known: dict[str, Setting] | None = None,
 ) -> Setting:
-    """The setting of a column, or of a row in it; `known` holds those made before."""
+    """The setting of a column, or of a row in it; `known` is a cache."""
     rules = protocol.load(table.protocol)
     chosen = dict(column.partition)
     if rules.redraws and seed is not None:
@@ -102,9 +101,10 @@ def _setting(
 
 
 def dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec, int]:
-    """The data set and how many classes it is partitioned by. One without a recipe file is read for that, once.
+    """The spec of a data set and its number of classes to partition by. A data set whose recipe does not declare them
+    is read, once.
 
-    Raises FedbenchError if it is not at hand.
+    Raises FedbenchError if the data set is missing.
     """
     from fedbench.data import info, obtain, recipe, recipes, resolve
 
@@ -122,8 +122,8 @@ def dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec
 
 
 def nominal(name: str) -> tuple[DatasetSpec, int] | None:
-    """Stands in for a data set that is not at hand, with the classes that its recipe names: ids that come of it mean
-    nothing. None if no recipe names them."""
+    """A placeholder spec (its ids are meaningless) for a missing data set, and the number of classes of its recipe.
+    None if no recipe declares them."""
     from fedbench.data import recipe
 
     try:
@@ -134,13 +134,13 @@ def nominal(name: str) -> tuple[DatasetSpec, int] | None:
 
 
 def shipped_dataset(name: str, packs: Packs) -> tuple[DatasetSpec, int] | None:
-    """The images that shipped runs of the data set are of, and by how many classes they are partitioned; None without
-    such runs."""
+    """The spec of a data set in most of its shipped runs, and its number of classes to partition by; None without such
+    runs."""
     from fedbench.data import info, recipe
 
     try:
-        own = recipe(name).name
+        known_name = recipe(name).name
     except FedbenchError:
         return None
-    spec = packs.datasets.get(own)
-    return None if spec is None else (spec, info(own).partition_classes)
+    spec = packs.datasets.get(known_name)
+    return None if spec is None else (spec, info(known_name).partition_classes)

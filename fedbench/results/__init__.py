@@ -1,5 +1,4 @@
-"""The runs that there are: in a store, and in result packs, which are finished runs as rows of a Parquet file, without
-their predictions.
+"""All runs: those of a store, and those of result packs. A pack is a Parquet file of finished runs without predictions.
 
-`frame` is all of them as one table; `pack` is the format of a pack, `packs` all packs at hand; `making` fills one.
+`frame` is one table of all runs; `pack` is a pack's format, `packs` reads all packs; `making` writes and imports them.
 """

@@ -1,7 +1,7 @@
-"""The frame: every run that a store or a result pack knows of (complete, running or failed), and its metrics.
+"""The frame: every run of a store or a result pack (complete, running or failed), and its metrics.
 
-Tables find their runs here by ids (`Frame.find`); commands about a user's own runs choose theirs by what was decided of
-them (`Run.values`, `planner.runs.select`).
+Tables find their runs by id (`Frame.find`); commands about a user's runs select them by their parameters
+(`Run.values`, `planner.runs.select`).
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from fedbench.store.provenance import other_code
 from fedbench.words import counted, plain
 
 # -- versions --------------------------------------------------------------------------------------------------
-# Whether a run is of another version than today's: of its method, the trainer, its network, partitioner or images.
+# Whether a run has another version than today's: of its method, the trainer, its network, partitioner or images.
 #
-# Methods, networks, partitioners, readers and the trainer each carry a version, a whole number that every spec records.
-# It is raised when results change, which the golden predictions of the tests detect (tests/golden). A change of the
-# code that changes no number therefore makes no run stale; that other code made the run is reported all the same.
+# Methods, networks, partitioners, readers and the trainer each have a version, a whole number that every spec records.
+# It is raised when results change, which the golden predictions of the tests detect (tests/golden). A code change
+# that changes no number therefore makes no run stale; reports still say that other code made the run.
 
 
 def stale(spec: RunSpec) -> bool:
-    """Whether a part of the run is of another version than today's."""
+    """Whether a part of the run has another version than today's."""
     return any(True for _ in other_versions(spec))
 
 
 def other_versions(spec: RunSpec) -> Iterator[str]:
-    """These parts. A user's own are known by their text and have no other version."""
+    """These parts. A user's files have no versions: their text identifies them."""
     setting, part = spec.setting, spec.setting.partition
     ours = spec.source is None and spec.method in methods.names()
     if ours and spec.method_version != declarations.of(spec.method).version:
@@ -59,14 +59,14 @@ def other_versions(spec: RunSpec) -> Iterator[str]:
         yield f"images of {part.dataset.name}"
 
 
-#: So many runs are named by their ids.
+#: How many ids of runs a line prints.
 NAMED = 3
 
 
 def by_other_code(runs: Iterable[Run | Artifact]) -> list[str]:
-    """A line on those of the runs that other code than today's made, if there are any.
+    """One line that names the runs made by other code than today's; empty if there are none.
 
-    Shipped ones are none of these: a pack does not say which files made them, and 'fedbench results verify' tells.
+    Shipped runs do not count: a pack does not record which files made them. 'fedbench results verify' checks them.
     """
     ids = list(dict.fromkeys(run.id for run in runs if other_code(run.provenance)))
     if not ids:
@@ -87,21 +87,21 @@ class State(StrEnum):
 
     DONE = "done"
     STALE = "stale"  #: done, by another version of the code
-    UNEVALUATED = "not evaluated"  #: the run is there, its metrics are not
+    UNEVALUATED = "not evaluated"  #: complete, without metrics
     DAMAGED = "damaged"
     RUNNING = "running"
     FAILED = "failed"
     MISSING = "missing"
-    NO_DATA = "no data"  #: the images are not at hand, so the run cannot be named yet
+    NO_DATA = "no data"  #: the images are missing, so the run's id is unknown
     NOT_BUILT = "not built"  #: the method does not exist yet
-    UNDEFINED = "not defined"  #: there is no such number, so nothing is to be made
-    NOT_PACKED = "not in the pack"  #: the run is a shipped one, and its pack has too little of it for this number
+    UNDEFINED = "not defined"  #: the table has no number here, so it needs no run
+    NOT_PACKED = "not in the pack"  #: the run is shipped, and its pack lacks the data for this number
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that a store or a result pack knows of: what was decided of it (`spec`, `values`), its state, and, if it is
-    complete, what came of it (`artifact`, `metrics`)."""
+    """A run of a store or a result pack: its parameters (`spec`, `values`), its state, and, if it is complete, its
+    results (`artifact`, `metrics`)."""
 
     spec: RunSpec
     store: Store
@@ -109,12 +109,12 @@ class Run:
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     complete: Artifact | None = None
     reason: str = ""  #: why it failed
-    row: str | None = None  #: what the tables that filters name call it
+    row: str | None = None  #: label of its row in the tables that filters name
 
     @classmethod
     def of(cls, artifact: Artifact, store: Store, state: State | None = None) -> Self:
-        """A complete one; its state, done or stale, where it is known already. Raises FedbenchError for an artifact of
-        another kind."""
+        """The run of a complete artifact; `state`: done or stale, if already known. Raises FedbenchError for an
+        artifact of another kind."""
         spec = spec_of(artifact).run
         state = state or (State.STALE if stale(spec) else State.DONE)
         return cls(spec, store, state, artifact.provenance, artifact)
@@ -125,28 +125,28 @@ class Run:
 
     @property
     def artifact(self) -> Artifact:
-        """Of a complete run."""
+        """The artifact of a complete run."""
         assert self.complete is not None
         return self.complete
 
     @property
     def shipped(self) -> Shipped | None:
-        """The run as its result pack has it, if it is not of the store."""
+        """The run in its result pack; None for a run of the store."""
         return self.complete if isinstance(self.complete, Shipped) else None
 
     @property
     def stale(self) -> bool:
-        """Whether it is of another version of the code than today's."""
+        """Whether it has another version than today's code."""
         return self.state is State.STALE
 
     @property
     def evaluated(self) -> bool:
-        """Whether the metrics of a complete run are there."""
+        """Whether the metrics of a complete run exist."""
         return self.shipped is not None or metrics_of(self.artifact, self.store) is not None
 
     @cached_property
     def metrics(self) -> Metrics:
-        """Of a complete run, computed now if need be. Raises FedbenchError if they cannot be."""
+        """The metrics of a complete run, computed if missing. Raises FedbenchError if that fails."""
         from fedbench.metrics.evaluate import evaluate
 
         run = self.artifact
@@ -154,23 +154,23 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The method's name in print."""
+        """The method's printed name."""
         return title_of(self.spec.method, self.provenance)
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """All that was decided of the run, by names of one level: method, partition, setting and hyper-parameters."""
+        """Name -> value of all the run's parameters: method, partition, setting and hyper-parameters."""
         return {**self._places, **self.hyper_parameters}
 
     @cached_property
     def hyper_parameters(self) -> Mapping[str, Any]:
-        """Of its method; one that is called as something else is METHOD.NAME, be it an option of other partitions."""
+        """Name -> value. A name that a partition or a setting may also have becomes METHOD.NAME."""
         method, names = self._places["method"], {*self._places, *schemes.hints()}
         return {f"{method}.{k}" if k in names else k: value for k, value in self.spec.params.items()}
 
     @cached_property
     def _places(self) -> Mapping[str, Any]:
-        """Method, and the fields of partition (its own seed is the `partition_seed`) and setting."""
+        """Method, and the fields of partition (its seed as `partition_seed`) and setting."""
         spec, setting, part = self.spec, self.spec.setting, self.spec.setting.partition
         values: dict[str, Any] = {
             "id": self.id, "row": self.row, "method": spec.method.partition("@")[0], "title": self.title,
@@ -185,30 +185,29 @@ class Run:
 
 
 def title_of(method: str, provenance: Mapping[str, Any]) -> str:
-    """A method's name in print: as its run tells it, else (a very old run does not) as the method declares it."""
-    own = declarations.of(method).title if method in methods.names() else method
-    return plain(str(provenance.get("title") or own))
+    """A method's printed name: from the run's provenance, else (very old runs) from the method's declaration."""
+    declared = declarations.of(method).title if method in methods.names() else method
+    return plain(str(provenance.get("title") or declared))
 
 
 # -- frame -----------------------------------------------------------------------------------------------------
 
 
 class Frame:
-    """All runs of a store, and those of result packs behind them, read once. Looking up is then free of disk access but
-    for the metrics themselves."""
+    """All runs of a store and of result packs, read once. After that only metrics need disk access."""
 
     def __init__(self, store: Store, packs: Packs | None = None) -> None:
         self.store = store
         self.packs = packs or Packs([])
-        self.settings: dict[str, Setting] = {}  #: what tables have asked for, many of them the same
-        self._specs: dict[tuple[str, str | None, str, str], RunSpec] = {}  #: likewise
-        self._looked_up: dict[str, Run | None] = {}  #: by the run's id: many cells read the same one
-        #: Runs that cannot be read, so that nobody knows which cells they belong to; known after `complete`.
+        self.settings: dict[str, Setting] = {}  #: cache of tables' settings
+        self._specs: dict[tuple[str, str | None, str, str], RunSpec] = {}  #: cache
+        self._looked_up: dict[str, Run | None] = {}  #: run's id -> run
+        #: Errors of runs that cannot be read, whose cells are therefore unknown; filled by `complete`.
         self.damaged: list[FedbenchError] = []
 
     @classmethod
     def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Frame:
-        """With all packs that are at hand where the store is; `warn` is told of those in which anything is wrong."""
+        """The frame of a store and all packs; `warn` is called for each faulty pack."""
         return cls(store, Packs.of(store, warn))
 
     @cached_property
@@ -224,7 +223,7 @@ class Frame:
 
     @cached_property
     def records(self) -> dict[str, list[Run]]:
-        """Setting id -> the store's runs: failed and running ones first, then complete ones, oldest first."""
+        """Setting's id -> the store's runs: failed, running, then complete ones, oldest first."""
         home, store = self.store.home, self.store
         under_way = (path for path in home.glob("work/*/spec.json") if store.claimed(path.parent.name))
         failed = _described(home.glob("failed/*.json"), "spec", State.FAILED, store)
@@ -238,7 +237,7 @@ class Frame:
         return {(s.partition.dataset.name, s.budget, s.precision) for s in settings}
 
     def knows(self, dataset: str, budget: str, precision: str) -> bool:
-        """Whether there is any run on a data set at that budget and precision."""
+        """Whether any run has this data set, budget and precision."""
         return (dataset, budget, precision) in self.own_scopes | self.packs.scopes
 
     @cached_property
@@ -246,11 +245,11 @@ class Frame:
         return {runs[0].spec.setting.partition.stem for runs in self.records.values()} | self.packs.partitions
 
     def trained_in(self, partition: PartitionSpec) -> bool:
-        """Whether there is any run in a partition, of whatever versions."""
+        """Whether any run, of any version, has this partition."""
         return partition.stem in self._partitions
 
     def specs(self, method: Declaration, settings: Iterable[Setting], params: Mapping[str, Any]) -> Iterator[RunSpec]:
-        """The method's runs in these settings; each is made once, however many cells read it."""
+        """The method's runs in these settings; a cache makes each spec once."""
         values = repr(params)
         for setting in settings:
             key = (method.name, method.source, setting.id, values)
@@ -259,10 +258,8 @@ class Frame:
             yield self._specs[key]
 
     def find(self, spec: RunSpec) -> Run | None:
-        """The run: of today's versions if it is complete, shipped or under way; else of others; else as it failed, here
-        or, if it diverged, where a pack was made.
-
-        The store's comes before a shipped one.
+        """The run of a spec, or None. Order: complete with today's versions, complete with others (stale), running,
+        failed (in the store, or diverged according to a pack). In each state the store's run before a shipped one.
         """
         if spec.id not in self._looked_up:
             self._looked_up[spec.id] = self._look_up(spec)
@@ -280,27 +277,27 @@ class Frame:
         return min(hits, key=lambda run: (order.index(run.state), run.shipped is not None), default=None)
 
     def of_pack(self, run: Shipped, state: State | None = None) -> Run:
-        """A run of a pack, and its state where it is known already."""
+        """The run of a pack; `state` if already known."""
         return Run.of(run, self.store, state)
 
     @cached_property
     def _stale(self) -> dict[str, list[Run]]:
-        """Stem -> the store's runs of other versions, the latest first."""
+        """Stem -> the store's stale runs, the latest first."""
         return by_key((run.spec.stem, run) for run in reversed(self.complete) if run.stale)
 
     def but_for_seeds(self, spec: RunSpec) -> list[Run]:
-        """The complete runs that differ from one in nothing but seeds, that itself among them."""
-        own = self._but_for_seeds.get(spec.but_for_seeds, [])
-        ids = {run.id for run in own}
-        return own + [self.of_pack(run) for run in self.packs.but_for_seeds(spec) if run.id not in ids]
+        """The complete runs that equal this one in all but seeds, itself included."""
+        runs = self._but_for_seeds.get(spec.but_for_seeds, [])
+        ids = {run.id for run in runs}
+        return runs + [self.of_pack(run) for run in self.packs.but_for_seeds(spec) if run.id not in ids]
 
     @cached_property
     def _but_for_seeds(self) -> dict[str, list[Run]]:
         return by_key((run.spec.but_for_seeds, run) for run in self.complete)
 
     def named(self, prefix: str) -> Run:
-        """The complete run whose id begins so: of the store, else a shipped one. Raises FedbenchError unless there is
-        one."""
+        """The complete run whose id begins with `prefix`: from the store, else from a pack. Raises FedbenchError for
+        none or more than one."""
         try:
             artifact = self.store.find(prefix, ("run",))
         except FedbenchError:
@@ -311,10 +308,7 @@ class Frame:
 
 
 def _described(paths: Iterable[Path], key: str, state: State, store: Store) -> list[Run]:
-    """The runs that these JSON files describe under a key.
-
-    A file that cannot be read is skipped: no number comes from it.
-    """
+    """The runs whose specs these JSON files hold under `key`. Skips unreadable files: they give no number."""
     found = []
     for path in sorted(paths):
         with contextlib.suppress(FileNotFoundError, FedbenchError):  # finished this moment, or damaged

@@ -1,4 +1,4 @@
-"""From runs of a store to rows of a pack."""
+"""Export runs of a store to a pack, and import packs into a store."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 
 
 # -- checksum --------------------------------------------------------------------------------------------------
-# The checksum of a run's predictions: of their values, not of the Parquet file around them, which also tells of
-# library versions.
+# The checksum of a run's predictions: of the values, not of the Parquet file, which also records library versions.
 
 
 def predictions(run: Artifact) -> str:
-    """SHA-256 of a run's predictions, column by column in the order of their names."""
+    """SHA-256 of a run's predictions, column by column, sorted by name."""
     table = run.table("predictions")
     digest = hashlib.sha256()
     for name in sorted(table.column_names):
@@ -72,26 +71,26 @@ def _add(digest: hashlib._Hash, name: str, values: pa.Array) -> None:
 
 
 def row_of(run: Artifact, store: Store, by: str = "") -> Row:
-    """A run as a row of a pack; its metrics are computed if need be.
+    """A run as a row of a pack; computes its metrics if missing.
 
-    Raises FedbenchError for a run of code that does not come with fedbench: nobody else could make it again.
+    Raises FedbenchError for a run of a user's code, because nobody else could repeat it.
     """
     spec = run.spec
     assert isinstance(spec, RunSpec)
-    if own := own_code(spec):
+    if part := own_code(spec):
         raise FedbenchError(
-            f"run {run.id} is of a {own} of your own, which others cannot make again, so no pack takes it",
+            f"run {run.id} is of a {part} of your own, which others cannot make again, so no pack takes it",
             f"leave it out, for example with method!={spec.method.partition('@')[0]}",
         )
-    told = run.provenance
+    provenance = run.provenance
     return Row(
-        spec, predictions(run), by, str(told["started"]), float(told["train_seconds"]), machine(told),
-        {name: told[name] for name in ABOUT if told.get(name) is not None}, load(evaluate(run, store)),
+        spec, predictions(run), by, str(provenance["started"]), float(provenance["train_seconds"]), machine(provenance),
+        {name: provenance[name] for name in ABOUT if provenance.get(name) is not None}, load(evaluate(run, store)),
     )  # fmt: skip
 
 
 def refuse_other_code(runs: Collection[Artifact]) -> None:
-    """Raise FedbenchError if there are runs that other code than today's has made."""
+    """Raise FedbenchError if other code than today's made any of the runs."""
     if changed := [run.id for run in runs if other_code(run.provenance)]:
         raise FedbenchError(
             f"{counted(len(changed), 'run')} of {len(runs):,} {'was' if len(changed) == 1 else 'were'} made by other "
@@ -101,7 +100,7 @@ def refuse_other_code(runs: Collection[Artifact]) -> None:
 
 
 def diverged(store: Store, ids: Collection[str] | None = None) -> list[Failure]:
-    """A store's runs that diverged, those of these ids or all; none of the user's own code."""
+    """A store's diverged runs (with `ids`: only these), without runs of the user's code."""
     return [
         Failure(run.spec, run.reason)
         for run in unfinished(store)
@@ -110,7 +109,7 @@ def diverged(store: Store, ids: Collection[str] | None = None) -> list[Failure]:
 
 
 def own_code(spec: RunSpec) -> str:
-    """Which part of a run is a file of the user's: "method", "network", "partitioner", or "" if none is."""
+    """The part of a run that is a user's file: "method", "network", "partitioner", or "" if none is."""
     setting = spec.setting
     if spec.source is not None or "@" in spec.method:
         return "method"
@@ -120,7 +119,7 @@ def own_code(spec: RunSpec) -> str:
 
 
 def machine(provenance: Mapping[str, Any]) -> str:
-    """The kind of machine on which the bits of a run depend, such as 'Linux x86_64 AVX512': no name, no owner."""
+    """The kind of machine, on which the last bits of a run depend, such as 'Linux x86_64 AVX512'; not its name."""
     if provenance.get("device", "cpu") != "cpu":
         return str(provenance["device"])
     platform = str(provenance.get("platform", ""))
@@ -130,23 +129,22 @@ def machine(provenance: Mapping[str, Any]) -> str:
 
 
 # -- importing -------------------------------------------------------------------------------------------------
-# Somebody else's packs: checked, marked as theirs, and put beside a store's own runs.
+# Packs of other people: checked, marked with who made them, and added to a store.
 
 
-#: Which numbers stand of a run that is there with others.
+#: Which metrics to keep if a run exists with others: the imported ones, or the existing ones.
 NEW, OLD = "new", "old"
-#: Bytes of a pack at most that comes from an address; fedbench's own have two million.
+#: Most bytes of a pack from a URL; the shipped packs have two million.
 LARGEST = 64_000_000
 
 
 @contextlib.contextmanager
 def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path]]:
-    """The packs that a source names: a file, every .parquet in a folder and below it, or what an address answers, which
-    is at hand as long as the context.
+    """The packs of a source: a file, every .parquet below a folder, or a URL (deleted when the context ends).
 
-    An address is https (http on this machine only) and ends in the pack's name; a redirect to another host is not
-    followed, and more than LARGEST bytes are not taken. Raises FedbenchError for another one, if it does not deliver,
-    and for a folder without packs.
+    A URL uses https (http only to this machine) and ends with the pack's name. Redirects to another host are not
+    followed, and downloads are limited to LARGEST bytes. Raises FedbenchError for an invalid URL, a failed download,
+    and a folder without packs.
     """
     if "://" in source:
         from fedbench.data.fetch import download
@@ -165,15 +163,15 @@ def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path
     path = path_of(source, "FILE")
     packs = [path]
     if path.is_dir():
-        every = sorted(path.rglob("*.parquet"))
-        packs = [one for one in every if not any(part.startswith(".") for part in one.relative_to(path).parts)]
+        paths = sorted(path.rglob("*.parquet"))
+        packs = [file for file in paths if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         if not packs:
             raise FedbenchError(f"there is no result pack (.parquet) in {path}", "'fedbench results export' makes one")
     yield packs
 
 
 def _name_at(url: str) -> str:
-    """The name of the pack at an address. Raises FedbenchError for an address that no pack is taken from."""
+    """The name of the pack at a URL. Raises FedbenchError for an invalid URL (see `brought`)."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -189,15 +187,14 @@ def _name_at(url: str) -> str:
 
 
 def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -> tuple[Path, list[Row], int, int]:
-    """Add the runs of a pack to the one of that name in a store's folder of results, as those of `by` (default: who the
-    pack says).
+    """Add the runs of a pack to the store's pack of that name, made by `by` (default: as the pack says).
 
-    Of runs that are there with other numbers, NEW takes these in the place of other imported packs' (the store's own
-    still come first), OLD leaves them out.
+    `prefer` decides about runs that exist with other metrics: NEW imports them and removes them from other imported
+    packs (runs of the store still come first), OLD skips them.
 
-    Every row is read and checked first. Raises FedbenchError for a damaged pack, one without runs, one that is hidden,
-    if nobody says whose it is, and if runs are there with other numbers and nobody says which to prefer. Returns the
-    pack in the store, the runs taken in, how many were left out, and how many it has now.
+    Reads and checks every row first. Raises FedbenchError for a damaged, empty or hidden pack, if neither `by` nor the
+    pack says who made the runs, and if runs exist with other metrics and `prefer` is None. Returns the pack in the
+    store, the imported runs, how many were skipped, and how many runs that pack has now.
     """
     if not path.is_file():
         raise FedbenchError(f"there is no file {path}", "name a result pack (.parquet)")
@@ -212,31 +209,31 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
     if not by and not all(row.by for row in rows):
         raise FedbenchError(f"{path} does not say who made its runs", "say it: --by NAME")
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
-    place = store.home / FOLDER / f"{path.stem}.parquet"
+    target = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()
     packs = Packs.of(store)
-    there = {row.id: names for row in rows if (names := _elsewhere(row, store, packs))}
-    if there and prefer is None:
-        few = [f"{id} ({', '.join(names)})" for id, names in [*there.items()][:3]]
+    clashes = {row.id: names for row in rows if (names := _clashes_of(row, store, packs))}
+    if clashes and prefer is None:
+        examples = [f"{id} ({', '.join(names)})" for id, names in [*clashes.items()][:3]]
         raise FedbenchError(
-            f"{counted(len(there), 'run')} of {path} {'has' if len(there) == 1 else 'have'} other numbers than are "
-            f"there: {', '.join([*few, *(['...'] if len(there) > 3 else [])])}",
+            f"{counted(len(clashes), 'run')} of {path} {'has' if len(clashes) == 1 else 'have'} other numbers than are "
+            f"there: {', '.join([*examples, *(['...'] if len(clashes) > 3 else [])])}",
             f"--prefer {NEW} takes these, --prefer {OLD} leaves them out",
         )
-    taken = [row for row in rows if row.id not in there] if prefer == OLD else rows
-    total = add(place, taken, pack.failures) if taken or pack.failures else 0
+    added = [row for row in rows if row.id not in clashes] if prefer == OLD else rows
+    total = add(target, added, pack.failures) if added or pack.failures else 0
     if prefer == NEW:
-        for other in (other for other in packs.whole if other.path in imported(store) and other.path != place):
-            if not there.keys().isdisjoint(other.places):
-                write(other.path, [row for row in other.rows() if row.id not in there], other.failures)
-    return place, taken, len(rows) - len(taken), total
+        for other in (other for other in packs.whole if other.path in imported(store) and other.path != target):
+            if not clashes.keys().isdisjoint(other.places):
+                write(other.path, [row for row in other.rows() if row.id not in clashes], other.failures)
+    return target, added, len(rows) - len(added), total
 
 
-def _elsewhere(row: Row, store: Store, packs: Packs) -> list[str]:
-    """Who has this run with other numbers: the store, and packs by their names."""
+def _clashes_of(row: Row, store: Store, packs: Packs) -> list[str]:
+    """Where this run exists with other metrics: "this store", and names of packs."""
     others = [run.pack for run in packs.others(row.id, row.metrics)]
-    with contextlib.suppress(FedbenchError):  # what is damaged has no numbers
-        own = store.get(row.spec)
-        if own is not None and not same_numbers(load(evaluate(own, store)), row.metrics):
+    with contextlib.suppress(FedbenchError):  # a damaged run has no metrics
+        stored = store.get(row.spec)
+        if stored is not None and not same_numbers(load(evaluate(stored, store)), row.metrics):
             return ["this store", *others]
     return others

@@ -1,19 +1,19 @@
-"""The format of a result pack: one Parquet file, a row a run, sorted by the runs' ids.
+"""The format of a result pack: one Parquet file with one row per run, sorted by id.
 
 | column | holds |
 |---|---|
-| id, stem, spec | the run's id, what it has in common with its other versions, and its spec as canonical JSON |
-| data, budget, precision | of its data set the spec; so that tables need not read all specs |
+| id, stem, spec | the run's id, its id without versions, and its spec as canonical JSON |
+| data, budget, precision | the data set's spec, and two fields of the setting: tables need not read all specs |
 | predictions | SHA-256 of its predictions (`checksum`) |
 | by, started, seconds, machine | who made it, when (UTC), how long training took, on which kind of machine |
-| about | JSON of what its provenance says besides: title, deviations, executor, versions, the code's fingerprint |
-| names, views | its metrics and the views of test images that they are of |
-| metric, view, round, client, value | its metrics in long form, the first two as places in `names` and `views` |
+| about | JSON of the rest of its provenance: title, deviations, executor, versions, the code's fingerprint |
+| names, views | the names of its metrics, and the views of its test images |
+| metric, view, round, client, value | its metrics in long form, the first two as indices into `names` and `views` |
 
-All metrics are there, exactly, but for seconds, shares of seconds and losses of single rounds, which are most of what a
-pack would hold: they have 18 bits (five digits), being noise beyond that, and of a run of several thousand rounds a
-thousand at most are kept, evenly spaced to the last. What stands for a whole run is exact. The file's metadata hold the
-runs that diverged (`failure`), and its seal (`seal`).
+A pack holds all metrics exactly, except seconds, shares of seconds and losses of single rounds, which would be most of
+its bytes. These have 18 bits (five digits; the rest is noise), and at most a thousand rounds, evenly spaced up to
+the last. Values of a whole run are exact. The file's metadata hold the diverged runs (`Failure`) and the checksum
+(`sealed`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 # -- failure ---------------------------------------------------------------------------------------------------
-# Runs that diverged, as packs hold them: a table that chooses values must know that these are out of the question.
+# Diverged runs in packs: a tuned table must know that their values are excluded.
 
 
 @dataclass(frozen=True)
@@ -59,36 +59,36 @@ class Failure:
 
 
 def to_json(failures: Iterable[Failure]) -> bytes:
-    """The same failures are the same bytes."""
+    """Canonical JSON: equal failures give equal bytes."""
     each = {failure.id: {"spec": failure.spec.to_dict(), "reason": failure.reason} for failure in failures}
     return json.dumps(each, sort_keys=True, separators=(",", ":")).encode()
 
 
 def from_json(text: bytes) -> list[Failure]:
-    """Raises ValueError for what `to_json` has not written."""
+    """Inverse of `to_json`. Raises ValueError for any other text."""
     try:
-        failures = [Failure(RunSpec.shared(one["spec"]), str(one["reason"])) for one in json.loads(text).values()]
+        failures = [Failure(RunSpec.shared(entry["spec"]), str(entry["reason"])) for entry in json.loads(text).values()]
     except (AttributeError, KeyError, TypeError, FedbenchError) as error:
         raise ValueError(f"a run that diverged cannot be read: {error}") from error
     return failures
 
 
 # -- seal ------------------------------------------------------------------------------------------------------
-# A pack's seal: the SHA-256 of its bytes, which stands in their midst. What was edited or damaged is no result.
+# A pack's checksum: the SHA-256 of its bytes, stored within them. An edited or damaged pack is refused.
 
 
-#: In the file's metadata, and what stands there while the bytes are counted.
+#: Key in the file's metadata, and its value while the checksum is computed.
 SEAL, BLANK = b"fedbench_seal", b"0" * 64
 
 
 def sealed(data: bytes) -> bytes:
-    """A pack with its seal in the place of BLANK. A Parquet file's metadata are its end, so the last one is meant."""
+    """The pack's bytes with the checksum in place of the last BLANK: a Parquet file ends with its metadata."""
     place = data.rindex(BLANK)
     return data[:place] + hashlib.sha256(data).hexdigest().encode() + data[place + len(BLANK) :]
 
 
 def whole(data: bytes, seal: bytes) -> bool:
-    """Whether a pack that has this seal has the bytes that it was written with."""
+    """Whether the bytes of a pack match its checksum `seal`."""
     if len(seal) != len(BLANK) or (place := data.rfind(seal)) < 0:
         return False
     view, count = memoryview(data), hashlib.sha256()
@@ -101,31 +101,30 @@ def whole(data: bytes, seal: bytes) -> bool:
 
 
 VERSION = 2
-#: In the file's metadata: the version of this layout.
+#: Key in the file's metadata: the version of this layout.
 KEY = b"fedbench_pack"
-#: Likewise: the runs that diverged.
+#: Key in the file's metadata: the diverged runs.
 FAILURES = b"fedbench_diverged"
-#: Columns that repeat what the spec says.
+#: Columns that repeat parts of the spec.
 OF_SPEC = ("data", "budget", "precision")
 TEXTS = ("id", "stem", "spec", "data", "budget", "precision", "predictions", "by", "started", "machine", "about")
-#: What some of them look like.
+#: Column -> regular expression of its values.
 FORMS = {"id": "[0-9a-f]{12}", "stem": "[0-9a-f]{12}", "predictions": "[0-9a-f]{64}",
          "started": r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?"}  # fmt: skip
-#: What is taken over of a run's provenance, and of which type: no host, user or path, and not the list of its source
-#: files.
+#: Keys of a run's provenance that a pack copies, and their types: no host, user, path or list of source files.
 ABOUT: Mapping[str, type] = {
     "title": str, "overrides": dict, "defaults": dict, "deviations": list, "measures": list, "device": str, "cpu": str,
     "processor": str, "cores": int, "threads": int, "executor": str, "stacks": int, "together": int,
     "libraries": dict, "git": str, "fingerprint": str,
 }  # fmt: skip
-#: Of the metrics in long form.
+#: Integer columns of the metrics in long form.
 LONG = ("metric", "view", "round", "client")
-#: Runs that are read together: few, since a table needs few of a pack's.
+#: Runs per row group: few, since a table needs few runs of a pack.
 GROUP = 32
-#: Ends of the names of metrics that are noise in their last digits, the bits that are left of each round's, and of how
-#: many rounds they are kept.
+#: Suffixes of metrics with noise in their last digits; bits that a pack keeps of their value in each round; most rounds
+#: that it keeps.
 NOISY, BITS, ROUNDS = ("seconds", "_share", "_loss"), 18, 1000
-#: How far apart two trainings of the same predictions may have a number.
+#: Tolerance between the metrics of two trainings with the same predictions.
 APART = 1e-6
 
 
@@ -148,19 +147,19 @@ class Row:
 
 
 def name_of(pack: Path) -> str:
-    """A pack in print: its folder's name, and its own."""
+    """A pack's printed name: FOLDER/NAME, with the name of its paper's or store's folder."""
     return f"{pack.parent.parent.name}/{pack.stem}"
 
 
 class Pack:
-    """A pack on disk, read as far as it is asked for. What is read is checked: each value has a type and a range."""
+    """A pack on disk, read on demand. Every value that is read is checked for type and range."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def heads(self) -> Mapping[str, Sequence[Any]]:
-        """The columns that tell of the runs, without their metrics. Raises FedbenchError unless it is a pack."""
+        """Column -> values, one per run, without metrics. Raises FedbenchError unless it is a pack."""
         import pyarrow as pa
 
         if self.path.is_dir():
@@ -168,11 +167,11 @@ class Pack:
         try:
             metadata = self._file.metadata.metadata or {}
             version = json.loads(metadata.get(KEY, b"null"))
-            ours = version == VERSION
-            if ours and not whole(self.path.read_bytes(), metadata.get(SEAL, b"")):
+            current = version == VERSION
+            if current and not whole(self.path.read_bytes(), metadata.get(SEAL, b"")):
                 raise ValueError("it was edited or damaged since it was written")
-            types = {one.name: one.type for one in self._file.schema_arrow} if ours else {}
-            table = self._file.read([*TEXTS, "seconds"], use_threads=False) if ours and types == _types() else None
+            types = {column.name: column.type for column in self._file.schema_arrow} if current else {}
+            table = self._file.read([*TEXTS, "seconds"], use_threads=False) if current and types == _types() else None
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise self._damaged(next(iter(str(error).splitlines()), "")) from error
         if isinstance(version, int) and version > VERSION:
@@ -191,21 +190,21 @@ class Pack:
 
     @cached_property
     def failures(self) -> list[Failure]:
-        """The runs that diverged. Raises FedbenchError unless it is a pack."""
+        """The diverged runs. Raises FedbenchError unless it is a pack."""
         try:
             raw = (self._file.metadata.metadata or {}).get(FAILURES, b"{}") if self.heads else b"{}"
             failures = from_json(raw)
         except ValueError as error:
             raise self._damaged(str(error)) from error
-        if not all(one.reason == plain(one.reason) for one in failures):
+        if not all(failure.reason == plain(failure.reason) for failure in failures):
             raise self._damaged("why a run diverged is no plain text")
         return failures
 
     def spec(self, row: int, expected: RunSpec | None = None) -> RunSpec:
-        """`expected` itself, if it is the row's. Raises FedbenchError unless it is what the row's id says."""
-        text = self.heads["spec"][row]  # a pack that is none says so itself
+        """The spec of a row; `expected` itself if they are equal. Raises FedbenchError if it does not match the id."""
+        text = self.heads["spec"][row]  # raises unless this is a pack
         spec = expected
-        if spec is None or text != spec.canonical():  # to parse one that is known is most of what its run costs
+        if spec is None or text != spec.canonical():  # parsing is most of the time to read a run
             try:
                 spec = RunSpec.shared(json.loads(text)["spec"])
             except (ValueError, KeyError, TypeError, RecursionError, FedbenchError) as error:
@@ -228,45 +227,45 @@ class Pack:
 
         try:
             group = self._group(row // GROUP)
-            own = {name: group.column(name)[row % GROUP].values for name in ("names", "views", *LONG, "value")}
-            if any(values.null_count for values in own.values()):
+            columns = {name: group.column(name)[row % GROUP].values for name in ("names", "views", *LONG, "value")}
+            if any(values.null_count for values in columns.values()):
                 raise ValueError("no value")
             return Metrics(
-                id=self.heads["id"][row], names=own["names"].to_pylist(), views=own["views"].to_pylist(),
-                **{name: np.from_dlpack(own[name]) for name in (*LONG, "value")},
+                id=self.heads["id"][row], names=columns["names"].to_pylist(), views=columns["views"].to_pylist(),
+                **{name: np.from_dlpack(columns[name]) for name in (*LONG, "value")},
             )  # fmt: skip
         except (OSError, KeyError, ValueError, IndexError, AttributeError, BufferError, pa.ArrowException) as error:
             raise self._damaged(f"the metrics of run {self.heads['id'][row]} cannot be read") from error
 
     def row(self, row: int, expected: RunSpec | None = None) -> Row:
-        """The whole of a run; `expected` as in `spec`. Raises FedbenchError if it or a metric of the pack is faulty."""
+        """A run with its metrics; `expected` as in `spec`. Raises FedbenchError for a faulty run or metric."""
         self.check()
         try:
             about = json.loads(self.heads["about"][row])
         except (ValueError, RecursionError) as error:
             raise self._damaged(f"what is said about run {self.heads['id'][row]} cannot be read") from error
         head = {name: self.heads[name][row] for name in ("predictions", "by", "started", "seconds", "machine")}
-        whole = Row(self.spec(row, expected), **head, about=about, metrics=self.metrics(row))
-        told = _texts(whole)
-        fault = next((f"its {name} is not its spec's" for name in OF_SPEC if told[name] != self.heads[name][row]), "")
-        if fault := fault or fault_of(whole):
-            raise self._damaged(f"run {whole.id}: {fault}")
-        return whole
+        run = Row(self.spec(row, expected), **head, about=about, metrics=self.metrics(row))
+        texts = _texts(run)
+        fault = next((f"its {name} is not its spec's" for name in OF_SPEC if texts[name] != self.heads[name][row]), "")
+        if fault := fault or fault_of(run):
+            raise self._damaged(f"run {run.id}: {fault}")
+        return run
 
     def check(self) -> None:
-        """Raise FedbenchError unless every value of every run is in the range of its metric: a run that lies makes all
-        of the pack doubtful."""
+        """Raise FedbenchError unless every value of every run is in the range of its metric: one wrong value makes the
+        whole pack doubtful."""
         if self._fault:
             raise self._damaged(self._fault)
 
     @cached_property
     def _fault(self) -> str:
-        """Of all runs, which value is not in the range of its metric, in words; "" if all are."""
+        """The first value of any run that is out of its metric's range, in words; "" if there is none."""
         import pyarrow as pa
 
         ids = iter(self.heads["id"])
         try:
-            for k in range(self._file.num_row_groups):  # a part that fits into a processor's cache
+            for k in range(self._file.num_row_groups):  # a group fits into a CPU's cache
                 table = self._file.read_row_group(k, ["names", "metric", "value"], use_threads=False)
                 columns = [table.column(name).combine_chunks() for name in table.column_names]
                 if any(column.null_count or column.values.null_count for column in columns):
@@ -282,7 +281,7 @@ class Pack:
         return ""
 
     def rows(self) -> list[Row]:
-        """All of its runs."""
+        """All runs of the pack."""
         return [self.row(k) for k in range(len(self.heads["id"]))]
 
     @cached_property
@@ -302,7 +301,7 @@ class Pack:
 
 
 def fault_of(row: Row) -> str:
-    """What is wrong with what a run says of itself and with its metrics, in words; "" if nothing is."""
+    """The first fault in a run's `about` or metrics, in words; "" if there is none."""
     about, m, spec = row.about, row.metrics, row.spec
     if not isinstance(about, dict):
         return "what is said about it is no object"
@@ -332,7 +331,7 @@ def _fault_of_values(names: Sequence[str], metric: np.ndarray, value: np.ndarray
 
 
 def _fault_of_heads(heads: Mapping[str, Sequence[Any]]) -> str:
-    """What is wrong with the columns that tell of the runs, in words; "" if nothing is."""
+    """The first fault in a pack's columns other than metrics, in words; "" if there is none."""
     for name, values in heads.items():
         kind: type = float if name == "seconds" else str
         if (k := next((k for k, value in enumerate(values) if type(value) is not kind), None)) is not None:
@@ -355,37 +354,36 @@ def _fault_of_heads(heads: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All texts of a value out of JSON."""
+    """All texts in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in [*value, *value.values()] if isinstance(value, dict) else value:
-            yield from _strings(one)
+        for item in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from _strings(item)
 
 
 def same_numbers(one: Metrics, other: Metrics) -> bool:
-    """Whether what both have measured are the same numbers, but for times, memory, losses and what comes of logits,
-    which no two trainings have alike."""
-    names, views = ({name: k for k, name in enumerate(own)} for own in (one.names, one.views))
-    (ours, mine), (theirs, its) = (_places(own, names, views) for own in (one, other))
+    """Whether the metrics that both have are equal within APART; without times, memory, losses and metrics that need
+    logits, which differ between any two trainings."""
+    names, views = ({name: k for k, name in enumerate(metrics)} for metrics in (one.names, one.views))
+    (ours, mine), (theirs, its) = (_places(metrics, names, views) for metrics in (one, other))
     _, i, j = np.intersect1d(ours, theirs, return_indices=True)
     return bool(np.allclose(mine[i], its[j], rtol=APART, atol=APART))
 
 
 def _places(of: Metrics, names: Mapping[str, int], views: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """A number for each place that has a value, by these names and views, and the values."""
+    """(keys [N], values [N]): a key encodes metric, view, round and client; `names` and `views` map to their codes."""
     varies = [n.endswith((*NOISY, "_memory")) or bool((m := METRICS.get(n)) and m.needs) for n in of.names]
     metric = np.array([-1 if v else names.get(n, -1) for n, v in zip(of.names, varies, strict=True)], np.int64)
     view = np.array([views.get(v, -1) for v in of.views], np.int64)
     metric, view = metric[of.metric], view[of.view]
     shared = (metric >= 0) & (view >= 0)
-    place = ((metric * len(views) + view) << 42) + (of.round.astype(np.int64) << 21) + of.client + 1
-    return place[shared], of.value[shared]
+    key = ((metric * len(views) + view) << 42) + (of.round.astype(np.int64) << 21) + of.client + 1
+    return key[shared], of.value[shared]
 
 
 def write(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> None:
-    """Write a pack of these runs, each once (of several rows of a run the last), and of those that diverged. The same
-    runs are the same bytes."""
+    """Write a pack of these runs (if rows share an id, the last) and failures. Equal runs give equal bytes."""
     data = packed(rows, failures)
     with disk_errors("writing a result pack", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -393,10 +391,10 @@ def write(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> 
 
 
 def add(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> int:
-    """Add runs to a pack, or begin one, and return how many it has now. A run that is there already is replaced, and of
-    several versions of one the last made stays.
+    """Add runs to a pack (created if missing) and return its number of runs. Replaces runs with the same id; of runs
+    that differ only in versions, keeps the one made last.
 
-    Raises FedbenchError if what is there is no pack.
+    Raises FedbenchError if the file is no pack.
     """
     before = Pack(path) if path.exists() else None
     every = {row.id: row for row in (*(before.rows() if before else ()), *rows)}
@@ -406,7 +404,7 @@ def add(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> in
 
 
 def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
-    """The bytes of a pack, sealed. A run that diverged somewhere and is complete is complete."""
+    """The bytes of a pack, with checksum. A run that is both complete and in `failures` counts as complete."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -419,7 +417,7 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
     }
     table = pa.table({name: pa.array(columns[name], kind) for name, kind in _types().items()})
     made = {row.id for row in unique}
-    diverged = [one for one in failures if one.id not in made]
+    diverged = [failure for failure in failures if failure.id not in made]
     kept = {FAILURES: to_json(diverged)} if diverged else {}
     table = table.replace_schema_metadata({KEY: json.dumps(VERSION), **kept, SEAL: BLANK})
     buffer = io.BytesIO()
@@ -433,7 +431,7 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
 
 
 def _types() -> dict[str, pa.DataType]:
-    """Column -> its type, in their order in the file."""
+    """Column -> type, in the file's order."""
     import pyarrow as pa
 
     return {
@@ -453,11 +451,11 @@ def _texts(row: Row) -> dict[str, str]:
 
 
 def compact(metrics: Metrics) -> Metrics:
-    """The same, but that noisy metrics of single rounds have BITS bits, and ROUNDS rounds at most."""
+    """The metrics, with noisy values of single rounds reduced to BITS bits and at most ROUNDS rounds."""
     noisy = np.array([name.endswith(NOISY) for name in metrics.names], bool)[metrics.metric] & (metrics.round > 0)
     mantissa, exponent = np.frexp(metrics.value)
     value = np.where(noisy, np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS), metrics.value)
     last = int(metrics.round.max(initial=0))
-    every_round = noisy & (metrics.view == 0)  # what depends on no view comes from training, not from evaluations
+    every_round = noisy & (metrics.view == 0)  # without a view: from training, not from evaluations
     kept = ~every_round | ((last - metrics.round) % max(-(-last // ROUNDS), 1) == 0)
     return replace(metrics, value=value[kept], **{name: getattr(metrics, name)[kept] for name in LONG})

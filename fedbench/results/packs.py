@@ -1,4 +1,4 @@
-"""All result packs at hand: those that a store has imported, then those that come with fedbench."""
+"""All result packs: those that a store has imported, those of the user's papers, and those that fedbench ships."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fedbench.store import Artifact, Store
 
 T = TypeVar("T")
 
-#: Beside a paper's tables, and in a store.
+#: Folder of packs in a paper's folder and in a store.
 FOLDER = "results"
 
 
 def with_fedbench() -> list[Path]:
-    """The packs that come with fedbench."""
+    """The packs that fedbench ships."""
     return sorted(resources.TABLES.glob(f"*/{FOLDER}/*.parquet"))
 
 
 def of_papers() -> list[Path]:
-    """The packs beside the tables of the user's own papers."""
+    """The packs in the folders of the user's papers."""
     return sorted(path for folder in resources.of_user().values() for path in folder.glob(f"{FOLDER}/*.parquet"))
 
 
@@ -39,51 +39,51 @@ def imported(store: Store) -> list[Path]:
 
 
 class Packs:
-    """The runs of some packs; of a run in several of them the first counts. A pack in which anything is wrong is left
-    out when that is found, and `warn` is told."""
+    """The runs of some packs; if packs share a run, the first one's counts. A pack is dropped as soon as a fault is
+    found in it, and `warn` is called."""
 
     def __init__(self, paths: list[Path], warn: Callable[[FedbenchError], None] | None = None) -> None:
         self.paths, self._warn = paths, warn
         self._runs: dict[tuple[Path, str], Shipped] = {}
         self._problems: list[FedbenchError] = []
-        #: Data set, budget and precision -> what runs have in common that differ in seeds only -> their ids.
+        #: (data set, budget, precision) -> `RunSpec.but_for_seeds` -> ids of these runs.
         self._groups: dict[tuple[str, str, str], dict[str, list[str]]] = {}
 
     @classmethod
     def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Packs:
-        """All that are at hand where this store is."""
+        """All packs that a user of this store has."""
         return cls([*imported(store), *of_papers(), *with_fedbench()], warn)
 
     @cached_property
     def whole(self) -> list[Pack]:
-        """Those in which nothing wrong has been found."""
+        """The packs without a known fault."""
         packs = []
         for pack in map(Pack, self.paths):
             try:
-                if pack.failures is not None:  # reads what tells of the runs, too
+                if pack.failures is not None:  # reads the heads, too
                     packs.append(pack)
             except FedbenchError as error:
                 self._found(error)
         return packs
 
     def checked(self) -> list[Pack]:
-        """Those of which no run has a value out of range, all of them read."""
+        """The packs without a value out of range; reads all of them."""
         self._of_each(Pack.check)
         return self.whole
 
-    def _of_each(self, what: Callable[[Pack], T]) -> list[T]:
-        """What each pack says; one that is found wrong is left out."""
-        said = []
+    def _of_each(self, function: Callable[[Pack], T]) -> list[T]:
+        """The results of a function for each pack; drops packs for which it raises FedbenchError."""
+        results = []
         for pack in [*self.whole]:
             try:
-                said.append(what(pack))
+                results.append(function(pack))
             except FedbenchError as error:
                 self._leave_out(pack, error)
-        return said
+        return results
 
     @property
     def problems(self) -> list[FedbenchError]:
-        """What has been found wrong with the others."""
+        """The errors of the packs that were dropped."""
         _ = self.whole
         return self._problems
 
@@ -100,7 +100,7 @@ class Packs:
 
     @cached_property
     def places(self) -> dict[str, list[tuple[Pack, int]]]:
-        """Run's id -> its packs, and its rows there."""
+        """Run's id -> (pack, row) of each pack that has it."""
         places: dict[str, list[tuple[Pack, int]]] = {}
         for pack in self.whole:
             for id, row in pack.places.items():
@@ -108,15 +108,15 @@ class Packs:
         return places
 
     def get(self, id: str, expected: RunSpec | None = None) -> Shipped | None:
-        """The run of that id, whose spec may be known."""
+        """The run with this id, or None; `expected` is its spec, if known."""
         return next(self._each(id, expected), None)
 
     def others(self, id: str, metrics: Metrics) -> list[Shipped]:
-        """The run of that id out of each pack that has other numbers of it than these."""
+        """The run with this id from each pack whose metrics for it differ from `metrics`."""
         return [run for run in self._each(id) if run.metrics is not metrics and not same_numbers(metrics, run.metrics)]
 
     def _each(self, id: str, expected: RunSpec | None = None) -> Iterator[Shipped]:
-        """The run of that id out of each of its packs."""
+        """The run with this id from each pack that has it."""
         for pack, row in self.places.get(id, ()):
             try:
                 if (key := (pack.path, id)) not in self._runs:
@@ -128,21 +128,21 @@ class Packs:
 
     @cached_property
     def stems(self) -> dict[str, str]:
-        """What runs of other versions have in common -> the id of the one that was made last."""
+        """Stem (id without versions) -> id of its run that was made last."""
         heads = (zip(*(pack.heads[name] for name in ("started", "stem", "id")), strict=True) for pack in self.whole)
         return {stem: id for _, stem, id in sorted(row for rows in heads for row in rows)}
 
     @cached_property
     def failures(self) -> dict[str, Failure]:
-        """Id -> a run that diverged."""
+        """Id -> diverged run."""
         return {failure.id: failure for pack in reversed(self.whole) for failure in pack.failures}
 
     def of_stem(self, stem: str) -> Shipped | None:
-        """A run of that stem, of whatever versions."""
+        """The latest run with this stem, of any version."""
         return self.get(self.stems.get(stem, ""))
 
     def find(self, prefix: str) -> Shipped | None:
-        """The one run whose id starts with `prefix`. Raises FedbenchError if there are several."""
+        """The run whose id starts with `prefix`, or None. Raises FedbenchError if there is more than one."""
         hits = [id for id in self.places if id.startswith(prefix)]
         if len(hits) > 1:
             raise FedbenchError(f"'{prefix}' is ambiguous: {', '.join(f'run {id}' for id in sorted(hits))}")
@@ -151,11 +151,11 @@ class Packs:
     def runs(self) -> list[Shipped]:
         """Every run, oldest first."""
         runs = [run for id in self.places if (run := self.get(id)) is not None]
-        left = {pack.path for pack in self.whole}  # but for those left out meanwhile
-        return sorted((run for run in runs if run.path in left), key=lambda run: (run.origin.started, run.id))
+        kept = {pack.path for pack in self.whole}  # without packs that `get` dropped
+        return sorted((run for run in runs if run.path in kept), key=lambda run: (run.origin.started, run.id))
 
     def but_for_seeds(self, spec: RunSpec) -> Iterator[Shipped]:
-        """The runs that differ from one in nothing but seeds, that itself among them."""
+        """The runs that equal this one in all but seeds, itself included."""
         setting = spec.setting
         scope = setting.partition.dataset.text, setting.budget, setting.precision
         if scope not in self._groups:
@@ -168,7 +168,7 @@ class Packs:
 
     @cached_property
     def scopes(self) -> set[tuple[str, str, str]]:
-        """Data set, budget and precision of all runs."""
+        """(data set's name, budget, precision) of all runs."""
         return {
             (json.loads(data)["name"], budget, precision)
             for data, budget, precision in {
@@ -183,14 +183,14 @@ class Packs:
 
     @cached_property
     def datasets(self) -> dict[str, DatasetSpec]:
-        """Name of a data set -> the images that most of its runs are of."""
+        """Data set's name -> the spec that most of its runs have."""
         counts = Counter(data for pack in self.whole for data in pack.heads["data"])
         specs = [DatasetSpec.shared(json.loads(data)) for data, _ in counts.most_common()]
         return {spec.name: spec for spec in reversed(specs)}
 
 
 def summary(pack: Pack) -> dict[str, Any]:
-    """What a pack holds, in brief."""
+    """A summary of a pack's contents, as JSON values."""
     heads, days = pack.heads, sorted(pack.heads["started"])
     return {
         "name": name_of(pack.path), "path": str(pack.path),
@@ -203,18 +203,18 @@ def summary(pack: Pack) -> dict[str, Any]:
 
 
 # -- shipped ---------------------------------------------------------------------------------------------------
-# A run out of a result pack: all that an artifact is to a table, but its files.
+# A run of a result pack: an artifact without files.
 
 
 @dataclass(frozen=True)
 class Shipped(Artifact):
-    """A run whose metrics and origin are at hand, and whose predictions are not: `predictions` is their SHA-256."""
+    """A run with metrics and origin, but only the SHA-256 of its predictions (`Row.predictions`)."""
 
     row: Row | None = None
 
     @classmethod
     def of(cls, pack: Pack, number: int, expected: RunSpec | None = None) -> Shipped:
-        """The run in a row of a pack, whose spec may be known. Raises FedbenchError for a damaged one."""
+        """The run in row `number` of a pack; `expected` is its spec, if known. Raises FedbenchError if damaged."""
         row = pack.row(number, expected)
         origin: dict[str, Any] = {"started": row.started, "train_seconds": row.seconds, "platform": row.machine}
         manifest = {
@@ -225,13 +225,13 @@ class Shipped(Artifact):
 
     @cached_property
     def origin(self) -> Row:
-        """Who made it, when, on what."""
+        """The run's row in its pack: who made it, when, on which machine."""
         assert self.row is not None
         return self.row
 
     @property
     def pack(self) -> str:
-        """The name of its pack, in print."""
+        """The printed name of its pack."""
         return name_of(self.path)
 
     @property
@@ -239,7 +239,7 @@ class Shipped(Artifact):
         return self.origin.metrics
 
     def file(self, name: str) -> Path:
-        """There is none. Raises FedbenchError."""
+        """Raises NotPacked: a pack has no files."""
         table = name.partition(".")[0]
         raise NotPacked(
             f"run {self.id} is a shipped result, and its {table} are not in the pack",
@@ -248,4 +248,4 @@ class Shipped(Artifact):
 
 
 class NotPacked(FedbenchError):
-    """What is asked of a run is more than its pack holds."""
+    """A shipped run's pack lacks the data."""
