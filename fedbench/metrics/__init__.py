@@ -1,6 +1,6 @@
-"""From predictions to accuracies and times: no model, no image, no torch.
+"""Computes accuracies and times from a run's predictions, without models, images or torch.
 
-`evaluate` makes a run's metrics artifact; `read` gives quick access to its values; `statistics` sums them up.
+`evaluate` makes a run's metrics artifact; `read` reads its values quickly; `statistics` summarises them.
 """
 
 from fedbench.metrics.evaluate import evaluate

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 # -- scores ----------------------------------------------------------------------------------------------------
-# Predictions for multi-label images: a score for each label, and the area under the ROC curve of them.
+# Predictions for multi-label images: a score per label, and the area under their ROC curve.
 
 
-#: Columns of the scores in a run's predictions; a run whose images have one class each has neither.
+#: Columns of scores in the predictions of multi-label runs.
 OWN, TEST_PHASE = "own_scores", "test_phase_scores"
 
 
@@ -43,7 +43,7 @@ def scored(run: Artifact) -> bool:
 
 
 def read_scores(run: Artifact, clients: Clients, rounds: int) -> Predictions:
-    """The `predictions` table of a run of so many rounds, with scores in the place of answers.
+    """The `predictions` table of a run of `rounds` rounds, with scores instead of answers.
 
     Raises FedbenchError for missing columns, labels other than 0 and 1, scores that are not finite, unknown clients,
     and groups that do not hold every client's test images.
@@ -68,35 +68,35 @@ def read_scores(run: Artifact, clients: Clients, rounds: int) -> Predictions:
 
 
 def _lists(run: Artifact, table: pa.Table, name: str, gaps: bool = False) -> np.ndarray:
-    """A column of lists of one length as [N, U] float64; rows without one are NaN where gaps are allowed."""
+    """A column of equally long lists as [N, U] float64; null rows become NaN if `gaps`, else raise FedbenchError."""
     import pyarrow as pa
 
     column = column_of(run, table, "predictions", name).combine_chunks()
     if not pa.types.is_fixed_size_list(column.type):
         raise broken(run, f"column '{name}' of table predictions must hold lists of one length, not {column.type}")
-    there = np.asarray(column.is_valid())
-    flat = column.flatten()  # which leaves out the rows without a list
-    if flat.null_count or not (gaps or there.all()):
+    valid = np.asarray(column.is_valid())
+    flat = column.flatten()  # without the null rows
+    if flat.null_count or not (gaps or valid.all()):
         raise broken(run, f"column '{name}' of table predictions has gaps")
     out = np.full((len(column), column.type.list_size), np.nan)
-    out[there] = np.asarray(flat, np.float64).reshape(-1, column.type.list_size)
+    out[valid] = np.asarray(flat, np.float64).reshape(-1, column.type.list_size)
     return out
 
 
 def areas(s: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
-    """Metric -> values for the federation [G] and for each client [G, M], whichever there are.
+    """Metric -> list of its arrays: for each client [G, M], or for the federation [G].
 
-    Unseen clients count in `client_auc` only; a client whose labels are all constant has no value and does not count.
+    Unseen clients count in `client_auc` only; a client whose labels are all constant is NaN and not in the mean.
     """
     areas_of = {"client_auc": _by_client(s, s.own, len(clients))}
     if s.test_phase is not None:
         areas_of["test_phase_auc"] = _by_client(s, s.test_phase, clients.trainees)
-    out = {name: [each] for name, each in areas_of.items()}
-    return out | {f"{name}_mean": [_mean(each[:, : clients.trainees])] for name, each in areas_of.items()}
+    out = {name: [values] for name, values in areas_of.items()}
+    return out | {f"{name}_mean": [_mean(values[:, : clients.trainees])] for name, values in areas_of.items()}
 
 
 def _by_client(s: Predictions, scores: np.ndarray, clients: int) -> np.ndarray:
-    """[G, clients]: macro areas."""
+    """Macro areas [G, clients]; NaN for clients without scores."""
     out = np.full((len(s.rounds), clients), np.nan)
     for g in range(len(s.rounds)):
         for c in range(clients):
@@ -107,10 +107,11 @@ def _by_client(s: Predictions, scores: np.ndarray, clients: int) -> np.ndarray:
 
 
 def macro_area(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Mean over labels of the area under the ROC curve, from scores [n, U] and labels 0 or 1 [n, U]; labels that are
-    constant have none and are left out. NaN if all of them are.
+    """Mean over labels of the area under the ROC curve, from scores [n, U] and labels 0 or 1 [n, U], without constant
+    labels. NaN if all are constant.
 
-    The area is the share of pairs (an image with the label, one without) that the scores order rightly; a tie is half.
+    The area is the share of pairs (an image with the label, one without) that the scores order correctly; ties count
+    half.
     """
     from scipy.stats import rankdata
 
@@ -120,16 +121,16 @@ def macro_area(scores: np.ndarray, labels: np.ndarray) -> float:
     if not defined.any():
         return float("nan")
     labels, positive = labels[:, defined], positive[defined]
-    ranks = rankdata(scores[:, defined], axis=0)  # of equals the mean
+    ranks = rankdata(scores[:, defined], axis=0)  # ties get their mean rank
     right = (ranks * labels).sum(axis=0) - positive * (positive + 1) / 2
     return float((right / (positive * (n - positive))).mean())
 
 
-def _mean(each: np.ndarray) -> np.ndarray:
-    """[G]: over the clients that have a value; NaN where none has."""
-    has_value = ~np.isnan(each)
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Mean [G] over the clients without NaN; NaN if all are NaN."""
+    has_value = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
-        mean: np.ndarray = np.where(has_value, each, 0).sum(axis=1) / has_value.sum(axis=1)
+        mean: np.ndarray = np.where(has_value, values, 0).sum(axis=1) / has_value.sum(axis=1)
     return mean
 
 
@@ -137,26 +138,26 @@ def _mean(each: np.ndarray) -> np.ndarray:
 
 
 def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
-    """Metric -> values for the federation [G] and for each client [G, M], whichever there are.
+    """Metric -> list of its arrays: for the federation [G], for each client [G, M], or both.
 
-    G counts the (round, view) groups of `p`, M the clients. System accuracies other than the oracle's need votes; a
-    standard deviation needs two clients. Unseen clients count in `client_accuracy` only. The test phase is NaN in
-    groups without one.
+    G: number of (round, view) groups of `p`; M: number of clients. System accuracies other than the oracle's need
+    votes; a standard deviation needs two clients. Unseen clients count in `client_accuracy` only. The test phase is NaN
+    in groups without one.
     """
     m, trained = len(clients), slice(clients.trainees)
     weights, n_test = clients.n_train[trained] / clients.n_train[trained].sum(), clients.n_test[trained]
-    each = _share(p.own == p.label, p.group * m + p.client, len(p.rounds) * m).reshape(-1, m)
-    own = each[:, trained]
+    by_client = _share(p.own == p.label, p.group * m + p.client, len(p.rounds) * m).reshape(-1, m)
+    of_trainees = by_client[:, trained]
     p = _of_first(p, clients.trainees)
     of_class = _share(p.own == p.label, p.group * p.classes + p.label, len(p.rounds) * p.classes)
     out = {
         "system_accuracy_oracle": [_system(p, p.own)],
-        "average_accuracy": [own @ weights],
-        "client_accuracy": [each],
-        "client_accuracy_mean": [own.mean(axis=1)],
-        "client_accuracy_min": [own.min(axis=1)],
-        "client_accuracy_max": [own.max(axis=1)],
-        "client_accuracy_weighted": [own @ (n_test / n_test.sum())],
+        "average_accuracy": [of_trainees @ weights],
+        "client_accuracy": [by_client],
+        "client_accuracy_mean": [of_trainees.mean(axis=1)],
+        "client_accuracy_min": [of_trainees.min(axis=1)],
+        "client_accuracy_max": [of_trainees.max(axis=1)],
+        "client_accuracy_weighted": [of_trainees @ (n_test / n_test.sum())],
         "class_accuracy_mean": [np.nanmean(of_class.reshape(-1, p.classes), axis=1)],
     }
     if p.test_phase is not None:
@@ -166,7 +167,7 @@ def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
         out["test_phase_accuracy"] = [test_phase]
         out["test_phase_accuracy_mean"] = [test_phase.mean(axis=1)]
     if clients.trainees > 1:
-        out["client_accuracy_std"] = [own.std(axis=1, ddof=1)]
+        out["client_accuracy_std"] = [of_trainees.std(axis=1, ddof=1)]
     if p.vote is not None:
         out["system_accuracy_vote"] = [_system(p, p.vote)]
     if p.single is not None:
@@ -186,7 +187,7 @@ def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
 
 
 def _of_first(p: Predictions, clients: int) -> Predictions:
-    """The answers for the test images of the first so many clients."""
+    """The answers for the test images of the first `clients` clients."""
     rows = p.client < clients
     if rows.all():
         return p
@@ -201,7 +202,7 @@ def _of_first(p: Predictions, clients: int) -> Predictions:
 
 
 def _share(right: np.ndarray, cell: np.ndarray, cells: int) -> np.ndarray:
-    """Share of True in every cell; NaN where a cell has no image."""
+    """Share [cells] of True in `right` [N] per cell (`cell` [N]: indices); NaN for a cell without images."""
     size = np.bincount(cell, minlength=cells)
     with np.errstate(invalid="ignore"):
         share: np.ndarray = np.bincount(cell[right], minlength=cells) / size
@@ -213,23 +214,22 @@ def _system(p: Predictions, answers: np.ndarray) -> np.ndarray:
 
 
 # -- probabilities ---------------------------------------------------------------------------------------------
-# What probabilities tell beyond the answers: loss, calibration, Brier score, top-5 accuracy.
+# Metrics of probabilities: loss, calibration, Brier score, top-5 accuracy.
 #
-# They need a run that keeps its logits: log-probabilities of the classes, or with multi-label images the log-odds of
-# each label.
+# They need a run that keeps its logits: log-probabilities of the classes, or log-odds of each label (multi-label).
 
 
-#: The file of a run's artifact.
+#: File of logits in a run's artifact.
 FILE = "logits.parquet"
 #: Equal bins of the confidence (Guo et al., ICML 2017, section 4: M = 15).
 BINS = 15
-#: Answers that count as right for the top-5 accuracy.
+#: k of the top-k accuracy.
 TOP = 5
 
 
 def probabilistic(run: Artifact, p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
-    """Metric -> values for the federation [G] and for each client [G, M], NaN in groups whose logits were not kept;
-    empty if the run keeps none. Raises FedbenchError if they do not go with the predictions."""
+    """Metric -> values for the federation [G] and for each client [G, M]; NaN in groups without logits; empty if the
+    run keeps none. Raises FedbenchError if logits and predictions do not match."""
     import pyarrow as pa
 
     if FILE not in run.manifest["files"]:
@@ -264,9 +264,9 @@ def _group(table: pa.Table, number: int, view: str) -> pa.Table:
 def measured(
     logits: np.ndarray, label: np.ndarray, own: np.ndarray, client: np.ndarray, clients: Clients
 ) -> dict[str, np.ndarray]:
-    """Metric -> [1 + M]: over the pooled test images of all clients that train, then over each client's.
+    """Metric -> [1 + M]: the value over the pooled test images of all clients that train, then one per client.
 
-    logits [n, K]; label and own [n] classes, or with multi-label images [n, K] 0 or 1 and scores; client [n].
+    logits [n, K]; client [n]; label and own (answers): classes [n], or for multi-label images 0 or 1 and scores [n, K].
     """
     if label.ndim == 1:
         of_image, confidence, right = _one_class(logits, label, own)
@@ -291,21 +291,22 @@ def measured(
 def _one_class(
     logits: np.ndarray, label: np.ndarray, own: np.ndarray
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Metric -> a value an image [n]; confidence and rightness of each answer [n]."""
+    """Metric -> a value per image [n]; confidence of each answer [n]; whether it is right [n]."""
     logits = logits - logits.max(1, keepdims=True)
-    logits = logits - np.log(np.exp(logits).sum(1, keepdims=True))  # kept rounded: their sum is 1 again
+    logits = logits - np.log(np.exp(logits).sum(1, keepdims=True))  # renormalised, since stored rounded
     p, rows = np.exp(logits), np.arange(len(label))
     of_label = logits[rows, label]
     values = {"test_loss": -of_label, "brier_score": (p**2).sum(1) - 2 * p[rows, label] + 1}
     if logits.shape[1] > TOP:
-        earlier = np.arange(logits.shape[1]) < label[:, None]  # of equals the smaller class counts first
+        earlier = np.arange(logits.shape[1]) < label[:, None]  # ties: the smaller class first
         before = (logits > of_label[:, None]) | ((logits == of_label[:, None]) & earlier)
         values["top5_accuracy"] = (before.sum(1) < TOP).astype(np.float64)
     return values, p[rows, own], own == label
 
 
 def _multi_label(logits: np.ndarray, label: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Metric -> a value an image [n], a mean over its labels; confidence and rightness of each label's answer [n K]."""
+    """Metric -> a value per image [n], a mean over its labels; confidence of each label's answer [n K]; whether it is
+    right [n K]."""
     p = 1 / (1 + np.exp(-logits))
     loss = np.logaddexp(0, logits) - label * logits
     values = {"test_loss": loss.mean(1), "brier_score": ((p - label) ** 2).mean(1)}
@@ -314,8 +315,8 @@ def _multi_label(logits: np.ndarray, label: np.ndarray) -> tuple[dict[str, np.nd
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
     """The expected calibration error (Guo et al., ICML 2017, Eq. 3): over BINS equal bins ((b-1)/BINS, b/BINS] of the
-    confidence [n], the mean of |share of right answers - mean confidence|, weighted by the answers in the bin. NaN of
-    nothing."""
+    confidence [n], the mean of |share of right answers - mean confidence|, weighted by the answers in the bin. NaN
+    without answers."""
     if not len(confidence):
         return float("nan")
     bin_of = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
@@ -324,18 +325,18 @@ def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
 
 
 # -- confusion -------------------------------------------------------------------------------------------------
-# Which classes are answered as which: counts over the test images of a run's clients.
+# Confusion matrix: true against answered classes, over the test images of a run's clients.
 
 
-#: What of predictions is read: not the votes, which are most of it.
+#: Columns of predictions to read: without votes, which are most of the bytes.
 _COLUMNS = ("round", "view", "client", "label", "own")
 
 
 def confusion(run: Artifact, view: str = "plain", client: int | None = None) -> NDArray[np.int64]:
-    """[K, K]: how many test images of a class (row) their owner's model takes for a class (column), after the last
-    round; of the clients that train, or of one.
+    """Confusion matrix [K, K] after the last round: number of test images by true class (row) and the class that their
+    owner's model answers (column); over the clients that train, or one `client`.
 
-    Raises FedbenchError for multi-label images, a client or view that is not there, and damaged predictions.
+    Raises FedbenchError for multi-label images, an unknown client or view, and damaged predictions.
     """
     if scored(run):
         raise FedbenchError(f"the images of run {run.id} have several labels each", "a confusion matrix is of one")

@@ -1,6 +1,6 @@
-"""What each metric means, in one line, so that reports can print it. Accuracies are fractions in [0, 1].
+"""A one-line description of each metric, which reports print. Accuracies are fractions in [0, 1].
 
-`METRICS` are those of every run; methods declare what they measure themselves (fedbench/measure.py).
+`METRICS` are the metrics of every run; methods declare further ones (fedbench/measure.py).
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ _FEDDRM = "FedDRM (ICLR 2026), section 3"
 _PFEDFDA = "pFedFDA (NeurIPS 2024), section 4"
 _FLUX = "FLUX (NeurIPS 2025), section 5"
 
-_MOST = sys.float_info.max  # finite, that is
-#: The least and the most that a value of a unit may be; of another unit, any finite number.
+_MOST = sys.float_info.max  # any finite number
+#: Unit -> smallest and largest value; values of other units may be any finite number.
 RANGES = {
     "fraction": (0.0, 1.0), "seconds": (0.0, _MOST), "bytes": (0.0, _MOST), "count": (0.0, _MOST),
     "nats": (0.0, _MOST), "index": (-1.0, 1.0),
 }  # fmt: skip
 ANY = (-_MOST, _MOST)
 
-#: Metrics that a method which serves no clients without labels has none of.
+#: Metrics that only methods have which serve clients without labels.
 TEST_PHASE = ("test_phase_accuracy_mean", "test_phase_auc_mean")
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A metric: what it is, its unit, and who defines it so."""
+    """A metric: its description, unit, and source."""
 
     description: str
     unit: str
     source: str
-    by_view: bool = True  #: computed for each view of the test images; else one for the run
-    clients: str = "no"  #: whether single clients have a value: "no", "too" (with the federation's), "only"
+    by_view: bool = True  #: one value per view of the test images; else one per run
+    clients: str = "no"  #: whether each client has a value: "no", "too" (besides the federation's), "only"
     needs: str = ""  #: what a run must keep for it (train --keep)
-    least: float | None = None  #: no value lies below it; None: as of its unit (RANGES)
-    most: float | None = None  #: likewise above it
+    least: float | None = None  #: lower bound; None: that of its unit (RANGES)
+    most: float | None = None  #: upper bound; None: that of its unit
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the most that a value may be, up to rounding."""
+        """Smallest and largest valid value, up to rounding."""
         least, most = RANGES.get(self.unit, ANY)
         return least if self.least is None else self.least, most if self.most is None else self.most
 
 
-#: fedbench's own metrics by name, as they stand in the column `metric` of a metrics artifact.
+#: The metrics of every run, by their names in the column `metric` of a metrics artifact.
 METRICS: dict[str, Definition] = {
     "system_accuracy": Definition(
         "share of all clients' pooled test images answered rightly by the federation: by the client that a routing "
@@ -163,7 +163,7 @@ METRICS: dict[str, Definition] = {
     **{
         f"{part}_share": Definition(
             f"share of what one round's clients took for their work that went into {what}; for the run of all rounds",
-            "fraction", "pFedFDA, Table 9", False, most=_MOST,  # parts and whole are of two clocks
+            "fraction", "pFedFDA, Table 9", False, most=_MOST,  # two clocks measure part and total
         )
         for part, what in (
             ("network", "passes through the network (what a method asks the trainer for)"),
@@ -194,7 +194,7 @@ METRICS: dict[str, Definition] = {
 
 
 def defined(measures: Iterable[Measure]) -> dict[str, Definition]:
-    """What metrics these measures are."""
+    """Name -> definition of the metrics that methods declare as measures."""
     return {
         m.name: Definition(
             m.meaning, m.unit, m.source, by_view=False, clients="too" if m.of == CLIENT else "no", least=m.least
@@ -205,5 +205,5 @@ def defined(measures: Iterable[Measure]) -> dict[str, Definition]:
 
 @cache
 def all_metrics() -> dict[str, Definition]:
-    """fedbench's own metrics, and all that built-in methods declare."""
+    """Name -> definition: the metrics of every run, and those that built-in methods declare."""
     return {**METRICS, **defined(declarations.measures().values())}

@@ -1,7 +1,7 @@
-"""The step from a run to its metrics: one table in long form.
+"""Computes the metrics of a run: one table in long form.
 
-Columns of the artifact's table `metrics`: metric, view ("" for what does not depend on one), round (0: the whole
-run), client (-1: the whole federation), value.
+Columns of the artifact's table `metrics`: metric, view ("" if the metric depends on none), round (0: the whole run),
+client (-1: the whole federation), value.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 # -- clusters --------------------------------------------------------------------------------------------------
-# How a run clustered its clients: its last clusters against the true groups.
+# Agreement of a run's last clusters with the true groups of its clients.
 
 
 def clustering(run: Artifact) -> dict[str, dict[int, float]]:
-    """Metric -> round -> value, with all else that was measured of the run's rounds; round 0 has the value of the whole
-    run. There is nothing to compare clusters with in a run without true groups on record."""
+    """Metric -> round -> value: the method's measures per round and, if the run records the true groups, its metrics of
+    clustering; round 0 has the value of the whole run."""
     clients, values = run.table("clients"), of_rounds(run)
     if "group" not in clients.column_names:
         return values
     group = numbers(run, clients, "clients", "group")
     values["true_clusters"] = {0: float(len(np.unique(group)))}
-    if "cluster" in clients.column_names and "clusters" in values:  # a model for every client is no clustering
+    if "cluster" in clients.column_names and "clusters" in values:  # not if every client has its own model
         from sklearn.metrics import adjusted_rand_score
 
         cluster = clients.column("cluster").to_pylist()
@@ -49,21 +49,21 @@ def clustering(run: Artifact) -> dict[str, dict[int, float]]:
 # Times, communication cost, training loss and validation accuracy from a run's `rounds` table.
 
 
-#: Column of `rounds` -> metric, whose value of the whole run is the sum unless `timings` says otherwise.
+#: Column of `rounds` -> metric; its value for the whole run is the sum, unless `timings` defines another.
 _COLUMNS = {
     "local_seconds": "local_training_seconds", "server_seconds": "server_seconds",
     "evaluation_seconds": "evaluation_seconds", "total_seconds": "total_runtime_seconds",
     "bytes_up": "bytes_up", "bytes_down": "bytes_down",
 }  # fmt: skip
-#: Parts of the clients' work that are metrics where a run records them: column `part_NAME_seconds` of `rounds`, as a
-#: share of what the clients took.
+#: Parts of the clients' work: column `part_NAME_seconds` of `rounds` gives the metric NAME_share, a share of the
+#: clients' seconds.
 PARTS = ("network", "estimation", "interpolation")
-#: Column of the most memory so far.
+#: Column of the peak memory so far, in bytes.
 PEAK = "peak_bytes"
 
 
 def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
-    """Metric -> round -> value, round 0 having the value of the whole run of `rounds` rounds.
+    """Metric -> round -> value; round 0 has the value of the whole run.
 
     Raises FedbenchError if the table lacks a round or a column, or holds a time or a size below zero.
     """
@@ -80,19 +80,21 @@ def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
     total, evaluation = columns["total_seconds"], columns["evaluation_seconds"]
     out["local_training_seconds"][0] = warm_rounds(out["local_training_seconds"]).mean
     out["total_runtime_seconds"] = {0: float(total.sum())}
-    each = by_round(total - evaluation)
-    out["round_seconds"] = {0: warm_rounds(each).mean, **each}
-    if PEAK in table.column_names:  # runs before it was measured have none
+    training = by_round(total - evaluation)
+    out["round_seconds"] = {0: warm_rounds(training).mean, **training}
+    if PEAK in table.column_names:  # old runs have none
         peak = numbers(run, table, "rounds", PEAK)
         out["peak_memory"] = {0: float(peak.max()), **by_round(peak)}
     for part in PARTS:
         if (column := f"part_{part}_seconds") in table.column_names:
-            values, whole = _amounts(run, table, column), numbers(run, table, "rounds", "client_seconds")
-            worked = whole > 0
-            shares = by_round(np.divide(values, whole, out=np.zeros_like(whole), where=worked), worked)
-            out[f"{part}_share"] = {0: float(values.sum() / whole.sum()), **shares} if shares else {}
+            values, client_seconds = _amounts(run, table, column), numbers(run, table, "rounds", "client_seconds")
+            worked = client_seconds > 0
+            shares = by_round(
+                np.divide(values, client_seconds, out=np.zeros_like(client_seconds), where=worked), worked
+            )
+            out[f"{part}_share"] = {0: float(values.sum() / client_seconds.sum()), **shares} if shares else {}
     loss = numbers(run, table, "rounds", "loss")
-    # Nobody trained: an empty cohort, or one that only described its data.
+    # No loss without training: an empty cohort, or one that only described its data.
     trained = (integers(run, table, "rounds", "participants") > 0) & (integers(run, table, "rounds", "images") > 0)
     out["train_loss"] = by_round(loss, trained)
     if "validation_accuracy" in table.column_names:
@@ -102,7 +104,7 @@ def timings(run: Artifact, rounds: int) -> dict[str, dict[int, float]]:
 
 
 def _amounts(run: Artifact, table: pa.Table, column: str) -> np.ndarray:
-    """A column of times or sizes. Raises FedbenchError if one is below zero or missing."""
+    """A column of times or sizes. Raises FedbenchError for a negative or missing value."""
     values = numbers(run, table, "rounds", column)
     if not np.isfinite(values).all() or (values < 0).any():
         raise broken(run, f"column '{column}' of table rounds holds a value below zero or none at all")
@@ -113,9 +115,9 @@ def _amounts(run: Artifact, table: pa.Table, column: str) -> np.ndarray:
 
 
 def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
-    """Compute the metrics of a run from its tables, or return those that are there (unless `again`).
+    """The metrics artifact of a run: from the store (unless `again`), else computed from the run's tables.
 
-    Raises FedbenchError if the run's tables are damaged or contradict themselves; nothing is written then.
+    Raises FedbenchError, and writes nothing, if the run's tables are damaged or contradict each other.
     """
     spec = spec_of(run)
     if not again and (done := metrics_of(run, store)) is not None:
@@ -142,7 +144,7 @@ def _long_form(
     times: dict[str, dict[int, float]],
     noted: dict[str, Noted],
 ) -> pa.Table:
-    """The table `metrics` of what comes from predictions ([G] or [G, M]), of rounds and of clients."""
+    """The table `metrics` from metrics of predictions ([G] or [G, M]), of rounds and of clients."""
     import pyarrow as pa
 
     views = ["", *sorted(set(p.views))]
@@ -166,8 +168,8 @@ def _long_form(
             n = len(value)
             blocks.append((np.full(n, code), np.zeros(n), np.zeros(n), owner, value))
     metric, view, number, client, value = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    there = ~np.isnan(value)  # a round without a test phase has no accuracy there, constant labels no area
-    metric, view, number, client, value = (column[there] for column in (metric, view, number, client, value))
+    defined = ~np.isnan(value)  # NaN: no test phase in this round, or constant labels
+    metric, view, number, client, value = (column[defined] for column in (metric, view, number, client, value))
     return pa.table(
         {
             "metric": pa.DictionaryArray.from_arrays(metric.astype(np.int32), names),

@@ -1,4 +1,4 @@
-"""What a run's method measured itself, of its rounds and of its clients, as the run says that it declared it."""
+"""Metrics that a run's method measured itself, per round and per client, as its provenance declares them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from fedbench.store import Artifact
 
 #: Key of a run's provenance: the measures of its method.
 MEASURES = "measures"
-#: Metrics of runs that are older than declarations, which say nothing of theirs.
+#: Metrics of old runs, whose provenance has no declared measures.
 BEFORE = ("clusters", "elbow", "clustering_round", "ratio_bound")
-#: Columns of a run's `clients` table that no metric may have the name of.
+#: Columns of a run's `clients` table; a metric may not have these names.
 RESERVED = ("client", "n_train", "n_test", "group", "cluster")
 
 
 class Noted(NamedTuple):
-    """A metric of each client."""
+    """A metric with a value per client."""
 
-    whole: float  #: of the federation
-    values: np.ndarray  #: [M], NaN of unseen clients that have none
+    whole: float  #: value of the federation
+    values: np.ndarray  #: [M]; NaN for unseen clients without a value
 
 
 def measures_of(run: Artifact) -> dict[str, Measure]:
-    """The measures that the run's method declared. Raises FedbenchError if its provenance is damaged there."""
+    """Name -> measure that the run's method declared. Raises FedbenchError if the provenance is damaged there."""
     if (raw := run.provenance.get(MEASURES)) is None:
         return {name: measure for name, measure in declarations.measures().items() if name in BEFORE}
     try:
@@ -41,7 +41,7 @@ def measures_of(run: Artifact) -> dict[str, Measure]:
 
 
 def of_rounds(run: Artifact) -> dict[str, dict[int, float]]:
-    """Metric -> round -> value, for what was measured of the run's rounds; round 0 has the last value."""
+    """Metric -> round -> value, of the method's measures per round; round 0 has the last value."""
     rounds = run.table("rounds")
     number = rounds.column("round").to_pylist()
     values: dict[str, dict[int, float]] = {}
@@ -54,9 +54,9 @@ def of_rounds(run: Artifact) -> dict[str, dict[int, float]]:
 
 
 def of_clients(run: Artifact, trainees: int) -> dict[str, Noted]:
-    """Metric -> values, for what was measured of every client that trains (the first `trainees`).
+    """Metric -> values, of the method's measures that every training client (the first `trainees`) has.
 
-    Raises FedbenchError for a value that is not finite, or below the least that there is.
+    Raises FedbenchError for a value that is not finite or below the measure's least value.
     """
     table = run.table("clients")
     noted: dict[str, Noted] = {}
@@ -64,9 +64,9 @@ def of_clients(run: Artifact, trainees: int) -> dict[str, Noted]:
         if measure.of != CLIENT or name not in table.column_names or table.column(name)[:trainees].null_count:
             continue
         values = numbers(run, table, "clients", name)
-        own = values[values_of(table.column(name).is_valid())]
+        present = values[values_of(table.column(name).is_valid())]
         least = -np.inf if measure.least is None else measure.least
-        if not np.isfinite(own).all() or (own < least).any():
+        if not np.isfinite(present).all() or (present < least).any():
             below = "" if measure.least is None else f"below {measure.least:g} or "
             raise broken(run, f"column '{name}' of table clients holds a value {below}not finite")
         noted[name] = Noted(FEDERATION[measure.federation](values[:trainees].tolist()), values)
@@ -75,7 +75,7 @@ def of_clients(run: Artifact, trainees: int) -> dict[str, Noted]:
 
 def check(measures: Sequence[Measure], where: str) -> None:
     """Raise FedbenchError unless a method's `measures` can be metrics of its runs; `where` names the method."""
-    names = [one.name for one in measures]
+    names = [measure.name for measure in measures]
     for name in names:
         if name in (*METRICS, *RESERVED):
             raise FedbenchError(f"{where} measures '{name}', which is a name of fedbench's own", "choose another name")

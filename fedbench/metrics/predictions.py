@@ -1,4 +1,4 @@
-"""A run's tables read and checked: what the models answered, and how large the clients are."""
+"""Reads and checks a run's tables: the models' answers, and the sizes of the clients."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 # Majority vote.
 
 
-#: Counters (images x classes) held at once.
+#: Most counters (images x classes) in memory.
 _CELLS = 1 << 22
 
 
 def majority(votes: np.ndarray, classes: int) -> np.ndarray:
-    """The label that most voters give: votes [n, voters] -> [n]. Ties go to the smallest class index.
+    """The label with most votes: votes [n, voters] -> [n]. Ties go to the smallest class index.
 
-    That is the tie rule of FedDRM's code (the mode of the labels); with few, strongly personalised voters ties
-    are frequent, so the rule is part of the protocol.
+    This is the tie rule of FedDRM's code (the mode of the labels). With few, strongly personalised voters ties are
+    frequent, so the rule is part of the protocol.
     """
     winner = votes[:, 0].copy()
     disputed = np.flatnonzero((votes != votes[:, :1]).any(axis=1))
@@ -40,22 +40,22 @@ def majority(votes: np.ndarray, classes: int) -> np.ndarray:
         rows = disputed[start : start + step]
         cells = np.arange(len(rows))[:, None] * classes + votes[rows]
         counts = np.bincount(cells.ravel(), minlength=len(rows) * classes).reshape(len(rows), classes)
-        winner[rows] = counts.argmax(axis=1)  # argmax takes the first of equals
+        winner[rows] = counts.argmax(axis=1)  # argmax returns the first maximum
     return winner
 
 
 # -- predictions -----------------------------------------------------------------------------------------------
 
 
-_BATCH = 1 << 15  # rows of votes held at once
+_BATCH = 1 << 15  # rows of votes in memory, for 8 clients
 _ROUTE = "route_"
 TEST_PHASE = "test_phase"
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Sizes of the clients 0..M-1: n_train [M], n_test [M] images. The first `trainees` of them train, the others
-    are unseen clients, of which metrics of the whole federation say nothing."""
+    """Sizes of the clients 0..M-1: n_train [M], n_test [M] images. The first `trainees` of them train; the others are
+    unseen clients, which metrics of the whole federation exclude."""
 
     n_train: np.ndarray
     n_test: np.ndarray
@@ -67,9 +67,9 @@ class Clients:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Answers for N test images; each belongs to one of G groups, a group being a (round, view).
+    """Answers for N test images, each in one of G groups; a group is a (round, view).
 
-    Of multi-label images `classes` is the number U of labels, `label` is 0 or 1 and answers are scores, each [N, U].
+    For multi-label images `classes` is the number U of labels, `label` is 0 or 1 and answers are scores, each [N, U].
     """
 
     rounds: np.ndarray  #: [G]
@@ -82,14 +82,14 @@ class Predictions:
     vote: np.ndarray | None = None  #: [N] majority of all clients' models
     route: Mapping[str, np.ndarray] = field(default_factory=dict)  #: rule -> [N] client chosen
     routed: Mapping[str, np.ndarray] = field(default_factory=dict)  #: rule -> [N] answer of the chosen client's model
-    #: [N] what the owner is answered when it is met without labels; -1 (of scores NaN) in groups in which nobody was.
+    #: [N] answer for the owner as a client without labels; -1 (scores: NaN) in groups without a test phase.
     test_phase: np.ndarray | None = None
-    #: [G, T] how many test images of the T clients that train each one of them answers rightly, were it to answer all.
+    #: [G, T] number of correct answers of each training client's model on the test images of all T training clients.
     single: np.ndarray | None = None
 
 
 def broken(run: Artifact, what: str) -> FedbenchError:
-    """The error for a run whose tables contradict themselves."""
+    """The error for a run with damaged or contradictory tables."""
     return FedbenchError(f"run {run.id}: {what}", f"remove it with 'fedbench remove {run.id}' and train again")
 
 
@@ -116,7 +116,7 @@ def column_of(run: Artifact, table: pa.Table, file: str, name: str) -> pa.Chunke
 
 
 def integers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
-    """A column of whole numbers as int64. Raises FedbenchError if it is missing, has gaps or another type."""
+    """A column of whole numbers as int64. Raises FedbenchError if it is missing, has nulls or another type."""
     import pyarrow as pa
 
     column = column_of(run, table, file, name)
@@ -126,7 +126,7 @@ def integers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray
 
 
 def numbers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
-    """A column of numbers as float64. Raises FedbenchError if it is missing or holds something else."""
+    """A column of numbers as float64, nulls as NaN. Raises FedbenchError if it is missing or has another type."""
     import pyarrow as pa
 
     column = column_of(run, table, file, name)
@@ -149,7 +149,7 @@ def read_clients(run: Artifact) -> Clients:
 
 
 def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Predictions:
-    """The `predictions` table of a run of so many rounds; votes are counted as they are read, never all in memory.
+    """The `predictions` table of a run of `rounds` rounds; reads votes in batches.
 
     Raises FedbenchError for missing columns, labels outside the classes, unknown clients, votes of another width
     than the federation's, and groups that do not hold every client's test images.
@@ -174,7 +174,7 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
 
 
 def whole(run: Artifact, clients: Clients, number: np.ndarray, group: np.ndarray, client: np.ndarray) -> None:
-    """Raise FedbenchError for unknown clients, and unless every group holds every client's test images."""
+    """Raise FedbenchError for unknown clients, and if a group lacks test images of a client."""
     _check_range(run, "client", client, len(clients))
     expected = np.tile(clients.n_test, len(number))
     if not np.array_equal(np.bincount(group * len(clients) + client, minlength=len(expected)), expected):
@@ -182,7 +182,7 @@ def whole(run: Artifact, clients: Clients, number: np.ndarray, group: np.ndarray
 
 
 def groups_of(run: Artifact, table: pa.Table, rounds: int) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """(round [G], view [G], group of each row [N]), in the order of rounds and then views."""
+    """(round [G], view [G], group of each row [N]); groups are sorted by round, then view."""
     import pyarrow as pa
 
     if not len(table):
@@ -202,7 +202,7 @@ def groups_of(run: Artifact, table: pa.Table, rounds: int) -> tuple[np.ndarray, 
 
 
 def _classes(run: Artifact, table: pa.Table, label: np.ndarray, own: np.ndarray) -> int:
-    """The number of classes that the table's metadata declares, else what the answers show."""
+    """The number of classes in the table's metadata, else the largest label or answer plus 1."""
     declared = (table.schema.metadata or {}).get(b"classes", b"")
     if declared:
         if not declared.isdigit() or int(declared) < 1:
@@ -220,8 +220,8 @@ def _check_range(run: Artifact, name: str, values: np.ndarray, size: int) -> Non
 
 
 def _with_votes(run: Artifact, file: pq.ParquetFile, sizes: Clients, p: Predictions) -> Predictions:
-    """With what all models answer: the majority of the clients that train, the answer of the client that each rule
-    chose, and how often each client is right."""
+    """Adds the metrics of votes to `p`: the majority of the training clients, the answer of the client that each
+    routing rule chose, and the number of correct answers of each training client."""
     import pyarrow as pa
 
     clients, trainees = len(sizes), sizes.trainees

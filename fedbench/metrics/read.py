@@ -1,4 +1,4 @@
-"""Values out of a metrics artifact, quickly: numpy and pyarrow only."""
+"""Reads a metrics artifact quickly, with numpy and pyarrow only."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fedbench.store.provenance import fingerprint
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: How far beyond its range a value may lie: a last bit of a mean.
+#: Tolerance beyond a metric's range: rounding of a mean.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """A metrics artifact in memory; for reading more than one metric of a run."""
+    """A metrics artifact in memory."""
 
     id: str
     names: list[str]
-    views: list[str]  #: "" first: what depends on no view
+    views: list[str]  #: "" first, for metrics without views
     metric: np.ndarray  #: [rows] index into names
     view: np.ndarray  #: [rows] index into views
     round: np.ndarray
@@ -42,7 +42,7 @@ class Metrics:
     def series(self, metric: str, view: str = "") -> dict[int, float]:
         """Round -> value for the whole federation; round 0 has the value of the whole run. Empty if not measured.
 
-        The view is ignored where the metric has none. Raises FedbenchError for an unknown metric.
+        Ignores `view` if the metric has none. Raises FedbenchError for an unknown metric.
         """
         rows = self._rows(metric, view) & (self.client == -1)
         order = np.argsort(self.round[rows], kind="stable")
@@ -61,10 +61,10 @@ class Metrics:
         return self.value[rows][np.argsort(self.client[rows], kind="stable")]
 
     def _rows(self, metric: str, view: str) -> np.ndarray:
-        own = METRICS.get(metric)
-        if own is None and metric not in self.names and metric not in all_metrics():
+        definition = METRICS.get(metric)
+        if definition is None and metric not in self.names and metric not in all_metrics():
             raise unknown("metric", metric, {*all_metrics(), *self.names})
-        wanted = view if own is not None and own.by_view else ""
+        wanted = view if definition is not None and definition.by_view else ""
         if metric not in self.names or wanted not in self.views:
             return np.zeros(len(self.value), bool)
         rows: np.ndarray = (self.metric == self.names.index(metric)) & (self.view == self.views.index(wanted))
@@ -72,9 +72,9 @@ class Metrics:
 
 
 def outside(names: Sequence[str], metric: np.ndarray, value: np.ndarray, method: str = "") -> str:
-    """Which value (of `metric`, a place in `names`) lies outside the range of its metric, in words; "" if none does.
+    """The first value outside the range of its metric, in words; "" if there is none. `metric`: indices into `names`.
 
-    Those of no method's declaration are any numbers; what a built-in `method` measures itself, as it declares it.
+    A metric that a built-in `method` measures itself has the declared range; an undeclared one may be any number.
     """
     if not len(value):
         return ""
@@ -92,9 +92,9 @@ def outside(names: Sequence[str], metric: np.ndarray, value: np.ndarray, method:
 
 @lru_cache(256)
 def _ranges(names: tuple[str, ...], method: str) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the most that the metrics of these names may be."""
-    own = defined(declarations.of(method).measures) if method in declarations.built_in() else {}
-    every = [one.range if (one := METRICS.get(name) or own.get(name)) else ANY for name in names]
+    """Smallest and largest valid value of these metrics, each [names]."""
+    measured = defined(declarations.of(method).measures) if method in declarations.built_in() else {}
+    every = [definition.range if (definition := METRICS.get(name) or measured.get(name)) else ANY for name in names]
     return np.array([least for least, _ in every]), np.array([most for _, most in every])
 
 
@@ -111,13 +111,13 @@ def load(artifact: Artifact) -> Metrics:
 
 
 def of_table(id: str, table: pa.Table) -> Metrics:
-    """The metrics of that id in long form, as `evaluate` writes them."""
+    """The metrics in a table in long form, as `evaluate` writes it."""
     metric, view = (table.column(n).unify_dictionaries().combine_chunks() for n in ("metric", "view"))
     return Metrics(
         id=id,
         names=metric.dictionary.to_pylist(),
         views=view.dictionary.to_pylist(),
-        # By DLPack: pyarrow's own to_numpy imports pandas, which every report would feel.
+        # By DLPack: pyarrow's to_numpy imports pandas, which would slow every report.
         metric=np.from_dlpack(metric.indices),
         view=np.from_dlpack(view.indices),
         **{n: np.from_dlpack(table.column(n).combine_chunks()) for n in ("round", "client", "value")},
@@ -125,7 +125,7 @@ def of_table(id: str, table: pa.Table) -> Metrics:
 
 
 def spec_of(run: Artifact) -> MetricsSpec:
-    """The spec of a run's metrics. Raises FedbenchError if the artifact is no run."""
+    """The spec of a run's metrics. Raises FedbenchError if the artifact is not a run."""
     spec = run.spec
     if not isinstance(spec, RunSpec):
         raise FedbenchError(f"{run.id} is a {run.kind}, not a run", "'fedbench list' shows the runs")
@@ -134,10 +134,9 @@ def spec_of(run: Artifact) -> MetricsSpec:
 
 @contextlib.contextmanager
 def writing(run: Artifact, store: Store) -> Iterator[Writer]:
-    """Write a run's metrics in place of any that are there. They say which making of the run, and which code, they come
-    from."""
-    there = store.whole(spec_of(run))
-    with store.writing(spec_of(run), _inputs(run), there.digest if there else None) as writer:
+    """Write a run's metrics, replacing existing ones. Records the run's digest and the code."""
+    before = store.whole(spec_of(run))
+    with store.writing(spec_of(run), _inputs(run), before.digest if before else None) as writer:
         writer.provenance["code"] = _code()
         yield writer
 
@@ -147,7 +146,7 @@ def _inputs(run: Artifact) -> dict[str, str]:
 
 
 def of_this_making(metrics: Artifact, run: Artifact) -> bool:
-    """Whether these are the metrics of that run as it is, and not of one that was there before it."""
+    """Whether the metrics come from this build of the run, and not from an earlier one with the same id."""
     return bool(metrics.manifest["inputs"] == _inputs(run))
 
 
@@ -156,9 +155,8 @@ def _code() -> str:
 
 
 def metrics_of(run: Artifact, store: Store) -> Artifact | None:
-    """The metrics of a run, or None if they are not there.
-
-    Those of another making of it (`train --again`) or by other code count as not there: they cost nothing but time.
+    """The metrics of a run, or None if they are missing or outdated: of an earlier build of the run (`train --again`),
+    or by other code.
     """
     artifact = store.get(spec_of(run))
     if artifact is None or not of_this_making(artifact, run) or artifact.provenance.get("code") != _code():
@@ -167,10 +165,10 @@ def metrics_of(run: Artifact, store: Store) -> Artifact | None:
 
 
 # -- headline --------------------------------------------------------------------------------------------------
-# What is said first of a run: means over the last evaluated rounds of its setting.
+# The main results of a run: means over the last evaluated rounds of its setting.
 
 
-#: In the order in which they are printed.
+#: In printing order.
 HEADLINES = (
     "system_accuracy",
     "average_accuracy",
@@ -179,18 +177,17 @@ HEADLINES = (
     "test_phase_accuracy_mean",
     "routing_accuracy",
 )
-#: ... of multi-label images, which have no accuracies.
+#: The same for multi-label images, which have no accuracies.
 AREAS = ("client_auc_mean", "test_phase_auc_mean")
-#: Of the clients that never train, where there are any.
+#: For the clients that never train, if there are any.
 UNSEEN = "unseen_client_accuracy"
-#: The test images that a run is judged by where nothing else is said: untouched ones, which every run has after its
-#: last round.
+#: Default view of the test images: unchanged images, which every run has after its last round.
 VIEW = "plain"
 
 
 def headline(metrics: Metrics, setting: Setting, view: str = VIEW) -> dict[str, float]:
-    """Headline metric -> its mean over the last evaluated rounds; those that the run does not have are left out."""
-    # Without labels nothing can be told of P(Y|X): a number would mean nothing.
+    """Headline metric -> its mean over the last evaluated rounds, for the metrics that the run has."""
+    # Images without labels do not reveal P(Y|X): the number would be meaningless.
     unknown = TEST_PHASE if setting.partition.shift == "pyx" else ()
     means = {
         name: last_rounds(metrics.series(name, view), setting.window).mean
@@ -203,29 +200,29 @@ def headline(metrics: Metrics, setting: Setting, view: str = VIEW) -> dict[str, 
 
 
 def unseen(metrics: Metrics, setting: Setting, view: str, round: int) -> float | None:
-    """Unweighted mean accuracy after a round of the clients that never train, each on its own test images (those that
-    come again under corruptions are not counted); None if there are none, or it was not measured."""
+    """Unweighted mean accuracy after a round of the clients that never train, each on its own test images (without
+    their corrupted copies, `unseen_as`); None if there are none, or it was not measured."""
     part = setting.partition
     values = metrics.per_client("client_accuracy", view, round)[part.trainees : part.clients]
     return float(values.mean()) if part.unseen and len(values) else None
 
 
-#: The key in a provenance of the headline metrics that a list of runs shows: thousands of runs are listed without
-#: reading a table.
+#: Key in the provenance of a metrics artifact: the headline metrics that a list of runs shows, so that it reads no
+#: tables.
 HEADLINE = "headline"
-#: These metrics.
+#: Metrics that a list of runs shows.
 LISTED = ("client_accuracy_mean", "average_accuracy", "system_accuracy", "client_auc_mean")
 
 
 def listed(metrics: Metrics, setting: Setting) -> dict[str, Any]:
-    """These metrics, and the "view" of the test images that they are of."""
+    """Metric -> value that a list of runs shows, and "view" -> the view of the test images."""
     view = VIEW if VIEW in metrics.views else next(filter(None, metrics.views), "")
     means = headline(metrics, setting, view)
     return {"view": view, **{name: means[name] for name in LISTED if name in means}}
 
 
 def read_listed(artifact: Artifact) -> Mapping[str, Any]:
-    """The same of a metrics artifact; of those that an older fedbench wrote, from their table.
+    """The same for a metrics artifact: from its provenance, or (written by an older fedbench) from its table.
 
     Raises FedbenchError if that table is damaged.
     """

@@ -1,4 +1,4 @@
-"""Means and standard deviations as the papers take them; undefined ones are NaN."""
+"""Means and standard deviations as the papers compute them; undefined ones are NaN."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _summary(values: Iterable[float], ddof: int) -> Summary:
 
 
 def worst_tenth(values: np.ndarray) -> float:
-    """Mean of the worst tenth of the clients, of one at least (Li et al., Fair Resource Allocation in Federated
-    Learning, ICLR 2020, Table 1)."""
+    """Mean of the worst tenth of the clients, at least one (Li et al., Fair Resource Allocation in Federated Learning,
+    ICLR 2020, Table 1)."""
     return float(np.sort(values)[: math.ceil(len(values) / 10)].mean())
 
 
@@ -43,19 +43,19 @@ def last_rounds(values_by_round: Mapping[int, float], window: int) -> Summary:
 
 
 def best_round(values_by_round: Mapping[int, float]) -> int | None:
-    """The evaluated round of the largest value, the earliest of equals; round 0 (the whole run) never counts.
+    """The evaluated round with the largest value, the earliest of ties; round 0 (the whole run) never counts.
 
-    It is chosen on test data (FTW-ERM, Table 7), so the value there is an optimistic one. None without rounds.
+    Test data choose the round (FTW-ERM, Table 7), so its value is optimistic. None without rounds.
     """
     rounds = sorted(t for t in values_by_round if t > 0)
     return max(rounds, key=values_by_round.__getitem__, default=None)
 
 
 def warm_rounds(values_by_round: Mapping[int, float]) -> Summary:
-    """Over all rounds of one run but the first, sample standard deviation (pFedFDA, Table 9).
+    """Over all rounds of one run except the first, sample standard deviation (pFedFDA, Table 9).
 
-    The first round pays for allocations and compilation; two rounds are too few to spare one. Round 0 (the whole
-    run) never counts.
+    The first round includes allocations and compilation. With fewer than three rounds it counts, too. Round 0 (the
+    whole run) never counts.
     """
     rounds = sorted(t for t in values_by_round if t > 0)
     return _summary((values_by_round[t] for t in rounds[1 if len(rounds) > 2 else 0 :]), ddof=1)
@@ -67,19 +67,19 @@ def across_clients(values: Iterable[float]) -> Summary:
 
 
 def weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
-    """The mean of the clients' values by their numbers of test images (pFedFDA, official code)."""
+    """Weighted mean of the clients' values; weights: numbers of test images (pFedFDA, official code)."""
     return float(np.average(values, weights=weights))
 
 
 def across_seeds(values: Iterable[float], ddof: int = 1) -> Summary:
-    """Across runs that differ in the seed only: sample standard deviation, or (ddof 0) that of a population.
+    """Across runs that differ only in the seed: sample standard deviation, or with ddof 0 that of a population.
 
-    FLUX calls its seeds folds and takes the latter (its published code).
+    FLUX calls its seeds folds and uses ddof 0 (its published code).
     """
     return _summary(values, ddof)
 
 
-#: The ± of a mean over numbers that have one each -> from their means and their ± (FLUX: Tables 1, 8, 63 and 65).
+#: Rule -> function from means and their ± to the ± of the overall mean (FLUX: Tables 1, 8, 63 and 65).
 SPREADS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
     "rms": lambda means, stds: math.sqrt(math.fsum(s * s for s in stds) / len(stds)),
     "mean": lambda means, stds: math.fsum(stds) / len(stds),
@@ -89,9 +89,9 @@ SPREADS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 
 
 def spread_of_mean(how: str, means: Sequence[float], stds: Sequence[float | None]) -> float | None:
-    """The ± of the mean over parts with these means and ±, in one of the ways of `SPREADS`.
+    """The ± of the mean over parts with these means and ±, by the rule `how` of `SPREADS`.
 
-    None if it is undefined: a part has no ± where they are needed, or there is one part only and they are not.
+    None if undefined: a part lacks a needed ±, or rule "sample" has only one part.
     """
     spreads = [s for s in stds if s is not None]
     if how != "sample" and len(spreads) < len(stds):

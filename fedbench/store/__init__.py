@@ -4,17 +4,16 @@ Layout of a store (its home is --home, else FEDBENCH_HOME, else ~/.fedbench):
 
     store.json                 schema version
     current.json               which partition and run the next command means
-    dataset/ID/                an artifact: artifact.json (manifest) and Parquet files (a run's models: safetensors)
+    dataset/ID/                an artifact: artifact.json (manifest) and Parquet files (models: safetensors)
     partition/ID/  run/ID/  metrics/ID/
-    work/ID/                   a run under way: claim, checkpoint, log; gone when the run is complete
-    failed/ID.json             why a run failed last time
+    work/ID/                   a run in progress: claim, checkpoint, log; deleted when the run is complete
+    failed/ID.json             why the last attempt at a run failed
     downloads/                 a data folder that `data fetch` fills
 
-An artifact is built in a hidden folder beside its final place and renamed: existence means complete. The
-manifest is sealed (it holds a checksum of itself), its spec must hash to the artifact's id, and it holds the SHA-256
-of every file, checked when the file is first read: whatever was altered or truncated is one clear error. What may
-differ between two makings of the same artifact (times, machine) stands only in the manifest; the Parquet files of one
-spec are the same bytes wherever and however often they are made.
+An artifact is built in a hidden folder and then renamed: if it exists, it is complete. The manifest holds a checksum of
+itself and the SHA-256 of every file, checked when the file is first read; its spec must hash to the artifact's id. An
+altered or truncated file gives one clear error. Only the manifest holds what may differ between two builds of the same
+artifact (times, machine); the Parquet files of one spec have the same bytes on every build.
 """
 
 from __future__ import annotations

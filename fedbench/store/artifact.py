@@ -1,4 +1,4 @@
-"""An artifact: its manifest, which is verified, its spec, and its Parquet tables on demand."""
+"""An artifact: its verified manifest, its spec, and its Parquet tables on demand."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 
 # -- manifest --------------------------------------------------------------------------------------------------
-# The form of a manifest: what every artifact tells of itself, and in which types.
+# The fields of a manifest, and their types.
 #
-# A seal says that a manifest is as it was written. An older fedbench sealed none: what is read of such a one is held
-# to
-# its types, so that no command ends in the middle of a list for the sake of one edited line.
+# A checksum proves that a manifest is unaltered. Manifests of an older fedbench have none: the types of their fields
+# are checked instead, so that one edited manifest does not abort a list.
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class _Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class _Code:
-    """Which code made an artifact, and what it was made from."""
+    """Which code made an artifact, and from which artifacts."""
 
     fingerprint: str = ""
     fingerprint_parts: list[str] = field(default_factory=list)
@@ -60,7 +59,7 @@ class _Origin(_Code):
 
 @dataclass(frozen=True, kw_only=True)
 class _Provenance(_Code):
-    """What commands read of any artifact's provenance."""
+    """The fields of an artifact's provenance that commands read."""
 
     started: str
     wall_seconds: float
@@ -72,7 +71,7 @@ class _Provenance(_Code):
 
 @dataclass(frozen=True, kw_only=True)
 class _RunProvenance(_Provenance):
-    """... and of a run's."""
+    """The same for a run."""
 
     title: str
     overrides: Mapping[str, str | int | float | bool | None]
@@ -85,7 +84,7 @@ class _RunProvenance(_Provenance):
 
 
 def readable(manifest: Mapping[str, Any]) -> bool:
-    """Whether a manifest has the form of one. What is sealed has the types that it was written with."""
+    """Whether a manifest has all fields; without a checksum, also whether their types are right."""
     if SEAL in manifest:
         return manifest.keys() - {SEAL} == {f.name for f in fields(_Manifest)}
     try:
@@ -102,12 +101,12 @@ def readable(manifest: Mapping[str, Any]) -> bool:
 
 
 MANIFEST = "artifact.json"
-#: Rows of a part of a table that is read part by part.
+#: Rows per batch of a table that is read in batches.
 ROWS = 4096
 
 
 class DamagedError(FedbenchError):
-    """An artifact that is there but cannot be trusted."""
+    """An artifact that exists but is altered or incomplete."""
 
     def __init__(self, kind: str, id: str, why: str) -> None:
         super().__init__(f"{kind} {id} is damaged: {why}", f"remove it with 'fedbench remove {id}' and make it again")
@@ -133,7 +132,7 @@ class Artifact:
 
     @cached_property
     def digest(self) -> str:
-        """What tells this making of the artifact from another of the same spec: SHA-256 of its files' checksums."""
+        """SHA-256 of its files' checksums, which identifies this build among builds of the same spec."""
         return digest(self.manifest["files"])
 
     @property
@@ -141,7 +140,7 @@ class Artifact:
         return self.manifest["provenance"]  # type: ignore[no-any-return]
 
     def file(self, name: str) -> Path:
-        """Path of one of the artifact's files, verified against the manifest the first time."""
+        """Path of a file of the artifact; verified against the manifest the first time. Raises DamagedError."""
         path = self.path / name
         entry = self.manifest["files"].get(name)
         if entry is None or not path.is_file():
@@ -160,32 +159,32 @@ class Artifact:
         """Read `name`.parquet (optionally only some columns)."""
         import pyarrow.parquet as pq
 
-        # Not read_table: it imports pyarrow.dataset, and that pandas (50 MB and half a second).
+        # Not read_table: it imports pyarrow.dataset and thereby pandas (50 MB and half a second).
         with self._reading(name) as path, pq.ParquetFile(path, memory_map=True) as file:
             if missing := set(columns or ()) - {*file.schema_arrow.names}:
                 raise ValueError(f"it has no column {', '.join(sorted(missing))}")
             return file.read(columns)
 
     def schema(self, name: str) -> pa.Schema:
-        """The columns of `name`.parquet, and what is said of them."""
+        """The columns of `name`.parquet, and its metadata."""
         import pyarrow.parquet as pq
 
         with self._reading(name) as path:
             return pq.read_schema(path)
 
     def batches(self, name: str, column: str) -> Iterator[pa.Array]:
-        """A column of `name`.parquet in parts of ROWS, which together take no more memory than one of them."""
+        """A column of `name`.parquet in batches of ROWS; memory holds one batch at a time."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         with self._reading(name) as path, pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             for part in file.iter_batches(ROWS, columns=[column], use_threads=False):
                 yield part.column(0)
-        pa.default_memory_pool().release_unused()  # it keeps the memory that it read by: of CIFAR-10 50 MB
+        pa.default_memory_pool().release_unused()  # the pool keeps its buffers: 50 MB for CIFAR-10
 
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
-        """The path of `name`.parquet. Raises FedbenchError where it cannot be read."""
+        """The path of `name`.parquet. Raises FedbenchError if it cannot be read."""
         path = self.file(f"{name}.parquet")
         try:
             yield path
@@ -199,9 +198,9 @@ class Artifact:
 
 
 def opened(path: Path, kind: str, id: str) -> Artifact:
-    """The artifact in this folder, which is to be of that kind and id.
+    """The artifact in this folder, with the expected kind and id.
 
-    Raises FedbenchError if it is missing or of a newer schema, DamagedError if it is not as it was written.
+    Raises FedbenchError if it is missing or has a newer schema, DamagedError if it was altered.
     """
     try:
         manifest = read_json(path / MANIFEST)
@@ -211,7 +210,7 @@ def opened(path: Path, kind: str, id: str) -> Artifact:
         home = path.parent.parent
         raise FedbenchError(f"no {kind} {id} in {home}", "'fedbench list' shows what is there") from None
     except FedbenchError as error:
-        if isinstance(error.__cause__, OSError):  # it may well be whole, only not for us
+        if isinstance(error.__cause__, OSError):  # perhaps intact, but not readable for this user
             raise
         raise DamagedError(kind, id, error.message) from error
     schema = manifest.get("schema")

@@ -1,7 +1,7 @@
-"""Claims: a folder held by one process, so that any number of processes or machines can share out the work.
+"""Claims: one process holds a folder, so that any number of processes or machines can share the work.
 
-A claim is a file (host, machine, pid, token) whose time of change is its heartbeat. Who is dead, or has not beaten for
-long, has lost it.
+A claim is a file (host, machine, pid, token); its modification time is the heartbeat. A process that is dead, or whose
+heartbeat is too old, has lost its claim.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from fedbench.errors import FedbenchError
 from fedbench.files import alive, alone, disk_errors, machine, process, read_json, write_json
 
-#: A claim whose heartbeat is older than this may be taken over.
+#: Another process may take over a claim with an older heartbeat.
 STALE_SECONDS = 120.0
 FILE = "claim.json"
 
 
 class HeldError(FedbenchError):
-    """Somebody else is at it: `who` is the process and its host."""
+    """Another process holds the folder: `who` is the process and its host."""
 
     def __init__(self, what: str, who: str) -> None:
         super().__init__(f"{what} is being trained by {who}", "wait for it, or stop it first")
@@ -33,14 +33,14 @@ class HeldError(FedbenchError):
 
 
 def holder(folder: Path) -> dict[str, Any] | None:
-    """Who holds the folder now (host, pid, age of the heartbeat in seconds), or None."""
+    """The process that holds the folder (host, pid, age of the heartbeat in seconds), or None."""
     path = folder / FILE
     try:
         claim, age = read_json(path), time.time() - path.stat().st_mtime
-    except (FileNotFoundError, NotADirectoryError, FedbenchError):  # claims are written whole: damage is no holder
+    except (FileNotFoundError, NotADirectoryError, FedbenchError):  # claims are written atomically
         return None
     host, pid = claim.get("host", "unknown"), claim.get("pid")
-    # A heartbeat from the future is no heartbeat: some clock is wrong, and nobody would wait for it.
+    # A heartbeat in the future does not count: a clock is wrong, and nobody could wait for it to grow old.
     if not isinstance(host, str) or type(pid) is not int or pid < 1 or abs(age) > STALE_SECONDS:
         return None
     gone = claim.get("machine") == machine() and not alive(pid)
@@ -49,7 +49,7 @@ def holder(folder: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def hold(folder: Path, what: str) -> Iterator[Claim]:
-    """Hold the folder (made if need be) for this process. Raises HeldError if somebody else holds it."""
+    """Hold the folder (created if missing) for this process. Raises HeldError if another process holds it."""
     token = f"{process()}-{time.monotonic_ns()}"
     claim = Claim(folder / FILE, token)
     with disk_errors(f"claiming {what}", folder.parent), alone(folder.parent):
@@ -67,7 +67,10 @@ def hold(folder: Path, what: str) -> Iterator[Claim]:
     finally:
         released.set()
         heartbeat.join()
-        with contextlib.suppress(OSError), alone(folder.parent):  # left behind it is stale at once: we are gone
+        with (
+            contextlib.suppress(OSError),
+            alone(folder.parent),
+        ):  # a claim left behind counts as stale: its process is gone
             if claim.held():
                 claim.path.unlink()
             folder.rmdir()  # only if empty: a checkpoint stays
@@ -75,26 +78,26 @@ def hold(folder: Path, what: str) -> Iterator[Claim]:
 
 @dataclass(frozen=True)
 class Claim:
-    """A held run; its heartbeat shows other processes that the holder is alive, however long a round takes."""
+    """A claim of this process; its heartbeat shows other processes that it is alive, however long a round takes."""
 
     path: Path
     token: str
 
     def held(self) -> bool:
-        """Whether the claim is still ours (a process that slept too long may have lost it)."""
+        """Whether this process still holds the claim (one that slept too long may have lost it)."""
         try:
             return bool(read_json(self.path).get("token") == self.token)
         except (FileNotFoundError, NotADirectoryError, FedbenchError):
             return False
 
     def beat(self) -> None:
-        """Renew the claim. Raises FedbenchError if another process (or a person) has taken it away."""
+        """Renew the heartbeat. Raises FedbenchError if the claim is lost."""
         if not self.held():
             raise FedbenchError("another process has taken this run over", "let that one finish")
         os.utime(self.path)
 
     def keep(self, released: threading.Event) -> None:
-        """Beat until released or taken over (the body of the heartbeat thread)."""
+        """Beat until the claim is released or lost (the body of the heartbeat thread)."""
         while not released.wait(STALE_SECONDS / 4):
             try:
                 self.beat()

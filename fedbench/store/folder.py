@@ -1,4 +1,4 @@
-"""A store: a folder of artifacts, of runs under way, and of what the next command means."""
+"""A store: a folder of artifacts, of runs in progress, and of the current partition, protocol and run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedbench.store.writing import ASIDE, REMOVED, Writer, flush, placing, resto
 from fedbench.words import path_of
 
 KINDS = tuple(SPECS)
-#: Files of a work folder: which run it is, how far it has come, and what a restart looks for.
+#: Files of a work folder: the run's spec, its progress, and the checkpoint from which a restart continues.
 SPEC, PROGRESS, CHECKPOINT = "spec.json", "progress.json", "checkpoint.json"
 
 
@@ -36,7 +36,7 @@ class Store:
 
     @checked
     def __init__(self, home: Path | str | None = None) -> None:
-        # Whole, since Arrow takes a path that begins with "word:" for the address of a server.
+        # Absolute, since Arrow reads a path that begins with "word:" as a server's address.
         self.home = (default_home() if home is None else path_of(str(home), "store")).absolute()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             schema = read_json(self.home / "store.json").get("schema", 0)
@@ -49,7 +49,7 @@ class Store:
                 )
 
     def prepare(self) -> None:
-        """Create the store's folder and marker if need be."""
+        """Create the store's folder and marker if missing."""
         with disk_errors("preparing the store", self.home):
             self.home.mkdir(parents=True, exist_ok=True)
             if not (self.home / "store.json").exists():
@@ -64,19 +64,19 @@ class Store:
         return (self.path(spec.kind, spec.id) / MANIFEST).exists() or restored(self.home, self.path(spec.kind, spec.id))
 
     def get(self, spec: Spec) -> Artifact | None:
-        """The artifact of a spec, or None if it has not been made."""
+        """The artifact of a spec, or None if it does not exist."""
         return self.open(spec.kind, spec.id) if self.has(spec) else None
 
     def whole(self, spec: Spec) -> Artifact | None:
-        """The artifact of a spec, or None if it has not been made or is damaged."""
+        """The artifact of a spec, or None if it does not exist or is damaged."""
         try:
             return self.get(spec)
         except DamagedError:
             return None
 
     def open(self, kind: str, id: str) -> Artifact:
-        """The artifact of that kind and id. Raises FedbenchError if missing or of a newer schema, DamagedError if it
-        is not as it was written."""
+        """The artifact of this kind and id. Raises FedbenchError if it is missing or has a newer schema, DamagedError
+        if it was altered."""
         path = self.path(kind, id)
         if not path.exists():
             restored(self.home, path)
@@ -84,24 +84,25 @@ class Store:
 
     def list(self, kind: str) -> Iterator[Artifact]:
         """All complete artifacts of a kind, oldest first."""
-        return (one for one in self.scan(kind) if isinstance(one, Artifact))
+        return (artifact for artifact in self.scan(kind) if isinstance(artifact, Artifact))
 
     def scan(self, kind: str) -> Iterator[Artifact | FedbenchError]:
-        """All artifacts of a kind, oldest first, with an error in place of each that cannot be trusted or read."""
+        """All artifacts of a kind, oldest first, with an error in place of each damaged or unreadable one."""
         folder = self.home / kind
         for name in _names(folder):
             if name.startswith(".") and (aside := scratched(folder / name, ASIDE)):
                 restored(self.home, folder / aside)
-        there = (name for name in _names(folder) if not name.startswith("."))
-        for name in sorted(there, key=partial(_age, f"{folder}")):
+        artifacts = (name for name in _names(folder) if not name.startswith("."))
+        for name in sorted(artifacts, key=partial(_age, f"{folder}")):
             try:
                 yield self.open(kind, name)
             except FedbenchError as error:
-                if (folder / name).exists():  # or else it has been removed meanwhile
+                if (folder / name).exists():  # else another process has removed it
                     yield error
 
     def locate(self, prefix: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, str]:
-        """Kind and id of the one artifact, damaged or not, whose id starts with `prefix`."""
+        """Kind and id of the artifact, damaged or not, whose id starts with `prefix`. Raises FedbenchError for none or
+        more than one."""
         hits = [
             (kind, path.name)
             for kind in kinds
@@ -117,18 +118,17 @@ class Store:
         return hits[0]
 
     def find(self, prefix: str, kinds: tuple[str, ...] = KINDS) -> Artifact:
-        """The one artifact whose id starts with `prefix`."""
+        """The artifact whose id starts with `prefix`. Raises FedbenchError as `locate` and `open` do."""
         return self.open(*self.locate(prefix, kinds))
 
     @contextlib.contextmanager
     def writing(
         self, spec: Spec, inputs: Mapping[str, str] | None = None, replaces: str | None = None
     ) -> Iterator[Writer]:
-        """Make the artifact of `spec`: fill the writer inside the block; on a clean exit it is there, complete.
+        """Make the artifact of `spec`: fill the writer inside the block; on a clean exit the artifact exists.
 
-        An artifact of that spec that is there already stays (same spec, same bytes; another process may have finished
-        it meanwhile), unless it is the one whose digest is `replaces`: until its successor is complete that one is
-        there, then it is gone.
+        An existing artifact of this spec stays (same spec, same bytes; another process may have finished it meanwhile),
+        unless its digest is `replaces`: then the new one replaces it as soon as it is complete.
         """
         self.prepare()
         with placing(self.home, spec.kind, spec.id, replaces) as folder:
@@ -137,10 +137,10 @@ class Store:
             writer.finish()
 
     def take_in(self, kind: str, id: str, files: Mapping[str, bytes], replaces: str | None = None) -> None:
-        """Put an artifact that was made in another store in its place: all its files, the manifest too, by their names.
-        One that is there already stays, as in `writing`.
+        """Add an artifact of another store: `files` maps names to contents, manifest included. An existing artifact
+        stays, as in `writing`.
 
-        Raises DamagedError unless the files are what their manifest says.
+        Raises DamagedError unless the files match their manifest.
         """
         self.prepare()
         with placing(self.home, kind, id, replaces) as folder:
@@ -153,7 +153,7 @@ class Store:
                 arrived.file(name)
 
     def remove(self, kind: str, id: str) -> None:
-        """Delete an artifact, damaged or not. What was made from it stays, with its id in the provenance."""
+        """Delete an artifact, damaged or not. Artifacts made from it stay. Raises FedbenchError if it is missing."""
         final = self.path(kind, id)
         hidden = scratch(final, REMOVED)
         with disk_errors(f"removing {kind} {id}", self.home):
@@ -165,25 +165,25 @@ class Store:
             erase(hidden)
 
     def clean(self) -> tuple[Path, ...]:
-        """Delete what processes that are gone have left behind, and return what it was; artifacts, checkpoints and
+        """Delete temporary files and folders of ended processes and return their paths; artifacts, checkpoints and
         downloads stay."""
-        gone: tuple[Path, ...] = ()
+        deleted: tuple[Path, ...] = ()
         for kind in KINDS:
-            for _ in self.scan(kind):  # puts back what was set aside
+            for _ in self.scan(kind):  # restores artifacts that were set aside
                 pass
         folders = (self.home, *(self.home / name for name in (*KINDS, "failed", "work")), *self.home.glob("work/*"))
         for path in (path for folder in folders if folder.is_dir() for path in folder.glob(".*")):
             if abandoned(path):
                 erase(path)
-                gone += (path,)
+                deleted += (path,)
         for path in self.home.glob("work/*"):
             if path.is_dir() and self._over(path) and holder(path) is None:
                 erase(path)
-                gone += (path,)
-        return gone
+                deleted += (path,)
+        return deleted
 
     def _over(self, work: Path) -> bool:
-        """Whether a work folder is of no more use: it has no checkpoint, or its run was completed after that."""
+        """Whether a work folder is obsolete: it has no checkpoint, or the run's artifact is newer."""
         try:
             saved = (work / CHECKPOINT).stat().st_mtime_ns
             return (self.path("run", work.name) / MANIFEST).stat().st_mtime_ns > saved
@@ -210,30 +210,30 @@ class Store:
             write_json(self.home / "current.json", {**self.current, **values})
 
     def forget_current(self, *names: str) -> None:
-        """There is no such current one any more."""
+        """Unset these of the current partition, protocol or run."""
         if self.current.keys() & set(names):
             with disk_errors("noting the current partition", self.home), alone(self.home):
                 write_json(self.home / "current.json", {k: v for k, v in self.current.items() if k not in names})
 
-    # -- runs under way ----------------------------------------------------------------------------------
+    # -- runs in progress --------------------------------------------------------------------------------
 
     def work(self, id: str) -> Path:
-        """The folder of a run under way (checkpoint, claim)."""
+        """The folder of a run in progress (checkpoint, claim)."""
         return self.home / "work" / id
 
     def claimed(self, id: str) -> dict[str, Any] | None:
-        """Who works on this run now (host, pid, age of the heartbeat in seconds), or None."""
+        """The process that holds this run (host, pid, age of the heartbeat in seconds), or None."""
         return holder(self.work(id))
 
     @contextlib.contextmanager
     def claim(self, id: str) -> Iterator[Claim]:
-        """Hold the run `id` for this process. Raises HeldError if somebody else holds it."""
+        """Hold the run `id` for this process. Raises HeldError if another process holds it."""
         self.prepare()
         with hold(self.work(id), f"run {id}") as claim:
             yield claim
 
     def record_failure(self, id: str, reason: str, log: str, **what: Any) -> Path:
-        """Keep why a run failed (`what`: its spec and overrides); never taken for a result."""
+        """Record why a run failed (`what`: its spec and overrides) and return the file's path. It is no result."""
         folder = self.home / "failed"
         with disk_errors("recording a failure", self.home):
             folder.mkdir(parents=True, exist_ok=True)
@@ -245,7 +245,7 @@ class Store:
 
 
 def _names(folder: Path) -> list[str]:
-    """What lies in a folder; nothing in one that is not there."""
+    """Names of a folder's entries; empty if the folder does not exist."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -253,7 +253,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _age(folder: str, name: str) -> tuple[int, str]:
-    """By which artifacts are listed: when they were made; what has no manifest comes first."""
+    """Sort key of artifacts: the time when they were made (0 without manifest), then the name."""
     try:
         return os.stat(f"{folder}/{name}/{MANIFEST}").st_mtime_ns, name
     except OSError:
@@ -261,16 +261,16 @@ def _age(folder: str, name: str) -> tuple[int, str]:
 
 
 # -- obtain ----------------------------------------------------------------------------------------------------
-# The artifact of a spec: as the store has it, or made from its inputs.
+# The artifact of a spec: from the store, or made from its inputs.
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What an artifact is to hold, ready to be written."""
+    """The contents of a new artifact."""
 
     write: Callable[[Writer], None]
-    made_from: Mapping[str, Artifact]  #: by the names under which the provenance tells of them
-    inputs: Mapping[str, str] = field(default_factory=dict)  #: ids that stand in the manifest and in every table
+    made_from: Mapping[str, Artifact]  #: name in the provenance -> artifact
+    inputs: Mapping[str, str] = field(default_factory=dict)  #: ids that the manifest and every table record
 
 
 def artifact_of(
@@ -278,14 +278,17 @@ def artifact_of(
 ) -> Artifact:
     """The artifact of `spec`: `make` gives its contents if the store lacks it, or (`again`) if other code made it.
 
-    `code` are the files of the package that make it, such as "data/build.py". Nothing half-made stays.
+    `code`: the files of the package that make it, such as "data/build.py". A failed attempt leaves nothing behind.
     """
     before = store.get(spec)
     if before is not None and not (again and other_code(before.provenance)):
         return before
-    by = code_of(*code)  # as it is now, not when all is made
+    made_by = code_of(*code)  # before `make`, since the code may change meanwhile
     contents = make()
     with store.writing(spec, contents.inputs, replaces=before.digest if before else None) as writer:
-        writer.provenance |= {**by, MADE_FROM: {name: origin(one) for name, one in contents.made_from.items()}}
+        writer.provenance |= {
+            **made_by,
+            MADE_FROM: {name: origin(source) for name, source in contents.made_from.items()},
+        }
         contents.write(writer)
     return store.open(spec.kind, spec.id)

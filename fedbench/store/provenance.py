@@ -17,7 +17,7 @@ from fedbench.imports import PACKAGE, closure, code
 if TYPE_CHECKING:
     from fedbench.store.artifact import Artifact
 
-#: Key of a provenance: name or kind of each artifact that went in -> its `origin`.
+#: Key of a provenance: name or kind of each input artifact -> its `origin`.
 MADE_FROM = "made_from"
 _LIBRARIES = ("kneed", "numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
 
@@ -25,7 +25,7 @@ _LIBRARIES = ("kneed", "numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "t
 @cache
 def libraries() -> dict[str, str]:
     """Versions of fedbench and of the libraries that can change a number, without importing them."""
-    from importlib import metadata  # slow to load, and what only reads needs no versions
+    from importlib import metadata  # slow to import, and commands that only read need no versions
 
     versions = {"fedbench": fedbench.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
@@ -38,12 +38,12 @@ def libraries() -> dict[str, str]:
 
 @cache
 def git_revision() -> str | None:
-    """The revision of the checkout fedbench runs from ('+' marks uncommitted changes), or None."""
+    """The git revision from which fedbench runs ('+' marks uncommitted changes), or None."""
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return None
     try:
-        run = ["git", "--no-optional-locks", "-C", str(root)]  # a user's own git must not find the index locked
+        run = ["git", "--no-optional-locks", "-C", str(root)]  # so that the user's git does not find the index locked
         revision = subprocess.run([*run, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
         changed = subprocess.run([*run, "status", "--porcelain", "-uno"], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
@@ -54,7 +54,7 @@ def git_revision() -> str | None:
 
 
 def provenance(started: float) -> dict[str, Any]:
-    """What the manifest of an artifact begun at `started` (Unix seconds) says about its making."""
+    """The basic provenance of an artifact begun at `started` (Unix seconds): times, machine, versions."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": round(time.time() - started, 3),
@@ -70,8 +70,8 @@ def provenance(started: float) -> dict[str, Any]:
 def fingerprint(*parts: str) -> str:
     """Digest of the code (not comments or docstrings) under package paths such as 'core' or 'methods/fedavg.py'.
 
-    Same version number but another fingerprint means that the code was written otherwise: a checkpoint of it is not
-    continued, and `--again` makes its results anew. Without a file that is gone it is another.
+    The same version number with another fingerprint means that the code has changed: checkpoints are not continued, and
+    `--again` repeats the results. A deleted file changes the fingerprint.
     """
     digest = hashlib.sha256()
     for part in parts:
@@ -83,25 +83,25 @@ def fingerprint(*parts: str) -> str:
 
 
 def code_of(*files: str) -> dict[str, Any]:
-    """What an artifact's provenance says of the code behind it, now: files of the package and all that can change what
+    """The part of a provenance about the present code: these files of the package and all files that can change what
     they compute (see imports.closure), and their fingerprint."""
     parts = closure(*files)
     return {"fingerprint": fingerprint(*parts), "fingerprint_parts": parts}
 
 
 def origin(artifact: Artifact) -> dict[str, Any]:
-    """What an artifact's provenance says of one that it is made from: which making of it, and by which code."""
+    """The part of a provenance about an input artifact: its digest and the code that made it."""
     keys = ("fingerprint", "fingerprint_parts", MADE_FROM)
     return {"digest": artifact.digest, **{k: artifact.provenance[k] for k in keys if k in artifact.provenance}}
 
 
 def other_code(provenance: Mapping[str, Any]) -> bool:
-    """Whether the code that made an artifact, or what that was made from, has changed since in any letter that counts.
+    """Whether the code (comments aside) that made an artifact or one of its inputs has changed since.
 
-    Its numbers may well be the same: what says that they are not is a version (results/frame.py). An artifact
-    whose provenance does not name its code is taken as it is.
+    Its numbers may still be the same: versions tell when they are not (results/frame.py). False if the provenance does
+    not name the code.
     """
-    if any(other_code(one) for one in provenance.get(MADE_FROM, {}).values()):
+    if any(other_code(source) for source in provenance.get(MADE_FROM, {}).values()):
         return True
     parts = provenance.get("fingerprint_parts")
     return fingerprint(*parts) != provenance.get("fingerprint") if parts else False

@@ -1,4 +1,4 @@
-"""Runs that are no artifacts: under way, interrupted, or failed; told from the small files that they leave."""
+"""Runs in progress, interrupted or failed, read from the small files that they leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedbench.store.folder import CHECKPOINT, PROGRESS, SPEC, Store
 
 
 class End(StrEnum):
-    """How it stands with a run that is no artifact."""
+    """The state of a run that is not complete."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
@@ -29,18 +29,18 @@ class End(StrEnum):
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A run under way, interrupted or failed."""
+    """A run in progress, interrupted or failed."""
 
     spec: RunSpec
     state: End
-    round: int  #: the last that is complete; of a run that is not under way, the last that is saved
-    progress: Mapping[str, Any]  #: what the process at work last noted (engine/run.py); empty if nothing yet
-    holder: Mapping[str, Any] | None  #: the process at work: host, pid
+    round: int  #: the last complete round; of a run that is not in progress, the last one in a checkpoint
+    progress: Mapping[str, Any]  #: last progress that its process recorded (engine/run.py); empty if none yet
+    holder: Mapping[str, Any] | None  #: the process that trains it: host, pid
     reason: str  #: why it failed
-    diverged: bool  #: it failed so as it would anywhere
-    time: float  #: Unix seconds of the last sign of it
+    diverged: bool  #: it failed because it diverged, which it would do on any machine
+    time: float  #: Unix seconds of the last change of its files
     bytes: int  #: on disk
-    keep: frozenset[str]  #: what it was to keep beyond its predictions
+    keep: frozenset[str]  #: what to keep besides its predictions (train --keep)
 
     @property
     def id(self) -> str:
@@ -53,7 +53,7 @@ class Unfinished:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of a run under way, by the speed of its rounds so far."""
+        """Estimate from the speed of its rounds so far; None unless it is in progress."""
         each, noted = _number(self.progress.get("round_seconds")), _number(self.progress.get("time"))
         if self.state is not End.RUNNING or each is None or noted is None:
             return None
@@ -61,8 +61,8 @@ class Unfinished:
 
 
 def unfinished(store: Store) -> list[Unfinished]:
-    """The runs of a store that are under way, interrupted or failed, oldest first. What is no legible trace of a run is
-    left out, and so is one that has been completed since."""
+    """The runs of a store that are in progress, interrupted or failed, oldest first. Skips unreadable files, and runs
+    that have been completed since."""
     runs = (run for id in sorted(set(ids(store))) if (run := _read(store, id)))
     return sorted(runs, key=lambda run: run.time)
 
@@ -79,7 +79,7 @@ def _read(store: Store, id: str) -> Unfinished | None:
     if spec is None or spec.id != id:
         return None
     claim = holder(work)
-    made, failed_at, saved = (_stat(one)[0] for one in (store.path("run", id) / MANIFEST, failure, work / CHECKPOINT))
+    made, failed_at, saved = (_stat(path)[0] for path in (store.path("run", id) / MANIFEST, failure, work / CHECKPOINT))
     if claim is None and made > max(failed_at, saved):
         return None
     state = End.RUNNING if claim else End.FAILED if failed else End.INTERRUPTED
@@ -95,7 +95,7 @@ def _read(store: Store, id: str) -> Unfinished | None:
 
 
 def discard(store: Store, id: str) -> None:
-    """Delete what is left of a run that was interrupted or failed. Raises HeldError if somebody is at it."""
+    """Delete the files of an interrupted or failed run. Raises HeldError if a process trains it."""
     folder = store.work(id)
     with hold(folder, f"run {id}"):
         for path in folder.iterdir():
@@ -105,7 +105,7 @@ def discard(store: Store, id: str) -> None:
 
 
 def ids(store: Store) -> Iterator[str]:
-    """Of all work folders and records of failures, legible or not."""
+    """Ids of all work folders and records of failures, readable or not."""
     for folder in ("work", "failed"):
         for path in store.home.glob(f"{folder}/*"):
             if not path.name.startswith("."):
@@ -113,7 +113,7 @@ def ids(store: Store) -> Iterator[str]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A JSON file; empty if it is not there, damaged or not ours to read."""
+    """The contents of a JSON file; empty if it is missing, damaged or not readable."""
     try:
         return read_json(path)
     except (FedbenchError, OSError):
@@ -121,7 +121,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _stat(path: Path) -> tuple[float, int]:
-    """When a file was changed (Unix seconds) and its bytes; 0 where there is none."""
+    """A file's modification time (Unix seconds) and size in bytes; zeros if it does not exist."""
     try:
         about = os.stat(path)
         return about.st_mtime, about.st_size

@@ -1,4 +1,4 @@
-"""Writing an artifact: in a hidden folder beside its place, then by rename. What is there is whole."""
+"""Writing an artifact: into a hidden folder, then by rename. An artifact that exists is complete."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 # -- rows ------------------------------------------------------------------------------------------------------
-# Tables in Parquet that are written and read part by part, so that memory holds one part of them.
+# Parquet tables that are written and read in row groups, so that memory holds one group at a time.
 
 
-#: Bytes of rows that are written together.
+#: Bytes per row group.
 BYTES = 4 << 20
-#: ... and how many of them at most.
+#: Most rows per row group.
 ROWS = 1 << 20
 
 
 def write(path: Path, tables: Iterable[pa.Table], about: Mapping[bytes, bytes] | None = None) -> None:
-    """Write tables of one schema (one at least) as one file; `about` is added to the metadata of the first."""
+    """Write one or more tables of one schema as one file; `about` is added to the first one's metadata."""
     import pyarrow.parquet as pq
 
     groups = _gathered(tables)
@@ -44,8 +44,8 @@ def write(path: Path, tables: Iterable[pa.Table], about: Mapping[bytes, bytes] |
 
 
 def read(paths: Sequence[Path]) -> Iterator[pa.Table]:
-    """The rows of files one after another, a group of rows at a time, with the columns of all; what a file lacks is
-    missing in its rows."""
+    """The rows of these files in order, one row group at a time, with the columns of all files; a column that a file
+    lacks is null in its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -60,20 +60,20 @@ def read(paths: Sequence[Path]) -> Iterator[pa.Table]:
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The rows of tables in tables of BYTES or a little more."""
-    some: list[pa.Table] = []
+    """The same rows in larger tables, of BYTES or a little more."""
+    pending: list[pa.Table] = []
     size = 0
     for table in tables:
-        some.append(table)
+        pending.append(table)
         size += table.nbytes
         if size >= BYTES:
-            yield _one(some)
-            some, size = [], 0
-    if some:
-        yield _one(some)
+            yield _joined(pending)
+            pending, size = [], 0
+    if pending:
+        yield _joined(pending)
 
 
-def _one(tables: Sequence[pa.Table]) -> pa.Table:
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
@@ -82,22 +82,22 @@ def _one(tables: Sequence[pa.Table]) -> pa.Table:
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
-#: Uses of a scratch name: an artifact that makes room for its successor, or that is being removed.
+#: Uses of a scratch name: an artifact that is being replaced, or removed.
 ASIDE, REMOVED = "aside", "removed"
 
 
 class Writer:
-    """Collects an artifact's files in a hidden folder, which is then renamed into its place."""
+    """Collects an artifact's files in a hidden folder, which is then renamed."""
 
     def __init__(self, folder: Path, spec: Spec, inputs: Mapping[str, str]) -> None:
         self.folder, self.spec, self.inputs, self.started = folder, spec, inputs, time.time()
-        #: What may differ between two makings: machine, times. Goes into the manifest only.
+        #: What may differ between two builds: machine, times. Recorded in the manifest only.
         self.provenance: dict[str, Any] = {}
 
     def table(self, name: str, table: pa.Table | Iterable[pa.Table]) -> None:
         """Add `name`.parquet, with spec, inputs and library versions in its schema metadata.
 
-        A large table comes part by part, in tables of one schema.
+        A large table is given in parts: an iterable of tables of one schema.
         """
         import pyarrow as pa
 
@@ -127,14 +127,14 @@ class Writer:
 
 
 def flush(path: Path) -> None:
-    """See that what was written is on the disk."""
+    """Flush a file to the disk (fsync)."""
     with path.open("rb+") as f:
         os.fsync(f.fileno())
 
 
 @contextlib.contextmanager
 def placing(home: Path, kind: str, id: str, replaces: str | None) -> Iterator[Path]:
-    """A hidden folder that becomes the artifact where the block ends well, and is gone where it does not."""
+    """A hidden folder that becomes the artifact if the block succeeds, and is deleted otherwise."""
     final = home / kind / id
     folder = scratch(final)
     with disk_errors(f"writing {kind} {id}", home):
@@ -147,7 +147,7 @@ def placing(home: Path, kind: str, id: str, replaces: str | None) -> Iterator[Pa
 
 
 def _install(home: Path, folder: Path, final: Path, replaces: str | None) -> None:
-    """Put a complete artifact into its place."""
+    """Rename a complete artifact's folder to its final path, unless an artifact exists that it does not replace."""
     with alone(home):
         aside = None
         if final.exists():
@@ -160,12 +160,12 @@ def _install(home: Path, folder: Path, final: Path, replaces: str | None) -> Non
     if aside is not None and aside.is_symlink():
         erase(aside)
     elif aside is not None:
-        (aside / MANIFEST).unlink(missing_ok=True)  # so that half of it is never put back
+        (aside / MANIFEST).unlink(missing_ok=True)  # so that it is never restored half deleted
         shutil.rmtree(aside, ignore_errors=True)
 
 
 def restored(home: Path, final: Path) -> bool:
-    """Put back what a process had set aside that died before the successor was in its place."""
+    """Restore an artifact that a process set aside before it died, and return whether one exists now."""
     hidden = f".{final.name}.*"
     if not any(scratched(path, ASIDE) == final.name for path in final.parent.glob(hidden)):
         return False
