@@ -1,4 +1,4 @@
-"""Files: checksums, atomic and sealed JSON, and the operating system's refusals in one clear line."""
+"""Files: checksums, atomic JSON with checksums, and the operating system's errors as one clear line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sha256_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def disk_errors(doing: str, where: Path) -> Iterator[None]:
-    """Turn the operating system's refusals to write into one clear line."""
+    """Turn the operating system's write errors into FedbenchError, one clear line."""
     try:
         yield
     except OSError as error:
@@ -47,9 +47,9 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes, remedy: str = "choose another -o FILE") -> None:
-    """Write a file of the user's, whole or not at all. Raises FedbenchError if that cannot be done.
+    """Write a user's file atomically. Raises FedbenchError if that fails.
 
-    What is no file, such as /dev/stdout or a pipe, is written into and not replaced.
+    Devices and pipes, such as /dev/stdout, are written to, not replaced.
     """
     try:
         if path.exists() and not path.is_file():
@@ -61,7 +61,7 @@ def write_whole(path: Path, content: bytes, remedy: str = "choose another -o FIL
 
 
 def _write_into(path: Path, content: bytes) -> None:
-    """Write into a device or a pipe. Raises OSError for a folder, and for a pipe that nobody reads."""
+    """Write to a device or a pipe. Raises OSError for a folder, and for a pipe without a reader."""
     into = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(into, True)
     with open(into, "wb") as f:
@@ -84,7 +84,7 @@ def whole_folder(folder: Path, doing: str) -> Iterator[Path]:
 
 
 def erase(path: Path) -> None:
-    """Delete a file, or a folder with all that is in it; of a symbolic link the link, not what it leads to."""
+    """Delete a file, or a folder with its contents; for a symbolic link only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -110,8 +110,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. A damaged or unreadable file is a FedbenchError that names it; an absent one stays
-    FileNotFoundError."""
+    """Read a JSON object. Raises FedbenchError for a damaged or unreadable file, FileNotFoundError if it is missing."""
     remedy = "delete it and repeat the command that made it"
     try:
         value = json.loads(path.read_bytes().decode())
@@ -124,7 +123,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-#: The key of a JSON object under which its seal stands.
+#: Key of a JSON object's checksum.
 SEAL = "sha256"
 
 
@@ -134,28 +133,28 @@ def digest(value: Any) -> str:
 
 
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The object with a checksum of all the rest in it, so that no edit goes unnoticed."""
+    """The object with a checksum of its other keys, which reveals any edit."""
     return {**value, SEAL: digest(value)}
 
 
 def intact(value: Mapping[str, Any]) -> bool:
-    """Whether a sealed object is as it was sealed. An older fedbench wrote none: without a seal it counts as such."""
+    """Whether the object matches its checksum. True without one: an older fedbench wrote none."""
     rest = {k: v for k, v in value.items() if k != SEAL}
     return SEAL not in value or value[SEAL] == digest(rest)
 
 
-# -- temporary names: hidden siblings that tell which process they belong to -------------------------------------------
+# -- temporary names: hidden siblings that name their process ----------------------------------------------------------
 
-#: What no living process of this machine can be asked about counts as left behind after so many seconds.
+#: A temporary file of another machine counts as abandoned after this time without a change.
 ABANDONED_SECONDS = 24 * 3600.0
 _numbers = itertools.count()
 
 
 @cache
 def machine() -> str:
-    """Where process ids mean what they mean here: eight digits of host, boot and process namespace.
+    """Where process ids are comparable: eight hexadecimal digits of a hash of host, boot and process namespace.
 
-    Two containers may bear one host name, and ids begin anew after a boot.
+    Two containers may have the same host name, and process ids are reused after a boot.
     """
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
@@ -166,12 +165,12 @@ def machine() -> str:
 
 
 def process() -> str:
-    """This process, told from all others."""
+    """An identifier of this process, unique across machines."""
     return f"{machine()}-{os.getpid()}"
 
 
 def alive(pid: int) -> bool:
-    """Whether this machine has such a process."""
+    """Whether this machine has a process with this id."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -182,7 +181,7 @@ def alive(pid: int) -> bool:
 
 
 def scratch(path: Path, use: str = "part") -> Path:
-    """A hidden name beside `path` that nobody else uses."""
+    """A hidden, unique path in the folder of `path`."""
     return path.with_name(f".{path.name[:200]}.{use}-{process()}-{next(_numbers)}")
 
 
@@ -190,13 +189,13 @@ _SCRATCH = re.compile(r"\.(?P<name>.+)\.(?P<use>[a-z]+)-(?P<machine>[0-9a-f]{8})
 
 
 def scratched(path: Path, use: str = "part") -> str | None:
-    """The name of the sibling that a scratch name of that use stands for, or None if it is no such name."""
+    """The name for which a scratch path of this use was made (see `scratch`), or None if it is no such path."""
     match = _SCRATCH.fullmatch(path.name)
     return match["name"] if match and match["use"] == use else None
 
 
 def abandoned(path: Path) -> bool:
-    """Whether this is a scratch name whose process is gone: dead here, or of another machine and untouched for long."""
+    """Whether this is a scratch path whose process is dead, or which another machine has not changed for long."""
     match = _SCRATCH.fullmatch(path.name)
     if not match:
         return False
@@ -209,11 +208,11 @@ def abandoned(path: Path) -> bool:
 
 @contextlib.contextmanager
 def alone(folder: Path, busy: str | None = None) -> Iterator[None]:
-    """One process at a time in this folder (made if need be); the system frees the lock of a dead one.
+    """A lock on a folder (created if missing) for one process at a time; the system frees the lock of a dead process.
 
-    Others wait; with `busy` they raise FedbenchError of that text instead.
+    Others wait; with `busy` they raise FedbenchError with that text instead.
     """
-    from filelock import FileLock, Timeout  # slow to load, and what only reads takes no lock
+    from filelock import FileLock, Timeout  # slow to import, and reading needs no lock
 
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock", timeout=-1 if busy is None else 0)

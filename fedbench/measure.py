@@ -1,4 +1,4 @@
-"""What a method measures itself, beside what fedbench does of every run: a metric of each round or of each client."""
+"""Metrics that a method declares in addition to those of every run: one value per round or per client."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from fedbench import reader
 from fedbench.errors import FedbenchError, unknown
 
-#: What a metric is of.
+#: Whether a metric has a value per round or per client.
 ROUND, CLIENT = "round", "client"
-#: What stands for the whole federation, from the metrics of the clients that train.
+#: Rule -> the value of the whole federation from the values of the clients that train.
 FEDERATION: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": lambda values: math.fsum(values) / len(values),
     "max": max,
@@ -24,20 +24,20 @@ FEDERATION: dict[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric that a method declares (`Method.measures`), and so one of the method's runs.
+    """A metric that a method declares (`Method.measures`).
 
-    One of a round is reported by `Method.round_metrics`, and its last value stands for the run. One of a client is left
-    in `client.metrics` by `personalise`; the last evaluation's counts. Raises FedbenchError for a text that is empty or
-    not of one line, a name that is none, and another `of` or `federation` than there are.
+    `Method.round_metrics` returns the values per round; the last one is the run's. `personalise` writes the values per
+    client to `client.metrics`; those of the last evaluation count. Raises FedbenchError for a text that is empty or has
+    more than one line, an invalid name, and an unknown `of` or `federation`.
     """
 
-    name: str  #: of the metric, in tables too
+    name: str  #: of the metric, also in tables
     meaning: str  #: in one line
     unit: str  #: such as "fraction", "count", "ratio"
     of: str = ROUND
-    federation: str = "mean"  #: of a client's metric: one of FEDERATION
-    source: str = ""  #: who defines it so
-    least: float | None = None  #: no value of a client lies below it
+    federation: str = "mean"  #: for a metric per client: one of FEDERATION
+    source: str = ""  #: paper or code that defines it
+    least: float | None = None  #: lower bound of its values
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name.isidentifier()):
@@ -57,12 +57,12 @@ class Measure:
 
 
 def stored(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """The declarations as a run's provenance keeps them."""
+    """The measures as a run's provenance stores them."""
     return [dataclasses.asdict(measure) for measure in measures]
 
 
 def restored(raw: Any, where: str) -> list[Measure]:
-    """The declarations of a provenance. Raises FedbenchError, which names `where`, for what are none."""
+    """The measures of a provenance. Raises FedbenchError, naming `where`, for invalid ones."""
     if not isinstance(raw, list):
         raise FedbenchError(f"{where} are no list")
-    return [reader.read(Measure, one, where) for one in raw]
+    return [reader.read(Measure, entry, where) for entry in raw]

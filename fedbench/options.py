@@ -1,7 +1,7 @@
-"""Options that are part of an identity: fields of a dataclass with their help, bounds and choices.
+"""Options that are part of a spec's id: fields of a dataclass with their help, bounds and choices.
 
-A method's hyper-parameters are such fields, and a partitioner's: what is an option of a command is a key of TOML files
-and a part of a spec at once. Whatever a user gives for one, as text or in Python, comes through `converted`; and so do
+The hyper-parameters of methods and the options of partitioners are such fields: each is an option of a command, a key
+of TOML files and a part of a spec. `converted` converts all values that users give for them, as text or in Python, and
 the arguments of public functions (`checked`).
 """
 
@@ -26,21 +26,21 @@ from fedbench.specs.base import option as option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: A whole number of an option (epochs, clusters, restarts) is at most this: more is work without end.
+#: Largest whole number of an option (epochs, clusters, restarts): more would never finish.
 MOST = 1_000_000
 
-#: The types that an option may have on the command line, and what its value is called.
+#: Type of an option on the command line -> its name in errors.
 VALUES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
 
 
 def of(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    """The options of a dataclass by name (a trailing underscore of Python's is dropped)."""
+    """Name -> field of a dataclass's options (names without the trailing underscore of Python keywords)."""
     return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
 
 
 def converted(kind: Any, given: Any) -> Any:
-    """What is given as a value of this type (one of VALUES): one of Python or NumPy, or the text of one. Raises
-    ValueError for what is none: a truth value is no number, and an array of one number is not that number."""
+    """A Python or NumPy value, or a text, as a value of type `kind` (one of VALUES). Raises ValueError if it is none:
+    booleans and arrays are no numbers."""
     given = os.fspath(given) if kind is str and isinstance(given, os.PathLike) else native(given)
     if kind is bool and isinstance(given, str | bool):
         if (text := str(given).lower()) in ("true", "false"):
@@ -55,8 +55,8 @@ def converted(kind: Any, given: Any) -> Any:
 def parse(
     owner: str, name: str, kind: Any, given: Any, choices: tuple[Any, ...] = (), most: float = MOST, hint: str = ""
 ) -> Plain:
-    """The value of `owner`'s option of this type (one of VALUES) that is given, perhaps as text; a whole number is at
-    `most` this. Raises FedbenchError for one that is none, which ends in the hint."""
+    """The value of an option of `owner`, converted to `kind` (one of VALUES); `most` bounds whole numbers. Raises
+    FedbenchError, ending with `hint`, for an invalid value."""
     option = name.replace("_", "-")
     try:
         value: Plain = converted(kind, given)
@@ -70,23 +70,23 @@ def parse(
 
 
 def check_bounds(owner: str, option: str, field: dataclasses.Field[Any], value: Plain) -> None:
-    """Raise FedbenchError for a number that is out of the bounds of its `option`."""
+    """Raise FedbenchError for a number outside the bounds of its `option`."""
     wanted = out_of_bounds(field, value)
     check(not wanted, owner, option.replace("_", "-"), value, wanted)
 
 
 def check(condition: bool, owner: str, option: str, value: Plain, wanted: str) -> None:
-    """Raise FedbenchError about an option out of range."""
+    """Raise FedbenchError about an option out of range, unless `condition`."""
     if not condition:
         raise FedbenchError(f"--{option} of {owner} must be {wanted}, not {value}")
 
 
 def checked(function: F) -> F:
-    """A public function whose arguments are checked by their annotations before it is called, numbers and truth values
-    converted as those of options are. It raises FedbenchError for one that does not fit, which names it."""
+    """Decorator of public functions: checks arguments by their annotations, and converts numbers and booleans as those
+    of options. The function then raises FedbenchError, naming the argument, for an invalid one."""
     signature, called = inspect.signature(function), function.__qualname__.removesuffix(".__init__")
 
-    @functools.cache  # when it is first called: what annotations name may be defined below the function
+    @functools.cache  # at the first call: annotations may name classes defined below the function
     def hints() -> dict[str, Any]:
         texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
         return typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), function.__globals__)
@@ -117,7 +117,7 @@ def _argument(where: str, hint: Any, value: Any) -> Any:
 
 
 def _fitted(hint: Any, value: Any) -> Any:
-    """The value as an annotation has it. Raises ValueError where it is no such value."""
+    """The value converted to an annotation's type. Raises ValueError if that is impossible."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
         for option in inner:
@@ -135,7 +135,7 @@ def _fitted(hint: Any, value: Any) -> Any:
 
 
 def several(value: Any) -> list[Any]:
-    """The values of a list, a tuple, a range or an array of one dimension. Raises ValueError for anything else."""
+    """The values of a list, tuple, range or one-dimensional array. Raises ValueError for anything else."""
     if isinstance(value, list | tuple | range) or getattr(value, "ndim", None) == 1:
         return list(value)
     raise ValueError

@@ -1,8 +1,8 @@
-"""The options of `fedbench partition`, wherever they stand: from a data set's name and what a user wrote to a spec.
+"""The options of `fedbench partition`: from a data set's name and a user's options to a partition's spec.
 
-`partition`, `train DATASET` and `sweep DATASET` take the same options, and Python the same names: those that any
-partition may have (`COMMON`), the short forms that stand for a partitioner (dir, spc, iid, by, equal, counts), and the
-partitioner's own. A value is a text as it was written, or what it stands for; a flag is True.
+`partition`, `train DATASET` and `sweep DATASET` accept the same options, and Python the same names: options of any
+partition (`COMMON`), short forms that select a partitioner (dir, spc, iid, by, equal, counts), and the partitioner's
+options. A value is a text, or already converted; a flag is True.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedbench.protocol import Protocol
     from fedbench.store import Store
 
-#: The label shift where no partitioner is chosen and the protocol has none.
+#: Dirichlet parameter if neither the user nor the protocol chooses a partitioner.
 ALPHA = 0.3
 
 
@@ -34,8 +34,8 @@ _short = partial(option, None, panel="Short forms of a partitioner")
 
 @dataclass(frozen=True)
 class Partitioner:
-    """How a partitioner is chosen: by its name, as a protocol's preset, or by a short form, whose option it then has
-    (`Scheme.short`)."""
+    """The ways to choose a partitioner: by name, as a protocol's preset, or by a short form, which sets one of its
+    options (`Scheme.short`)."""
 
     scheme: str | None = option(
         None, "The partitioner, or FILE.py:Class; --scheme NAME --help has its options.", metavar="NAME"
@@ -56,7 +56,7 @@ class Partitioner:
     )
 
 
-#: What any partition may be told beside its partitioner's options -> the type of its value.
+#: Option of any partition, besides its partitioner's -> type of its value.
 COMMON: Mapping[str, type] = {
     name: str if (kind := kind_of(cls, field)) is tuple else kind
     for cls in (Partitioner, PartitionSpec)
@@ -67,29 +67,29 @@ COMMON: Mapping[str, type] = {
 
 @cache
 def shorts() -> Mapping[str, tuple[type[Scheme], ...]]:
-    """Short form -> the partitioners that it may stand for."""
+    """Short form -> the partitioners that it may select."""
     from fedbench.partitions import schemes
 
     kinds = [schemes.load(name) for name in schemes.names()]
-    return {short: tuple(one for one in kinds if short in one.short) for kind in kinds for short in kind.short}
+    return {short: tuple(scheme for scheme in kinds if short in scheme.short) for kind in kinds for short in kind.short}
 
 
 def names() -> set[str]:
-    """All names that an option may have, but those of users' own partitioners."""
+    """Names of all options, without those of users' partitioners."""
     from fedbench.partitions import schemes
 
     return {*COMMON, *shorts(), *schemes.all_options()}
 
 
 def partitioner(options: Mapping[str, Any], rules: Protocol) -> type[Scheme]:
-    """The partitioner that the options choose, by name, by a short form or as the protocol's own.
+    """The partitioner that the options choose by name or short form, else the protocol's.
 
-    Of several that a short form stands for it is the first that has all of the other options. Raises FedbenchError
-    where two are chosen, and for an unknown one.
+    If a short form may select more than one: the first that has all other options. Raises FedbenchError for an unknown
+    partitioner, and if two are chosen.
     """
     from fedbench.partitions import schemes
 
-    options = _spoken(options)
+    options = _given_options(options)
     short = [name for name in options if name in shorts()]
     scheme = options.get("scheme")
     named = schemes.load(schemes.named(scheme)) if scheme else None
@@ -98,10 +98,10 @@ def partitioner(options: Mapping[str, Any], rules: Protocol) -> type[Scheme]:
         raise FedbenchError(f"{' and '.join(f'--{way}' for way in ways)} exclude each other", "choose one")
     if named:
         return named
-    if short or _unsaid(options, rules):
-        own = {name for name in options if name not in COMMON and name not in shorts()}
+    if short or _unchosen(options, rules):
+        others = {name for name in options if name not in COMMON and name not in shorts()}
         fitting = shorts()[short[0] if short else "dir"]
-        return next((kind for kind in fitting if own <= set(kind.options())), fitting[0])
+        return next((kind for kind in fitting if others <= set(kind.options())), fitting[0])
     usual = rules.presets.get(options.get("preset") or rules.default_preset or "", rules.partition)
     return schemes.load(schemes.named(usual.get("scheme", "dirichlet")))
 
@@ -114,15 +114,15 @@ def spec_of(
     roots: Sequence[Path] = (),
     remark: Callable[[str], None] = lambda line: None,
 ) -> PartitionSpec:
-    """The spec of a partition of `dataset` (a name, or a recipe's path) by these options; what they leave open is the
-    protocol's. `remark` is told what was taken in the user's place. With `from` a folder, that is data set and
-    partition at once, and `dataset` is None.
+    """The spec of a partition of `dataset` (a name, or a recipe's path) with these options; `rules` give the defaults.
+    `remark` is called with a line about each choice made for the user. If `from` is a folder, it holds data set and
+    partition, and `dataset` is None.
 
-    Raises FedbenchError for an unknown option, a value that is none, and what does not fit the data.
+    Raises FedbenchError for an unknown option, an invalid value, and options that do not fit the data.
     """
     from fedbench import data, partitions
 
-    options = _spoken(options)
+    options = _given_options(options)
     if (folder := _folder(options)) is not None:
         require(dataset is None, f"{options['from']} is a data set with its clients", f"leave {dataset} out")
         others = sorted({"scheme", "preset", *shorts()} & (set(options) - {"from"}))
@@ -132,7 +132,7 @@ def spec_of(
             f"deal its images out anew: fedbench partition {options['from']} with it",
         )
         dataset, options = folder, {**options, "from": None, "scheme": "presplit", "by": "client"}
-        options = _spoken(options)
+        options = _given_options(options)
     if dataset is None:
         if "from" in options and not path_of(str(options["from"]), "--from").exists():
             raise FedbenchError(
@@ -141,22 +141,22 @@ def spec_of(
             )
         raise FedbenchError("a partition of which data set?", "name one, such as mnist ('fedbench data list')")
     kind = partitioner(options, rules)
-    if _unsaid(options, rules):
+    if _unchosen(options, rules):
         remark(f"No partitioner given: taking --dir {ALPHA} (or choose --dir, --spc, --iid, --by or --equal).")
         options["dir"] = ALPHA
-    own = _own(options, kind)
+    specific = _specific(options, kind)
     common = {name: value for name, value in options.items() if name in COMMON}
     source = data.resolve(dataset, store, roots)
     about = data.info(source, store)
-    counting = kind.title() == "presplit" and "clients" not in common and "by" in own
-    if counting or not about.shape:  # what its files alone say
+    counting = kind.title() == "presplit" and "clients" not in common and "by" in specific
+    if counting or not about.shape:  # known only from the files
         data.obtain(source, store, roots, remark)
         about = data.info(source, store)
     if counting:
-        common["clients"] = data.groups(source, store, own["by"])
+        common["clients"] = data.groups(source, store, specific["by"])
     if "counts" in options:
-        own |= partitions.read_mixture(_path("counts", options), len(about.classes))
-        common.setdefault("clients", len(own["train_mix"]))
+        specific |= partitions.read_mixture(_path("counts", options), len(about.classes))
+        common.setdefault("clients", len(specific["train_mix"]))
     if "split" in common:
         common["train_fraction"] = common.pop("split")
     if "unseen_as" in common:
@@ -164,14 +164,14 @@ def spec_of(
 
     def groups(column: str) -> int:
         data.obtain(source, store, roots, remark)
-        return data.groups(source, store, column, least=2)  # one to train on and one to test on
+        return data.groups(source, store, column, least=2)  # one training and one test image
 
     preset: Any = common.pop("preset", None)
-    return rules.partition_spec(source, about.partition_classes, preset, groups, **{**own, **common})
+    return rules.partition_spec(source, about.partition_classes, preset, groups, **{**specific, **common})
 
 
 def _folder(options: Mapping[str, Any]) -> str | None:
-    """The folder that `from` names, if it names one."""
+    """The path of the folder that `from` names; None if it names none."""
     path = _path("from", options) if "from" in options else None
     return str(path.resolve()) if path is not None and path.is_dir() else None
 
@@ -181,7 +181,7 @@ def _path(name: str, options: Mapping[str, Any]) -> Path:
 
 
 def values(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
-    """A partitioner's own options as values. Raises FedbenchError for one that it does not have."""
+    """Name -> value of a partitioner's options. Raises FedbenchError for an option that it does not have."""
     from fedbench.partitions import schemes
 
     for name in options:
@@ -191,50 +191,50 @@ def values(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
 
 
 def _value(kind: type[Scheme], name: str, value: Any) -> Any:
-    # Lists, such as the order of natural groups, come from Python or from a TOML file; the spec checks them.
+    # None: a list, such as the order of natural groups, from Python or a TOML file; the spec checks it.
     of = kind.kind(name)
     return value if of is None else parse(kind.title(), name, of, value)
 
 
-def _own(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
-    """The partitioner and its options, by their own names and by a short form."""
-    own = values({k: v for k, v in options.items() if k not in COMMON and k not in shorts()}, kind)
+def _specific(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
+    """The partitioner (as "scheme", unless the default) and its options, with a short form's option by its name."""
+    found = values({k: v for k, v in options.items() if k not in COMMON and k not in shorts()}, kind)
     short = next((name for name in options if name in shorts()), None)
     if "scheme" not in options and short is None:
-        return own  # the usual one goes unsaid
+        return found  # the default partitioner
     if short and (option := kind.short[short]):
-        own[option] = parse(kind.title(), short, kind.kind(option), options[short])
-        check_bounds(kind.title(), short, kind.options()[option], own[option])
+        found[option] = parse(kind.title(), short, kind.kind(option), options[short])
+        check_bounds(kind.title(), short, kind.options()[option], found[option])
     elif short and short != "counts":  # a flag
-        said = parse(kind.title(), short, bool, options[short])
-        check(said is True, kind.title(), short, said, "true, or left out")
-    return {"scheme": options.get("scheme", kind.name), **own}
+        flag = parse(kind.title(), short, bool, options[short])
+        check(flag is True, kind.title(), short, flag, "true, or left out")
+    return {"scheme": options.get("scheme", kind.name), **found}
 
 
-def _spoken(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that say something, by their names in Python, without the underscore behind a word of Python's own; the
-    `COMMON` ones as values, whose bounds are the spec's to check."""
-    spoken = {
+def _given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> value of the options that are set (not None or False), by their Python names without the trailing
+    underscore of keywords. Converts the `COMMON` ones; the spec checks their bounds."""
+    converted = {
         name.replace("-", "_").rstrip("_"): value
         for name, given in options.items()
         if (value := native(given)) is not None and value is not False
     }
-    common = {name: value for name, value in spoken.items() if name in COMMON}
-    return spoken | {k: parse("partition", k, COMMON[k], value, most=math.inf) for k, value in common.items()}
+    common = {name: value for name, value in converted.items() if name in COMMON}
+    return converted | {k: parse("partition", k, COMMON[k], value, most=math.inf) for k, value in common.items()}
 
 
-def _unsaid(options: Mapping[str, Any], rules: Protocol) -> bool:
+def _unchosen(options: Mapping[str, Any], rules: Protocol) -> bool:
     """Whether neither the options nor the protocol choose a partitioner."""
     chosen = {"scheme", "preset", *shorts()} & set(options)
     return not chosen and rules.default_preset is None and "scheme" not in rules.partition
 
 
 def _corruptions(text: str) -> list[str]:
-    """A list such as 'fog-3,contrast-3'; 'all-3' stands for every corruption at severity 3."""
+    """The items of a list such as 'fog-3,contrast-3'; 'all-3' means every corruption at severity 3."""
     from fedbench.partitions.transforms.corruption import CORRUPTIONS
 
     listed: list[str] = []
-    for one in text.split(","):
-        name, _, severity = one.strip().rpartition("-")
-        listed += [f"{c}-{severity}" for c in CORRUPTIONS] if name == "all" else [one.strip()]
+    for item in text.split(","):
+        name, _, severity = item.strip().rpartition("-")
+        listed += [f"{c}-{severity}" for c in CORRUPTIONS] if name == "all" else [item.strip()]
     return listed

@@ -1,9 +1,8 @@
-"""The one reader of what users write in TOML (and of JSON): a dataclass in, a checked dataclass out.
+"""Reads users' TOML files (and JSON) into checked dataclasses.
 
-`toml` reads a file, `read` makes a dataclass of it: unknown keys are errors at every depth, and so are missing ones and
-values of another type (a whole number where a number is wanted is none). Every error is one line that says where in
-the file it is, such as "mine.toml, row 3, band 2 must be a number, not 'x'". What a type does not say stands beside it
-as a rule: `Annotated[int, Between(0, 15)]`.
+`toml` reads a file, `read` makes a dataclass of it. Unknown keys, missing keys and values of another type are errors at
+every depth (but a number may be a whole one). Every error is one line that names the place in the file, such as
+"mine.toml, row 3, band 2 must be a number, not 'x'". Further rules are annotations: `Annotated[int, Between(0, 15)]`.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from fedbench.errors import FedbenchError, check_known
 
 T = TypeVar("T")
 
-#: Bytes of a file, and depth of the tables and lists in it: far more than anything of ours has.
+#: Most bytes of a file, and most levels of nested tables and lists: far more than fedbench's files have.
 SIZE, DEPTH = 2**20, 20
-#: A key of a hundred parts, a.b.c...: parsing takes the square of them.
+#: A key of a hundred parts, a.b.c...: tomllib's time is quadratic in them.
 _LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++\s*+\.\s*+){100}")
 
 
 def text(path: Path, what: str, hint: str = "") -> str:
-    """The content of a user's file. Raises FedbenchError if it is not there, unreadable, huge or not UTF-8."""
+    """The content of a user's file. Raises FedbenchError if it is missing, unreadable, too large or not UTF-8."""
     try:
         if path.exists() and not path.is_file():
             kind = "a folder" if path.is_dir() else "no regular file"
@@ -42,13 +41,13 @@ def text(path: Path, what: str, hint: str = "") -> str:
             content = f.read(SIZE + 1)
     except FileNotFoundError as error:
         raise FedbenchError(f"there is no {what} {path}", hint) from error
-    except (OSError, ValueError) as error:  # ValueError: of a path that no file can have
+    except (OSError, ValueError) as error:  # ValueError: an impossible path
         why = error.strerror if isinstance(error, OSError) else error
         raise FedbenchError(f"cannot read {path} ({why})", hint) from error
     if len(content) > SIZE:
         raise FedbenchError(f"{path} has more than {SIZE // 2**20} MiB, too much for a {what}")
     try:
-        return content.decode().removeprefix("\ufeff")  # editors on Windows begin a file with it
+        return content.decode().removeprefix("\ufeff")  # byte order mark of Windows editors
     except UnicodeDecodeError as error:
         raise FedbenchError(f"{path} is not UTF-8 text (at byte {error.start})", "save it as UTF-8") from error
 
@@ -68,12 +67,12 @@ def toml(path: Path, what: str = "TOML file", hint: str = "") -> dict[str, Any]:
     return raw
 
 
-#: Where a value stands: the file, or a place, what joins them, and a key or number; put in words only where needed.
+#: Place of a value: the file, or (outer place, separator, key or number). `_spelt` makes it text, for errors only.
 _Place = str | tuple[Any, str, str | int]
 
 
 def _sane(value: Any, place: _Place, depth: int = 0, joint: str = ", ") -> None:
-    """Raise FedbenchError for what nothing of ours can be, whatever its key: dates, NaN, control characters, ..."""
+    """Raise FedbenchError for values that no key accepts: dates, NaN, control characters, integers above 64 bits."""
     if depth > DEPTH:
         raise FedbenchError(f"{_spelt(place)} is nested more than {DEPTH} deep")
     if isinstance(value, str):
@@ -107,7 +106,7 @@ def _spelt(place: _Place) -> str:
 
 
 def read(cls: type[T], raw: Any, where: str, **own: Any) -> T:
-    """The dataclass `cls` of a TOML table. `own` are fields that come from elsewhere and are no keys.
+    """An instance of the dataclass `cls` from a TOML table. `own`: values of fields that are no keys of the table.
 
     Fields may be text, numbers, booleans, None, literals, dataclasses, lists, tuples, mappings from text, unions of
     them, Any, and `Annotated` with rules. Raises FedbenchError, which begins with `where` and the place in it.
@@ -119,7 +118,7 @@ def read(cls: type[T], raw: Any, where: str, **own: Any) -> T:
 
 @dataclass(frozen=True)
 class Between:
-    """Rule: a number, or each one of a list, lies in [low, high]."""
+    """Rule: a number, or each number of a list, is in [low, high]."""
 
     low: float
     high: float
@@ -132,7 +131,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Among:
-    """Rule: a name that there is."""
+    """Rule: a text is one of these names."""
 
     what: str
     names: tuple[str, ...]
@@ -152,11 +151,11 @@ class Filled:
 
 @dataclass(frozen=True)
 class Some:
-    """Rule: a mapping holds some of a dataclass's fields and `more`. They are checked and stay as they are written."""
+    """Rule: a mapping holds some of a dataclass's fields and `more`. Checks their values without converting them."""
 
     of: type
     without: tuple[str, ...] = ()
-    more: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: key -> its type
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)  #: key -> type
 
     def check(self, value: Any, where: str) -> None:
         hints = {k: v for k, v in _hints(self.of).items() if k not in self.without} | dict(self.more)
@@ -165,14 +164,14 @@ class Some:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields by their names."""
+    """Name -> type of a dataclass's fields."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
 
 @cache
 def _needed(cls: Any) -> list[str]:
-    """The fields of a dataclass that have no default."""
+    """Names of a dataclass's fields without default."""
     missing = dataclasses.MISSING
     return [f.name for f in dataclasses.fields(cls) if f.default is missing and f.default_factory is missing]
 
@@ -228,20 +227,20 @@ def _value(hint: Any, value: Any, where: str, joint: str = ".") -> Any:
 
 @cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The outer type and the types in it."""
+    """The outer type and its type arguments."""
     if hasattr(hint, "__metadata__"):
         return typing.Annotated, ()
     kind = typing.get_origin(hint) or hint
     return typing.Union if kind is types.UnionType else kind, typing.get_args(hint)
 
 
-#: Types -> what Python has in their place after parsing.
+#: Type -> Python types of its values after parsing.
 _PARSED: dict[Any, Any] = {str: str, bool: bool, int: int, float: (int, float), types.NoneType: types.NoneType,
                            list: (list, tuple), tuple: (list, tuple), Any: object}  # fmt: skip
 
 
 def _fits(hint: Any, value: Any) -> bool:
-    """Whether the value is of the outer type."""
+    """Whether the value has the outer type."""
     kind, inner = _parts(hint)
     if kind is typing.Annotated:
         return _fits(hint.__origin__, value)
@@ -249,7 +248,7 @@ def _fits(hint: Any, value: Any) -> bool:
         return any(_fits(option, value) for option in inner)
     if kind is typing.Literal:
         return any(type(value) is type(option) and value == option for option in inner)
-    parsed = _PARSED.get(kind, (dict, Mapping))  # a dict is told faster than a mapping
+    parsed = _PARSED.get(kind, (dict, Mapping))  # isinstance is faster for dict than for Mapping
     return isinstance(value, parsed) and not (isinstance(value, bool) and kind in (int, float))
 
 
@@ -270,7 +269,7 @@ shown = _short.repr
 
 
 def _control(character: str) -> bool:
-    """Whether it is one that a text cannot have; line breaks and tabs it can."""
+    """Whether it is a control character, other than a line break or tab, or half of a surrogate pair."""
     return character not in "\n\t\r" and unicodedata.category(character) in ("Cc", "Cs")
 
 

@@ -1,5 +1,5 @@
-"""Where the declarative files are: beside the package in a checkout, inside it in an installed wheel; and papers of
-one's own, which are folders as those of `tables/`."""
+"""Where the declarative files are: next to the package in a checkout, inside it in an installed wheel; and the user's
+papers, which are folders like those of `tables/`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def _folder(name: str) -> Path:
 
 TABLES = _folder("tables")
 RECIPES = _folder("data_recipes")
-#: Names folders of papers that are always there, separated as those of PATH are.
+#: Environment variable: folders of the user's papers, separated as in PATH.
 PAPERS = "FEDBENCH_PAPERS"
 
-#: The papers that this process was given by their paths: name -> the path as it was given.
+#: Papers that commands of this process named by path: name -> path.
 _given: dict[str, Path] = {}
 
 
 def papers() -> dict[str, Path]:
-    """The folder of every paper by its name: fedbench's own, and those of the user's.
+    """Name -> folder of every paper, fedbench's and the user's.
 
-    Raises FedbenchError where FEDBENCH_PAPERS names no folder of tables, or one that is called as another.
+    Raises FedbenchError if FEDBENCH_PAPERS names a folder without tables, or one with the name of another paper.
     """
     return {**_shipped(TABLES), **of_user()}
 
@@ -40,7 +40,7 @@ def paper(name: str) -> Path | None:
 
 
 def of_user() -> dict[str, Path]:
-    """The papers that are not fedbench's own."""
+    """Name -> folder of the user's papers. Raises FedbenchError as `papers`."""
     named = [Path(text).expanduser() for text in os.environ.get(PAPERS, "").split(os.pathsep) if text]
     for folder in named:
         if not _holds_tables(folder):
@@ -49,8 +49,8 @@ def of_user() -> dict[str, Path]:
 
 
 def named(text: str) -> str:
-    """What fedbench calls a paper, or a table or figure of one, of which `text` is the path ('./mine', './mine/1'), as
-    if FEDBENCH_PAPERS named the folder; any other text as it is. Raises FedbenchError as `papers`."""
+    """The name of a paper, or of a table or figure of one, from its path ('./mine', './mine/1'); the paper is then
+    known as if FEDBENCH_PAPERS named it. Returns any other text unchanged. Raises FedbenchError as `papers`."""
     paper = text.partition("/")[0]
     if paper in _shipped(TABLES) or ".toml" in text or paper in of_user():
         return text
@@ -65,7 +65,7 @@ def named(text: str) -> str:
 
 
 def page(folder: Path) -> tuple[str, str]:
-    """The title and the first paragraph, in one line of Markdown, of a paper's README.md; "" where there is none."""
+    """Title and first paragraph of a paper's README.md, each as one line of Markdown; "" if missing."""
     path = folder / "README.md"
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     title, first, *_ = [*text.split("\n\n"), ""]
@@ -73,8 +73,7 @@ def page(folder: Path) -> tuple[str, str]:
 
 
 def place(name: str) -> str:
-    """The name of a paper, table or figure as a later command understands it: of one that was given by its path, the
-    path."""
+    """The name of a paper, table or figure for a later command: the path, if it was given by path."""
     paper, slash, rest = name.partition("/")
     return f"{_given[paper].as_posix()}{slash}{rest}" if paper in _given else name
 
@@ -85,15 +84,15 @@ def _shipped(tables: Path) -> dict[str, Path]:
 
 
 def _holds_tables(folder: Path) -> bool:
-    return os.path.isdir(folder) and any(folder.glob("*.toml"))  # a name may be too long to ask a path
+    return os.path.isdir(folder) and any(folder.glob("*.toml"))  # Path.is_dir raises for a name that is too long
 
 
 def _name(folder: Path) -> str:
-    """The name of a user's paper. Raises FedbenchError for one that another paper has."""
-    whole = folder.resolve()
-    other = _shipped(TABLES).get(whole.name)
-    if other and other.resolve() != whole:
+    """The name of a user's paper. Raises FedbenchError if a built-in paper has the same."""
+    resolved = folder.resolve()
+    other = _shipped(TABLES).get(resolved.name)
+    if other and other.resolve() != resolved:
         raise FedbenchError(
-            f"the paper {folder} is called as fedbench's own {whole.name}", "give the folder another name"
+            f"the paper {folder} is called as fedbench's own {resolved.name}", "give the folder another name"
         )
-    return whole.name
+    return resolved.name

@@ -1,5 +1,5 @@
-"""Words from outside, of the command line, the environment, plug-ins and artifacts: plain text, as it may stand on a
-screen or in a document, and the paths that they name; and times and sizes in words."""
+"""Texts from the command line, the environment, plug-ins and artifacts, made safe to print; the paths that they name;
+and numbers, times and sizes in words."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from fedbench.errors import FedbenchError
 
-#: Control characters, halves of characters (bytes that were no UTF-8 come as such) and separators of lines.
+#: Unicode categories: control characters, surrogates (bytes that are not UTF-8 become these) and line separators.
 _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
-#: Joiners, which show nothing but shape letters and emoji.
+#: Joiners, which are invisible but shape letters and emoji.
 _JOINERS = "\u200c\u200d"
 
 
 def one_line(word: str, where: str) -> str:
-    """The word, if it is text of one line: messages, manifests and tables can then show it as it is.
+    """The word, if it is one line of text, which messages, manifests and tables can print unchanged.
 
-    Raises FedbenchError naming `where` it stands.
+    Raises FedbenchError, naming `where` the word is from.
     """
     for character in word:
         if unicodedata.category(character) in _NO_TEXT:
@@ -30,10 +30,10 @@ def one_line(word: str, where: str) -> str:
 
 
 def plain(text: str, keep: str = "") -> str:
-    """The text without control characters (a terminal would obey them) or marks that turn the direction of writing.
+    """The text without control characters (a terminal would obey them) or marks that change the direction of writing.
 
-    Line breaks and tabs become spaces, but for those of `keep`; everything else that cannot be printed is spelt out
-    as Python would, such as \\x1b.
+    Line breaks and tabs become spaces, except those in `keep`; other unprintable characters become Python escapes, such
+    as \\x1b.
     """
     if text.isprintable():
         return text
@@ -47,8 +47,8 @@ def _spelt(c: str) -> str:
 
 
 def path_of(word: str, where: str) -> Path:
-    """The path that a word names, with the home folder for a leading ~. Raises FedbenchError if nobody has that one,
-    and if no file can have such a path."""
+    """The path that a word names; a leading ~ is a home folder. Raises FedbenchError for an unknown user's home folder
+    and for an impossible path."""
     if not word:
         raise FedbenchError(f"{where} is empty", "give a path, such as . for this folder")
     try:
@@ -66,23 +66,23 @@ def path_of(word: str, where: str) -> Path:
 
 
 def folders_of(text: str, where: str) -> list[Path]:
-    """The paths of a list that is written as PATH is. Raises FedbenchError as `path_of`."""
-    return [path_of(one, where) for one in text.split(os.pathsep) if one]
+    """The paths of a list in the format of the variable PATH. Raises FedbenchError as `path_of`."""
+    return [path_of(path, where) for path in text.split(os.pathsep) if path]
 
 
 def check(words: Iterable[str]) -> None:
-    """Raise FedbenchError if a word of the command line is no plain text."""
+    """Raise FedbenchError if a word of the command line is not one line of text."""
     for word in words:
         one_line(word, "the command line")
 
 
 def option_of(name: str) -> str:
-    """A field as it is typed: --batch-size of batch_size."""
+    """A field's option on the command line: --batch-size for batch_size."""
     return f"--{name.replace('_', '-')}"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, such as 1 epoch, or 3,000 steps."""
+    """A number with its noun, such as 1 epoch or 3,000 steps."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
@@ -95,7 +95,7 @@ def size(bytes: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words, roughly and at least one: 45 s, 12 min, 3.5 h, 2.1 days."""
+    """Seconds in words, rounded, at least 1 s: 45 s, 12 min, 3.5 h, 2.1 days."""
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     if seconds < 90 * 60:

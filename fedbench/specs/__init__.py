@@ -1,10 +1,9 @@
 """Specs: frozen, validated plain values. A spec's canonical JSON hashes to the id that names its artifact.
 
-The chain is nested: a `RunSpec` holds its `Setting`, that holds its `PartitionSpec`, that holds its
-`DatasetSpec`. So one manifest tells the whole history of an artifact, and equal specs have equal ids.
+Specs are nested: a `RunSpec` holds its `Setting`, which holds its `PartitionSpec`, which holds its `DatasetSpec`. So
+one manifest records the whole history of an artifact, and equal specs have equal ids.
 
-A field whose value is None is left out of the canonical form: a field added later with the default None
-leaves every older id as it was.
+The canonical form omits fields whose value is None: a field added later with the default None keeps every older id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all specs share: types that hold, one canonical form, and the id that is its hash."""
+"""The base of all specs: checked types, one canonical form, and the id, which is its hash."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Self
 from fedbench.errors import FedbenchError, check_known
 from fedbench.reader import shown
 
-#: Version of the layout of specs, manifests and Parquet columns. A store written by a newer one is refused.
+#: Version of the layout of specs, manifests and Parquet columns. A store with a newer one is refused.
 SCHEMA = 1
 
-#: Fields that say by which version of the code something is made.
+#: Fields that hold a version of the code.
 VERSIONS = ("version", "method_version", "model_version")
 
 #: A value that a spec may hold besides other specs.
@@ -34,11 +34,11 @@ class Spec:
     kind: ClassVar[str] = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain nested dictionary under the keys that are stored; fields that are None are left out."""
+        """Nested dictionary of plain values, by stored keys, without fields that are None."""
         return {key: value.to_dict() if isinstance(value, Spec) else value for key, value in self._stored().items()}
 
     def _stored(self) -> dict[str, Any]:
-        """`to_dict` but for nested specs, which are as they are."""
+        """`to_dict`, but nested specs stay specs."""
         out: dict[str, Any] = {}
         for name, key in _keys(type(self)):
             value = getattr(self, name)
@@ -62,8 +62,8 @@ class Spec:
 
     @classmethod
     def shared(cls, raw: Mapping[str, Any]) -> Self:
-        """As `from_dict`, of JSON values; the same ones give the same object, since a store's runs have most of their
-        settings and partitions in common."""
+        """As `from_dict`, from JSON values; equal values give the same object, since a store's runs share most settings
+        and partitions."""
         spec: Self = _shared(cls, json.dumps(raw, sort_keys=True))
         return spec
 
@@ -85,7 +85,7 @@ class Spec:
 
     @cached_property
     def stem(self) -> str:
-        """What specs have in common that differ in nothing but versions of the code: an id of the rest."""
+        """The id without versions of the code: specs that differ only in versions have the same stem."""
         return hashlib.sha256(f"{self.kind} {self._unversioned}".encode()).hexdigest()[:12]
 
     @cached_property
@@ -102,7 +102,7 @@ class Spec:
             object.__setattr__(self, name, coerce(f"{cls.__name__}.{name}", hints[name], getattr(self, name)))
 
     def _check_values(self) -> None:
-        """Raise FedbenchError for a value that is out of its field's bounds or none of its choices."""
+        """Raise FedbenchError for a value outside its field's bounds or choices."""
         cls: Any = type(self)
         for name, field in described(cls).items():
             if (value := getattr(self, name)) is None:
@@ -115,7 +115,7 @@ class Spec:
 
 
 # -- field -----------------------------------------------------------------------------------------------------
-# The one description of a field: from it come a command's option, its help, the checks of its values and their errors.
+# The description of a field, which defines a command's option, its help, and the checks of its values.
 
 
 def option(
@@ -139,13 +139,12 @@ def option(
     panel: str = "",
     modifier: bool = False,
 ) -> Any:
-    """A field that a user chooses: a key of TOML files and, where it has a help text, an option of a command, and part
-    of an identity; a field of another kind is what the code says of itself. Without a default it must be given. It
-    must be one of the choices, at `least` and at `most`, `above` and `below` these bounds; `limit` is an upper bound
-    that only keeps work finite. `stored` is its key in stored specs, `typed` its name on the command line and `called`
-    the one in errors, where these are others than the field's name; `hint` ends the errors about its value. `metavar`
-    and `panel` are of its line in --help. `later` is said of a hyper-parameter that came when its method had runs: at
-    its default it is no part of a run's identity; `modifier` of a field that partitioners may refuse."""
+    """A field that a user sets: a key of TOML files, part of a spec's id and, with a help text, an option of a command.
+    Required without `default`. `choices`: allowed values; `least`, `most` (inclusive), `above`, `below` (exclusive):
+    bounds; `limit`: an upper bound that only keeps work finite. `stored`: key in stored specs, `typed`: name on the
+    command line, `called`: name in errors, each if different from the field's name; `hint`: end of errors about its
+    value; `metavar`, `panel`: of its line in --help. `later`: a hyper-parameter added when its method had runs
+    already, part of the id only if not at its default. `modifier`: a field that partitioners may refuse."""
     return dataclasses.field(
         default=default,
         metadata={
@@ -157,7 +156,7 @@ def option(
 
 
 def out_of_bounds(field: dataclasses.Field[Any], value: Any) -> str:
-    """What a number must be that is out of the bounds of its field, such as 'in [0, 1)'; empty if it is within them."""
+    """The required range, such as 'in [0, 1)', if the number is outside its field's bounds; else empty."""
     bounds = {kind: bound for kind, bound in field.metadata.get("bounds", {}).items() if bound is not None}
     if any(not _HOLDS[kind](value, bound) for kind, bound in bounds.items()):
         if len(bounds) == 2:
@@ -176,18 +175,18 @@ _WORDS = {"least": "at least", "above": "above", "most": "at most", "below": "be
 
 @cache
 def described(cls: Any) -> dict[str, dataclasses.Field[Any]]:
-    """The fields of a spec that `option` has made, by their names: those that a user chooses."""
+    """Name -> field, for a spec's fields made by `option`."""
     return {f.name: f for f in dataclasses.fields(cls) if "bounds" in f.metadata}
 
 
 @cache
 def typed(cls: Any) -> dict[str, dataclasses.Field[Any]]:
-    """The fields of a spec that are options of a command, by their names there: those with a help text."""
+    """Option's name -> field, for a spec's fields that are options of a command (with a help text)."""
     return {f.metadata["typed"] or name: f for name, f in described(cls).items() if f.metadata["help"]}
 
 
 def kind_of(cls: type, field: dataclasses.Field[Any]) -> type:
-    """The type of an option's value: that of the field without None; of a list, tuple."""
+    """The type of an option's value: the field's without None; tuple for a list."""
     kinds = [one for one in _alternatives(type_hints(cls)[field.name]) if one is not types.NoneType]
     kind: type = typing.get_origin(kinds[0]) or kinds[0]
     return kind
@@ -203,13 +202,13 @@ def _fields(cls: Any) -> tuple[tuple[str, str], ...]:
     return tuple((f.name, f.metadata.get("stored") or f.name) for f in dataclasses.fields(cls))
 
 
-#: The names of a spec's fields, with their keys in stored ones.
+#: (name, stored key) of each field of a spec.
 _keys: Callable[[type], tuple[tuple[str, str], ...]] = cache(_fields)
 
 #: Canonical JSON of a value.
 to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 
-#: The spec of a class and its JSON. A store of a thousand runs has no more of them.
+#: (class, JSON) -> spec, cached. A store of a thousand runs has fewer.
 _shared: Callable[[type, str], Any] = lru_cache(2**14)(lambda cls, text: cls.from_dict(json.loads(text)))
 
 
@@ -231,15 +230,15 @@ def _decode(hint: Any, value: Any) -> Any:
 
 @cache
 def _as_they_are(hint: Any) -> frozenset[type]:
-    """The types of values that need no second look."""
+    """The types whose values need no conversion or check."""
     return frozenset(
         option for option in _alternatives(hint) if option in (str, bool, types.NoneType) or _is_spec(option)
     )
 
 
 def native(value: Any) -> Any:
-    """A NumPy scalar, or an array without dimensions, as Python's value; anything else as it is. A float of less than
-    64 bits is the number that its shortest decimal says, since 0.3 is what float32(0.3) means, not 0.30000001192..."""
+    """A NumPy scalar, or an array without dimensions, as a Python value; other values unchanged. A float of fewer than
+    64 bits becomes its shortest decimal: float32(0.3) becomes 0.3, not 0.30000001192..."""
     if type(value).__module__ != "numpy" or getattr(value, "shape", None) != ():
         return value
     plain = value.item()
@@ -279,7 +278,7 @@ def frozen(value: Any) -> Any:
 
 
 def thawed(value: Any) -> Any:
-    """Nested tuples as lists, as they come back from JSON."""
+    """Nested tuples as lists, as JSON returns them."""
     return [thawed(v) for v in value] if isinstance(value, tuple) else value
 
 
@@ -290,5 +289,5 @@ def require(condition: bool, message: str, hint: str = "") -> None:
 
 
 def check_seed(seed: int, what: str = "the seed") -> None:
-    """Raise FedbenchError unless NumPy's legacy generator, which draws partitions, takes the seed."""
+    """Raise FedbenchError unless NumPy's legacy generator, which draws partitions, accepts the seed."""
     require(0 <= seed < 2**32, f"{what} must be in 0..2^32-1, not {seed}")

@@ -1,4 +1,4 @@
-"""Who holds which sample, in which split, seen through which shift."""
+"""The specs of a data set and of a partition: which client holds which sample, in which split, under which shift."""
 
 from __future__ import annotations
 
@@ -11,63 +11,63 @@ from typing import Any, ClassVar, Self
 from fedbench.specs.base import Spec, check_seed, frozen, option, require, thawed
 
 # -- dataset ---------------------------------------------------------------------------------------------------
-# Which images.
+# The images (or vectors).
 
 
 @dataclass(frozen=True)
 class DatasetSpec(Spec):
-    """Which images (or vectors): the recipe's name, which of its sources, and what those files hold."""
+    """A data set of images or vectors: the recipe's name, its source, and a digest of the contents."""
 
     kind: ClassVar[str] = "dataset"
     name: str
     source: str  #: name of the recipe's source; the same data set may exist in exact and in re-encoded form
-    content: str  #: digest of the source's checksums and of how the recipe reads them
+    content: str  #: digest of the source's checksums and of the recipe's reading rules
     version: int = 1  #: of the readers
-    #: Whether its "images" are float32 vectors [N, 1, 1, D] instead of pixels; None: they are not.
+    #: True: its "images" are float32 vectors [N, 1, 1, D]; None: pixels.
     vectors: bool | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
-        object.__setattr__(self, "vectors", self.vectors or None)  # a data set has one id
+        object.__setattr__(self, "vectors", self.vectors or None)  # False and None are one id
 
     @property
     def samples(self) -> str:
-        """What its samples are, in a word."""
+        """The word for its samples: vectors or images."""
         return "vectors" if self.vectors else "images"
 
 
 # -- partition -------------------------------------------------------------------------------------------------
 
 
-#: Clients at most: each is a row of every table, and a model of its own under most methods.
+#: Most clients: each is a row of every table, and under most methods a model.
 MOST_CLIENTS = 10_000_000
-#: Copies of a training sample at most: each takes a place in memory (FLUX has 96).
+#: Most copies of a training sample: each needs memory (FLUX has 96).
 MOST_COPIES = 10_000
-#: Drift phases at most.
+#: Most drift phases.
 MOST_PHASES = 100
 
 
-#: A field that any partitioner may take beside its own options, or refuse.
+#: A field that any partitioner may accept, in addition to its options, or refuse.
 _modifier = partial(option, None, modifier=True)
 _beside = partial(_modifier, panel="Beside any partitioner")
 
 
 @dataclass(frozen=True)
 class PartitionSpec(Spec):
-    """What any partition has, and the options of its partitioner, which are checked where a spec is made of them
-    (`fedbench.partitions.schemes.spec`). So one whose partitioner is a file that is gone can still be read and told.
+    """The fields of any partition, and the options of its partitioner. `fedbench.partitions.schemes.spec` checks the
+    options, so that a spec can be read even if its partitioner's file no longer exists.
 
-    In the canonical form the partitioner's options stand beside the other fields.
+    In the canonical form the partitioner's options are on the same level as the fields.
     """
 
     kind: ClassVar[str] = "partition"
     dataset: DatasetSpec
-    scheme: str  #: name of the partitioner; that of a user's file has its source's digest, such as Mine@0123456789ab
+    scheme: str  #: name of the partitioner; with its source's digest if a user's file, such as Mine@0123456789ab
     clients: int = option(
         help="Number of clients (default: the protocol's).", least=1, limit=MOST_CLIENTS, called="the number of clients"
     )
     _: KW_ONLY
-    #: Of each client's samples; the rest is its test set. None where the partitioner draws both sides apart.
+    #: Share of each client's samples; the rest is its test set. None: the partitioner draws the two sets separately.
     train_fraction: float | None = _modifier(
         "Each client's share of training images.",
         above=0,
@@ -77,7 +77,7 @@ class PartitionSpec(Spec):
         metavar="SHARE",
         hint="0.7 gives 70 % training and 30 % test images",
     )
-    #: What each client sees its images through, or FLUX's kind of shift.
+    #: Covariate shift of the clients' images, or FLUX's kind of shift.
     shift: str = option(
         "none", "Covariate shift: none, low, mid, high, pool, corrupted; more with --equal.", metavar="NAME"
     )
@@ -104,13 +104,13 @@ class PartitionSpec(Spec):
         metavar="N",
     )
     unseen: int | None = _beside("Number of clients, the last ones, that never train.", stored="newcomers", metavar="N")
-    #: Each is a client of its own, behind all others, under each of these corruptions, on both sides of its split.
+    #: Per corruption one more client for each unseen one, after all others, with corrupted training and test images.
     unseen_as: tuple[str, ...] | None = _beside(
         "Corruptions that unseen clients come again under: fog-3,contrast-3 or all-3.",
         stored="newcomers_as",
         metavar="LIST",
     )
-    #: Each of a distribution of its own.
+    #: Number of drift phases, each with another distribution.
     phases: int | None = _beside(
         "Number of phases that training data drift through (with --equal; FLUX has 3).",
         least=2,
@@ -120,12 +120,12 @@ class PartitionSpec(Spec):
         metavar="N",
     )
     version: int = 1
-    options: Mapping[str, Any] = field(default_factory=dict)  #: the partitioner's own, by the keys that are stored
+    options: Mapping[str, Any] = field(default_factory=dict)  #: stored key -> value, of the partitioner's options
 
     def __post_init__(self) -> None:
         self._check_types()
-        own = {name: frozen(value) for name, value in sorted(self.options.items())}
-        object.__setattr__(self, "options", own)
+        options = {name: frozen(value) for name, value in sorted(self.options.items())}
+        object.__setattr__(self, "options", options)
         check_seed(self.seed)
         self._check_values()
         require(
@@ -138,7 +138,7 @@ class PartitionSpec(Spec):
             "unseen_as says how unseen clients see their images, but there are none",
             "say how many of the clients are unseen in training",
         )
-        # What changes nothing is left out, so that a partition has one id.
+        # Values without an effect become None, so that equal partitions have one id.
         for name, nothing in (("subsample", 1), ("unseen_as", ()), ("duplicates", 1)):
             if getattr(self, name) == nothing:
                 object.__setattr__(self, name, None)
@@ -147,34 +147,34 @@ class PartitionSpec(Spec):
         return hash(self.id)
 
     def _stored(self) -> dict[str, Any]:
-        """The partitioner's options beside the other fields."""
+        """The fields and the partitioner's options on one level."""
         fields = super()._stored()
-        own = fields.pop("options")
-        return fields | {name: thawed(value) for name, value in own.items()}
+        options = fields.pop("options")
+        return fields | {name: thawed(value) for name, value in options.items()}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Inverse of `to_dict`: what is no field is an option of the partitioner."""
-        own = {key: value for key, value in raw.items() if key not in _FIELDS}
-        return super().from_dict({**{key: value for key, value in raw.items() if key in _FIELDS}, "options": own})
+        """Inverse of `to_dict`: keys that are no fields are options of the partitioner."""
+        options = {key: value for key, value in raw.items() if key not in _FIELDS}
+        return super().from_dict({**{key: value for key, value in raw.items() if key in _FIELDS}, "options": options})
 
     @property
     def trainees(self) -> int:
-        """Clients that train; those that do not come last."""
+        """Number of clients that train; they come first."""
         return self.clients - (self.unseen or 0)
 
     @property
     def outsiders(self) -> int:
-        """Clients that never train: unseen ones, and those that they are again under corruptions. They come last."""
+        """Number of clients that never train: unseen ones, and their corrupted copies. They come last."""
         return (self.unseen or 0) * (1 + len(self.unseen_as or ()))
 
     @property
     def all_clients(self) -> int:
-        """Clients of the partition: those it was dealt to, and unseen ones again under corruptions."""
+        """Number of all clients, including corrupted copies of unseen ones."""
         return self.trainees + self.outsiders
 
 
-#: The keys of a stored partition's fields; what it has besides are options.
+#: Stored keys of a partition's fields; other keys are options.
 _FIELDS = {f.metadata.get("stored") or f.name for f in dataclasses.fields(PartitionSpec)} - {"options"}
-#: Names of the modifiers: what a partitioner may take beside its own options.
+#: Names of the modifiers: fields that a partitioner may accept or refuse.
 MODIFIERS = tuple(f.name for f in dataclasses.fields(PartitionSpec) if f.metadata.get("modifier"))

@@ -11,12 +11,12 @@ from fedbench.specs.base import Plain, Spec, check_seed, coerce, option, require
 from fedbench.specs.partition import PartitionSpec
 
 # -- setting ---------------------------------------------------------------------------------------------------
-# How a model is trained: everything of a run but its method.
+# How a model is trained: all parameters of a run except its method.
 
 
-#: Rounds at most: each leaves a line in the run's tables.
+#: Most rounds: each is a row of the run's tables.
 MOST_ROUNDS = 10_000_000
-#: Local epochs or steps of a round at most: its batches are planned ahead.
+#: Most local epochs or steps per round: all batches of a round are planned before it.
 MOST_PASSES = 1_000_000
 TAILS = ("drop", "keep")
 SCHEDULES = ("constant", "cosine")
@@ -26,13 +26,13 @@ INITS = ("torch",)
 PRECISIONS = ("fp32", "tf32", "bf16")
 EXECUTORS = ("sequential", "cores", "stacked", "graphed", "streams")
 OPTIMIZERS = ("sgd", "adamw")
-#: Which round's models answer.
+#: Rules that select the round whose models answer.
 SELECTIONS = ("best",)
 
 
 @dataclass(frozen=True)
 class Setting(Spec):
-    """Everything of a run but its method: runs of one setting can stand in one column of a table."""
+    """All parameters of a run except its method: a column of a table compares runs of one setting."""
 
     kind: ClassVar[str] = "setting"
     partition: PartitionSpec
@@ -43,22 +43,22 @@ class Setting(Spec):
     # Exactly one of epochs and steps.
     epochs: int | None = option(None, "Local epochs a round.", least=1, limit=MOST_PASSES)
     steps: int | None = option(None, "Local steps a round.", least=1, limit=MOST_PASSES)
-    tail: str = option("keep", choices=TAILS)  #: what becomes of a pass's last short batch
+    tail: str = option("keep", choices=TAILS)  #: whether to keep or drop a pass's last, smaller batch
     batch_size: int = option(help="Images a batch.", least=1)
     lr: float = option(help="Learning rate.", above=0, called="the learning rate")
     schedule: str = option("constant", choices=SCHEDULES)  #: of the learning rate over rounds
-    #: AdamW has torch's betas and eps; None: sgd.
+    #: None: sgd. AdamW uses torch's betas and eps.
     optimizer: str | None = option(
         None, "Optimiser of the local steps: sgd or adamw (torch's betas).", choices=OPTIMIZERS
     )
     momentum: float = option(0.0, "Momentum of SGD.", least=0, below=1)
-    #: The optimiser, and with it the momentum, begins anew with every pass over the data (else with every request).
+    #: True: every pass over the data has a new optimiser, with new momentum. None: every training request has.
     momentum_restarts: bool | None = option(None)
-    #: Each client's optimiser of a model is made once: what it remembers lives on from round to round.
+    #: True: a client keeps its optimiser, and so its momentum, from round to round.
     momentum_lives: bool | None = option(None, "Momentum goes on between a client's rounds.")
-    #: SGD's is part of the gradient, AdamW's beside it.
+    #: SGD adds it to the gradient; AdamW's is decoupled.
     weight_decay: float = option(0.0, "Weight decay of the optimiser.", least=0)
-    #: Which round's models answer; None: the last's.
+    #: The round whose models answer; None: the last.
     select: str | None = option(
         None, "Round whose models answer; best: that of the lowest validation loss.", choices=SELECTIONS
     )
@@ -72,25 +72,25 @@ class Setting(Spec):
     )
     participation: float = option(1.0, "Probability that a client joins a round.", above=0, most=1)
     cohort: int | None = option(None)  #: clients that take part in a round, drawn uniformly without replacement
-    #: "endless": one shuffled pass goes on over rounds; None: every request begins its own.
+    #: "endless": a shuffled pass continues over rounds; None: every training request begins a new one.
     passes: str | None = option(None, choices=PASSES)
     full_last_round: bool = option(False)  #: every client takes part in the last round
-    augment: str = option("none", choices=AUGMENTS)  #: crop is of training and test images, pad_flip of training ones
-    #: Rounds (1-based) at whose beginning the clients go on to the next drift phase of their training data.
+    augment: str = option("none", choices=AUGMENTS)  #: crop: training and test images; pad_flip: training images
+    #: Rounds (1-based) that begin the next drift phase of the training data.
     drifts: tuple[int, ...] | None = option(
         None, "Rounds that begin the second and later phases of drifting data.", metavar="T,T", hint="such as 5,8"
     )
-    votes: bool = option(True)  #: every client's model answers every test image (else only its own client's)
+    votes: bool = option(True)  #: every client's model answers all test images (else only those of its client)
     seed: int = option(
         help="Seed of initial weights, cohorts and batches.", hint="for several seeds: fedbench sweep --seeds 1,2"
     )
     init_seed: int | None = option(None)  #: of the initial weights (None: the run's seed)
-    #: "torch": the initial weights are those of torch.manual_seed; None: of a stream of their own.
+    #: "torch": initial weights by torch.manual_seed; None: by fedbench's random stream.
     init: str | None = option(None, choices=INITS)
-    #: Every client is met once more after the last round, as one without labels: FLUX's test phase.
+    #: FLUX's test phase: after the last round every client is served once more, as one without labels.
     test_phase: bool | None = option(None)
     precision: str = option("fp32", "Precision of arithmetic: fp32, tf32, bf16 (the budget's).", choices=PRECISIONS)
-    #: Where times are what is measured; None: any, as it changes nothing but the time.
+    #: Set where times are compared; None: any, since it changes only times.
     executor: str | None = option(None, choices=EXECUTORS)
     version: int = 1  #: of the trainer core
     model_version: int | None = None  #: of the network (None: 1)
@@ -108,7 +108,7 @@ class Setting(Spec):
         require(
             self.passes != "endless" or self.steps is not None, "endless passes go with local steps, not local epochs"
         )
-        # What changes nothing is left out, so that a setting has one id.
+        # Values without an effect become None, so that equal settings have one id.
         for name in ("momentum_restarts", "momentum_lives", "test_phase"):
             object.__setattr__(self, name, getattr(self, name) or None)
         if self.model_version == 1:
@@ -138,7 +138,7 @@ class Setting(Spec):
             f"{self.partition.dataset.name} holds vectors, which have no {self.augment}: only images are augmented",
             "fedbench's protocol for vectors is plain (--protocol plain)",
         )
-        if self.optimizer == "sgd":  # the default: a setting has one id
+        if self.optimizer == "sgd":  # the default has one id
             object.__setattr__(self, "optimizer", None)
         require(
             self.optimizer is None or not self.momentum,
@@ -148,7 +148,7 @@ class Setting(Spec):
 
     @cached_property
     def but_for_seeds(self) -> str:
-        """Canonical JSON, the same for settings that differ in nothing but seeds."""
+        """Canonical JSON without seeds: equal for settings that differ only in seeds."""
         return replace(self, seed=0, init_seed=None, partition=replace(self.partition, seed=0)).text
 
     @property
@@ -165,7 +165,7 @@ class Setting(Spec):
         return ("AdamW" if self.optimizer == "adamw" else "SGD") + (f" with {values}" if values else "")
 
     def evaluated_rounds(self) -> list[int]:
-        """Rounds (1-based) after which the models are asked for predictions."""
+        """Rounds (1-based) after which the models are evaluated."""
         last = range(max(1, self.rounds - self.window + 1), self.rounds + 1)
         sparse = range(self.every, self.rounds + 1, self.every) if self.every else range(0)
         return sorted({*last, *sparse})
@@ -181,9 +181,9 @@ class RunSpec(Spec):
     kind: ClassVar[str] = "run"
     setting: Setting
     method: str
-    params: Mapping[str, Plain] = field(default_factory=dict)  #: every one, defaults included (but for `later` ones)
+    params: Mapping[str, Plain] = field(default_factory=dict)  #: all, with defaults (except those of `later` ones)
     method_version: int = 1
-    source: str | None = None  #: digest of the code of a method that is not fedbench's own (plugins/load.py)
+    source: str | None = None  #: digest of the code of a user's method (plugins/load.py)
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -194,7 +194,7 @@ class RunSpec(Spec):
 
     @property
     def but_for_seeds(self) -> str:
-        """Canonical JSON, the same for runs that differ in nothing but seeds: of run, partition, initial weights."""
+        """Canonical JSON without seeds (run, partition, initial weights): equal for runs that differ only in seeds."""
         rest = {"method": self.method, "params": self.params, "version": self.method_version, "source": self.source}
         return to_json([self.setting.but_for_seeds, rest])
 
@@ -203,12 +203,12 @@ class RunSpec(Spec):
 
 
 # -- metrics ---------------------------------------------------------------------------------------------------
-# The accuracies of a run.
+# The metrics of a run.
 
 
 @dataclass(frozen=True)
 class MetricsSpec(Spec):
-    """The accuracies of one run, computed from its predictions."""
+    """The metrics of one run, computed from its predictions and tables."""
 
     kind: ClassVar[str] = "metrics"
     run: RunSpec
