@@ -1,7 +1,7 @@
-"""What a table is: read from its TOML (`load`, with families: tables that are written once), all its parts typed
-(`spec`, with what the paper prints) and checked (`check`).
+"""A table's declaration: `load` reads its TOML (also families: many tables in one file), `spec` has the types and the
+paper's numbers, `check` the checks.
 
-`claims` is what the paper draws from its numbers, `cost` the formulas of FLUX's Table 7, which a table can ask for.
+`claims` checks the paper's claims about a table, `cost` has the formulas of FLUX's Table 7, which a table may print.
 """
 
 from __future__ import annotations

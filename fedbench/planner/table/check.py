@@ -1,4 +1,4 @@
-"""What the types of a table's file alone do not say: names that must exist, and what a statistic needs."""
+"""Checks of a table beyond the types of its fields: names must exist, and a statistic needs certain fields."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from fedbench.planner.table.spec import (
 from fedbench.plugins.load import is_file
 from fedbench.specs import PartitionSpec, Setting
 
-#: Metrics of statistic "count" of a network: parameters, and what pFedFDA's Table 8 sets against them: the values of
-#: class means and one symmetric covariance over the features, C d + d (d + 1) / 2, and how much larger (a fraction) a
-#: message grows by them, (gaussian - head) / (body + head). That base reproduces the printed column, though the paper's
-#: text says "relative to the backbone".
+#: Metrics of statistic "count" of a network: parameters, and for pFedFDA's Table 8 "gaussian", the number of values of
+#: class means and one symmetric covariance over the features, C d + d (d + 1) / 2, and "overhead", by what fraction a
+#: message grows with them, (gaussian - head) / (body + head). That base reproduces the printed column, though the
+#: paper's text says "relative to the backbone".
 PARAMETERS = ("backbone", "projection", "body", "head", "total", "features", "gaussian", "overhead")
-#: What a table can tune.
+#: Fields of a setting that a table can tune.
 TUNABLE = tuple(
     f.name for f in dataclasses.fields(Setting) if f.name not in ("partition", "budget", "seed", "precision", "version")
 )
@@ -45,13 +45,13 @@ OF_CLASS = ("class_count", "class_probability")
 
 @cache
 def facts() -> frozenset[str]:
-    """What a remark may ask of a cell."""
+    """Names of a cell's facts, which a remark may use."""
     fields = {f.name for of in (PartitionSpec, Setting) for f in dataclasses.fields(of)} - {"partition", "options"}
     return frozenset({*fields, *schemes.hints(), "method", "metric", "statistic"})
 
 
 def check(table: Table) -> None:
-    """A table whose columns have all that they inherit. Raises FedbenchError, which names the file and the place."""
+    """Check a table whose columns have their inherited values. Raises FedbenchError, naming file and place."""
     for row in () if table.counted else table.rows:
         if is_file(row.method) or (row.params and row.method in declarations.built_in()):
             _try(lambda own: declarations.of(own.method).values(own.params), row, f"{table.path}, row {row.label}")
@@ -76,9 +76,9 @@ def _try(make: Callable[[Any], object], of: Any, where: str) -> None:
 
 
 def _rules(table: Table, metrics: Mapping[str, Definition]) -> Iterator[tuple[bool, str, str, str]]:
-    """What must not be: (whether it is, where, what is said of it, what to do)."""
+    """(Whether it is violated, place, message, hint) of each rule."""
     for what, labels in (("row", [r.label for r in table.rows]), ("column", [c.key for c in table.columns])):
-        twice = min((one for one, times in Counter(labels).items() if times > 1), default="")
+        twice = min((label for label, times in Counter(labels).items() if times > 1), default="")
         yield bool(twice), "", f": two {what}s are called '{twice}'", ""
     yield table.statistic != "count" and not table.protocol, "", " lacks 'protocol'", ""
     for column in table.columns:
@@ -92,17 +92,17 @@ def _rules(table: Table, metrics: Mapping[str, Definition]) -> Iterator[tuple[bo
         yield not values or table.counted, "", says, "lr = [0.01, 0.1]"
 
 
-#: Whether something is wrong with a column, what is said of it, and perhaps what to do.
+#: A rule for a column: whether it is violated, the message, and perhaps a hint.
 Rule = tuple[bool, str] | tuple[bool, str, str]
 
 
 def _of_any(table: Table, c: Column) -> Iterator[Rule]:
-    """Of a column, whatever its statistic."""
-    own = c.dataset or c.partition or c.train or c.budget or c.client or c.clients or c.stands_in
+    """Rules for a column of any statistic."""
+    for_runs = c.dataset or c.partition or c.train or c.budget or c.client or c.clients or c.stands_in
     compared = c.relative_to or c.relation or c.spread
     yield not c.of and bool(compared), ": relative_to, relation and spread go with 'of', the columns to compare"
     yield bool(c.of) and table.counted, f": a table of statistic {table.statistic} has no means over columns"
-    yield bool(c.of and own), " is a mean over columns, so it has no data set and no setting of its own"
+    yield bool(c.of and for_runs), " is a mean over columns, so it has no data set and no setting of its own"
     yield bool(c.relative_to) != bool(c.relation), ": relative_to (a row) and relation go together"
     yield not c.metric, " lacks a metric"
     mixed = (c.statistic in COUNTED) != table.counted or (table.counted and c.statistic != table.statistic)
@@ -118,7 +118,7 @@ def _of_any(table: Table, c: Column) -> Iterator[Rule]:
 
 
 def _of_statistic(table: Table, c: Column, metrics: Mapping[str, Definition]) -> Iterator[Rule]:
-    """Of a column, what its statistic needs."""
+    """Rules for a column of its statistic."""
     if table.statistic == "levels":
         yield "shift" not in c.partition, " lacks a shift", 'partition = { shift = "px" }'
     elif table.statistic == "properties" and c.metric in STATISTICS["properties"].metrics:
@@ -135,16 +135,16 @@ def _of_statistic(table: Table, c: Column, metrics: Mapping[str, Definition]) ->
         each = metrics[c.metric].clients if c.metric in metrics else "no"
         alone = c.client is None and c.statistic in OVER_SEEDS and c.statistic not in SOME_CLIENTS
         yield alone and each == "only", f": {c.metric} needs a client", "client = 1 is the first"
-        one = c.client is not None
-        yield one and (c.client or 0) < 1, f": clients are counted from 1, not {c.client}"
-        yield one and c.statistic not in OVER_SEEDS, f": a client goes with statistic {' or '.join(OVER_SEEDS)}"
-        yield one and each == "no", f": {c.metric} is no client's but the federation's"
+        of_client = c.client is not None
+        yield of_client and (c.client or 0) < 1, f": clients are counted from 1, not {c.client}"
+        yield of_client and c.statistic not in OVER_SEEDS, f": a client goes with statistic {' or '.join(OVER_SEEDS)}"
+        yield of_client and each == "no", f": {c.metric} is no client's but the federation's"
         many = bool(c.clients) and c.statistic not in OVER_CLIENTS
         yield many, f": clients go with statistic {' or '.join(OVER_CLIENTS)}"
 
 
 def _says_all(table: Table, row: Row) -> bool:
-    """Whether a row says all that the table's statistic needs."""
+    """Whether a row has all fields that the table's statistic needs."""
     if table.statistic == "levels":
         return bool(row.level and row.classes)
     if table.statistic == "preset":
@@ -155,9 +155,9 @@ def _says_all(table: Table, row: Row) -> bool:
 
 
 def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, Collection[str], str]]:
-    """Every name that stands for something: (what it is, the name, those that there are, where it stands)."""
+    """(Kind, name, known names, place) of every name in a table that must exist."""
     rows, columns = [r.label for r in table.rows], [c.key for c in table.columns]
-    own = STATISTICS[table.statistic].metrics
+    fixed = STATISTICS[table.statistic].metrics
     rules = protocol.load(table.protocol) if table.protocol else None
     presets, budgets = (rules.presets, rules.budgets) if rules else ({}, {})
     if table.ratio_to:
@@ -170,7 +170,9 @@ def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, C
     countable = cost.METHODS if any(c.costs for c in table.columns) else declarations.built_in()
     for r in table.rows:
         yield from (("budget", name, budgets, f", row {r.label}") for name in r.budget)
-        yield from (("metric", name, own or metrics, f", row {r.label}") for pair in r.metrics.items() for name in pair)
+        yield from (
+            ("metric", name, fixed or metrics, f", row {r.label}") for pair in r.metrics.items() for name in pair
+        )
         if r.method and (table.counted or not (r.planned or is_file(r.method))):
             yield "method", r.method, countable if table.counted else declarations.built_in(), f", row {r.label}"
     for c in table.columns:
@@ -181,7 +183,7 @@ def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, C
         if "preset" in c.partition and rules:
             yield "preset", str(c.partition["preset"]), presets, where
         counted = cost.Cost._fields if c.costs else PARAMETERS
-        yield "metric", str(c.metric), counted if table.statistic == "count" else own or metrics, where
+        yield "metric", str(c.metric), counted if table.statistic == "count" else fixed or metrics, where
     yield from (("field of a setting", name, TUNABLE, ", tune") for name in table.tune)
     for what, places in (("undefined", table.undefined), ("doubtful", table.doubtful)):
         for place in places:
@@ -196,11 +198,14 @@ def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, C
 
 
 def _metrics(table: Table) -> Mapping[str, Definition]:
-    """The metrics that its columns may have: fedbench's own, what its rows' methods declare, and where it names others
-    still, all that built-in methods declare."""
+    """Name -> definition of the metrics that its columns may have: those of every run, those of its rows' methods and,
+    only if it names others, those of all built-in methods."""
     wanted = {str(c.metric) for c in table.columns} | {m for r in table.rows for m in (*r.metrics, *r.metrics.values())}
     if table.counted or table.statistic == "pairs" or wanted <= METRICS.keys():
         return METRICS
     present = {r.method for r in table.rows if is_file(r.method) or r.method in methods.names()}
-    own = {**METRICS, **defined(one for method in sorted(present) for one in declarations.of(method).measures)}
-    return own if wanted <= own.keys() else {**own, **all_metrics()}
+    known = {
+        **METRICS,
+        **defined(measure for method in sorted(present) for measure in declarations.of(method).measures),
+    }
+    return known if wanted <= known.keys() else {**known, **all_metrics()}

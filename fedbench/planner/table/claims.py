@@ -1,7 +1,7 @@
-"""Claims that a paper draws from a table, checked on any set of numbers: ours or the paper's own.
+"""A paper's claims about a table, checked on any numbers: measured or reported.
 
-A comparison whose margin lies within two standard errors (`noise`) is undecided. A claim fails where one comparison
-fails beyond its noise; else it is undecided if one is.
+A comparison whose margin is within two standard errors (`Noise`) is undecided. A claim fails if a comparison fails
+beyond its noise; else it is undecided if a comparison is.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from typing import Annotated, NamedTuple
 from fedbench.reader import Among, Between
 
 # -- noise -----------------------------------------------------------------------------------------------------
-# What seeds alone may make of a number, which a claim or the mark of the best must go beyond.
+# The variation of a number between seeds. A claim, or the mark of the best, needs a larger difference.
 #
-# Two numbers differ if they lie further apart than two standard errors of their difference, 2 sqrt(s²/n + t²/m), where
-# s and t are their standard deviations (ddof 1) over n and m seeds. A number of one seed takes s from runs that differ
-# from its own in seeds alone, wherever they are (in another table, a pack, the store), with n = 1; else the root mean
-# square of its column's other s. Where there is none, the noise is unknown, and numbers are compared as they are.
-# (Marks take no s from elsewhere: a column in which no number is of several seeds is marked as it prints.)
+# Two numbers differ if their difference exceeds its two standard errors, 2 sqrt(s²/n + t²/m), where s and t are their
+# standard deviations (ddof 1) over n and m seeds. A number of one seed uses s of runs that differ from its run only in
+# seeds (in any table, pack, or the store), with n = 1; else the root mean square of the other s of its column. Without
+# any, the noise is unknown, and numbers are compared directly. (Marks use only s of their column: if all its numbers
+# have one seed, the printed values decide.)
 #
-# Two standard errors leave out 5 % of equal pairs where seeds are many; of three seeds each, more (Student's t asks
-# for 2.8). So what lies within is not decided, and what lies beyond is no proof.
+# With many seeds, 5 % of equal pairs differ by more than two standard errors; with three seeds each, more (Student's t
+# needs 2.8). So a smaller difference decides nothing, and a larger one is no proof.
 
 
 class Noise(NamedTuple):
-    """Of one number: the standard deviation (ddof 1) over seeds, in its unit, and the seeds that it is the mean of."""
+    """A number's standard deviation (ddof 1) over seeds, in its unit, and the number of seeds in its mean."""
 
     std: float
     seeds: int
 
 
 def two_errors(*parts: tuple[float, Noise | None]) -> float | None:
-    """Two standard errors of a sum of numbers, each (weight, noise); None if the noise of one is unknown."""
+    """Two standard errors of a weighted sum; `parts`: (weight, noise) of each number. None if a noise is unknown."""
     variances = [weight**2 * noise.std**2 / noise.seeds for weight, noise in parts if noise is not None]
     return 2 * math.sqrt(math.fsum(variances)) if len(variances) == len(parts) else None
 
 
 def pooled(column: Iterable[Noise | None]) -> list[Noise | None]:
-    """The noises of a column's numbers; of those of one seed it is that of the others, if any is known."""
+    """The noises of a column's numbers; an unknown one becomes the root mean square of the known ones, if any."""
     column = list(column)
     known = [noise.std**2 for noise in column if noise is not None]
     usual = Noise(math.sqrt(math.fsum(known) / len(known)), 1) if known else None
@@ -50,42 +50,44 @@ def pooled(column: Iterable[Noise | None]) -> list[Noise | None]:
 
 
 def ranks(numbers: Sequence[float], noises: Iterable[Noise | None], decimals: int) -> list[int]:
-    """Of a column's numbers: 1 for the best (the greatest) and all within two standard errors of it, 2 for the second
-    unless others are as near to it, 0 for the rest; only zeros where nothing differs. What prints alike is alike."""
-    noises, found, left = pooled(noises), [0] * len(numbers), [*range(len(numbers))]
+    """Ranks of a column's numbers: 1 for the largest and all within two standard errors of it, 2 for the second unless
+    others are within its noise, 0 for the rest; all 0 if none differs. Equal printed numbers have equal ranks."""
+    noises, found, unranked = pooled(noises), [0] * len(numbers), [*range(len(numbers))]
     for rank in (1, 2):
-        best = max(left, key=lambda i: numbers[i], default=None)
+        best = max(unranked, key=lambda i: numbers[i], default=None)
         if best is None:
             break
-        printed = [i for i in left if round(numbers[i], decimals) == round(numbers[best], decimals)]
-        alike = [i for i in left if numbers[best] - numbers[i] <= (two_errors((1, noises[best]), (1, noises[i])) or 0)]
-        marked = {*printed, *alike}
+        printed = [i for i in unranked if round(numbers[i], decimals) == round(numbers[best], decimals)]
+        near = [
+            i for i in unranked if numbers[best] - numbers[i] <= (two_errors((1, noises[best]), (1, noises[i])) or 0)
+        ]
+        marked = {*printed, *near}
         if len(marked) == len(numbers):
             break
         if rank == 1 or len(marked) == len(printed):
             for i in marked:
                 found[i] = rank
-        left = [i for i in left if i not in marked]
+        unranked = [i for i in unranked if i not in marked]
     return found
 
 
 # -- claims ----------------------------------------------------------------------------------------------------
 
 
-#: (row label, column key) -> value in the printed unit; cells without a number are left out.
+#: (row label, column key) -> value in the printed unit, for cells with a number.
 Numbers = Mapping[tuple[str, str], float]
 
-#: (row label, column key) -> what its seeds say; without those whose noise is unknown. None: the numbers are exact.
+#: (row label, column key) -> noise, for cells whose noise is known. None: the numbers are exact.
 Noises = Mapping[tuple[str, str], Noise] | None
 
 HOLDS, FAILS, UNDECIDED, SO_FAR, OPEN = "holds", "fails", "undecided", "holds so far", "not measured"
-#: More seeds than this decide nothing that is worth deciding.
+#: Most seeds that are worth suggesting.
 MOST = 1000
 
 
 @dataclass(frozen=True)
 class Claim:
-    """An ordering of a table's cells. Rows or columns that are not given are all of the table's.
+    """An ordering of a table's cells. Empty `rows` or `columns` mean all of the table's.
 
     best     each row is the best of its column (ties allowed), and leads the best other by `low` to `high`, if given
     top      each row is among the `k` best of its column (equal values share a rank)
@@ -106,12 +108,12 @@ class Claim:
     k: Annotated[int, Between(1, 10**9)] = 1
     low: float = 0.0
     high: float = 0.0
-    reported: bool | None = None  #: whether it holds on the paper's own numbers, checked by the tests
+    reported: bool | None = None  #: whether it holds on the paper's numbers, checked by the tests
 
 
 @dataclass(frozen=True)
 class Where:
-    """The cells that a comparison is between."""
+    """The cells of a comparison."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -131,16 +133,16 @@ class Verdict:
 
     claim: Claim
     state: str
-    held: int  #: comparisons that hold, beyond the noise where that is known
-    made: int  #: comparisons whose numbers are there
-    total: int  #: comparisons of the claim
-    detail: str = ""  #: where it fails, or where it holds most narrowly
-    where: Where | None = None  #: that place
-    unsure: int = 0  #: comparisons within the noise
+    held: int  #: number of comparisons that hold, beyond the noise if that is known
+    made: int  #: number of comparisons with all numbers
+    total: int  #: number of comparisons of the claim
+    detail: str = ""  #: the smallest margin and its cells
+    where: Where | None = None  #: the cells with the smallest margin
+    unsure: int = 0  #: number of comparisons within the noise
 
 
 def of_part(verdict: Verdict) -> Verdict:
-    """The verdict on a claim about all of a table's columns where only some of them are there."""
+    """The verdict on a claim about all columns of a table if only some of them are present."""
     return dataclasses.replace(verdict, state=SO_FAR) if verdict.state == HOLDS else verdict
 
 
@@ -149,17 +151,17 @@ class Comparison(NamedTuple):
 
     where: Where
     margin: float | None  #: negative: it fails; None: too few numbers
-    whole: bool  #: whether all the numbers are there (else the margin says only how things stand so far)
+    whole: bool  #: whether no number is missing (else the margin is preliminary)
     noise: float | None = 0.0  #: two standard errors of the margin; None: unknown
-    seeds: int = 1  #: the fewest that one of its numbers is of
+    seeds: int = 1  #: smallest number of seeds of its numbers
 
     @property
     def unsure(self) -> bool:
-        """Whether the margin lies within the noise. (What is equal to the last digit is the same.)"""
+        """Whether the margin is within the noise. (A margin of zero is not: the numbers are equal.)"""
         return bool(self.margin and self.noise and abs(self.margin) <= self.noise)
 
     def __str__(self) -> str:
-        """How far, and of how many seeds, if that leaves it undecided; and what would decide it."""
+        """The margin and its cells; if undecided, also the noise and the number of seeds that would decide it."""
         assert self.margin is not None
         if not self.unsure:
             return f"{abs(self.margin):.4g} at {self.where}" + (
@@ -174,7 +176,7 @@ class Comparison(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What claims are judged by; see `judge`."""
+    """The numbers for claims; see `judge`."""
 
     numbers: Numbers
     best: Mapping[str, str]
@@ -195,28 +197,30 @@ def judge(
 ) -> Verdict:
     """Check `claim` on `numbers`; `rows` and `columns` are the table's, `best` maps a column to "max" or "min".
 
-    `undefined` are (row label, column key) of cells that have no number: nothing is compared with them.
-    `noises` are what seeds say of the numbers; None of exact ones.
+    `undefined`: (row label, column key) of cells that never have a number, which comparisons skip. `noises`: noise of
+    the numbers; None if they are exact.
     """
     chosen_rows, chosen_columns = claim.rows or list(rows), claim.columns or list(columns)
     given, comparisons = Given(numbers, best, noises), list[Comparison]()
     if undefined and claim.kind in _BY_COLUMN:
         for column in chosen_columns:
-            there = [r for r in rows if (r, column) not in undefined]
-            own, than = ([r for r in names if r in there] for names in (chosen_rows, claim.than))
+            present = [r for r in rows if (r, column) not in undefined]
+            chosen, than = ([r for r in names if r in present] for names in (chosen_rows, claim.than))
             narrowed = dataclasses.replace(claim, than=than)
-            comparisons += KINDS[claim.kind](narrowed, given, own, [column], there)
+            comparisons += KINDS[claim.kind](narrowed, given, chosen, [column], present)
     else:
         comparisons += KINDS[claim.kind](claim, given, chosen_rows, chosen_columns, list(rows))
-    measured = [(one.margin, one) for one in comparisons if one.margin is not None]
-    unsure = [(margin, one) for margin, one in measured if one.unsure]
-    failed = [(margin, one) for margin, one in measured if not one.unsure and not _passes(claim, margin)]
+    measured = [(comparison.margin, comparison) for comparison in comparisons if comparison.margin is not None]
+    unsure = [(margin, comparison) for margin, comparison in measured if comparison.unsure]
+    failed = [
+        (margin, comparison) for margin, comparison in measured if not comparison.unsure and not _passes(claim, margin)
+    ]
     state = FAILS if failed else UNDECIDED if unsure else OPEN if not measured else SO_FAR
-    if state == SO_FAR and all(one.whole for one in comparisons):
+    if state == SO_FAR and all(comparison.whole for comparison in comparisons):
         state = HOLDS
     detail, where = "", None
     if measured and (failed or unsure or claim.kind != "between"):
-        _, narrowest = min(failed or unsure or measured, key=lambda one: one[0])
+        _, narrowest = min(failed or unsure or measured, key=lambda comparison: comparison[0])
         before = "fails by " if failed else "" if unsure else "smallest margin "
         detail, where = f"{before}{narrowest}", narrowest.where
     held = len(measured) - len(failed) - len(unsure)
@@ -224,35 +228,35 @@ def judge(
 
 
 def _passes(claim: Claim, margin: float) -> bool:
-    """Orderings between two cells are strict; a rank and an interval include their ends."""
+    """Whether a margin passes: orderings of two cells are strict; ranks and intervals include equality."""
     return margin > 0 if claim.kind in ("above", "below", "falls", "rises") else margin >= 0
 
 
 def _doubt(noises: Noises, weights: Mapping[tuple[str, str], float]) -> tuple[float | None, int]:
-    """Of a sum of cells with these weights: two standard errors, None if unknown, and its fewest seeds."""
+    """For a weighted sum of cells: two standard errors (None if unknown), and the smallest number of seeds."""
     if noises is None:
         return 0.0, 1
-    own = [(weight, noises.get(place)) for place, weight in weights.items()]
-    return two_errors(*own), min((noise.seeds for _, noise in own if noise), default=1)
+    parts = [(weight, noises.get(place)) for place, weight in weights.items()]
+    return two_errors(*parts), min((noise.seeds for _, noise in parts if noise), default=1)
 
 
 def _ranked(claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]) -> Iterator[Comparison]:
-    """Margin over the k-th best of the other rows (nothing to compare with while fewer than k others are there)."""
+    """The margin over the k-th best of the other rows (None while fewer than k others have numbers)."""
     k, numbers = claim.k if claim.kind == "top" else 1, given.numbers
     rivals, bounded = claim.than or every, claim.kind == "best" and (claim.low or claim.high)
     for column in columns:
         sign = -1.0 if given.best.get(column) == "min" else 1.0
         for row in rows:
-            own, where = numbers.get((row, column)), Where((row,), (column,))
+            number, where = numbers.get((row, column)), Where((row,), (column,))
             others = sorted(
                 ((sign * numbers[r, column], r) for r in rivals if r != row and (r, column) in numbers), reverse=True
             )
-            if own is None or len(others) < k:
+            if number is None or len(others) < k:
                 yield Comparison(where, None, False)
                 continue
             value, rival = others[k - 1]
             doubt = _doubt(given.noises, {(row, column): 1, (rival, column): 1})
-            lead = sign * own - value
+            lead = sign * number - value
             whole = len(others) == sum(r != row for r in rivals)
             yield Comparison(where, round(_within(claim, lead) if bounded else lead, 9), whole, *doubt)
 
@@ -278,25 +282,26 @@ def _compared(
     margin: Callable[..., float | None],
     weights: Callable[..., tuple[float, ...]] = lambda *numbers: (1.0,) * len(numbers),
 ) -> Kind:
-    """The margin of the cells at each of the places, and how much it changes with each of their numbers."""
+    """A kind of claim: `places` gives the cells of each comparison, `margin` its margin, and `weights` the derivative
+    of the margin by each number."""
 
     def compare(
         claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]
     ) -> Iterator[Comparison]:
         for where in places(claim, rows, columns):
-            own = [given.numbers[cell] for cell in where.cells if cell in given.numbers]
-            found = margin(claim, *own) if len(own) == len(where.cells) else None
+            numbers = [given.numbers[cell] for cell in where.cells if cell in given.numbers]
+            found = margin(claim, *numbers) if len(numbers) == len(where.cells) else None
             if found is None:
                 yield Comparison(where, None, False)
             else:
-                doubt = _doubt(given.noises, dict(zip(where.cells, weights(*own), strict=True)))
+                doubt = _doubt(given.noises, dict(zip(where.cells, weights(*numbers), strict=True)))
                 yield Comparison(where, round(found, 9), True, *doubt)
 
     return compare
 
 
 def _within(claim: Claim, value: float) -> float:
-    """How far a value lies inside the claim's interval."""
+    """Distance of a value from the nearer end of the claim's interval; negative outside."""
     return min(value - claim.low, claim.high - value)
 
 
@@ -308,7 +313,7 @@ KINDS: dict[str, Kind] = {
     "falls": _compared(_step_by_step, lambda _, a, b: a - b),
     "rises": _compared(_step_by_step, lambda _, a, b: b - a),
     "between": _compared(_each, _within),
-    #: None where there is no such ratio.
+    #: None for a ratio to zero.
     "ratio": _compared(
         _between_rows, lambda claim, a, b: _within(claim, a / b) if b else None, lambda a, b: (1 / b, a / b**2)
     ),

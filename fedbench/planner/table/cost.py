@@ -1,8 +1,8 @@
-"""The cost of a round by FLUX's Table 7: the paper's formulas in numbers, and what our methods send and compute.
+"""The cost of a round in FLUX's Table 7: by the paper's formulas, and as fedbench's methods send and compute. No torch.
 
 Printed costs are the formulas of the paper (Fenoglio et al., NeurIPS 2025, App. E.2), in which a client's local work is
-one pass over its training images. Ours are means over the R rounds of a run in which all clients take part: what the
-methods' messages take, and the passes of their boxes through the network, of which training makes E. No torch.
+one pass over its training images. Ours are means over the R rounds of a run with all clients: the bytes of the methods'
+messages, and the passes of their clients through the network, of which training makes E.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedbench.errors import check_known
 from fedbench.models.counts import Counts, Shape, counts
 from fedbench.reader import Between
 
-#: Bytes of a parameter, and forward passes that a training pass is worth.
+#: Bytes per parameter, and cost of a training pass in forward passes.
 BYTES, TRAINING = 4, 3
 #: Operations of FLUX's projection: a singular value decomposition of 200 points, for each latent.
 PROJECTION = 200**2
@@ -27,7 +27,7 @@ Count = Annotated[int, Between(1, 10**9)]
 
 @dataclass(frozen=True)
 class Case:
-    """A network and a federation that costs are counted for; letters are the paper's, where it has one."""
+    """A network and a federation whose costs are counted; the letters are the paper's symbols."""
 
     model: str
     shape: Annotated[Shape, Between(1, 10**9)]  #: height, width, channels
@@ -35,7 +35,7 @@ class Case:
     clients: Count  #: K
     clusters: Count  #: M
     samples: Count  #: s, training images of a client
-    validation: Count  #: images of a client that it holds back
+    validation: Count  #: validation images of a client
     rounds: Count  #: R
     epochs: Count  #: E
     components: Count  #: l
@@ -53,12 +53,12 @@ class Case:
 
     @property
     def L(self) -> int:
-        """Numbers of a descriptor, 2 (U + 1) l."""
+        """Size of a descriptor in numbers, 2 (U + 1) l."""
         return 2 * (self.classes + 1) * self.components
 
     @property
     def model_bytes(self) -> int:
-        """Bytes of a model: its parameters, and what its batch norms hold."""
+        """Bytes of a model: parameters and buffers of batch norms."""
         return BYTES * self.p + self.network.buffers
 
     @property
@@ -73,7 +73,7 @@ class Case:
 
 
 class Cost(NamedTuple):
-    """Costs of a round: bytes and MAC of one client, operations of the server."""
+    """Costs per round: bytes and MAC of one client, operations of the server."""
 
     printed_bytes: float
     printed_client: float
@@ -84,7 +84,7 @@ class Cost(NamedTuple):
 
 
 def cost(method: str, case: Case) -> Cost:
-    """The costs of one of `METHODS`. Raises FedbenchError for another."""
+    """The costs of a method of `METHODS`. Raises FedbenchError for another one."""
     check_known("method whose costs are counted", method, METHODS)
     return METHODS[method](case)
 
@@ -94,7 +94,7 @@ def _fedavg(c: Case) -> Cost:
 
 
 def _ifca(c: Case) -> Cost:
-    """Clients tell which model they chose."""
+    """Clients also send the index of the model that they chose."""
     return _fedavg(c)._replace(
         printed_bytes=BYTES * c.clusters * c.p,
         printed_client=c.training + c.clusters * c.inference,
@@ -105,7 +105,7 @@ def _ifca(c: Case) -> Cost:
 
 
 def _fesem(c: Case) -> Cost:
-    """Clients are sent all models, to ask for the best, in the first round only."""
+    """Clients receive all models, to choose the best, in the first round only."""
     return _fedavg(c)._replace(
         printed_server=c.clusters * c.clients * c.p,
         bytes_down=c.model_bytes * (c.rounds - 1 + c.clusters) / c.rounds,
@@ -126,15 +126,14 @@ def _fedem(c: Case) -> Cost:
 
 
 def _fedrc(c: Case) -> Cost:
-    """Beside the models, each model's share of each class, in double precision."""
+    """Also sends, with each model, its share of each class, in double precision."""
     found, shares = _fedem(c), 8 * c.clusters * c.classes
     return found._replace(bytes_up=found.bytes_up + shares, bytes_down=found.bytes_down + shares)
 
 
 def _feddrift(c: Case) -> Cost:
-    """With M models from the second round on; in the first there are none to ask. Clients are told which
-    is theirs and its accuracy of before, and tell each one's accuracy, in double precision, and which they went on
-    with."""
+    """M models from the second round on. Clients then also receive the index of their model and its former accuracy,
+    and send each model's accuracy, in double precision, and the index of the model that they trained."""
     later = (c.rounds - 1) / c.rounds
     return _ifca(c)._replace(
         bytes_up=c.model_bytes + 8 * (c.clusters + 1) * later,
@@ -148,7 +147,7 @@ def _cfl(c: Case) -> Cost:
 
 
 def _pfedme(c: Case) -> Cost:
-    """Ours has no inner problem: it trains one personal model."""
+    """fedbench's has no inner problem: it trains one personal model."""
     return _fedavg(c)._replace(printed_client=(c.inner_steps + 1) * c.training)
 
 
@@ -157,8 +156,8 @@ def _apfl(c: Case) -> Cost:
 
 
 def _atp(c: Case) -> Cost:
-    """Ours learns the rates on validation images after the last round, in as many rounds, for which the model is sent
-    once more: two gradients of each image."""
+    """fedbench's learns the rates on validation images after the last round, in R more rounds, with two gradients per
+    image; the model is sent once more for this."""
     rates, learning = c.network.tensors, 2 * c.validation * TRAINING * c.network.forward
     return Cost(
         BYTES * (c.p + rates),
@@ -171,9 +170,9 @@ def _atp(c: Case) -> Cost:
 
 
 def _flux(c: Case) -> Cost:
-    """A descriptor is sent once in a run, for the bounds of the latents and whether to train, in double precision; and
-    before it, in each round of warm-up, an accuracy, the number of validation images and their largest latent (20
-    bytes)."""
+    """A client sends its descriptor once in a run and receives the bounds of the latents and whether to train, in
+    double precision. In each round of warm-up it sends an accuracy, the number of validation images and their largest
+    latent (20 bytes)."""
     once = (c.clustering_round - 1) * c.validation * c.network.forward + c.inference + PROJECTION * c.network.latents
     return Cost(
         BYTES * (c.p + c.L),
@@ -185,7 +184,7 @@ def _flux(c: Case) -> Cost:
     )
 
 
-#: Methods by name; `mr_mtl` is what FLUX's comparison calls pFedMe, and APFL that of it.
+#: Method -> cost function; `mr_mtl` is FLUX's pFedMe, and `apfl_flux` its APFL.
 METHODS: Mapping[str, Callable[[Case], Cost]] = {
     "fedavg": _fedavg, "ifca": _ifca, "fesem": _fesem, "fedem": _fedem, "fedrc": _fedrc, "feddrift": _feddrift,
     "cfl": _cfl, "mr_mtl": _pfedme, "apfl_flux": _apfl, "atp": _atp, "flux": _flux,

@@ -1,4 +1,4 @@
-"""Tables by name: tables/PAPER/NUMBER.toml, or a user's own file, checked when read."""
+"""Tables by name: tables/PAPER/NUMBER.toml, or a user's file, checked when read."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from fedbench.plugins.load import is_file
 from fedbench.words import plain
 
 # -- own -------------------------------------------------------------------------------------------------------
-# A user's own methods, networks, partitioners and data sets in a table: files, seen from the table's folder; and what
-# a row is called by its method.
+# Files of the user's methods, networks, partitioners and data sets in a table, relative to the table's folder; and the
+# labels of rows.
 
 
-#: Lists of a table's content, and what one entry of each is called.
+#: List in a table's content -> name of an entry.
 _ENTRIES = {"rows": "row", "column": "column"}
 
 
 def with_paths(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The content of a table's file with networks, partitioners and data sets that are files of the user's
-    ('./net.py:Net', './pets.toml') by their names in specs, and with methods that are by their full paths.
+    """The content of a table's file, with the user's files in it ('./net.py:Net', './pets.toml') replaced: networks,
+    partitioners and data sets by their names in specs, methods by their full paths.
 
-    Raises FedbenchError for a file that is not there, which names the row or the column.
+    Raises FedbenchError, naming the row or the column, for a missing file.
     """
     files = _Files(path.absolute().parent)
     out = {key: value if key in _ENTRIES else files.named(value) for key, value in raw.items()}
     for key, called in _ENTRIES.items():
         if isinstance(entries := raw.get(key), list):
-            out[key] = [_entry(one, files, f"{path}, {called}", i) for i, one in enumerate(entries, 1)]
+            out[key] = [_entry(entry, files, f"{path}, {called}", i) for i, entry in enumerate(entries, 1)]
     if isinstance(template := raw.get("template"), str):
         out["template"] = files.dataset(template)
     return out
@@ -57,9 +57,9 @@ def _entry(raw: Any, files: _Files, where: str, number: int) -> Any:
 
 
 def titled(row: Row, where: str) -> Row:
-    """The row with a label: its own, else its method's title, as the source declares it, with its hyper-parameters.
+    """The row with a label; the default is its method's title with its hyper-parameters.
 
-    Raises FedbenchError for one that has neither label nor method, and for a method that is not there.
+    Raises FedbenchError for a row without label and method, and for an unknown method.
     """
     if row.label:
         return row
@@ -75,27 +75,27 @@ def titled(row: Row, where: str) -> Row:
 
 
 def called(title: str, details: Iterable[str]) -> str:
-    """What a row is called, by its method's title and what sets it apart."""
+    """A row's label: its method's title and, in brackets, details."""
     words = ", ".join(details)
     return plain(f"{title} ({words})" if words else title)
 
 
 def short(value: object) -> str:
-    """A hyper-parameter in print, short where that loses nothing."""
+    """A hyper-parameter as text, shortened if that loses no digit."""
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 class _Files:
-    """The files that one table names."""
+    """The user's files in a table."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._recipes: dict[str, str] = {}  #: data set -> the recipe that it is here
+        self._recipes: dict[str, str] = {}  #: data set -> its recipe in this table
 
     def named(self, raw: Any) -> Any:
-        """A part of the content, with what the files are called."""
+        """A part of the content with files replaced (see `with_paths`)."""
         if isinstance(raw, list):
-            return [self.named(one) for one in raw]
+            return [self.named(item) for item in raw]
         if not isinstance(raw, dict):
             return raw
         out = {key: self.named(value) for key, value in raw.items()}
@@ -108,10 +108,9 @@ class _Files:
         return out | {key: name(raw[key]) for key, name in names.items() if isinstance(raw.get(key), str)}
 
     def dataset(self, text: str) -> str:
-        """The name of a data set, which may be a recipe of the user's, or a folder in PFLlib's, LEAF's or the hub's
-        form.
+        """The name of a data set; `text` may be a user's recipe, or a folder in the format of PFLlib, LEAF or the hub.
 
-        Raises FedbenchError where two have one name.
+        Raises FedbenchError if two data sets have the same name.
         """
         from fedbench import data
         from fedbench.data.foreign import HUB
@@ -128,26 +127,26 @@ class _Files:
         return name
 
     def _path(self, text: str) -> str:
-        return str(self.folder / os.path.expanduser(text))  # Path.expanduser would raise for a user that is none
+        return str(self.folder / os.path.expanduser(text))  # Path.expanduser raises for an unknown user
 
 
 # -- family ----------------------------------------------------------------------------------------------------
-# Tables written once: a file with `values` is a template, one with `tables` besides is a family of tables.
+# Templates: a file with `values` is a template; one that also has `tables` is a family of tables.
 #
-# In a template, `{name}` stands for a value and `{name.key}` for a value's key; text that is nothing but one of them
-# becomes the value itself, whatever its type. An entry of a list with `each = ["name", "other in name.key"]` is
+# In a template, the placeholder `{name}` is replaced by a value and `{name.key}` by a value's key; a text that is only
+# a placeholder becomes the value itself, of any type. An entry of a list with `each = ["name", "other in name.key"]` is
 # repeated for all combinations of these values, the last varying fastest. `values.NAME` lists the values of a name:
 # plain ones, or tables of keys.
 #
 # A family's `tables` names its tables ("12-19" are eight); they are the combinations of the `axes`, which are names of
-# values, the last varying fastest. What one table alone has is under `own.NUMBER`: lists go behind the family's, other
-# values replace them. Where an axis is called `dataset`, `--dataset` goes from a table to its like on other data.
+# values, the last varying fastest. `own.NUMBER` holds the content of one table only: lists are appended to the
+# family's, other values replace them. If an axis is called `dataset`, `--dataset` selects the table on other data.
 
 
-#: How the name of a family's file ends.
+#: Suffix of a family's file.
 SUFFIX = ".family.toml"
 
-#: Tables of a family, and characters and values that one of them is filled with, at most: far more than any needs.
+#: Most tables of a family, and most characters and values in a table: far more than any needs.
 TABLES, FILLED = 1000, 10**6
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+(?:\.[a-z_]+)*)\}")
@@ -157,7 +156,7 @@ _RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 @dataclass(frozen=True)
 class Head:
-    """The keys of a template that are none of a table."""
+    """The keys of a template besides those of a table."""
 
     values: Mapping[str, list[Any]]
     tables: list[str] = field(default_factory=list)
@@ -166,12 +165,12 @@ class Head:
 
 
 def numbers(raw: Mapping[str, Any], path: Path) -> list[str]:
-    """The names of a family's tables. Raises FedbenchError unless they are as many as the axes say."""
+    """The names of a family's tables. Raises FedbenchError unless there is one per combination of the axes."""
     return _names(_head(raw, path), path)
 
 
 def expand(raw: Mapping[str, Any], path: Path, number: str = "") -> dict[str, Any]:
-    """The plain content of a template's file, or of one table of a family. Raises FedbenchError for a faulty one."""
+    """The content of a template's file, or of a family's table, with values filled in. Raises FedbenchError."""
     head, scope = _head(raw, path), {}
     if number:
         chosen = list(product(*(head.values[axis] for axis in head.axes)))[_names(head, path).index(number)]
@@ -185,7 +184,7 @@ def expand(raw: Mapping[str, Any], path: Path, number: str = "") -> dict[str, An
 
 
 def siblings(raw: Mapping[str, Any], path: Path, number: str) -> dict[str, str]:
-    """Data set -> the family's table that differs from `number` in nothing but the axis `dataset`."""
+    """Data set -> the family's table that differs from `number` only in the axis `dataset`."""
     head = _head(raw, path)
     if "dataset" not in head.axes:
         return {}
@@ -203,7 +202,7 @@ _HEAD = tuple(f.name for f in fields(Head))
 
 
 def _head(raw: Mapping[str, Any], path: Path) -> Head:
-    """The head of a template, whose parts fit each other."""
+    """The head of a template. Raises FedbenchError if its parts do not match."""
     head = reader.read(Head, {k: v for k, v in raw.items() if k in _HEAD}, str(path))
     for axis in head.axes:
         check_known(f"values in {path}", axis, head.values)
@@ -231,7 +230,7 @@ def _names(head: Head, path: Path) -> list[str]:
 
 
 class _Filler:
-    """Fills placeholders and repeats entries, up to a size."""
+    """Fills placeholders and repeats entries, up to FILLED characters and values."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size = path, 0
@@ -248,13 +247,13 @@ class _Filler:
         return self._counted(node)
 
     def _text(self, node: str, scope: Mapping[str, Any]) -> str:
-        pieces = _PLACEHOLDER.split(node)  # text and names in turn
-        for i, name in enumerate(pieces[1::2]):
+        parts = _PLACEHOLDER.split(node)  # text and names in turn
+        for i, name in enumerate(parts[1::2]):
             value = self._find(name, scope)
             if isinstance(value, dict | list):
                 raise FedbenchError(f"{self.path}: {{{name}}} is a {_named(value)}, which cannot stand within a text")
-            pieces[2 * i + 1] = self._counted(str(value))
-        return "".join(pieces)
+            parts[2 * i + 1] = self._counted(str(value))
+        return "".join(parts)
 
     def _repeat(self, entry: Any, scope: Mapping[str, Any]) -> Iterator[Any]:
         if not isinstance(entry, dict) or "each" not in entry:
@@ -286,7 +285,7 @@ class _Filler:
         return value
 
     def _counted(self, value: Any) -> Any:
-        """The value, whose size counts towards the limit."""
+        """The value; adds its size to the total. Raises FedbenchError above the limit."""
         self.size += _size(value)
         if self.size > FILLED:
             raise FedbenchError(f"{self.path} makes too large a table", "its 'each' or its placeholders multiply")
@@ -303,7 +302,7 @@ def _named(value: Any) -> str:
 
 
 def _size(value: Any) -> int:
-    """Characters and values in it."""
+    """Number of characters and values in it."""
     if isinstance(value, dict):
         return sum(map(_size, value.values()), 1)
     return sum(map(_size, value), 1) if isinstance(value, list) else len(value) if isinstance(value, str) else 1
@@ -312,29 +311,29 @@ def _size(value: Any) -> int:
 # -- load ------------------------------------------------------------------------------------------------------
 
 
-#: Files beside the tables that are none.
+#: TOML files in a paper's folder that are no tables.
 _NO_TABLES = ("protocol", "figures", "measured")
 
 
 def names() -> list[str]:
-    """The tables that there are, such as 'feddrm/1', in order."""
+    """The names of all tables, such as 'feddrm/1', in order."""
     return list(_every())
 
 
 def of_names(names_of: Iterable[str]) -> list[str]:
-    """The tables of these names; a paper's name or folder stands for all of its own. Raises FedbenchError for one that
-    is neither a table nor a paper."""
+    """The names of these tables; a paper's name or folder gives all its tables. Raises FedbenchError for a name that is
+    neither a table nor a paper."""
     chosen: list[str] = []
     for name in map(resources.named, names_of):
-        own = [table for table in names() if table.startswith(f"{name}/")]
-        if not own and "/" not in name and not name.endswith(".toml") and name not in headline():
+        of_paper = [table for table in names() if table.startswith(f"{name}/")]
+        if not of_paper and "/" not in name and not name.endswith(".toml") and name not in headline():
             raise unknown("table or paper", name, {*names(), *(table.partition("/")[0] for table in names())})
-        chosen += own or [name]
+        chosen += of_paper or [name]
     return list(dict.fromkeys(chosen))
 
 
 def families() -> list[list[str]]:
-    """The same, those of one file together, where the first of them stands."""
+    """The names of all tables, grouped by file, ordered by the first of each."""
     return list(by_key((path, name) for name, (path, _) in _every().items()).values())
 
 
@@ -344,7 +343,7 @@ def _every() -> dict[str, tuple[Path, str]]:
 
 @cache
 def _places(papers: tuple[tuple[str, Path], ...]) -> dict[str, tuple[Path, str]]:
-    """Table -> its file, and its number among those of a family's file (else "")."""
+    """Table -> (file, number in a family's file or "")."""
     places: dict[str, tuple[Path, str]] = {}
     for paper, path in ((paper, path) for paper, folder in papers for path in folder.glob("*.toml")):
         if path.name.endswith(SUFFIX):
@@ -360,11 +359,11 @@ def _order(name: str) -> tuple[str, int, str]:
 
 
 def _text(path: Path) -> dict[str, Any]:
-    """A file's content, parsed once while it stays as it is."""
+    """A file's content; cached until the file changes."""
     try:
         return _parsed(path, path.stat().st_mtime_ns)
     except OSError:
-        return reader.toml(path, "table file", "'fedbench tables' lists the built-in ones")  # says what is wrong
+        return reader.toml(path, "table file", "'fedbench tables' lists the built-in ones")  # raises a clear error
 
 
 @cache
@@ -373,7 +372,7 @@ def _parsed(path: Path, _changed: int) -> dict[str, Any]:
 
 
 def headline() -> dict[str, tuple[str, str]]:
-    """The headline set: number -> (what it shows, its table)."""
+    """The headline tables: number -> (title, table's name)."""
     return _headline(resources.TABLES / "headline.toml")
 
 
@@ -396,10 +395,11 @@ class _Headlines:
 
 
 def load(name: str) -> Table:
-    """The table of that name ('feddrm/1'), headline number ('1'), paper's folder ('./mine/1') or file ('./mine.toml').
+    """The table with this name ('feddrm/1'), headline number ('1'), path in a paper's folder ('./mine/1') or file
+    ('./mine.toml').
 
-    A file that is a family of tables needs the number of one: './mine.family.toml:2'. Raises FedbenchError for an
-    unknown name (the nearest offered) and a faulty file.
+    A family's file needs a table's number: './mine.family.toml:2'. Raises FedbenchError for an unknown name (suggesting
+    the nearest) and a faulty file.
     """
     shortcuts = headline()
     if name in shortcuts:
@@ -418,18 +418,18 @@ def load(name: str) -> Table:
 
 
 def on_dataset(table: Table, dataset: str) -> Table:
-    """The paper's own table on a data set, where there is one (`siblings`), else this one with its columns on that."""
+    """The paper's table on a data set (`siblings`) if it exists, else this table with its columns on that data set."""
     other = table.siblings.get(dataset, table.id)
     return table.for_dataset(dataset) if other == table.id else load(other)
 
 
 def _of_file(path: Path, number: str) -> Table:
-    """A table of a user's own file."""
-    own = numbers(raw, path) if "tables" in (raw := _text(path)) else []
-    if number not in (own or [""]):
+    """A table of a user's file."""
+    tables = numbers(raw, path) if "tables" in (raw := _text(path)) else []
+    if number not in (tables or [""]):
         hint = (
-            f"{path}:{own[0]} for example; it has {', '.join(own)}"
-            if own
+            f"{path}:{tables[0]} for example; it has {', '.join(tables)}"
+            if tables
             else f"leave out ':{number}': it is one table"
         )
         raise FedbenchError(f"{path} has no table '{number}'" if number else f"{path} is a family of tables", hint)
@@ -445,9 +445,9 @@ def _read(id: str, path: Path, number: str) -> Table:
         place = f"{path}, table {number}"
     if "values" in raw:
         raw = expand(raw, path, number)
-    own = {"id": id, "path": path, "number": number, "siblings": by_dataset, "replaced": False, "chosen": []}
+    fixed = {"id": id, "path": path, "number": number, "siblings": by_dataset, "replaced": False, "chosen": []}
     raw = with_paths(_with_shared_rows(raw, path), path)
-    table = reader.read(Table, raw, place, **own)
+    table = reader.read(Table, raw, place, **fixed)
     for what in ("rows", "column"):
         if not getattr(table, what):
             raise FedbenchError(f"{path} has no {what}", f"a table needs at least one entry of '{what}'")
@@ -462,21 +462,21 @@ def _read(id: str, path: Path, number: str) -> Table:
 
 
 def _with_shared_rows(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The content with the rows in it that its protocol has for several tables, where it names them: `rows` is a name,
-    or has names among its entries."""
+    """The content, with names of the protocol's shared rows replaced by these rows: `rows` may be a name, or a list
+    with names among its entries."""
     rows, rules = raw.get("rows"), raw.get("protocol")
     entries = [rows] if isinstance(rows, str) else rows
-    if not (isinstance(entries, list) and isinstance(rules, str) and any(isinstance(one, str) for one in entries)):
+    if not (isinstance(entries, list) and isinstance(rules, str) and any(isinstance(entry, str) for entry in entries)):
         return raw
     known = protocol.load(rules).rows
     for name in entries:
         if isinstance(name, str) and name not in known:
             raise unknown(f"rows in {path}", name, known)
-    return {**raw, "rows": [row for one in entries for row in (known[one] if isinstance(one, str) else [one])]}
+    return {**raw, "rows": [row for entry in entries for row in (known[entry] if isinstance(entry, str) else [entry])]}
 
 
 def _parts(column: Column, before: Sequence[Column], table: Table) -> list[Column]:
-    """The columns that it is a mean over, which stand before it; a * in a key stands for any text."""
+    """The earlier columns of which a column is the mean; a * in a key matches any text."""
     found: dict[str, Column] = {}
     for key in column.of:
         hits = {c.key: c for c in before if matches(c.key, key)}
@@ -489,7 +489,7 @@ def _parts(column: Column, before: Sequence[Column], table: Table) -> list[Colum
 
 
 def _inherit(column: Column, source: Table | Column) -> Column:
-    """The column with what it leaves out."""
+    """The column with inherited values."""
     names = ("metric", "statistic", "unit", "decimals", "best", "tolerance")
     given = (column.std_decimals, column.decimals, source.std_decimals, source.decimals)
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Table specs: what a paper's table measures, as data."""
+"""The declaration of a paper's table, as data."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fedbench.reader import Among, Between
 from fedbench.specs import Plain
 
 # -- reported --------------------------------------------------------------------------------------------------
-# What a paper prints: `reported.csv` beside a table's file, one line a cell, in the printed unit.
+# The paper's numbers: `reported.csv` in the folder of a table's file, one line per cell, in the printed unit.
 #
-# Its columns are table, row, group, column, value and std; group may be empty, and so may std.
+# Its columns are table, row, group, column, value and std; group and std may be empty.
 
 
 #: (row label, column key) -> (value, ± or None).
@@ -34,10 +34,10 @@ FIELDS = ("table", "row", "group", "column", "value", "std")
 
 
 def reported(path: Path, tables: Collection[str], rows: Collection[str], columns: Collection[str]) -> Reported:
-    """The values of a table's cells; none if there is no such file.
+    """The paper's values of a table's cells; empty if the file does not exist.
 
-    Raises FedbenchError for lines of `tables` whose row or column is unknown, whose cell is another line's too or
-    whose numbers are none, and for a file that is unreadable or has other columns.
+    Raises FedbenchError for lines of `tables` with an unknown row or column, a repeated cell or an invalid number, and
+    for a file that is unreadable or has other columns.
     """
     if not path.exists():
         return {}
@@ -93,19 +93,19 @@ def _number(text: str, where: str) -> float:
 # -- spec ------------------------------------------------------------------------------------------------------
 
 
-#: Metrics of statistic "properties" that are about costs.
+#: Metrics of statistic "properties" that compare costs.
 COMPARED = ("low_bytes", "low_server", "low_client", "scales")
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """What a cell's number is taken over."""
+    """How a cell's number is computed from metrics."""
 
-    words: str  #: below a table
-    ddof: int | None = None  #: of its ±, where that is over seeds
-    over: str = ""  #: "clients": over those of a run; "some": of each run over some of its clients
-    row: str = ""  #: of one that needs no run: what its rows say
-    metrics: tuple[str, ...] = ()  #: of one that has metrics of its own
+    words: str  #: sentence below a table
+    ddof: int | None = None  #: of the ±, if it is over seeds
+    over: str = ""  #: "clients": over all clients of a run; "some": per run over some of its clients
+    row: str = ""  #: if it needs no run: the fields of its rows, in words
+    metrics: tuple[str, ...] = ()  #: its metrics, if it does not use those of runs
 
 
 STATISTICS = {
@@ -122,33 +122,33 @@ STATISTICS = {
     "best_round": Statistic(  # the best unweighted one
         "Value at the evaluated round of the best mean client accuracy (selected on test data)", ddof=1
     ),
-    "folds": Statistic("Value after the last round", ddof=0),  # as over the folds of a validation
-    "worst_tenth": Statistic(  # of the clients that train, of one at least
+    "folds": Statistic("Value after the last round", ddof=0),  # as over folds of cross-validation
+    "worst_tenth": Statistic(  # of the clients that train, at least one
         "Mean over the worst tenth of the clients after the last round", ddof=1, over="some"
     ),
     "unseen": Statistic("Mean over the clients that never train, after the last round", ddof=1, over="some"),
-    "pairs": Statistic(  # of all seeds together
+    "pairs": Statistic(  # pools all seeds
         "Over all pairs of a run's snapshots; ± is the standard deviation (ddof 0) over the pairs",
         metrics=("xi_max", "xi_min", "xi_mean"),
     ),
-    #: Parameters of a network, or what a round of a method costs with it.
+    #: Parameters of a network, or a method's costs per round with it.
     "count": Statistic(
         "Counted from layer shapes", row="model, shape and classes, or everywhere a method with costs"
     ),
-    #: What a preset of a protocol says of its clients' data.
+    #: The clients' data by a preset of a protocol.
     "preset": Statistic(
         "Follows from preset '{preset}'",
         row="a client (from 1) and side = 'train' or 'test'",
         metrics=("class_count", "class_probability", "flip_probability"),
     ),
-    #: What clients draw at a level of a protocol's shifts: how many angles, colours, classes that a client keeps,
-    #: classes whose labels are swapped and whose images are turned there are, and how many distributions.
+    #: Numbers at a level of a protocol's shifts: of angles, of colours, of classes that a client keeps, of classes with
+    #: swapped labels, of classes with turned images, and of distributions.
     "levels": Statistic(
         "Counted in the distributions that clients draw",
         row="a level and classes",
         metrics=("angles", "colours", "classes", "swapped", "turned", "distributions"),
     ),
-    #: What methods declare, and whether counted costs are comparable to FedAvg's.
+    #: Properties that methods declare, and whether counted costs are comparable to FedAvg's.
     "properties": Statistic(
         "✓ yes, ○ on a condition, – no, by what methods declare and by counted costs",
         row="a method",
@@ -158,7 +158,7 @@ STATISTICS = {
         ),
     ),
 }  # fmt: skip
-#: Unit -> (factor from the stored value, symbol in print). Accuracies are stored as fractions, times in seconds.
+#: Unit -> (factor from the stored value, printed symbol). Accuracies are stored as fractions, times in seconds.
 UNITS = {
     "percent": (100.0, "%"),
     "fraction": (1.0, ""),
@@ -171,25 +171,25 @@ UNITS = {
     "gigamacs": (1e-9, "GMAC"),
     "marks": (1.0, ""),
 }
-#: Units in which accuracies are printed -> how many percentage points their one is.
+#: Unit of accuracies -> percentage points per unit.
 POINTS_IN = {"percent": 1.0, "fraction": 100.0}
-#: How a value in unit "marks" is printed.
+#: Value in unit "marks" -> printed mark.
 MARKS = {1.0: "✓", 0.5: "○", 0.0: "–"}
-#: Statistics over the clients of a run.
-OVER_CLIENTS = tuple(name for name, one in STATISTICS.items() if one.over == "clients")
-#: Statistics of each run over some of its clients.
-SOME_CLIENTS = tuple(name for name, one in STATISTICS.items() if one.over == "some")
+#: Statistics over all clients of a run.
+OVER_CLIENTS = tuple(name for name, statistic in STATISTICS.items() if statistic.over == "clients")
+#: Statistics over some clients of a run.
+SOME_CLIENTS = tuple(name for name, statistic in STATISTICS.items() if statistic.over == "some")
 #: Statistics that need no run.
-COUNTED = tuple(name for name, one in STATISTICS.items() if one.row)
+COUNTED = tuple(name for name, statistic in STATISTICS.items() if statistic.row)
 #: Statistics whose ± is over seeds -> its ddof.
-OVER_SEEDS = {name: one.ddof for name, one in STATISTICS.items() if one.ddof is not None}
+OVER_SEEDS = {name: statistic.ddof for name, statistic in STATISTICS.items() if statistic.ddof is not None}
 BEST = ("max", "min", "none")
-#: How a derived column sets a row against another: relation -> what it prints.
+#: Relation of a derived column -> function from a row's value and the base row's to the printed number.
 RELATIONS: dict[str, Callable[[float, float], float]] = {
     "difference": lambda value, base: value - base,
-    "percent": lambda value, base: 100 * (value / base - 1),  # more than the other
+    "percent": lambda value, base: 100 * (value / base - 1),  # how much more than the base
 }
-#: What the ± of a column that is a mean over others says (`metrics.statistics.SPREADS` computes it).
+#: Rule for the ± of a mean over columns -> its description (`metrics.statistics.SPREADS` computes it).
 SPREADS = {
     "rms": "root of the mean square of the ± of the parts",
     "mean": "mean of the ± of the parts",
@@ -205,7 +205,7 @@ Tolerance = Annotated[float, Between(0, math.inf)]
 
 @dataclass(frozen=True)
 class Range:
-    """Rule: nothing, or [low, high] from a least number on."""
+    """Rule: an empty list, or [low, high] with least <= low <= high."""
 
     words: str
     least: float
@@ -222,53 +222,53 @@ Best = Annotated[str, Among("best", BEST)]
 
 @dataclass(frozen=True)
 class Place:
-    """Some cells of a table: those of `rows` (all if it is empty) in `columns`; a * in a key stands for any text."""
+    """Cells of a table: `rows` (empty: all) in `columns`; a * in a key matches any text."""
 
     columns: list[str]
     rows: list[str] = field(default_factory=list)
 
     def covers(self, row: str, column: str) -> bool:
-        """Whether the cell of that row ("": one that the paper does not have) and column key is among them."""
+        """Whether it has the cell of this row (label; "": a row that the paper does not have) and column (key)."""
         return (not self.rows or row in self.rows) and any(matches(column, key) for key in self.columns)
 
 
 def matches(key: str, pattern: str) -> bool:
-    """Whether a column's key is the pattern's, in which a * stands for any text."""
+    """Whether a column's key matches the pattern, in which a * matches any text."""
     return key == pattern if "*" not in pattern else fnmatchcase(key, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method with the hyper-parameters the table gives it.
+    """A method with the table's hyper-parameters for it.
 
-    Or a model, or a method's costs, to be counted (statistic "count"), one side of a client's data (statistic
-    "preset"), a level of the columns' shifts (statistic "levels"), or a method's properties (statistic "properties").
+    Or, for a counted statistic: a model or a method with costs ("count"), a client's training or test set ("preset"), a
+    level of the columns' shifts ("levels"), or a method with properties ("properties").
     """
 
-    label: str = ""  #: the method's title and its `params`, unless the file has another
+    label: str = ""  #: default: the method's title and its `params`
     method: str = ""
     params: Mapping[str, Plain] = field(default_factory=dict)
     note: str = ""
-    planned: bool = False  #: its method may not be built yet, under whatever name; else an unknown method is a mistake
-    added: bool = False  #: a row that the paper's table does not have, so that nothing is reported of it
+    planned: bool = False  #: its method may be unknown (not built yet); else an unknown method is an error
+    added: bool = False  #: not in the paper's table
     train: Training = field(default_factory=dict)  #: setting overrides of this row's runs, at all budgets
-    budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget
-    #: Of numbers that are no accuracies: what is near the paper's, in the place of a tolerance.
+    budget: Mapping[str, Training] = field(default_factory=dict)  #: budget -> setting overrides of this row's runs
+    #: For numbers other than accuracies: the range that counts as near the paper's, instead of a tolerance.
     band: Annotated[list[float], Range("a band is [low, high]", -math.inf)] = field(default_factory=list)
     model: str = ""
-    shape: list[Count] = field(default_factory=list)  #: of an image: height, width, channels
+    shape: list[Count] = field(default_factory=list)  #: an image's height, width, channels
     classes: Count = 0
     level: Count = 0  #: statistic "levels"
-    client: int = 0  #: of the preset, counted from 1
-    side: str = ""  #: of its data: "train" or "test"
-    metrics: Mapping[str, str] = field(default_factory=dict)  #: a column's metric -> the one this row has in its place
+    client: int = 0  #: statistic "preset": counted from 1
+    side: str = ""  #: statistic "preset": "train" or "test"
+    metrics: Mapping[str, str] = field(default_factory=dict)  #: a column's metric -> this row's metric instead
 
     def overrides(self, budget: str) -> dict[str, Any]:
-        """Setting overrides of this row's runs at a budget; empty if they share the table's setting."""
+        """Setting overrides of this row's runs at a budget; empty if it uses the columns' settings."""
         return {**self.train, **self.budget.get(budget, {})}
 
     def reads(self, column: Column) -> Column:
-        """The column with the metric that this row has in it."""
+        """The column with this row's metric."""
         metric = self.metrics.get(str(column.metric))
         return dataclasses.replace(column, metric=metric) if metric else column
 
@@ -277,9 +277,9 @@ class Row:
 class Column:
     """A data set under a partition and a setting; `partition` and `train` override the protocol's values.
 
-    Or (`of`) a mean over other columns of the table, which needs no run of its own: of their values as printed, or of
-    how far these lie from those of the row `relative_to`. It has a ± only if `spread` says of what. What a column
-    leaves out (None) is the table's, or the first such column's.
+    Or (`of`) a mean over other columns of the table, without runs: of their values as printed, or of their `relation`
+    to those of the row `relative_to`. It has a ± only if `spread` gives the rule. Fields that are None are inherited
+    from the table, or for a mean from the first of its columns.
     """
 
     label: str
@@ -287,12 +287,12 @@ class Column:
     dataset: str = ""
     partition: Chosen = field(default_factory=dict)
     train: Training = field(default_factory=dict)
-    budget: Mapping[str, Training] = field(default_factory=dict)  #: and by budget, as a row's
-    client: int | None = None  #: the metric of this client, counted from 1; else of the federation
-    #: OVER_CLIENTS: the first and last of those.
+    budget: Mapping[str, Training] = field(default_factory=dict)  #: budget -> setting overrides
+    client: int | None = None  #: the metric of this client, counted from 1; None: of the federation
+    #: For OVER_CLIENTS: the first and last client.
     clients: Annotated[list[int], Range("clients are [first, last], counted from 1", 1)] = field(default_factory=list)
     category: int | None = None  #: statistic "preset": the class
-    costs: Case | None = None  #: statistic "count" of methods
+    costs: Case | None = None  #: statistics "count" and "properties" of methods
     metric: str | None = None
     statistic: StatisticName | None = None
     unit: Unit | None = None
@@ -300,19 +300,19 @@ class Column:
     std_decimals: Decimals | None = None
     best: Best | None = None
     tolerance: Tolerance | None = None
-    #: Data sets that `--dataset` puts into this column rather than the template's -> what then holds of `partition`.
+    #: Data set that `--dataset` puts into this column instead of the template's -> overrides of `partition` for it.
     stands_in: Mapping[str, Chosen] = field(default_factory=dict)
-    doubtful: bool = False  #: what is reported is printed with a "?" and is no target
-    #: Keys of the columns before it that this one is a mean over; a * in a key stands for any text.
+    doubtful: bool = False  #: the paper's values are printed with a "?" and are no target
+    #: Keys of earlier columns, of which this one is the mean; a * in a key matches any text.
     of: list[str] = field(default_factory=list)
-    spread: Annotated[str, Among("spread", tuple(SPREADS))] = ""  #: of such a mean, if it has one
-    hidden: bool = False  #: not printed: there for the means over it
-    relative_to: str = ""  #: a row, with which a `relation` compares each of these columns
+    spread: Annotated[str, Among("spread", tuple(SPREADS))] = ""  #: rule for the ± of such a mean
+    hidden: bool = False  #: not printed, only part of means
+    relative_to: str = ""  #: the row with which `relation` compares each of these columns
     relation: Annotated[str, Among("relation", tuple(RELATIONS))] = ""
 
     @cached_property
     def key(self) -> str:
-        """GROUP/LABEL: how claims and reported values name the column."""
+        """GROUP/LABEL: the column's name in claims and reported values."""
         return f"{self.group}/{self.label}" if self.group else self.label
 
     def overrides(self, budget: str) -> dict[str, Any]:
@@ -322,7 +322,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a paper. `id` and `path` come from the file's place, the rest from its text."""
+    """One table of a paper. `id` and `path` come from the file's path, the rest from its content."""
 
     id: str
     path: Path
@@ -332,36 +332,36 @@ class Table:
     column: list[Column]
     protocol: str = ""
     metric: str = ""
-    #: Of the test images: "crop" (random crops as in training) or "plain".
+    #: Test images: "crop" (random crops as in training) or "plain".
     view: Annotated[str, Among("view", VIEWS)] = "plain"
     unit: Unit = "fraction"
     decimals: Decimals = 2
-    std_decimals: Decimals | None = None  #: of the ±; `decimals` unless given
+    std_decimals: Decimals | None = None  #: of the ±; default: `decimals`
     best: Best = "max"
-    seeds: list[Seed] = field(default_factory=list)  #: of the runs; the protocol's seed if empty
-    #: Of numbers that are no accuracies (those are judged in points): |measured - reported| that still counts as near,
-    #: in the printed unit, or of the ratio (`ratio_to`). For columns without one.
+    seeds: list[Seed] = field(default_factory=list)  #: of the runs; empty: the protocol's
+    #: For numbers other than accuracies (which are compared in points): the largest |measured - reported| that counts
+    #: as near, in the printed unit, or of the ratio (`ratio_to`). Default of the columns.
     tolerance: Tolerance | None = None
     stub: str = ""  #: heading of the rows
     preset: str = ""  #: of the protocol (statistic "preset")
     smallest: Mapping[str, Count] = field(default_factory=dict)  #: images of the data set's rarest class: train, test
     ratio_to: str = ""  #: a row; values are compared as ratios to it
-    template: str = ""  #: the data set whose columns `--dataset` takes over; the first column's unless given
-    budget: Mapping[str, Training] = field(default_factory=dict)  #: setting overrides by budget
-    #: Fields of a setting -> values of which each cell takes what does best on images that its clients hold back.
+    template: str = ""  #: the data set that `--dataset` replaces; default: the first column's
+    budget: Mapping[str, Training] = field(default_factory=dict)  #: budget -> setting overrides
+    #: Field of a setting -> values; each cell uses the one with the best accuracy on validation images.
     tune: Mapping[str, list[Any]] = field(default_factory=dict)
-    about: list[str] = field(default_factory=list)  #: notes without which no number may stand
-    notes: list[str] = field(default_factory=list)  #: the others
-    reported_notes: list[str] = field(default_factory=list)  #: on the paper's own numbers
-    remark: list[Remark] = field(default_factory=list)  #: notes that hold for some of its cells only
+    about: list[str] = field(default_factory=list)  #: notes that are always printed
+    notes: list[str] = field(default_factory=list)  #: other notes
+    reported_notes: list[str] = field(default_factory=list)  #: notes on the paper's numbers
+    remark: list[Remark] = field(default_factory=list)  #: notes on some of its cells
     claim: list[Claim] = field(default_factory=list)
-    undefined: list[Place] = field(default_factory=list)  #: cells that have no number, so that nobody asks for them
-    doubtful: list[Place] = field(default_factory=list)  #: cells of which the paper reports what is no target
-    reported_in: list[str] = field(default_factory=list)  #: its tables in reported.csv, unless it is the file's own
-    number: str = ""  #: of the table among those of its file, if that declares several
-    siblings: Mapping[str, str] = field(default_factory=dict)  #: data set -> the table that is this one on it
-    replaced: bool = False  #: by `for_dataset`
-    chosen: list[str] = field(default_factory=list)  #: keys of the columns that `only` was asked for
+    undefined: list[Place] = field(default_factory=list)  #: cells without a number, which need no runs
+    doubtful: list[Place] = field(default_factory=list)  #: cells whose reported numbers are no target
+    reported_in: list[str] = field(default_factory=list)  #: its tables in reported.csv; default: this one
+    number: str = ""  #: of the table in a family's file
+    siblings: Mapping[str, str] = field(default_factory=dict)  #: data set -> the same table on it
+    replaced: bool = False  #: whether `for_dataset` changed or dropped columns
+    chosen: list[str] = field(default_factory=list)  #: keys of the columns that `only` selected
 
     @property
     def columns(self) -> list[Column]:
@@ -369,7 +369,7 @@ class Table:
 
     @property
     def measured(self) -> list[Column]:
-        """The columns that runs of their own stand in."""
+        """The columns with runs, that is, without means over columns."""
         return [c for c in self.column if not c.of]
 
     @property
@@ -378,47 +378,47 @@ class Table:
 
     @property
     def shipped(self) -> bool:
-        """Whether its file is one of fedbench's own, not a user's."""
+        """Whether fedbench ships its file."""
         return self.path.resolve().is_relative_to(resources.TABLES.resolve())
 
     @property
     def of_paper(self) -> bool:
-        """Whether it stands for a paper's table: it is one of fedbench's own, or reports what a paper has."""
+        """Whether it is a paper's table: fedbench ships it, or it has reported numbers."""
         return self.shipped or bool(self.reported)
 
     @property
     def part(self) -> bool:
-        """Whether it has not all of its columns, or others in their place."""
+        """Whether columns were dropped or replaced."""
         return self.replaced or bool(self.chosen)
 
     @property
     def counted(self) -> bool:
-        """Whether the table needs no run at all."""
+        """Whether the table needs no runs."""
         return self.statistic in COUNTED
 
     @cached_property
     def reported(self) -> Reported:
-        """What the paper prints: (row label, column key) -> (value, ± or None), in the printed unit."""
+        """The paper's numbers: (row label, column key) -> (value, ± or None), in the printed unit."""
         tables = self.reported_in or [self.number or self.path.stem]
         rows, columns = [r.label for r in self.rows], [c.key for c in self.columns]
         return reported(self.path.with_name("reported.csv"), tables, rows, columns)
 
     @property
     def trusted(self) -> Reported:
-        """What is reported without doubt."""
+        """The paper's numbers without doubtful ones."""
         return {place: value for place, value in self.reported.items() if not self.doubts(*place)}
 
     def doubts(self, row: str, column: str) -> bool:
-        """Whether what is reported in a cell (row label, column key) is no target."""
+        """Whether the paper's number in a cell (row label, column key) is doubtful, and so no target."""
         return column in self._doubtful_columns or any(place.covers(row, column) for place in self.doubtful)
 
     def undefines(self, row: str, column: str) -> bool:
-        """Whether a cell (row label, or "" for a row that the paper does not have; column key) has no number."""
+        """Whether a cell (row label, or "" for a row that the paper does not have; column key) is without a number."""
         return any(place.covers(row, column) for place in self.undefined)
 
     @cached_property
     def no_numbers(self) -> set[tuple[str, str]]:
-        """(row label, column key) of the cells that have none."""
+        """(row label, column key) of the cells without a number."""
         cells = [(r.label, c.key) for r in self.rows for c in self.columns] if self.undefined else []
         return {cell for cell in cells if self.undefines(*cell)}
 
@@ -429,18 +429,18 @@ class Table:
     def for_dataset(self, dataset: str) -> Table:
         """The table on one data set.
 
-        Of one of its own data sets: those columns alone, with what is reported and claimed of them. Of another: the
-        columns that it stands in for, else the template's, with that data set in place, with nothing reported and
-        nothing claimed. Columns that are means over such columns alone come with them.
+        If it has columns on this data set: only those, with their reported numbers and claims. Else: the columns whose
+        `stands_in` has it, or the template's, with the data set replaced, without reported numbers and claims. Both
+        with the means over only such columns.
         """
-        if own := {c.key for c in self.columns if c.dataset == dataset}:
-            columns = self._with_means(own)
+        if on_it := {c.key for c in self.columns if c.dataset == dataset}:
+            columns = self._with_means(on_it)
             return self._cut(columns, replaced=len(columns) < len(self.columns))
         template = self.template or self.columns[0].dataset
         models = [c for c in self.columns if dataset in c.stands_in] or [
             c for c in self.columns if c.dataset == template
         ]
-        # The heading that stands for a data set; where headings stand for something else (metrics), none does.
+        # The group that names the data set; none if the columns have different groups (such as metrics).
         heading = models[0].group if len({c.group for c in models}) == 1 else ""
         new = {c.key: _on(c, dataset, dataset if c.group == heading else c.group) for c in models}
         columns = [
@@ -453,11 +453,11 @@ class Table:
         return other
 
     def only(self, keys: Iterable[str]) -> Table:
-        """The table's columns of these keys alone (a mean over others with those), with what is reported and claimed.
+        """The table with only these columns (and the parts of means), their reported numbers and claims.
 
-        A key may be a label without its group, and have * in it. Raises FedbenchError for one that no column has.
+        A key may be a label without its group, and may contain *. Raises FedbenchError for a key without a column.
         """
-        wanted: dict[str, None] = {}  # in order, and once where two keys fit
+        wanted: dict[str, None] = {}  # an ordered set
         known = {c.key: c for c in self.columns}
         for key in keys:
             fit = [c.key for c in self.printed if matches(c.key, key) or matches(c.label, key)]
@@ -466,13 +466,13 @@ class Table:
                 raise unknown(f"column of table {self.id}", key, [c.key for c in self.printed])
             wanted |= dict.fromkeys(found)
         needed = dict(wanted)
-        for key in reversed(known):  # parts stand before their means
+        for key in reversed(known):  # parts precede their means
             if key in needed:
                 needed.update(dict.fromkeys(known[key].of))
         return self._cut(self._with_means(set(needed)), chosen=list(wanted))
 
     def _cut(self, columns: list[Column], **marks: Any) -> Table:
-        """The table with these of its columns, and what is reported and claimed of them alone."""
+        """The table with only these columns, their reported numbers and claims."""
         kept = {c.key for c in columns}
         claims = [c for c in self.claim if kept.issuperset(c.columns)]
         part = dataclasses.replace(self, column=columns, claim=claims, **marks)
@@ -480,7 +480,7 @@ class Table:
         return part
 
     def _with_means(self, keys: set[str]) -> list[Column]:
-        """These columns, and those that are means over none but them, in the table's order."""
+        """These columns, and the means over only such columns, in the table's order."""
         kept = set(keys)
         for c in self.columns:
             if c.of and kept.issuperset(c.of):
@@ -489,6 +489,6 @@ class Table:
 
 
 def _on(column: Column, dataset: str, group: str) -> Column:
-    """A column on another data set, under another heading."""
+    """A column on another data set, in another group."""
     partition = {**column.partition, **column.stands_in.get(dataset, {})}
     return dataclasses.replace(column, dataset=dataset, group=group, partition=partition)
