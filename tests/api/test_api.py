@@ -433,7 +433,7 @@ def test_what_is_meant_plainly_is_taken(calls: dict[str, Call]) -> None:
     for mu in ({"mu": np.float32(0.3)}, {"methods": Ditto(mu=np.float32(0.3))}):
         points = calls["sweep"](**numpy, **mu).points
         assert [run.spec.id for point in points for run in point.runs] == ids
-        assert [point.partition for point in points] == [{"dir": 0.3}] * 2, "Python's numbers, not NumPy's"
+        assert {type(point.partition["dir"]) for point in points} == {float}, "Python's numbers, not NumPy's"
     assert Ditto(mu="0.3") == Ditto(mu=0.3)  # type: ignore[arg-type]
     assert Dirichlet(alpha=np.float32(0.3)) == Dirichlet(alpha=0.3)
     with pytest.raises(FedbenchError, match="--mu of ditto takes a number, not 'much'"):
