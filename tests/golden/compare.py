@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.golden import portable
@@ -28,16 +28,11 @@ def unsaid(
 
 
 def command(
-    what: str,
-    file: Path,
-    ids: str,
-    sums: str,
-    measured: tuple[Mapping[str, str], Mapping[str, str]],
-    asked: Callable[[str], bool] = lambda name: True,
+    what: str, file: Path, keys: tuple[str, str], measured: Sequence[Mapping[str, str]], asked: Callable[[str], bool]
 ) -> int:
-    """`compare` (sums, ids) of the names that are asked for with those that the file holds under these keys, or `write`
+    """`compare` (ids, sums) of the names that are asked for with those that the file holds under these keys, or `write`
     them to it: not a sum that is another under the same id. The exit code."""
-    golden, here, (found, found_ids) = json.loads(file.read_text()), portable.here(), measured
+    golden, here, (ids, sums), (found_ids, found) = json.loads(file.read_text()), portable.here(), keys, measured
     if golden["where"] != here and what != "write":
         print(f"made on {golden['where']}, and this is {here}: write one here before the change", file=sys.stderr)
     if what != "write":
@@ -46,7 +41,7 @@ def command(
         print(f"changed, and no version says so: {', '.join(names)}", file=sys.stderr)
         return 1
     new = {"where": here}
-    for key, values in ((ids, found_ids), (sums, found)):
+    for key, values in zip(keys, measured, strict=True):
         new[key] = {n: v for n, v in golden[key].items() if n in values or not asked(n)} | values
     file.write_text(json.dumps(new, indent=1) + "\n")
     return 0

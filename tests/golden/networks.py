@@ -60,7 +60,7 @@ def measure() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def main(what: str) -> int:
-    return command(what, FILE, "versions", "networks", measure())
+    return command(what, FILE, ("versions", "networks"), measure()[::-1], lambda name: True)
 
 
 if __name__ == "__main__":

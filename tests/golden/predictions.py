@@ -104,7 +104,8 @@ def measure(only: Sequence[str] = (), train: bool = True) -> tuple[dict[str, str
 
 
 def main(what: str, *only: str) -> int:
-    return command(what, FILE, "runs", "predictions", measure(only), lambda n: not only or n.split("/")[1] in only)
+    asked = measure(only)[::-1]
+    return command(what, FILE, ("runs", "predictions"), asked, lambda name: not only or name.split("/")[1] in only)
 
 
 if __name__ == "__main__":

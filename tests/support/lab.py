@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from fedbench.core.federation import ByClient, Federation
 from fedbench.core.plan import Plan
 from fedbench.core.simulation import new_client
 from fedbench.core.state import State
-from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method
 from fedbench.specs import Setting
 
@@ -57,18 +56,11 @@ def client(data: Federation, plan: Plan, index: int, state: State, t: int = 1) -
 
 
 def train(
-    how: Method | str,
-    data: Federation,
-    where: Path,
-    s: Setting | None = None,
-    *,
-    executor: str = "sequential",
-    plan: Callable[..., Plan] = Plan,
-    observe: Callable[[Progress], None] = lambda _: None,
+    how: Any, data: Federation, where: Path, s: Setting | None = None, observe: Any = lambda _: None, **more: Any
 ) -> Run:
-    """Train a method to the end (or on from the checkpoint in `where`)."""
-    it = trainer(method(how) if isinstance(how, str) else how, data, where, s, executor=executor, plan=plan)
-    return finish(it, observe)
+    """Train a method, or that of a name, to the end (or on from the checkpoint in `where`); `observe` hears of each
+    Progress, and a `trainer` takes the rest."""
+    return finish(trainer(method(how) if isinstance(how, str) else how, data, where, s, **more), observe)
 
 
 def equal(ours: Run, its: Run) -> None:

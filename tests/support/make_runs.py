@@ -36,14 +36,10 @@ def run_spec(
 
 def predictions(rows: list[dict[str, Any]], classes: int | None = None) -> pa.Table:
     """Rows with round, view, client, label, own and perhaps votes, route_*."""
-    table: dict[str, Any] = {
-        "round": pa.array([r["round"] for r in rows], pa.int32()),
-        "view": pa.array([r["view"] for r in rows], pa.string()),
-        "client": pa.array([r["client"] for r in rows], pa.int32()),
-        "sample": pa.array(range(len(rows)), pa.int32()),
-        "label": pa.array([r["label"] for r in rows], pa.uint16()),
-        "own": pa.array([r["own"] for r in rows], pa.uint16()),
-    }
+    whole, short = pa.int32(), pa.uint16()
+    kinds = {"round": whole, "view": pa.string(), "client": whole, "sample": whole, "label": short, "own": short}
+    rows = [{**r, "sample": i} for i, r in enumerate(rows)]
+    table: dict[str, Any] = {name: pa.array([r[name] for r in rows], kind) for name, kind in kinds.items()}
     if rows and "votes" in rows[0]:
         flat = pa.array([v for r in rows for v in r["votes"]], pa.uint16())
         table["votes"] = pa.FixedSizeListArray.from_arrays(flat, len(rows[0]["votes"]))
