@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench.data.catalogue import candidates, recipe
 from fedbench.data.part import as_array, values_of
-from fedbench.errors import FedbenchError, check_known, unknown
+from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
 
@@ -109,10 +109,8 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
 def groups(spec: DatasetSpec, store: Store, column: str, least: int = 1) -> int:
     """How many values a natural column of a built data set has, of those with so many images. Raises FedbenchError for
     an unknown column."""
-    artifact = store.open(spec.kind, spec.id)
-    table = artifact.table("data", [column] if column in info(spec, store).columns else [])
-    if not table.num_columns:
-        raise unknown(f"column of {spec.name}", column, info(spec, store).columns)
+    check_known(f"column of {spec.name}", column, info(spec, store).columns)
+    table = store.open(spec.kind, spec.id).table("data", [column])
     counts = values_of(table[column].value_counts().field("counts"))
     return int((counts >= least).sum())
 

@@ -80,7 +80,7 @@ def reserved() -> frozenset[str]:
 def _check(cls: type[Method], reference: str) -> None:
     """Raise FedbenchError unless runs of a user's class can be made, named and described."""
     from fedbench.options import VALUES
-    from fedbench.plugins import in_words, mistake
+    from fedbench.plugins import reported
 
     where = f"{cls.__name__} in {reference.removesuffix(f':{cls.__name__}')}"
     for name, value in vars(cls).items():
@@ -108,9 +108,5 @@ def _check(cls: type[Method], reference: str) -> None:
                 f"the hyper-parameter {name} of {where} goes by the name of fedbench's own option {option_of(name)}",
                 f"call it another, such as own_{name}",
             )
-    try:
+    with reported(f"cannot make {where}"):
         cls.create(cls().params)
-    except (KeyboardInterrupt, FedbenchError):
-        raise
-    except BaseException as error:  # sys.exit() too
-        raise FedbenchError(f"cannot make {where}: {mistake(error) or in_words(error)}") from error

@@ -19,16 +19,19 @@ class PluginError(FedbenchError):
 
 
 @contextlib.contextmanager
-def reported() -> Iterator[None]:
+def reported(cannot: str = "") -> Iterator[None]:
     """Raise what a plug-in's code lets escape in the block as a PluginError, SystemExit too: else sys.exit(0) in a hook
-    would end the command as if all were well. What is no plug-in's doing, an interrupt and a FedbenchError, which is
-    one line already, pass as they are."""
+    would end the command as if all were well. What is no plug-in's doing passes as it is, unless `cannot` says what the
+    block does for a plug-in ("cannot make Mine"); an interrupt and a FedbenchError, which is one line already, always
+    do."""
     try:
         yield
     except (KeyboardInterrupt, FedbenchError):
         raise
     except BaseException as error:
         line = mistake(error)
+        if cannot:
+            raise PluginError(f"{cannot}: {line or in_words(error)}") from error
         if line is None:
             raise
         raise PluginError(line) from error

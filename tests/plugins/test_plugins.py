@@ -233,6 +233,10 @@ def test_what_is_one_line_already_an_interrupt_and_fedbenchs_own_mistakes_stay(t
             hook()
         assert type(caught.value) is error
     assert mistake(caught.value) is None
+    with pytest.raises(PluginError, match="cannot do it: ZeroDivisionError: division"), reported("cannot do it"):
+        hook()
+    with pytest.raises(KeyboardInterrupt), reported("cannot do it"):
+        module.interrupted()
 
 
 METHOD = """

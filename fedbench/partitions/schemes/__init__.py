@@ -13,7 +13,7 @@ from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.groups import by_key
 from fedbench.partitions import modifiers
 from fedbench.partitions.scheme import Scheme
-from fedbench.plugins import in_words, mistake, reported
+from fedbench.plugins import reported
 from fedbench.plugins.load import Known, Named, is_file, pick
 from fedbench.specs import MODIFIERS, DatasetSpec, PartitionSpec, require
 from fedbench.specs.base import thawed, type_hints
@@ -58,14 +58,10 @@ def _users(name: str) -> type[Scheme]:
                 f"{field} of {where} is no option, as the class is no dataclass", "write @dataclass(frozen=True) above"
             )
     taken = {f.metadata.get("stored") or f.name for f in dataclasses.fields(PartitionSpec)}
-    try:
+    with reported(f"cannot take the options of {where}"):
         for key, option in cls.stored().items():
             require(key not in taken, f"{where} cannot call an option {option}: any partition has one", "rename it")
             require(cls.kind(option) is not None, f"{option} of {where} must be a bool, int, float or str, or None")
-    except FedbenchError:
-        raise
-    except BaseException as error:
-        raise FedbenchError(f"cannot take the options of {where}: {mistake(error) or in_words(error)}") from error
     return cls
 
 
