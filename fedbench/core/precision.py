@@ -21,7 +21,7 @@ from fedbench.core.state import size_in_bytes
 from fedbench.errors import FedbenchError
 
 # -- precision -------------------------------------------------------------------------------------------------
-# How exactly a run computes, as its setting declares it (`spec.PRECISIONS`).
+# How exactly a run computes, as its setting declares it (`specs.run.PRECISIONS`).
 #
 # - `fp32`: float32 throughout; no matrix product and no convolution is rounded to TF32. The default.
 # - `tf32`: torch's own way on a GPU, and so that of the papers' codes: float32, but cuDNN rounds the factors of

@@ -410,7 +410,7 @@ def read_medmnist(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iter
 
 
 def read(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """All parts of a source in the recipe's order; a union's are given by `union.read_union`.
+    """All parts of a source in the recipe's order; a union's are given by `build.read_union`.
 
     Raises FedbenchError for files that are not what they should be.
     """

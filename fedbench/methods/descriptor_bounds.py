@@ -112,7 +112,8 @@ def reduced_and_pixels(model: Any, batch: Batch) -> Tensor:
 
 def snapshot(rows: Tensor, labels: Tensor, width: int, classes: int) -> Tensor:
     """float32 [1 + L + 2 (P + U)] of images [n, l + P], reduced latents before pixels: how long the descriptor is, the
-    descriptor [L] (`parts.descriptor`), and mean and standard deviation (dividing by n) of [pixels; one-hot label].
+    descriptor [L] (`description.descriptor`), and mean and standard deviation (dividing by n) of [pixels; one-hot
+    label].
 
     `labels` are classes [n], or 0 and 1 [n, U] where an image may have many.
     """

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.partitions import modifiers
 from fedbench.partitions.distribution import Densities, Distribution, Drawn, counted, realised
 from fedbench.partitions.transforms import Rotation, Transform, apply, paint, rotated
 from fedbench.partitions.transforms.corruption import Images
@@ -111,7 +110,7 @@ class Partition:
     @property
     def unseen(self) -> NDArray[np.bool_]:
         """Whether each client [M] never trains; such clients come last."""
-        return modifiers.is_unseen(self.spec)
+        return np.arange(self.spec.all_clients) >= self.spec.trainees
 
     @cached_property
     def training(self) -> NDArray[np.bool_]:

@@ -34,7 +34,7 @@ def build(
     """The partition of `spec`: loaded if the store has it, else drawn and written.
 
     `notify` gets a line when the dataset has to be built first. Raises FedbenchError if the dataset lacks the column
-    to part by, and as `fedbench.partitions.draw` does.
+    to part by, and as `make` does.
     """
     return read(obtain(spec, store, roots, notify))
 

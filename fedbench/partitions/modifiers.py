@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedbench.partitions.scheme import Indices
 from fedbench.partitions.transforms import Transform
@@ -56,11 +55,6 @@ def again(spec: PartitionSpec) -> list[tuple[int, Transform]]:
     unseen = range(spec.trainees, spec.clients)
     corrupted = [Transform(corruption=name, severity=severity) for name, severity in map(named, spec.unseen_as or ())]
     return [(client, transform) for transform in corrupted for client in unseen]
-
-
-def is_unseen(spec: PartitionSpec) -> NDArray[np.bool_]:
-    """Whether each client [M] never trains; such clients come last."""
-    return np.arange(spec.all_clients) >= spec.trainees
 
 
 def details(spec: PartitionSpec) -> list[str]:

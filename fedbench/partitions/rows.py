@@ -112,7 +112,7 @@ def of(partition: Partition) -> Rows:
     """The rows of a partition: what `read` gives of the file that they are written to.
 
     Unseen clients that come again under corruptions are left out, and copies of training samples are one: both are said
-    beside the file (see `fedbench.partitions.exported`). Raises FedbenchError where a client has a sample twice.
+    beside the file (see `fedbench.partitions.exports`). Raises FedbenchError where a client has a sample twice.
     """
     p = partition
     split = np.where(p.test, 2, 0 if p.validation is None else p.validation.astype(np.int64))

@@ -1,7 +1,7 @@
 """Checkpoints: what a restart finds, and damage that it must not read over; a round's memory, which ends with the same
 bits as with room for everybody; and runs that were interrupted or failed at any moment, alone or several at the same
 time, which end with the bits that they would have had. (Of every method the conformance suite says so; here stands what
-a method does not choose. tests/cli/test_cli_processes.py and tests/robust kill.)"""
+a method does not choose. tests/cli/test_cli_damage.py and tests/robust kill.)"""
 
 from __future__ import annotations
 

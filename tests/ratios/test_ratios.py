@@ -1,5 +1,5 @@
 """Exact ratios, the divergences and the non-negative objective; HDRM of one client against known ratios; the bound
-from bins and clusters, with a row of Table 13 (as a whole: tests/bench/table_13.py); what clients send to the pool."""
+from bins and clusters, with a row of Table 13; what clients send to the pool."""
 
 from __future__ import annotations
 
