@@ -75,6 +75,15 @@ def check_bounds(owner: str, option: str, field: dataclasses.Field[Any], value: 
     check(not wanted, owner, option.replace("_", "-"), value, wanted)
 
 
+def check_fields(cls: type, where: str, what: str) -> None:
+    """Raise FedbenchError for a field of a user's class that is none, as the class is no dataclass."""
+    for name, value in vars(cls).items():
+        if isinstance(value, dataclasses.Field):
+            raise FedbenchError(
+                f"{name} of {where} is no {what}, as the class is no dataclass", "write @dataclass(frozen=True) above"
+            )
+
+
 def check(condition: bool, owner: str, option: str, value: Plain, wanted: str) -> None:
     """Raise FedbenchError about an option out of range, unless `condition`."""
     if not condition:

@@ -79,16 +79,11 @@ def reserved() -> frozenset[str]:
 
 def _check(cls: type[Method], reference: str) -> None:
     """Raise FedbenchError unless runs of a user's class can be made, named and described."""
-    from fedbench.options import VALUES
+    from fedbench.options import VALUES, check_fields
     from fedbench.plugins import reported
 
     where = f"{cls.__name__} in {reference.removesuffix(f':{cls.__name__}')}"
-    for name, value in vars(cls).items():
-        if isinstance(value, dataclasses.Field):
-            raise FedbenchError(
-                f"{name} of {where} is no hyper-parameter, as the class is no dataclass",
-                "write @dataclass(frozen=True) above it",
-            )
+    check_fields(cls, where, "hyper-parameter")
     if not (isinstance(cls.name, str) and cls.name.isidentifier()):
         raise FedbenchError(f"the name of {where} is {cls.name!r}", "a name is letters, digits and _, such as 'prox'")
     if not (isinstance(cls.title, str) and cls.title.isprintable()):

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.groups import by_key
+from fedbench.options import check_fields
 from fedbench.partitions import modifiers
 from fedbench.partitions.scheme import Scheme
 from fedbench.plugins import reported
@@ -52,11 +53,7 @@ def _users(name: str) -> type[Scheme]:
     cls, at = _own.load(name, Scheme)
     cls.name = name
     where = at.reference
-    for field, value in vars(cls).items():
-        if isinstance(value, dataclasses.Field):
-            raise FedbenchError(
-                f"{field} of {where} is no option, as the class is no dataclass", "write @dataclass(frozen=True) above"
-            )
+    check_fields(cls, where, "option")
     taken = {f.metadata.get("stored") or f.name for f in dataclasses.fields(PartitionSpec)}
     with reported(f"cannot take the options of {where}"):
         for key, option in cls.stored().items():

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 # -- anda ------------------------------------------------------------------------------------------------------
 # FLUX's shifts in the order of draws of the paper's generator, so that a seed's clients are the paper's own.
 #
-# The public ANDA seeds torch and NumPy's legacy generator with the run's seed. From torch come the order of the
-# training
-# images and then that of the test images, whose consecutive shards are dealt out; all else comes from NumPy, one draw
-# after another (flux/protocol.md#draws). What is drawn has the law of `partitions/bank.py`.
+# The public ANDA seeds torch and NumPy's legacy generator with the run's seed. From torch comes the order of training
+# images and then that of test images, whose consecutive shards are dealt out; all else comes from NumPy, one draw after
+# another (flux/protocol.md#draws). What is drawn has the law of `partitions/bank.py`.
 
 
 #: The shifts whose order of draws is public.
