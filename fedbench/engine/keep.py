@@ -5,7 +5,7 @@ They are further files of its artifact and no part of its id; here they are pars
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError
@@ -65,19 +65,14 @@ def line(run: Artifact) -> str:
     return f"keeps {', '.join(f'{name} ({size(n)})' for name, n in sizes.items())}" if sizes else ""
 
 
-def lacking(run: Artifact, what: Iterable[str]) -> FedbenchError:
-    """The error for a run that was made without something."""
-    names = ",".join(sorted(what))
-    return FedbenchError(
-        f"run {run.id} was made without its {names.replace(',', ' and its ')}",
-        f"train it once more, by its own command with --keep {names} --again; its predictions stay as they are",
-    )
-
-
 def require(run: Artifact, what: Collection[str]) -> None:
     """Raise FedbenchError unless the run keeps all of this."""
-    if missing := set(what) - of(run):
-        raise lacking(run, missing)
+    if missing := sorted(set(what) - of(run)):
+        raise FedbenchError(
+            f"run {run.id} was made without its {' and its '.join(missing)}",
+            f"train it once more, by its own command with --keep {','.join(missing)} --again; its predictions stay as "
+            "they are",
+        )
 
 
 def models_of(run: Artifact) -> Models:
