@@ -32,6 +32,7 @@ from fedbench.metrics.definitions import all_metrics
 from fedbench.observers import Training
 from fedbench.observers.bars import Bars
 from fedbench.partition_options import Partitioner
+from fedbench.reports.render import FORMATS
 from fedbench.results.pack import Pack, write
 from fedbench.screen import Screen
 from fedbench.specs import PartitionSpec, RunSpec, Setting
@@ -277,12 +278,13 @@ def test_what_shows_runs_imports_nothing_heavy(both: Path, tmp_path: Path) -> No
     """No command that looks around waits for torch or pandas, and what reads no Parquet neither for pyarrow."""
     words = ["--help", "train --help", "partition --help", "list", "report --table 1 --mine", "data list"]
     light = [("--home", str(tmp_path), *word.split()) for word in words]
-    report = ("report", "--table", "1", "--dataset", "digits", *SMOKE)
-    out = in_one_process(*light, report, ("compare",), ("site", str(tmp_path / "out"), "dataset=digits"))
+    reports = [("report", "-t", "1", "-t", "ftw_erm/9", "--dataset", "digits", *SMOKE, "-f", form) for form in FORMATS]
+    out = in_one_process(*light, *reports, ("compare",), ("site", str(tmp_path / "out"), "dataset=digits"))
     imported = [line for line in out.splitlines() if line.startswith("heavy ")]
-    assert imported == ["heavy []"] * 2 + ["heavy ['numpy']"] * 4 + ["heavy ['numpy', 'pyarrow']"] * 3
+    least, rest = ["heavy []"] * 2 + ["heavy ['numpy']"] * 4, ["heavy ['numpy', 'pyarrow']"] * (len(FORMATS) + 2)
+    assert imported == [*least, *rest]
     assert "FedAvg " in out, "the run must be in the table"
-    assert (out.count("code 0"), (tmp_path / "out" / "index.html").exists()) == (9, True)
+    assert (out.count("code 0"), (tmp_path / "out" / "index.html").exists()) == (len(imported), True)
     shipped = in_one_process(("report", "--table", "1"), ("tables",), FEDBENCH_HOME=str(tmp_path / "none"))
     assert shipped.count("\nheavy ['numpy', 'pyarrow']\n") == 2
     assert "° " in shipped

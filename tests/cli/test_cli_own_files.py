@@ -255,6 +255,8 @@ def test_a_method_is_its_content_wherever_its_file_lies(tmp_path: Path) -> None:
     assert said.code == 0, said.err
     assert "2 of 2 runs made" in said.err, "the runs of its two rows"
     assert report() == {"FedAvg": ["missing"] * 2, "Mine": ["done", "missing"], "Mine, 0.1": ["done", "missing"]}
+    Path("idea.py").write_text(Path("idea.py").read_text() + "\nOVER = 1\n")
+    assert "another text of idea.py than it has now" in good("tables", "./mine.toml", *SMOKE).out
 
 
 @pytest.mark.usefixtures("home")

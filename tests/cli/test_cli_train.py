@@ -148,6 +148,7 @@ def test_another_setting_is_another_run_and_says_so(
     # The one run in fp32 and the one in bf16, each in the table that asks for it.
     hint = "next: fedbench report --table 1 --dataset digits --budget smoke --precision bf16 (or --table 2)"
     assert said.line == hint
+    assert "precision" not in run.provenance
     found = [cells(good(*REPORT, *more))["FedAvg"]["Dir-0.3"]["runs"] for more in ((), options)]
     assert found == [before, run.id], "fp32 unless told otherwise"
 

@@ -485,7 +485,8 @@ def test_a_file_that_is_no_whole_pack_is_one_line_and_hides_no_other(rows: list[
     write(good, rows[:2])
     content = good.read_bytes()
     flipped = content[:2000] + bytes([content[2000] ^ 1]) + content[2001:]
-    for damaged in (b"", b"PAR1 and more", content[:900], flipped):
+    pa.parquet.write_table(pa.table({"id": [1]}), other := pa.BufferOutputStream())
+    for damaged in (b"", b"PAR1 and more", content[:900], other.getvalue().to_pybytes(), flipped):
         bad.write_bytes(damaged)
         shelf = Packs([bad, good])
         assert len(shelf.runs()) == 2
