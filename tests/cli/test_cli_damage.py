@@ -332,7 +332,6 @@ def test_stopped_before_the_first_and_after_the_last_round(ready: Path, monkeypa
 @pytest.mark.slow
 def test_several_processes_evaluate_and_remove_at_once(ready: Path) -> None:
     def at_once(*commands: str) -> list[tuple[int, str]]:
-        """Exit code and standard error of each."""
         words, pipe = [sys.executable, "-m", "fedbench"], subprocess.PIPE
         children = [subprocess.Popen([*words, *one.split()], stdout=pipe, stderr=pipe, text=True) for one in commands]
         said = [child.communicate(timeout=300)[1] for child in children]

@@ -416,7 +416,6 @@ DIGITS_PACK = Path(__file__).parents[1] / "fixtures/results/digits.parquet"
 
 @pytest.fixture
 def pack(both: Path, tmp_path: Path) -> Path:
-    """A pack of the store's run of FedAvg."""
     good("results", "export", "method=fedavg", "-o", tmp_path / "ada.parquet", "--by", "Ada")
     return tmp_path / "ada.parquet"
 

@@ -226,7 +226,6 @@ LENGTH, GAUSSIAN = 7, 6
 
 
 def snapshots(seed: int, n: int = 6) -> np.ndarray:
-    """Snapshots of one run."""
     numbers = np.random.default_rng(seed).standard_normal((n, LENGTH + GAUSSIAN))
     return np.concatenate([np.full((n, 1), LENGTH), numbers], axis=1).astype(np.float32)
 
@@ -423,7 +422,6 @@ TWELVE = [
 
 
 def settings(name: str, budget: str = "paper") -> dict[str, Any]:
-    """Column of a table -> its setting."""
     table = tables.load(name)
     return {c.key: sketch(table, c, budget) for c in table.measured}
 

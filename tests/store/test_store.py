@@ -320,7 +320,6 @@ def edits(value: Any) -> Iterator[Any]:
 
 
 def test_no_single_edit_of_a_manifest_is_accepted(store: Store) -> None:
-    """Whichever spec, file, time or machine it tells of."""
     path = write(store).path / MANIFEST
     whole = json.loads(path.read_text())
     seal = {files.SEAL: whole.pop(files.SEAL)}
