@@ -170,6 +170,11 @@ report --table ./there/nowhere/1 => unknown table './there/nowhere/1'
 tables feddrm/9 => unknown table 'feddrm/9'
 tables ./feddrm => the paper feddrm is called as fedbench's own feddrm
 claims ./there/nowhere => unknown table './there/nowhere'
+claims fedrm => did you mean 'feddrm'
+claims feddrm --budget smal => unknown budget 'smal'; did you mean 'small'?
+claims feddrm/1 -o claims.docx => does not end so; -o NAME.md
+claims feddrm/1 -o claims.csv => does not end so; -o NAME.md
+results page fedrm => did you mean 'feddrm'
 results page ./there/nowhere => unknown paper './there/nowhere'
 figure ftw_erm/4 => unknown figure 'ftw_erm/4'; did you mean
 figure imagse => unknown figure 'imagse'; did you mean 'images'
@@ -201,6 +206,7 @@ figure curves --against byte => unknown axis 'byte'; did you mean 'bytes'
 figure curves --by metod => unknown key of runs 'metod'; did you mean 'method'
 figure curves --test-augmentation cop => unknown test augmentation 'cop'; did you mean 'crop'
 figure curves lr=7 => no run is lr=7; there are lr: 0.01
+figure confusion --test-augmentation cop => unknown test augmentation 'cop'; did you mean 'crop'
 figure clients --metric average_accuracy => no run has average_accuracy of single clients; of clients: client_accuracy
 figure partition method=fedavg --seed 3 => --seed does not go with FILTER, which has its own
 figure partition method=fedavg --partition x => --partition and FILTER exclude each other; choose one

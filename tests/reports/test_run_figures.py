@@ -287,13 +287,8 @@ def test_seeds_are_added_and_clients_are_panels(store: Store, draws: Draws) -> N
 
 def test_what_cannot_be_shown(store: Store, draws: Draws) -> None:
     run = answered(store)
-    for arguments, message in (
-        (("--client", "3"), rf"run {run.id} has no client 3; it has 0\.\.2"),
-        (("--test-augmentation", "cop"), "unknown test augmentation 'cop'; did you mean 'crop'"),
-        (("seed=3",), "no run is seed=3"),
-    ):
-        with pytest.raises(FedbenchError, match=message):
-            draws("confusion", *arguments)
+    with pytest.raises(FedbenchError, match=rf"run {run.id} has no client 3; it has 0\.\.2"):
+        draws("confusion", "--client", "3")
     scores = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(6)), 2)
     several = predictions([{"round": 1, "view": "plain", "client": 0, "label": 0, "own": 0}] * 3)
     spec = run_spec(1, 1, seed=9)
