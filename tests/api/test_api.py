@@ -401,9 +401,8 @@ def test_what_an_argument_cannot_be_is_one_line(calls: dict[str, Call]) -> None:
     assert refused > 2000, "it reaches them"
 
 
-@pytest.mark.parametrize(
-    ("called", "given", "line"),
-    [
+def test_the_line_names_function_argument_type_and_value(calls: dict[str, Call]) -> None:
+    for called, given, line in (
         ("sweep", {"seeds": 3}, "sweep: seeds must be a list, each a whole number, not 3; such as [3]"),
         ("sweep", {"jobs": "two"}, "sweep: jobs must be a whole number, not 'two'"),
         ("sweep", {"lr": []}, "sweep: lr has no value; leave lr out, or give some"),
@@ -416,12 +415,8 @@ def test_what_an_argument_cannot_be_is_one_line(calls: dict[str, Call]) -> None:
         ("report", {"tables": 1.5}, "report: tables must be text or a whole number, not 1.5"),
         ("compare", {"filters": 1}, "compare: filters must be text or a Run, not 1"),
         ("text", {"format": 1}, "Tables.text: format must be text, not 1"),
-    ],
-)  # fmt: skip
-def test_the_line_names_function_argument_type_and_value(
-    calls: dict[str, Call], called: str, given: dict[str, Any], line: str
-) -> None:
-    assert refused(lambda: calls[called](**given)).startswith(line)
+    ):  # fmt: skip
+        assert refused(lambda called=called, given=given: calls[called](**given)).startswith(line)
 
 
 def test_what_is_meant_plainly_is_taken(calls: dict[str, Call]) -> None:

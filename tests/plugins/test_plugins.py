@@ -204,24 +204,21 @@ def interrupted():
 """
 
 
-@pytest.mark.parametrize(
-    ("hook", "line"),
-    [
-        ("own", "mine.py, line 6, in own: KeyError: 'key'"),
-        ("helpers", "helper.py, line 2, in divide: ZeroDivisionError: division by zero"),
-        ("torchs", "mine.py, line 10, in torchs: RuntimeError: The size of tensor a (2) must match"),
-        ("ends", "mine.py, line 12, in ends: SystemExit: 0"),
-        ("box", "mine.py, line 15, in box: ValueError: one"),
-    ],
-)
-def test_the_plugins_last_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, line: str) -> None:
+def test_the_plugins_last_line_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     module, _ = load(write(tmp_path, mine=HOOKS, helper="def divide(x):\n    return 1 / x\n"))
-    with pytest.raises(PluginError) as caught, reported():
-        list(getattr(module, hook)() or ())
-    assert str(caught.value).startswith(line)
-    assert "\n" not in str(caught.value)
-    assert caught.value.__cause__ is not None
+    for hook, line in (
+        (module.own, "mine.py, line 6, in own: KeyError: 'key'"),
+        (module.helpers, "helper.py, line 2, in divide: ZeroDivisionError: division by zero"),
+        (module.torchs, "mine.py, line 10, in torchs: RuntimeError: The size of tensor a (2) must match"),
+        (module.ends, "mine.py, line 12, in ends: SystemExit: 0"),
+        (module.box, "mine.py, line 15, in box: ValueError: one"),
+    ):
+        with pytest.raises(PluginError) as caught, reported():
+            list(hook() or ())
+        assert str(caught.value).startswith(line)
+        assert "\n" not in str(caught.value)
+        assert caught.value.__cause__ is not None
 
 
 def test_what_is_one_line_already_an_interrupt_and_fedbenchs_own_mistakes_stay(tmp_path: Path) -> None:
