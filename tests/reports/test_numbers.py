@@ -86,7 +86,7 @@ def test_the_other_mean_over_clients_can_be_asked_for(lab: Lab) -> None:
 def test_no_other_mean_over_clients() -> None:
     for name, mean, message in (
         ("pfedfda/2", "weigted", "unknown mean over clients 'weigted'; did you mean 'weighted'"),
-        ("feddrm/1", "weighted", "for table feddrm/1: it has none; leave --client-mean out"),
+        ("feddrm/1", "weighted", "no other mean over clients for table feddrm/1: it has none; leave --client-mean out"),
         ("flux/6", "weighted", "no other mean over clients for table flux/6: ATP has another metric in its place"),
     ):
         with pytest.raises(FedbenchError, match=message):
