@@ -1,6 +1,6 @@
-"""From metrics and declared tables to tables in print. Never trains, never imports torch.
+"""Makes printed tables from metrics and declared tables. Never trains, never imports torch.
 
-`numbers` makes the number of a cell, `layout` lays cells out as a grid, and `render` writes that as text, LaTeX,
-Markdown, CSV, HTML or JSON; `figures` draws, `compare` sets runs side by side, `claims` weighs what a paper claims.
-README.md here is for who wants to change or extend this.
+`numbers` computes the number of a cell, `layout` arranges cells in a grid, and `render` writes it as text, LaTeX,
+Markdown, CSV, HTML or JSON; `figures` draws, `compare` compares runs, `claims` checks the papers' claims.
+To change or extend this room, read its README.md.
 """

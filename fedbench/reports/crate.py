@@ -1,5 +1,5 @@
-"""Tables and what stands behind them as one archive: an RO-Crate 1.1 (https://w3id.org/ro/crate/1.1), as archives of
-research data take it."""
+"""Tables and their runs as one archive: an RO-Crate 1.1 (https://w3id.org/ro/crate/1.1), the format of research data
+archives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedbench.results.frame import Frame
 from fedbench.results.making import diverged, own_code, row_of
 from fedbench.results.pack import Row, packed
 
-#: Files of a crate besides its metadata -> what they are, and their media type.
+#: File of a crate besides its metadata -> (description, media type).
 FILES = {
     "tables.csv": ("The tables, a line a number", "text/csv"),
     "tables.json": ("The tables with all that is said of them", "application/json"),
@@ -31,18 +31,20 @@ FILES = {
 
 
 def crate(grids: Sequence[Grid], frame: Frame) -> tuple[bytes, int, list[str]]:
-    """The archive of grids that were laid out with their appendix, how many runs its pack holds, and the ids of those
-    that no pack takes, being of a user's own code. Of runs that a table chose values by, those that diverged go along.
+    """(Archive, number of runs in its pack, ids of runs of a user's code, which no pack accepts) of grids with
+    appendix. The pack also has the diverged trials of tuned tables.
     """
     ids = dict.fromkeys(id for grid in grids for id in grid.runs)
-    there = {run.id for run in frame.complete} | frame.packs.places.keys()
-    named = [id for id in ids if id in there]
-    runs = select(frame, named) if named else []
-    left = [run.id for run in runs if own_code(run.spec)]
+    known = {run.id for run in frame.complete} | frame.packs.places.keys()
+    available = [id for id in ids if id in known]
+    runs = select(frame, available) if available else []
+    excluded = [run.id for run in runs if own_code(run.spec)]
     rows: list[Row] = [
-        run.shipped.origin if run.shipped else row_of(run.artifact, frame.store) for run in runs if run.id not in left
+        run.shipped.origin if run.shipped else row_of(run.artifact, frame.store)
+        for run in runs
+        if run.id not in excluded
     ]
-    failed = [*diverged(frame.store, ids), *(one for id, one in frame.packs.failures.items() if id in ids)]
+    failed = [*diverged(frame.store, ids), *(failure for id, failure in frame.packs.failures.items() if id in ids)]
     texts = {
         "tables.csv": render(grids, "csv").encode(),
         "tables.json": render(grids, "json").encode(),
@@ -53,13 +55,13 @@ def crate(grids: Sequence[Grid], frame: Frame) -> tuple[bytes, int, list[str]]:
     with zipfile.ZipFile(buffer := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in sorted(texts.items()):
             member = zipfile.ZipInfo(name)
-            member.external_attr = 0o644 << 16  # else only its owner may read what is unpacked
+            member.external_attr = 0o644 << 16  # readable by all after unpacking
             archive.writestr(member, data, zipfile.ZIP_DEFLATED)
-    return buffer.getvalue(), len(rows), left
+    return buffer.getvalue(), len(rows), excluded
 
 
 def _metadata(grids: Sequence[Grid], texts: Mapping[str, bytes]) -> dict[str, Any]:
-    """What ro-crate-metadata.json says, by schema.org's words."""
+    """The content of ro-crate-metadata.json, in schema.org's vocabulary."""
     parts = [
         {"@id": name, "@type": "File", "name": FILES[name][0], "encodingFormat": FILES[name][1],
          "contentSize": str(len(data))}

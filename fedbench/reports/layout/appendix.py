@@ -1,7 +1,7 @@
-"""What the appendix of a paper says of the runs behind a table, in the sections that reproducibility checklists want.
+"""The appendix of a paper about the runs of a table, in the sections of reproducibility checklists.
 
-Each line says what the runs themselves, the table, the recipes and the methods tell; most stand below a printed table,
-too (`notes`). Papers are cited as fedbench's pages and methods name them.
+The lines come from the runs, the table, the recipes and the methods; most are also printed below a table (`notes`).
+Papers are cited as fedbench's pages and methods name them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from fedbench.results.making import machine
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import counted, duration
 
-#: A heading, and what stands below it.
+#: (heading, lines).
 Section = tuple[str, tuple[str, ...]]
 
-#: Fields of a setting that a section of its own, `Setting.descent` or no number tells.
-_ELSEWHERE = {
+#: Fields of a setting that other sections or `Setting.descent` print, or that change no number.
+_OMITTED = {
     "partition", "budget", "seed", "init_seed", "version", "model_version", "executor", "votes", "optimizer",
     "momentum", "momentum_lives", "weight_decay",
 }  # fmt: skip
-#: Of CITATION.cff.
+#: BibTeX entry, as in CITATION.cff.
 CITATION = (
     "@software{fedbench,",
     "  title = {fedbench: benchmarks for federated learning, from a data recipe to the table in the paper},",
@@ -48,20 +48,20 @@ CITATION = (
 
 
 def behind(cells: Cells, extra: Mapping[str, Hits]) -> tuple[list[Run], list[Run]]:
-    """The complete runs that a table's numbers are of, and the others that chose values, some of which failed."""
+    """(Complete runs of a table's numbers, other trials, of which some may have failed)."""
     runs = {record.id: record for record in records(cells, extra) if record.complete}
     trials = {record.id: record for cell in cells.all for record in cell.trials if record}
     return list(runs.values()), [record for id, record in trials.items() if id not in runs]
 
 
 def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
-    """The sections on a table's runs, found for these seeds (none: the table's); those without a line are left out."""
+    """The non-empty sections about a table's runs, found for these seeds (empty: the table's)."""
     cells, table = notes.cells, notes.table
     runs, trials = behind(cells, notes.extra)
     spare = [record for record in trials if record.complete]
     settings = [record.spec.setting for record in runs]
     settings = settings or [sketch(table, column, cells.budget) for column in table.measured if not table.counted]
-    told = {
+    lines_of = {
         "Setting": notes.brief() if table.counted else [*_setting(notes, settings)],
         "Data and clients": [*_clients(settings), *_datasets(settings), *words.sources(cells)],
         "Hyper-parameters": [] if table.counted else [*_hyper_parameters(notes)],
@@ -75,7 +75,7 @@ def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
         ],
         "References": [*_references(notes)],
     }  # fmt: skip
-    return tuple((heading, tuple(lines)) for heading, lines in told.items() if lines)
+    return tuple((heading, tuple(lines)) for heading, lines in lines_of.items() if lines)
 
 
 def _setting(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
@@ -85,23 +85,23 @@ def _setting(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
     yield f"Local steps: {words.either(setting.descent for setting in settings)}."
     values: list[str] = []
     for field in dataclasses.fields(Setting):
-        own = {getattr(setting, field.name) for setting in settings}
-        if field.name == "precision" or (field.name not in _ELSEWHERE and own != {field.default}):
+        found = {getattr(setting, field.name) for setting in settings}
+        if field.name == "precision" or (field.name not in _OMITTED and found != {field.default}):
             called = {"lr": "learning rate"}.get(field.name, field.name.replace("_", " "))
-            values.append(f"{called} {words.either(map(short, sorted(own - {None}, key=str)))}")
+            values.append(f"{called} {words.either(map(short, sorted(found - {None}, key=str)))}")
     yield f"{'; '.join(values)}."
     yield from words.own_budgets(cells, notes.rows)
 
 
 def _clients(settings: Sequence[Setting]) -> Iterator[str]:
-    """A line for each way in which clients came by their images."""
+    """One line per way in which the data are partitioned."""
     places: dict[str, dict[str, None]] = {}
     for part in dict.fromkeys(setting.partition for setting in settings):
-        places.setdefault(_dealt(part), {})[part.dataset.name] = None
+        places.setdefault(_partitioned(part), {})[part.dataset.name] = None
     yield from (f"{', '.join(names)}: {text}." for text, names in places.items())
 
 
-def _dealt(part: PartitionSpec) -> str:
+def _partitioned(part: PartitionSpec) -> str:
     label = schemes.label(part)
     shift = [f"shift {part.shift}"] if part.shift not in ("none", label) else []
     seen = f"{100 * part.train_fraction:g} % of a client's images train" if part.train_fraction else ""
@@ -109,22 +109,22 @@ def _dealt(part: PartitionSpec) -> str:
 
 
 def _datasets(settings: Sequence[Setting]) -> Iterator[str]:
-    """Title, licence and citation of each data set, and of the parts of a union."""
+    """A line with title, licence and citation of each data set and of the parts of a union."""
     names = [setting.partition.dataset.name for setting in settings]
     for name in dict.fromkeys(names):
         try:
-            own = recipe(name)
-        except FedbenchError:  # of a recipe of the user's own that is not here now
+            own_recipe = recipe(name)
+        except FedbenchError:  # a user's recipe that does not exist any more
             yield f"{name}: there is no recipe here that names its licence."
             continue
-        parts = [part for source in own.sources for part in parts_of(source)]
-        for one in {one.name: one for one in (own, *parts)}.values():
-            cited = f" {one.citation}." if one.citation else ""
-            yield f"{one.title} ({one.name}), licence: {one.licence or 'not named'}.{cited}"
+        parts = [part for source in own_recipe.sources for part in parts_of(source)]
+        for source_ in {source_.name: source_ for source_ in (own_recipe, *parts)}.values():
+            cited = f" {source_.citation}." if source_.citation else ""
+            yield f"{source_.title} ({source_.name}), licence: {source_.licence or 'not named'}.{cited}"
 
 
 def _hyper_parameters(notes: Notes) -> Iterator[str]:
-    """How values were chosen, then the values of each row as its runs have them."""
+    """How values were selected, then the values of each row's runs."""
     cells, table = notes.cells, notes.table
     if table.tune:
         yield from words.in_brief(cells)
@@ -137,13 +137,13 @@ def _hyper_parameters(notes: Notes) -> Iterator[str]:
     )
     places: list[tuple[str, dict[str, Any]]] = []
     found = {row.label: [r for cell in cells.all if cell.row is row for r in cell.records if r] for row in notes.rows}
-    for label, own in {**found, **{label: [r for _, r in hits] for label, hits in notes.extra.items()}}.items():
+    for label, runs in {**found, **{label: [r for _, r in hits] for label, hits in notes.extra.items()}}.items():
         values: dict[str, dict[str, None]] = {}
-        for record in (record for record in own if record.complete):
+        for record in (record for record in runs if record.complete):
             given = record.provenance.get("overrides", {})
             for name, value in record.spec.params.items():
                 values.setdefault(name, {})[short(value) if name in given else f"({short(value)})"] = None
-        places.append((label, {name: words.either(several) for name, several in values.items()}))
+        places.append((label, {name: words.either(texts) for name, texts in values.items()}))
     yield from (
         words.by_values(places) if any(values for _, values in places) else words.hyper_parameters(cells, notes.rows)
     )
@@ -162,10 +162,10 @@ def _seeds(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
 
 
 def _compute(runs: Sequence[Run], spare: Sequence[Run]) -> Iterator[str]:
-    """Hours of training, by who made the runs and on what."""
-    for those, why in ((runs, ""), (spare, ", by which values were chosen")):
+    """Training time, by maker of the runs and machine."""
+    for group, why in ((runs, ""), (spare, ", by which values were chosen")):
         groups: dict[str, list[float]] = {}
-        for record in those:
+        for record in group:
             of, pack = record.provenance, record.shipped
             kind = pack.origin.machine if pack else machine(of)
             threads = f"{counted(of['threads'], 'thread')}" if of.get("threads") and of.get("device") == "cpu" else ""
@@ -190,7 +190,7 @@ def _software(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _deviations(notes: Notes) -> Iterator[str]:
-    """How methods deviate from their papers."""
+    """One line per deviation of methods from their papers."""
     marks, texts = notes.deviations()
     for letters, text in texts:
         rows = [label for label, mark in marks.items() if mark in letters.split(",")]
@@ -198,14 +198,14 @@ def _deviations(notes: Notes) -> Iterator[str]:
 
 
 def _references(notes: Notes) -> Iterator[str]:
-    """What to cite: the paper as its page names it, methods as they name their papers, fedbench."""
+    """What to cite: the paper (from its page), the methods' papers (from their declarations), and fedbench."""
     table = notes.table
     _, first = resources.page(table.path.parent)
     if table.of_paper and (cited := re.match(r"([^*`]{0,120})\*([^*]+)\*, ([^:.`*]+)", first)):
         yield f"Table {table.id}: {''.join(cited.groups()[:2])}, {cited[3]}."
     extra = {label: declarations.built_in().get(hits[0][1].spec.method) for label, hits in notes.extra.items()}
-    for label, own in ({row.label: notes.cells.declaration(row) for row in notes.rows} | extra).items():
-        text = " ".join(own.text.split("\n\n")[0].split()) if own else ""
+    for label, declaration in ({row.label: notes.cells.declaration(row) for row in notes.rows} | extra).items():
+        text = " ".join(declaration.text.split("\n\n")[0].split()) if declaration else ""
         if cited := re.match(r".{0,120}?\([^()]*\d{4}[^()]*\)", text):
             yield f"{label}: {cited[0]}."
     yield f"fedbench {fedbench.__version__}: its BibTeX entry, `fedbench`, is in this file's last lines."

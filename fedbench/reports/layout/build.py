@@ -1,4 +1,4 @@
-"""Lay a table's cells out as a grid: values, ranks, the paper's numbers beside them, and what must be said below."""
+"""Build the grid of a table's cells: values, ranks, the paper's numbers, and notes."""
 
 from __future__ import annotations
 
@@ -42,47 +42,47 @@ def grid_of(
     extra: bool = False,
     appendix: bool = False,
 ) -> Grid:
-    """The printed form of a table's cells, which were found for these seeds.
+    """The grid of a table's cells, which were found for these seeds.
 
-    `view` ("crop" or "plain") overrides the table's; `compare` sets the paper's numbers below ours, `extra` adds rows
-    of the store's other runs in the table's settings, `appendix` the sections of a paper's appendix. Runs that lack
-    metrics are evaluated; nothing is trained.
+    `view` ("crop" or "plain") overrides the table's; `compare` adds the paper's numbers below ours, `extra` rows of the
+    store's other runs in the table's settings, `appendix` the sections of a paper's appendix. Evaluates runs without
+    metrics; trains nothing.
     """
     return _Builder(cells, view or cells.table.view, compare, extra).grid(tuple(seeds), appendix)
 
 
-#: Metrics that a method without a router has none of.
+#: Metrics that only methods with a router have.
 ROUTING = ("routing_accuracy", "system_accuracy_probability", "system_accuracy_density_ratio")
 
 
 class _Builder:
     def __init__(self, cells: Cells, view: str, compare: bool, extra: bool) -> None:
         self.cells, self.table, self.view, self.compare, self.extra = cells, cells.table, view, compare, extra
-        #: An ordered set. Whose cells damaged runs would fill nobody knows.
+        #: An ordered set. It is unknown which cells damaged runs belong to.
         self.problems = {str(error): None for error in cells.frame.damaged}
-        self.views: set[tuple[str, bool]] = set()  #: of the test images, and whether asked for once, so without ±
-        self.without: list[tuple[tuple[str, str], str]] = []  #: (metric, why there is none), a method without it
+        self.views: set[tuple[str, bool]] = set()  #: (view of test images, whether it was evaluated once, so without ±)
+        self.without: list[tuple[tuple[str, str], str]] = []  #: ((metric, why it is missing), method)
         self._metrics: dict[str, Metrics | None] = {}
-        #: Run's id -> it, and the same one out of packs that have other numbers, if any do
+        #: Run's id -> (run, the same run from packs with other numbers)
         self._others: dict[str, tuple[Run, list[Shipped]]] = {}
         self._xi: dict[tuple[str, ...], Array | None] = {}
 
     def grid(self, seeds: tuple[int, ...], appendix: bool) -> Grid:
         table, columns = self.table, self.table.columns
         paper = [[self._paper(cell) for cell in line] for line in self.cells.grid]
-        # Of the table's rows alone: an extra row that fills nothing is left out.
+        # For the table's rows only: extra rows without numbers are omitted.
         absent = by_key(self.without, once=True)
         empty = [f"No {metric}: {', '.join(who)} {why}." for (metric, why), who in absent.items()]
-        # Other methods keep no snapshots.
+        # Pairs have no extra rows: other methods keep no snapshots.
         found = {} if table.counted or table.statistic == "pairs" else others(self.cells)
         extra = found if self.extra else {}
         rows = len(found) - len(extra)
-        left = (
+        omitted = (
             [f"Left out: {rows} row{'s' * (rows > 1)} of your other runs in these settings (--extra)."] if rows else []
         )
         more = [[self._extra(column, hits) for column in columns] for hits in extra.values()]
         self._derive(paper, more)
-        # An extra row that fills none of the printed columns (it may have hidden parts of their means) says nothing.
+        # Omit extra rows without a number in a printed column (they may have numbers in hidden ones).
         shown = [k for k, column in enumerate(columns) if not column.hidden]
         filled_rows = {label: line for label, line in zip(extra, more, strict=True) if any(line[k].text for k in shown)}
         extra, more = {label: extra[label] for label in filled_rows}, list(filled_rows.values())
@@ -97,7 +97,7 @@ class _Builder:
         ]
         counts: dict[str, int] = {}
         for column, entry in (pair for line in paper for pair in zip(columns, line, strict=True)):
-            # Means over other cells are no more to be made, and cells without a number nothing.
+            # Means over other cells and cells without a number need no runs.
             if not column.of and entry.state is not State.UNDEFINED:
                 counts[entry.state.value] = counts.get(entry.state.value, 0) + 1
         numbered = {row.label for row, line in zip(table.rows, paper, strict=True) if any(line[k].text for k in shown)}
@@ -106,8 +106,8 @@ class _Builder:
         lines = []
         for row, entries in zip(table.rows, paper, strict=True):
             label = row.label
-            own = self.cells.sources.get(label)
-            method, source = (own.name, own.source) if own else (row.method, "")
+            declaration = self.cells.sources.get(label)
+            method, source = (declaration.name, declaration.source) if declaration else (row.method, "")
             kind = "added" if row.added else "paper"
             lines.append(Line(label, kind, tuple(entries), marks.get(label, ""), method, source or ""))
             if self.compare and any(e.reported for e in entries):
@@ -135,7 +135,7 @@ class _Builder:
             scope=self.cells.scope,
             heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
             lines=tuple(dataclasses.replace(line, entries=tuple(line.entries[k] for k in shown)) for line in lines),
-            about=(*notes.brief(), *comparison, *left),
+            about=(*notes.brief(), *comparison, *omitted),
             command=command(self.cells, seeds) if counts.keys() & {State.MISSING.value, State.FAILED.value} else "",
             notes=(*notes.full(self.compare), *empty),
             footnotes=tuple(footnotes),
@@ -146,14 +146,14 @@ class _Builder:
             makers=tuple(makers(r.shipped for r in records(self.cells, {}) if r.shipped)),
             of_paper=table.of_paper,
             appendix=sections(notes, seeds) if appendix else (),
-            runs=tuple(one.id for of in behind(self.cells, extra) for one in of) if appendix else (),
+            runs=tuple(run.id for of in behind(self.cells, extra) for run in of) if appendix else (),
         )
 
     # -- entries -----------------------------------------------------------------------------------------
 
     def _paper(self, cell: Cell) -> Entry:
         if cell.column.of or cell.state is State.UNDEFINED:
-            return Entry(cell.state)  # means wait until their columns are there
+            return Entry(cell.state)  # `_derive` computes means later
         if self.table.counted:
             return filled(State.DONE, counted(self.table, cell.row, cell.column), cell.column)
         pairs = [(r.spec.setting, r) for r in cell.records if r is not None and not cell.tuning]
@@ -172,7 +172,7 @@ class _Builder:
         return self._measured(column, pairs, state)
 
     def _measured(self, column: Column, pairs: list[tuple[Setting, Run]], state: State) -> Entry:
-        """The value over those of the runs that are there; the state tells if some are not."""
+        """The value over the existing runs; the state shows whether some are missing."""
         if column.statistic == "pairs":
             return self._over_pairs(column, [r for _, r in pairs], state)
         values: dict[int, Value] = {}  # by seed
@@ -208,7 +208,7 @@ class _Builder:
             runs.append(record.id)
         if not values:
             return Entry(state)
-        if state is State.UNEVALUATED:  # it has just been evaluated
+        if state is State.UNEVALUATED:  # `_read` has just evaluated it
             state = State.STALE if any(r.state is State.STALE for _, r in pairs) else State.DONE
         shipped = any(record.shipped and record.id in runs for _, record in pairs)
         others = any(self._others[id][1] for id in runs)
@@ -216,7 +216,7 @@ class _Builder:
         return dataclasses.replace(filled(state, value, column, tuple(runs)), shipped=shipped, contradicted=others)
 
     def _without(self, column: Column, record: Run, metrics: Metrics) -> State | None:
-        """How it stands with the cell of a run whose method does not measure the metric; None if it does."""
+        """The state of a cell if the run's method does not measure the metric; None if it does."""
         metric = str(column.metric)
         if metric in METRICS or metric in metrics.names:
             return None
@@ -227,7 +227,7 @@ class _Builder:
         return State.UNDEFINED if declares else State.MISSING
 
     def _over_pairs(self, column: Column, records: list[Run], state: State) -> Entry:
-        """The value over all pairs of snapshots of the runs that are there."""
+        """The value over all pairs of snapshots of the existing runs."""
         runs = [r.artifact for r in records if r.complete and not r.shipped]
         if not runs:
             return Entry(State.NOT_PACKED if any(r.shipped for r in records) else state)
@@ -240,7 +240,7 @@ class _Builder:
                 self.problems[str(error)] = None
         if (found := self._xi[ids]) is None:
             return Entry(State.DAMAGED)
-        if state is State.UNEVALUATED:  # no metrics are asked for
+        if state is State.UNEVALUATED:  # needs no metrics
             state = State.STALE if any(r.state is State.STALE for r in records) else State.DONE
         return filled(state, over_pairs(found, column, len(runs)), column, ids)
 
@@ -256,10 +256,10 @@ class _Builder:
                 self.problems[str(error)] = None
         return self._metrics[record.id]
 
-    # -- what stands between entries ---------------------------------------------------------------------
+    # -- relations between entries -----------------------------------------------------------------------
 
     def _derive(self, paper: list[list[Entry]], more: list[list[Entry]]) -> None:
-        """Fill in the columns that are means over others."""
+        """Fill the columns that are means over others."""
         places = {c.key: j for j, c in enumerate(self.table.columns)}
         rows = [r.label for r in self.table.rows]
         for j, column in enumerate(self.table.columns):
@@ -270,11 +270,11 @@ class _Builder:
             for line in (line for line in (*paper, *more) if line[j].state is not State.UNDEFINED):
                 line[j] = _mean(column, [line[k] for k in parts], [base[k] for k in parts] if base else [])
             if base:
-                base[j] = Entry(State.DONE)  # nothing is to be said of a row against itself
+                base[j] = Entry(State.DONE)  # a row is not compared with itself
 
     def _rank(self, incomparable: Collection[Column], rows: list[list[Entry]], more: list[list[Entry]]) -> None:
-        """Best and second best of each column. Not of `incomparable` times, and no extra row (`more`) that has fewer
-        seeds than the table's."""
+        """Mark best and second best of each column, except `incomparable` times; extra rows (`more`) with fewer seeds
+        than the table's rows do not take part."""
         for j, column in enumerate(self.table.columns):
             if column.best == "none" or column in incomparable:
                 continue
@@ -292,7 +292,7 @@ class _Builder:
                     line[j] = dataclasses.replace(entry, ratio=entry.value.mean / reference.mean)
 
     def _against(self, row: Row, column: Column, entry: Entry) -> Entry:
-        """The entry with what the paper reports, and how far it lies off."""
+        """The entry with the paper's number and the difference to it."""
         reported = self.table.reported.get((row.label, column.key))
         if reported is None or entry.value is None or self.table.doubts(row.label, column.key):
             return dataclasses.replace(entry, reported=reported)
@@ -300,7 +300,7 @@ class _Builder:
         return dataclasses.replace(entry, reported=reported, offset=off)
 
     def _reported(self, label: str, column: Column, entry: Entry) -> Entry:
-        """The entry of the line below: the paper's number, and how far ours lies off."""
+        """The entry of the "reported" line: the paper's number, and our difference to it."""
         if entry.reported is None:
             return Entry(State.MISSING)
         value, std = entry.reported
@@ -326,17 +326,19 @@ class _Builder:
         return verdicts(self.table, ours, None if self.table.counted else self._noises(paper))
 
     def _noises(self, paper: list[list[Entry]]) -> dict[tuple[str, str], Noise]:
-        """What seeds say of the rows' numbers, of each that is known."""
+        """(row label, column key) -> noise, where known."""
         found: dict[tuple[str, str], Noise] = {}
         for j, column in enumerate(self.table.columns if self.table.claim else ()):
             cells = [(line[j], entries[j].value) for line, entries in zip(self.cells.grid, paper, strict=True)]
-            own = {cell.row.label: value.noise or self._noise_of_other_seeds(cell) for cell, value in cells if value}
-            noises = zip(own, pooled(own.values()), strict=True)
+            noise_of = {
+                cell.row.label: value.noise or self._noise_of_other_seeds(cell) for cell, value in cells if value
+            }
+            noises = zip(noise_of, pooled(noise_of.values()), strict=True)
             found |= {(label, column.key): noise for label, noise in noises if noise}
         return found
 
     def _noise_of_other_seeds(self, cell: Cell) -> Noise | None:
-        """What runs that differ in seeds alone from the one run of a cell say of its number."""
+        """The noise of a cell with one run, from runs that differ from it only in seeds; None if unknown."""
         if len(cell.records) != 1 or cell.records[0] is None or cell.column.statistic == "pairs":
             return None
         values = []
@@ -348,17 +350,17 @@ class _Builder:
 
 
 def verdicts(table: Table, ours: Numbers, noises: Noises = None) -> Iterator[tuple[Verdict, Verdict]]:
-    """Each claim of a table, on our numbers, of which seeds say this, and on the paper's."""
+    """The verdicts on each claim of a table: on our numbers (with their noises), and on the paper's."""
     best = {c.key: str(c.best) for c in table.columns}
     theirs = {place: value for place, (value, _) in table.trusted.items()}
-    given = [r.label for r in table.rows if not r.added], [c.key for c in table.printed], best, table.no_numbers
+    fixed = [r.label for r in table.rows if not r.added], [c.key for c in table.printed], best, table.no_numbers
     for claim in table.claim:
-        both = judge(claim, ours, *given, noises), judge(claim, theirs, *given)
+        both = judge(claim, ours, *fixed, noises), judge(claim, theirs, *fixed)
         yield (of_part(both[0]), of_part(both[1])) if table.part and not claim.columns else both
 
 
 def _mean(column: Column, entries: Sequence[Entry], base: Sequence[Entry]) -> Entry:
-    """The entry of a mean over others; no number, and the worst of the states, unless all of them are there."""
+    """The entry of a mean over others; without a number, and with their worst state, if one of them has none."""
     every = (*entries, *base)
     state, values = worst(e.state for e in every), [e.value for e in every if e.value]
     if len(values) < len(every):

@@ -1,4 +1,4 @@
-"""A table laid out, before any format: what every renderer starts from."""
+"""A table as a grid of formatted cells, which every renderer prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedbench.reports.numbers.agreement import OFF, OFF_ELSE, Offset, Tally, sig
 from fedbench.reports.numbers.measured import Value
 from fedbench.results.frame import State
 
-#: How an empty cell is marked, by state.
+#: State -> symbol of an empty cell.
 SYMBOLS = {
     State.MISSING: "·",
     State.NOT_BUILT: "–",
@@ -27,40 +27,40 @@ SYMBOLS = {
 }
 #: Mark of a value of a stale run.
 STALE = "†"
-#: Mark of a value that not all of its seeds have gone into.
+#: Mark of a value that lacks some of its seeds.
 PARTIAL = "‡"
-#: Mark of a value that runs of a result pack have gone into.
+#: Mark of a value with runs of a result pack.
 SHIPPED = "°"
-#: Mark of a value of a run that a result pack has with other numbers.
+#: Mark of a value with a run for which a result pack has other numbers.
 CONTRADICTED = "≠"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell: its numbers, of which `text` and `spread` are in print already; an empty cell has only a state."""
+    """One cell: its numbers, with `text` and `spread` formatted; an empty cell has only a state."""
 
     state: State
     text: str = ""
-    spread: str = ""
-    decimals: int | None = None  #: of `text`; None of a mark
+    spread: str = ""  #: the ±
+    decimals: int | None = None  #: of `text`; None for a mark
     ratio: float | None = None  #: to the value of another row
     rank: int = 0  #: 1 best of its column, 2 second; 0 else
     value: Value | None = None
-    reported: tuple[float, float | None] | None = None
-    offset: Offset | None = None  #: how far it lies off what is reported
-    runs: tuple[str, ...] = ()
-    shipped: bool = False  #: whether a run of a result pack has gone into it
-    contradicted: bool = False  #: whether a result pack has other numbers of a run that has gone into it
-    doubtful: bool = False  #: of what is reported: no target
+    reported: tuple[float, float | None] | None = None  #: the paper's value and ±
+    offset: Offset | None = None  #: difference to the reported value
+    runs: tuple[str, ...] = ()  #: ids
+    shipped: bool = False  #: whether one of its runs comes from a result pack
+    contradicted: bool = False  #: whether a result pack has other numbers for one of its runs
+    doubtful: bool = False  #: whether the reported value is doubtful, and so no target
 
     @property
     def near(self) -> bool | None:
-        """Whether it lies near what is reported; None where nobody can say."""
+        """Whether it is near the reported value; None if unknown."""
         return self.offset.near if self.offset else None
 
     @property
     def mark(self) -> str:
-        """Signs behind a value that needs them."""
+        """Marks after a value."""
         if not self.text:
             return ""
         state = "" if self.state is State.DONE else STALE if self.state is State.STALE else PARTIAL
@@ -68,17 +68,17 @@ class Entry:
 
     @property
     def symbol(self) -> str:
-        """Sign in place of a value; a cell that nobody asks for (extra rows, unreported numbers) stays blank."""
+        """The symbol of an empty cell."""
         return SYMBOLS.get(self.state, "")
 
     @property
     def times(self) -> str:
-        """The ratio in print."""
+        """The ratio as text."""
         return "" if self.ratio is None else f"{self.ratio:.2f}×"
 
     @property
     def delta(self) -> str:
-        """The difference to the paper in print, with its sign; a star says that it is not near."""
+        """The difference to the paper as text, with sign, and a star if it is not near."""
         if self.offset is None:
             return ""
         star = "*" * (self.near is False)
@@ -89,7 +89,7 @@ class Entry:
 
 
 def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = ()) -> Entry:
-    """The entry of a value, formatted as its column says."""
+    """The entry of a value, formatted by its column's decimals and unit."""
     if column.unit == "marks":
         return Entry(state, MARKS.get(value.mean, f"{value.mean:g}"), value=value, runs=runs)
     decimals = column.decimals or 0
@@ -101,9 +101,9 @@ def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = (
 def ranked(entries: Sequence[Entry], best: str, decimals: int | None) -> list[Entry]:
     """The entries of a column with their ranks (`claims.ranks`); `best` is "max" or "min"."""
     sign, marked = -1 if best == "min" else 1, list(entries)
-    there = [(k, entry.value) for k, entry in enumerate(entries) if entry.value]
-    found = ranks([sign * value.mean for _, value in there], [value.noise for _, value in there], decimals or 0)
-    for (k, _), rank in zip(there, found, strict=True):
+    numbered = [(k, entry.value) for k, entry in enumerate(entries) if entry.value]
+    found = ranks([sign * value.mean for _, value in numbered], [value.noise for _, value in numbered], decimals or 0)
+    for (k, _), rank in zip(numbered, found, strict=True):
         marked[k] = dataclasses.replace(entries[k], rank=rank)
     return marked
 
@@ -112,8 +112,8 @@ def ranked(entries: Sequence[Entry], best: str, decimals: int | None) -> list[En
 class Line:
     """A row of the printed table.
 
-    kind: "paper" (a row of the paper), "reported" (what it prints), "added" (a row that our table adds to the
-    paper's), "extra" (a method in the store that no row asks for), "run" (of runs that are compared).
+    kind: "paper" (a row of the paper), "reported" (the paper's numbers for the row above), "added" (a row that the
+    paper does not have), "extra" (runs in the store that belong to no row), "run" (compared runs).
     """
 
     label: str
@@ -121,12 +121,12 @@ class Line:
     entries: tuple[Entry, ...]
     mark: str = ""  #: the letter of its method's footnotes
     method: str = ""
-    source: str = ""  #: of a user's method: the SHA-256 of its file
-    keys: tuple[str, ...] = ()  #: the values of the grid's keys
+    source: str = ""  #: SHA-256 of a user's method's file
+    keys: tuple[str, ...] = ()  #: values of the grid's keys
 
     @property
     def in_table(self) -> bool:
-        """Whether it is a row of the table, so that an empty cell needs a sign."""
+        """Whether it is a row of the table, so that empty cells need a symbol."""
         return self.kind in ("paper", "added", "run")
 
     @property
@@ -142,12 +142,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Head:
-    """Heading of a column: its group spans neighbours of the same group."""
+    """Heading of a column. A group's heading spans adjacent columns of the group."""
 
     group: str
     label: str
     metric: str
-    unit: str  #: in print, such as %
+    unit: str  #: as printed, such as %
 
 
 @dataclass(frozen=True)
@@ -158,24 +158,24 @@ class Grid:
     title: str
     stub: str  #: heading of the rows
     budget: str  #: empty for counted tables
-    precision: str  #: likewise
-    scope: str  #: both in print, such as "budget small" or "budget small in bf16"
+    precision: str  #: empty for counted tables
+    scope: str  #: both as text, such as "budget small" or "budget small in bf16"
     heads: tuple[Head, ...]
     lines: tuple[Line, ...]
-    about: tuple[str, ...]  #: what no print goes without: budget, what ± is, seeds, how many cells are there
-    command: str = ""  #: what makes the missing cells, if any are
-    notes: tuple[str, ...] = ()  #: everything else that there is to say
-    footnotes: tuple[tuple[str, str], ...] = ()  #: (letters of methods, text): how these deviate from their papers
+    about: tuple[str, ...]  #: notes that are always printed: budget, meaning of ±, seeds, number of filled cells
+    command: str = ""  #: the command that fills the missing cells, if any
+    notes: tuple[str, ...] = ()  #: all other notes
+    footnotes: tuple[tuple[str, str], ...] = ()  #: (letters of methods, how they deviate from their papers)
     verdicts: tuple[tuple[Verdict, Verdict], ...] = ()  #: each claim on our numbers and on the paper's
     problems: tuple[str, ...] = ()  #: why cells failed or could not be read
-    counts: dict[str, int] = field(default_factory=dict)  #: cells by state
-    tally: Tally | None = None  #: how its numbers stand beside those reported, where that was asked for
-    makers: tuple[str, ...] = ()  #: who made the shipped runs that have gone into it
-    of_paper: bool = True  #: whether the table stands for a paper's
-    keys: tuple[str, ...] = ()  #: what the rows differ in: a column each, in the place of that of the labels
-    #: Headings and lines of a paper's appendix (`appendix`), where it was asked for.
+    counts: dict[str, int] = field(default_factory=dict)  #: state -> number of cells
+    tally: Tally | None = None  #: agreement with the reported numbers, if `compare`
+    makers: tuple[str, ...] = ()  #: who made its shipped runs
+    of_paper: bool = True  #: whether it is a paper's table
+    keys: tuple[str, ...] = ()  #: keys in which the rows differ: a column each, instead of the column of labels
+    #: (heading, lines) of a paper's appendix (see `appendix`), if requested.
     appendix: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    runs: tuple[str, ...] = ()  #: likewise: the ids of all runs behind it, also of those that chose values
+    runs: tuple[str, ...] = ()  #: if `appendix`: ids of all its runs, including trials
 
     @property
     def unit(self) -> str:
@@ -184,11 +184,11 @@ class Grid:
         return units.pop() if len(units) == 1 else ""
 
     def heading(self, head: Head) -> str:
-        """A column's label, with its unit where not all columns share it."""
+        """A column's label, with its unit unless all columns share it."""
         return head.label if self.unit or not head.unit else f"{head.label} ({head.unit})"
 
     def unmarked(self) -> Grid:
-        """The grid without the letters of footnotes, for where these are left out."""
+        """The grid without letters of footnotes, for formats that omit footnotes."""
         return dataclasses.replace(self, lines=tuple(dataclasses.replace(line, mark="") for line in self.lines))
 
     @property
@@ -204,10 +204,10 @@ class Grid:
 
 
 def only_done(grid: Grid) -> Grid:
-    """The grid without the rows and columns that have no number, which it then says; none is left if all are such."""
+    """The grid without rows and columns that have no number, and with a note on them."""
     rows = [line.filled for line in grid.lines]
     for k, line in enumerate(grid.lines):
-        rows[k] = rows[k - 1] if line.kind == "reported" else rows[k]  # goes with the row above it
+        rows[k] = rows[k - 1] if line.kind == "reported" else rows[k]  # kept with the row above
     ours = [line for line in grid.lines if line.kind != "reported"]
     columns = [any(line.entries[j].text for line in ours) for j in range(len(grid.heads))]
     lines = tuple(
@@ -216,17 +216,17 @@ def only_done(grid: Grid) -> Grid:
     empty = sum(not line.filled for line in ours), columns.count(False)
     of = len(ours), len(columns)
     words = [f"{n} of {all} {what}" for n, all, what in zip(empty, of, ("rows", "columns"), strict=True) if n]
-    said = (f"Left out, as they have no number: {' and '.join(words)}.",) if words else ()
+    note = (f"Left out, as they have no number: {' and '.join(words)}.",) if words else ()
     return dataclasses.replace(
-        grid, heads=tuple(compress(grid.heads, columns)), lines=lines, about=(*grid.about, *said)
+        grid, heads=tuple(compress(grid.heads, columns)), lines=lines, about=(*grid.about, *note)
     )
 
 
 def legend(grid: Grid) -> list[tuple[str, str]]:
-    """(symbol, meaning) of the marks that occur in the grid."""
+    """(symbol, meaning) of the symbols and marks in the grid."""
     entries = [entry for line in grid.lines if line.kind != "reported" for entry in line.entries]
-    own = [entry for line in grid.lines if line.in_table for entry in line.entries]
-    found = [(SYMBOLS[s] or "blank", s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in own)]
+    of_table = [entry for line in grid.lines if line.in_table for entry in line.entries]
+    found = [(SYMBOLS[s] or "blank", s.value) for s in SYMBOLS if any(e.state is s and not e.text for e in of_table)]
     marks = (
         (STALE, "stale: of another version of the code"),
         (PARTIAL, "not of all its seeds yet"),
@@ -237,7 +237,7 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
     compared = any(line.kind == "reported" for line in grid.lines)
     if any(e.doubtful for line in grid.lines for e in line.entries):
         found.append(("5.0?", "doubtful in the paper, no target"))
-    off = [e.offset for e in own if compared and e.offset and e.near is False]
+    off = [e.offset for e in of_table if compared and e.offset and e.near is False]
     found += [("*", OFF)] if any(o.points is not None for o in off) else []
     found += [("*", OFF_ELSE)] if any(o.points is None for o in off) else []
     return found

@@ -1,4 +1,4 @@
-"""What a printed table says of itself: in brief what no number may stand without, and everything else in full."""
+"""The notes below a printed table: `brief` ones, which are always printed, and all others."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from fedbench.specs import PRECISIONS, PartitionSpec, Setting
 from fedbench.words import counted, duration
 
 # -- budgets ---------------------------------------------------------------------------------------------------
-# Budgets in words: what the runs of a table are, and which of its rows and columns differ.
+# Budgets in words: the training of a table's runs, and rows and columns with another one.
 
 
 def in_words(cells: Cells) -> str:
-    """The budget of a table's runs, and whether it is less than the paper's."""
+    """The budget of a table's runs, and whether it differs from the paper's."""
     scope = cells.scope + (", not the paper's" if the_papers(cells) else "")
     return f"{scope[0].upper()}{scope[1:]}: {scale(cells.table, cells.budget)}."
 
 
 def of_own(cells: Cells) -> Iterator[str]:
-    """What only the file of a table of one's own tells else: its metrics, and of its columns' clients how many there
-    are, and how much of their training images they keep and hold back."""
+    """Lines for a user's table, whose file alone says this: its metrics; and per column the number of clients, and the
+    shares of training images that they keep and hold back for validation."""
     table = cells.table
     if table.shipped:
         return
@@ -52,16 +52,16 @@ def of_own(cells: Cells) -> Iterator[str]:
 
 
 def _clients(part: PartitionSpec) -> str:
-    said = [f"{part.clients} clients" + (f", of which {part.unseen} never train" if part.unseen else "")]
+    parts = [f"{part.clients} clients" + (f", of which {part.unseen} never train" if part.unseen else "")]
     if part.subsample is not None:
-        said.append(f"each keeps {100 * part.subsample:g} % of its training images")
+        parts.append(f"each keeps {100 * part.subsample:g} % of its training images")
     if part.validation is not None:
-        said.append(f"{100 * part.validation:g} % of each client's training images are held back for validation")
-    return ", ".join(said)
+        parts.append(f"{100 * part.validation:g} % of each client's training images are held back for validation")
+    return ", ".join(parts)
 
 
 def the_papers(cells: Cells) -> list[str]:
-    """The paper's budget, if the table's runs are of another one."""
+    """A line with the paper's budget, if the table's runs have another one."""
     table, rules = cells.table, protocol.load(cells.table.protocol)
     if cells.budget == "paper" or "paper" not in rules.budgets or not table.of_paper:
         return []
@@ -71,8 +71,8 @@ def the_papers(cells: Cells) -> list[str]:
 
 
 def scale(table: Table, budget: str) -> str:
-    """A budget in words: rounds, local work, models, optimisers that are not the protocol's, evaluated rounds. Of rows
-    that share the table's, if any do."""
+    """A budget in words: rounds, local work, models, optimisers other than the protocol's, evaluated rounds. For rows
+    without overrides, if there are any."""
     rows = [None] if any(not row.overrides(budget) for row in table.rows) else table.rows
     settings = [sketch(table, column, budget, row) for row in rows for column in table.measured]
     windows = {s.window: None for s in settings}
@@ -82,14 +82,14 @@ def scale(table: Table, budget: str) -> str:
     cohort = "".join(f", {either(drawn)} of {clients} clients in each" for clients, drawn in cohorts.items())
     rounds += " round" if rounds == "1" else " rounds"
     rules = protocol.load(table.protocol)
-    # Named all, where one is not the protocol's.
-    own = any(rules.own_descent(s, budget) for s in settings)
-    descent = f", {either(s.descent for s in settings)}" if own else ""
+    # If one differs from the protocol's, name all.
+    differs = any(rules.own_descent(s, budget) for s in settings)
+    descent = f", {either(s.descent for s in settings)}" if differs else ""
     return f"{rounds} of {_local(settings)}{cohort}, {either(s.model for s in settings)}{descent}{window}"
 
 
 def _local(settings: Sequence[Setting]) -> str:
-    """A client's work in a round."""
+    """A client's local work per round, in words."""
     epochs = either(str(s.epochs) for s in settings if s.epochs is not None)
     steps = (s.steps for s in settings if s.steps is not None)
     texts = ("one batch a client" if n == 1 else f"{n} steps" for n in steps)
@@ -97,18 +97,18 @@ def _local(settings: Sequence[Setting]) -> str:
 
 
 def own_budgets(cells: Cells, rows: Sequence[Row]) -> list[str]:
-    """Settings that single columns and these rows have of their own at the budget, such as more rounds."""
-    own = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
-    return by_values([*own, *((row.label, row.overrides(cells.budget)) for row in rows)])
+    """Lines with the setting overrides of columns and of these rows at the budget, such as more rounds."""
+    of_columns = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
+    return by_values([*of_columns, *((row.label, row.overrides(cells.budget)) for row in rows)])
 
 
 def hyper_parameters(cells: Cells, rows: Sequence[Row]) -> list[str]:
-    """The hyper-parameters that the protocol gives the methods of these rows at the budget."""
+    """Lines with the protocol's hyper-parameters for the methods of these rows at the budget."""
     return by_values(place for row in rows for place in _of_row(cells, row))
 
 
 def by_values(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """A line for all that have the same values."""
+    """One line per set of values, with the labels that have it; `places`: (label, values)."""
     words = (
         (", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in values.items()), label)
         for label, values in places
@@ -118,13 +118,13 @@ def by_values(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def _of_row(cells: Cells, row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A row's name and its hyper-parameters; by data set where the protocol has others for some."""
+    """(Row's label, hyper-parameters), one per data set if the protocol's differ between them."""
     table, rules = cells.table, protocol.load(cells.table.protocol)
-    own = cells.declaration(row)
+    declaration = cells.declaration(row)
     places: list[tuple[str, dict[str, Any]]] = []
     for dataset in dict.fromkeys(c.dataset for c in table.measured if not table.undefines(row.label, c.key)):
-        preset = rules.method_params(own.name if own else row.method, cells.budget, dataset)
-        # What a row sets itself stands above what the protocol would.
+        preset = rules.method_params(declaration.name if declaration else row.method, cells.budget, dataset)
+        # A row's values override the protocol's.
         places.append((dataset, {k: row.params.get(k, v) for k, v in preset.items()}))
     if all(values == places[0][1] for _, values in places):
         yield from ((row.label, values) for _, values in places[:1])
@@ -133,7 +133,7 @@ def _of_row(cells: Cells, row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _place(cells: Cells, column: Column) -> str:
-    """A column's name among budgets: its group's, where all of that have the same."""
+    """A column's group, if all its columns have the same overrides; else the column's key."""
     budgets = [c.budget.get(cells.budget) for c in cells.table.measured if c.group == column.group]
     return column.group if column.group and all(b == budgets[0] for b in budgets) else column.key
 
@@ -150,8 +150,8 @@ def either(values: Iterable[str]) -> str:
 def holding(
     remarks: Iterable[Remark], table: Table, budget: str, rows: Sequence[Row] = (), precision: str = ""
 ) -> list[str]:
-    """The texts of those that hold for a cell of the table (of these rows; else of all) at the budget and a precision
-    (default: the budget's)."""
+    """The texts of remarks that hold for a cell of the table at a budget and a precision (default: the budget's).
+    `rows`: only their cells; empty means all."""
     remarks = list(remarks)
     cells = list(facts(table, budget, rows)) if any(r.where for r in remarks) else []
     cells = [{**cell, "precision": precision} for cell in cells] if precision else cells
@@ -159,8 +159,8 @@ def holding(
 
 
 def departures(table: Table, budget: str, rows: Sequence[Row] = (), precision: str = "") -> list[str]:
-    """Where the table's protocol differs from the paper's at the budget and precision, for all methods alike."""
-    # Pairs of snapshots compare no methods, and a table of one's own has no paper to differ from.
+    """Lines about differences from the paper that affect all methods, at the budget and precision."""
+    # Pairs of snapshots compare no methods, and a user's table has no paper.
     if table.counted or table.statistic == "pairs" or not table.of_paper:
         return []
     remarks = protocol.load(table.protocol).deviates
@@ -168,16 +168,16 @@ def departures(table: Table, budget: str, rows: Sequence[Row] = (), precision: s
 
 
 def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[str, Any]]:
-    """Of each cell that runs stand in (of these rows; else of all), as far as it can be told without the images."""
+    """The facts of each cell with runs (of these rows; empty: all), as far as they are known without the images."""
     if table.counted:
         return
     for column in table.measured:
         shared = None
         for row in (r for r in rows or table.rows if not table.undefines(r.label, column.key)):
-            own = row if row.overrides(budget) else None
-            if own or shared is None:
-                setting = sketch(table, column, budget, own)
-                shared = shared if own else setting
+            overriding = row if row.overrides(budget) else None
+            if overriding or shared is None:
+                setting = sketch(table, column, budget, overriding)
+                shared = shared if overriding else setting
             else:
                 setting = shared
             read = row.reads(column)
@@ -189,7 +189,7 @@ def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[
 
 
 # -- statistics ------------------------------------------------------------------------------------------------
-# What the numbers of a table are means over: rounds, clients, seeds, views of the test images.
+# How the numbers of a table are averaged: over rounds, clients, seeds, views of the test images.
 
 
 #: Test augmentation in words.
@@ -197,7 +197,7 @@ VIEWS = {"crop": "test images are cropped at random as in training", "plain": "t
 
 
 def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[str, bool]]) -> list[str]:
-    """What the numbers are means over; by columns where these differ."""
+    """Lines about the averages in the numbers, per group of columns if they differ."""
     columns = by_key((str(column.statistic), column) for column in cells.table.measured)
     texts = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
     if len(texts) == 1:
@@ -206,7 +206,7 @@ def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[
 
 
 def _places(columns: Sequence[Column], table: Table) -> list[str]:
-    """What to call these columns: by their groups where all of a group's are among them."""
+    """Names of these columns: a group's name if all its columns are among them, else their keys."""
     rest = {c.group for c in table.measured if c not in columns}
     return list(dict.fromkeys(c.group if c.group and c.group not in rest else c.key for c in columns))
 
@@ -240,45 +240,45 @@ def _statistic(
 
 
 def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:
-    """The views that numbers will be of: only runs with crops have those, and plain images once."""
+    """(View, whether evaluated once) of future runs: runs with crops have them and plain images once, others plain."""
     found = {sketch(cells.table, c, cells.budget).augment == "crop" for c in cells.table.measured}
     return {("crop", False) if crops and view == "crop" else ("plain", crops) for crops in found}
 
 
 # -- tuned -----------------------------------------------------------------------------------------------------
-# What is said of values that cells have chosen for themselves (`status.tuning`).
+# Notes on the values that a tuned table has selected.
 
 
 def in_brief(cells: Cells) -> Iterator[str]:
-    """What was chosen from, by what, and how often each value was taken."""
+    """A line with the candidate values, how they are selected, and how often each was."""
     table = cells.table
     if not table.tune:
         return
-    own = list(_distinct(cells))
+    distinct = list(_distinct(cells))
     values = "; ".join(f"{name} from {', '.join(map(short, of))}" for name, of in table.tune.items())
-    counts = Counter("to be chosen" if cell.tuned is None else _words(cell.tuned) for cell in own)
-    failed = sum(record is not None and record.state is State.FAILED for cell in own for record in cell.trials)
+    counts = Counter("to be chosen" if cell.tuned is None else _words(cell.tuned) for cell in distinct)
+    failed = sum(record is not None and record.state is State.FAILED for cell in distinct for record in cell.trials)
     failures = f"; {failed} of the runs that they were chosen by failed" if failed else ""
     (seed, *_) = table.seeds or protocol.load(table.protocol).seeds(cells.budget)
     how_often = ", ".join(f"{words}: {n}" for words, n in counts.most_common())
     yield (
         f"Tuned: {values}, for each row and partition by the accuracy on images that clients hold back, seed {seed}"
-        f"{f' ({how_often}{failures})' if own else ''}."
+        f"{f' ({how_often}{failures})' if distinct else ''}."
     )
 
 
 def by_row(cells: Cells, rows: Sequence[Row]) -> Iterator[str]:
-    """The values of each row, by column."""
+    """One line per row with its selected values by column."""
     for row in rows:
-        own = (cell for cell in _distinct(cells) if cell.row is row)
-        places = by_key((_words(cell.tuned), cell.column.key) for cell in own if cell.tuned is not None)
+        distinct = (cell for cell in _distinct(cells) if cell.row is row)
+        places = by_key((_words(cell.tuned), cell.column.key) for cell in distinct if cell.tuned is not None)
         if places:
             texts = (f"{words} in {', '.join(keys)}" for words, keys in places.items())
             yield f"{row.label}: {'; '.join(texts)}."
 
 
 def _distinct(cells: Cells) -> Iterator[Cell]:
-    """A cell of each row and setting: several columns may read the same runs, shipped ones without the images too."""
+    """One cell per row and setting: columns may share runs, also shipped runs without images."""
     for line in cells.grid:
         by_runs = {cell.specs: cell for cell in reversed(line) if cell.trials}
         yield from reversed(by_runs.values())
@@ -292,12 +292,12 @@ def _words(values: Mapping[str, Any]) -> str:
 
 
 class Notes:
-    """The texts below a table.
+    """The notes below a table.
 
-    `extra` are its extra rows; `timed` its columns of times with the provenance of each run, `incomparable` those of
-    several processors; `views` are the views that its numbers are of, and whether they were evaluated once
-    (without numbers: `view` as far as the runs will have it); `rows` the labels of the rows that have a number. Only
-    of these anything is said; of a table without any number, of all.
+    `extra`: its extra rows; `counts`: state -> number of cells; `views`: (view, whether evaluated once) of its numbers
+    (without numbers: derived from `view`); `rows`: labels of rows with a number, to which notes are limited (empty: all
+    rows); `timed`: its columns of times, with the provenance of each run; `incomparable`: columns with times of more
+    than one processor.
     """
 
     def __init__(
@@ -317,7 +317,8 @@ class Notes:
         self.rows = [row for row in self.table.rows if row.label in rows] or self.table.rows
 
     def brief(self) -> list[str]:
-        """Budget, what ± is, seeds, how many cells are there; what is mixed or not as the table asks for it."""
+        """The lines that are always printed: budget, meaning of ±, seeds, number of filled cells; and any mixture of
+        versions, machines or sources."""
         table = self.table
         if table.counted:
             what = STATISTICS[table.statistic].words.format(preset=table.preset)
@@ -342,7 +343,7 @@ class Notes:
         ]
 
     def full(self, compare: bool) -> list[str]:
-        """All that the brief lines leave out, but for the methods' deviations and the claims."""
+        """All other lines, without the methods' deviations and the claims."""
         table = self.table
         executors = times.executors(self.timed)
         runs = [] if table.counted else [
@@ -357,7 +358,7 @@ class Notes:
         return [*runs, *self.remarks()]
 
     def remarks(self) -> list[str]:
-        """What the table, its protocol and its rows say of themselves."""
+        """The notes of the table, its protocol and its rows."""
         table, budget, precision = self.table, self.cells.budget, self.cells.precision
         return [
             *table.notes,
@@ -368,8 +369,8 @@ class Notes:
         ]
 
     def deviations(self) -> tuple[dict[str, str], list[tuple[str, str]]]:
-        """How methods deviate from their papers, as their runs say: row label -> the letter of its method (of all that
-        deviate alike), and (letters, text)."""
+        """(Row label -> letter, [(letters, text)]): how methods deviate from their papers, according to their runs.
+        Rows with the same deviations share a letter."""
         texts: dict[str, dict[str, None]] = {}  # row -> an ordered set
         places = [(cell.row.label, record) for cell in self.cells.all for record in cell.records]
         places += [(label, record) for label, hits in self.extra.items() for _, record in hits]
@@ -378,13 +379,17 @@ class Notes:
             if record and record.complete and label in shown:
                 texts.setdefault(label, {}).update(dict.fromkeys(record.provenance.get("deviations", [])))
         letters: dict[tuple[str, ...], str] = {}
-        marks = {label: letters.setdefault(tuple(own), _letter(len(letters))) for label, own in texts.items() if own}
-        methods = by_key((text, letter) for own, letter in letters.items() for text in own)
+        marks = {
+            label: letters.setdefault(tuple(deviations), _letter(len(letters)))
+            for label, deviations in texts.items()
+            if deviations
+        }
+        methods = by_key((text, letter) for deviations, letter in letters.items() for text in deviations)
         return marks, [(",".join(of), text) for text, of in methods.items()]
 
     @property
     def _other_view(self) -> bool:
-        """Whether test images are not seen as the table asks for it, or not all in one way."""
+        """Whether the views of the test images differ from the table's."""
         usual = expected(self.cells, self.table.view)
         return {view for view, _ in self.views} != {view for view, _ in usual}
 
@@ -408,21 +413,21 @@ class Notes:
 
 
 def _tolerance(table: Table) -> list[str]:
-    """How far off numbers that are no accuracies may lie."""
+    """A line with the tolerances of numbers other than accuracies."""
     reported = {column for _, column in table.trusted}
     judged = [r for r in table.rows if any(row == r.label for row, _ in table.trusted)]
     bands = [f"{r.label} in {r.band[0]:g} to {r.band[1]:g}" for r in judged if r.band]
-    own = [c for c in table.columns if c.key in reported and any(not r.band for r in judged)]
-    by_size = by_key((column.tolerance, column.key) for column in own if column.tolerance)
+    tolerant = [c for c in table.columns if c.key in reported and any(not r.band for r in judged)]
+    by_size = by_key((column.tolerance, column.key) for column in tolerant if column.tolerance)
     what = f" of the ratio to {table.ratio_to}" if table.ratio_to else ""
-    several = len(by_size) > 1
-    sizes = [f"±{size:g}{what}" + f" ({', '.join(keys)})" * several for size, keys in by_size.items()]
+    by_column = len(by_size) > 1
+    sizes = [f"±{size:g}{what}" + f" ({', '.join(keys)})" * by_column for size, keys in by_size.items()]
     meant = ", meant for the paper's own budget" if table.shipped else ""
     return [f"Tolerance: {'; '.join([*bands, *sizes])}{meant}."] if bands or sizes else []
 
 
 def spreads(table: Table) -> list[str]:
-    """What the ± of printed means over other columns says."""
+    """Lines about the ± of printed means over other columns."""
     columns = {c.spread: [d.key for d in table.printed if d.spread == c.spread] for c in table.printed if c.spread}
     alone = len(columns) == 1
     return [
@@ -432,7 +437,7 @@ def spreads(table: Table) -> list[str]:
 
 
 def sources(cells: Cells) -> list[str]:
-    """Data sets whose images are not those of the recipe's first source, such as a copy or a part."""
+    """One line per source other than a recipe's first one, such as a copy or a part, with its data sets."""
     from fedbench.data import recipe
 
     copies: dict[str, dict[str, None]] = {}  # title of a source -> the data sets
@@ -440,7 +445,7 @@ def sources(cells: Cells) -> list[str]:
     for spec in (*(spec for spec, _ in cells.made.datasets.values()), *packed):
         try:
             others = recipe(spec.name).sources[1:]
-        except FedbenchError:  # a recipe of the user's own that is not here now
+        except FedbenchError:  # a user's recipe that does not exist any more
             continue
         for source in (source for source in others if source.name == spec.source):
             copies.setdefault(source.title, {})[spec.name] = None
@@ -448,14 +453,14 @@ def sources(cells: Cells) -> list[str]:
 
 
 def _name(table: Table) -> str:
-    """What the command line calls the table."""
+    """The table's name on the command line."""
     if "/" in table.id:
         return resources.place(table.id)
     return f"{table.path.as_posix()}:{table.number}" if table.number else table.path.as_posix()
 
 
 def command(cells: Cells, seeds: tuple[int, ...] = ()) -> str:
-    """What fills the table's missing cells."""
+    """The command that fills the table's missing cells."""
     table = cells.table
     replaced = f" --dataset {table.columns[0].dataset}" if table.replaced else ""
     usual = protocol.load(table.protocol).precision(cells.budget)
@@ -468,23 +473,23 @@ def command(cells: Cells, seeds: tuple[int, ...] = ()) -> str:
 
 
 def _quoted(key: str) -> str:
-    """A column's key as a shell takes it."""
+    """A column's key, quoted for a shell."""
     return shlex.quote(key) if set(key) & set('"$`\\!') else f'"{key}"'
 
 
 def at_other_budgets(cells: Cells, roots: list[Path]) -> str:
-    """A hint when nothing is done at this budget and precision but something is at others; else empty."""
+    """A hint at another budget or precision with done cells, if this one has none; else empty."""
     if cells.table.counted or _done(cells):
         return ""
     rules = protocol.load(cells.table.protocol)
     usual = rules.precision(cells.budget)
-    # Of several, another budget at its own precision comes first (at the same, if that was asked for).
+    # First other budgets at their default precision (or at the chosen one), then other precisions.
     for precision in ("" if cells.precision == usual else cells.precision, *PRECISIONS):
         for budget in sorted(rules.budgets, key=lambda b: b != cells.budget):
             other = find(cells.table, budget, cells.frame, roots, precision=precision or None)
             if done := _done(other):
-                own = precision or other.precision
-                named = (("budget", budget, cells.budget), ("precision", own, rules.precision(budget)))
+                precision_ = precision or other.precision
+                named = (("budget", budget, cells.budget), ("precision", precision_, rules.precision(budget)))
                 differ = {name: value for name, value, ours in named if value != ours}
                 options = " ".join(f"--{name} {value}" for name, value in differ.items())
                 return f"{done} cells are done at another {' and '.join(differ)}: {options}"

@@ -1,4 +1,4 @@
-"""What is said of the runs of result packs that have gone into a table: who made them, when, on what."""
+"""Notes on a table's runs from result packs: who made them, when, on which machine."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from fedbench.results.frame import Run
 from fedbench.results.packs import Shipped
 from fedbench.words import counted, duration
 
-#: Who made runs of a pack that does not say.
+#: The maker of runs whose pack does not name one.
 NOBODY = "somebody who does not say"
 
 
 def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
-    """A line for each maker, machine and version of torch, and what can be done with their runs."""
+    """One line per maker, machine and version of torch, with commands to verify or exclude their runs."""
     for line in makers(runs):
         yield f"{line}: 'fedbench results verify' trains some again; --mine leaves them out."
 
 
 def makers(runs: Iterable[Shipped]) -> Iterator[str]:
-    """A line for each maker, machine and version of torch."""
+    """One line per maker, machine and version of torch."""
     with_torch = ((run, run.provenance.get("libraries", {}).get("torch", "")) for run in runs)
     groups = by_key(((run.origin.by or NOBODY, run.origin.machine, torch), run) for run, torch in with_torch)
-    for (by, machine, torch), own in groups.items():
-        days = sorted({run.origin.started[:10] for run in own})
+    for (by, machine, torch), runs_ in groups.items():
+        days = sorted({run.origin.started[:10] for run in runs_})
         on = ", ".join(word for word in (machine, f"torch {torch}" if torch else "") if word)
-        seconds = duration(sum(run.origin.seconds for run in own))
+        seconds = duration(sum(run.origin.seconds for run in runs_))
         when = " to ".join(dict.fromkeys((days[0], days[-1])))
-        yield (f"{SHIPPED} {counted(len(own), 'run')} by {by}, {when}, on {on} ({seconds} of training)")
+        yield (f"{SHIPPED} {counted(len(runs_), 'run')} by {by}, {when}, on {on} ({seconds} of training)")
 
 
 def contradicted(others: Mapping[str, tuple[Run, Sequence[Shipped]]]) -> Iterator[str]:
-    """A line on runs (by id) that packs have with other numbers than are printed, if there are any."""
+    """A line about runs for which packs have other numbers than the printed ones. `others`: id -> (printed run, runs of
+    packs with other numbers)."""
     if not others:
         return
     few = []

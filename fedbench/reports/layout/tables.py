@@ -1,4 +1,4 @@
-"""Tables by their names, laid out: what `fedbench report` prints."""
+"""The grids of tables by name, which `fedbench report` prints."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fedbench.results.frame import Frame
 from fedbench.store import Store
 
 # -- client mean -----------------------------------------------------------------------------------------------
-# The mean over clients, by their test images or unweighted: a table has one and can be asked for the other.
+# The mean over clients, weighted by test images or unweighted: a table declares one, and an option selects the other.
 
 
-#: How it is taken -> the statistic of a client's metric, and the metric of the federation, that take it so.
+#: Kind of mean -> (statistic of clients' metrics, metric of the federation).
 MEANS = {
     "unweighted": ("clients", "client_accuracy_mean"),
     "weighted": ("weighted_clients", "client_accuracy_weighted"),
@@ -29,10 +29,11 @@ MEANS = {
 
 
 def with_client_mean(table: Table, mean: str) -> Table:
-    """The table with its means over clients taken in one of MEANS. What is reported and claimed stays.
+    """The table with its means over clients replaced by those of kind `mean` (one of MEANS). Keeps reported numbers and
+    claims.
 
-    Raises FedbenchError for an unknown one, and for a table that has no such means, or has rows with another metric in
-    their place.
+    Raises FedbenchError for an unknown kind, and for a table without such means, or with rows that use another metric
+    for them.
     """
     check_known("mean over clients", mean, MEANS)
     new = {old: name for pair in MEANS.values() for old, name in zip(pair, MEANS[mean], strict=True)}
@@ -73,29 +74,29 @@ def grids_of(
     extra: bool = False,
     appendix: bool = False,
 ) -> list[Grid]:
-    """The tables of these names (none: the headline tables), filled from the store, and from result packs where it
-    lacks a run (not if `mine`); runs that lack metrics are evaluated. The options are those of `fedbench report`.
+    """The grids of these tables (empty: the headline tables), from runs of the store and, unless `mine`, of result
+    packs. Evaluates runs without metrics. The options are those of `fedbench report`.
 
-    Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` where no cell is.
+    Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` without any number.
     """
     check_known("test augmentation", view, VIEWS)
     frame = Frame(store) if mine else Frame.of(store)
     grids = []
     for name in dict.fromkeys(names or [name for _, name in specs.headline().values()]):
-        wanted = specs.load(name)
-        if dataset is not None and not wanted.counted:
-            wanted = specs.on_dataset(wanted, called(dataset))
+        table = specs.load(name)
+        if dataset is not None and not table.counted:
+            table = specs.on_dataset(table, called(dataset))
         if columns:
-            wanted = wanted.only(columns)
+            table = table.only(columns)
         if client_mean is not None:
-            wanted = with_client_mean(wanted, client_mean)
-        at = budget or DEFAULT_BUDGET
-        cells = find(wanted, at, frame, roots, precision=precision, seeds=seeds)
+            table = with_client_mean(table, client_mean)
+        budget_ = budget or DEFAULT_BUDGET
+        cells = find(table, budget_, frame, roots, precision=precision, seeds=seeds)
         grids.append(grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix))
     if not only_done:
         return grids
-    left = [part for part in map(filled, grids) if part.lines]
-    if not left:
+    remaining = [part for part in map(filled, grids) if part.lines]
+    if not remaining:
         command = grids[0].command
         raise FedbenchError("no cell has a number yet", f"make them: {command}" if command else "leave out --only-done")
-    return left
+    return remaining
