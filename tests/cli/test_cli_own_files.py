@@ -22,18 +22,7 @@ from safetensors.torch import load_file
 from fedbench import resources
 from fedbench.resources import TABLES
 from fedbench.store import Store
-from tests.support.cli_user import (
-    SMOKE,
-    Said,
-    artifact,
-    bad,
-    cells,
-    fedbench,
-    good,
-    own_method,
-    own_recipe,
-    runs,
-)
+from tests.support.cli_user import SMOKE, Said, artifact, bad, cells, fedbench, good, own_method, own_recipe, runs
 from tests.support.own_table import FIGURES, own_images, own_table
 
 METHOD = """

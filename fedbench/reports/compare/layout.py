@@ -14,15 +14,7 @@ from fedbench.groups import by_key
 from fedbench.metrics.read import VIEW
 from fedbench.planner.runs import SEEDS, text
 from fedbench.planner.table.spec import VIEWS, Column
-from fedbench.reports.compare.comparison import (
-    Comparison,
-    Group,
-    Number,
-    clients,
-    compare,
-    scale,
-    why_not,
-)
+from fedbench.reports.compare.comparison import Comparison, Group, Number, clients, compare, scale, why_not
 from fedbench.reports.compare.ranks import LEVEL, Signed, holm, least_p, wilcoxon
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
