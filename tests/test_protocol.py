@@ -15,7 +15,7 @@ from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.protocol import DEFAULT, OWN, Protocol, load, names
 from fedbench.specs import DatasetSpec, PartitionSpec, Setting
-from tests.support.cli_user import refused
+from tests.support.frames import refused
 
 CIFAR10 = DatasetSpec("cifar10", "png", "0123456789ab")
 DIGITS = DatasetSpec("digits", "sklearn", "0123456789ab")
@@ -220,7 +220,7 @@ def test_an_error_about_a_value_that_nobody_gave_says_whose_it_is() -> None:
          " give other values, or another --protocol"),
         (lambda: setting(lr=-1), "the learning rate must be above 0, not -1.0"),
     ):  # fmt: skip
-        assert refused(attempt) == line
+        assert refused("", attempt) == line
 
 
 def test_a_protocol_whose_runs_draw_their_partition_anew() -> None:
@@ -359,7 +359,7 @@ IID = LACKING.partition_spec(DIGITS, 10, scheme="iid", clients=2)
     ],
 )  # fmt: skip
 def test_what_is_refused(attempt: Any, says: str) -> None:
-    assert says in refused(attempt)
+    assert says in refused("", attempt)
 
 
 @pytest.fixture
@@ -395,7 +395,7 @@ RIGHT = b"title = ''\npartition.clients = 4\ntrain.seed = 1\nbudget.paper = {}\n
 def test_broken_files(tables: Path, text: bytes, says: str) -> None:
     file = tables / "mine" / "protocol.toml"
     file.write_bytes(text)
-    line = refused(lambda: load("mine"))
+    line = refused("", lambda: load("mine"))
     assert says in line
     assert str(file) in line
 

@@ -23,8 +23,9 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.imports import Import, closure
 from fedbench.reader import Between, Some
 from fedbench.words import duration
-from tests.support.cli_user import denied, refused
+from tests.support.cli_user import denied
 from tests.support.data_makers import written
+from tests.support.frames import refused
 
 # -- words -----------------------------------------------------------------------------------------------------
 
@@ -285,11 +286,11 @@ def test_a_right_table() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_and_where(raw: Any, says: str) -> None:
-    assert refused(lambda: read(raw)) == says
+    assert refused("", lambda: read(raw)) == says
 
 
 def test_a_long_value_is_shortened() -> None:
-    assert len(refused(lambda: read({"title": list("x" * 10**5)}))) < 200
+    assert len(refused("", lambda: read({"title": list("x" * 10**5)}))) < 200
 
 
 @pytest.mark.parametrize(
@@ -309,7 +310,7 @@ def test_a_long_value_is_shortened() -> None:
 def test_broken_files(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_bytes(content)
-    line = refused(lambda: reader.toml(path, "recipe"))
+    line = refused("", lambda: reader.toml(path, "recipe"))
     assert str(path) in line
     assert says in line
     assert len(line) < 400
@@ -324,7 +325,7 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (tmp_path / ("x" * 5000), "(File name too long); look there"),
         (Path("/proc/self/mem"), "cannot read /proc/self/mem (Input/output error); look there"),
     ):
-        assert refused(partial(reader.toml, path, "recipe", "look there")).endswith(says)
+        assert refused("", partial(reader.toml, path, "recipe", "look there")).endswith(says)
     (tmp_path / "mine.toml").touch()
     monkeypatch.setattr(Path, "open", denied)
     assert f"cannot read {tmp_path}/mine.toml (Permission denied)" in refused(

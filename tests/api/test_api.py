@@ -37,7 +37,8 @@ from fedbench.results.pack import write
 from fedbench.specs import Setting
 from fedbench.specs.base import typed
 from fedbench.store import Store
-from tests.support.cli_user import good, refused
+from tests.support.cli_user import good
+from tests.support.frames import refused
 
 
 class Session(NamedTuple):
@@ -416,7 +417,7 @@ def test_the_line_names_function_argument_type_and_value(calls: dict[str, Call])
         ("compare", {"filters": 1}, "compare: filters must be text or a Run, not 1"),
         ("text", {"format": 1}, "Tables.text: format must be text, not 1"),
     ):  # fmt: skip
-        assert refused(lambda called=called, given=given: calls[called](**given)).startswith(line)
+        assert refused("", lambda called=called, given=given: calls[called](**given)).startswith(line)
 
 
 def test_what_is_meant_plainly_is_taken(calls: dict[str, Call]) -> None:

@@ -42,7 +42,6 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
-from tests.support.cli_user import refused as one_line
 from tests.support.frames import refused
 from tests.support.lab import client, federation, own, setting, staged, train, trainer
 
@@ -405,7 +404,7 @@ def test_a_tensor_that_stands_twice_is_sent_once() -> None:
 )
 def test_what_no_message_can_hold_is_told_by_its_path(value: Any, wrap: Any, path: str) -> None:
     line = "which no message can hold; use a dataclass of tensors, numbers, and dictionaries or lists of them"
-    assert one_line(lambda: message.check(wrap(value), "client.upload")) == f"{path} is {value!r}, {line}"
+    assert refused("", lambda: message.check(wrap(value), "client.upload")) == f"{path} is {value!r}, {line}"
     refused(f".*{line}$", message.tensors, wrap(value), "x")
 
 
@@ -535,7 +534,7 @@ def test_what_the_server_cannot_save_is_told_in_the_first_round(
     tmp_path: Path, spoil: Callable[[Server], None], line: str
 ) -> None:
     it = trainer(spoiling(spoil), EQUAL, tmp_path, SHORT)
-    assert one_line(it.run) == line
+    assert refused("", it.run) == line
     it.executor.close()
     assert it.server.round == 0
 

@@ -33,7 +33,7 @@ from fedbench.engine.cost import images_per_second, images_to_process
 from fedbench.methods.base import FORWARD, Method, cross_entropy
 from fedbench.models import build
 from fedbench.models.base import FLModel
-from tests.support.cli_user import refused
+from tests.support.frames import refused
 from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import client, federation, finish, method, own, setting, staged, train, trainer
 
@@ -246,7 +246,7 @@ def test_a_batch_of_a_single_image_is_refused_before_training(
 ) -> None:
     data, s = federation(sizes), setting(rounds=1, window=1, batch_size=batch)
     if who:
-        line = refused(lambda: trainer(method("fedavg"), data, tmp_path, s, network=Flat))
+        line = refused("", lambda: trainer(method("fedavg"), data, tmp_path, s, network=Flat))
         told = "has a batch of a single image, of which the network's batch norm finds no variance"
         assert line == f"{who} {told}; choose {way_out}, or a network without it"
     # A batch norm over many pixels takes a single image.
@@ -546,4 +546,4 @@ MISTAKES: list[tuple[Method, str]] = [
 @pytest.mark.parametrize(("how", "line"), MISTAKES, ids=[line.split(",")[0] for _, line in MISTAKES])
 def test_what_a_hook_gives_wrongly_is_one_line(how: Method, line: str, tmp_path: Path) -> None:
     for executor in executors.EXECUTORS:
-        assert refused(lambda on=executor: train(how, PAIR, tmp_path / on, SHORT, executor=on)) == f"own: {line}"
+        assert refused("", lambda on=executor: train(how, PAIR, tmp_path / on, SHORT, executor=on)) == f"own: {line}"

@@ -28,7 +28,8 @@ from fedbench.results.packs import Packs
 from fedbench.specs import Setting
 from fedbench.store import Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv
-from tests.support.cli_user import good, refused
+from tests.support.cli_user import good
+from tests.support.frames import refused
 
 
 def twenty(lab: Lab) -> Setting:
@@ -365,7 +366,7 @@ def test_ids_name_runs_filters_choose_and_differing_keys_are_those_that_a_reader
     ],
 )
 def test_what_names_no_run_is_one_line(six: Six, word: str, text: str) -> None:
-    assert text in refused(lambda: select(Frame(six.store), [word]))
+    assert text in refused("", lambda: select(Frame(six.store), [word]))
 
 
 @pytest.mark.parametrize(

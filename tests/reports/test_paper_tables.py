@@ -37,7 +37,8 @@ from fedbench.results.frame import State
 from fedbench.specs import DatasetSpec, Setting
 from fedbench.theory.arrays import deviations
 from tests.reports.conftest import Lab, written
-from tests.support.cli_user import own_method, refused
+from tests.support.cli_user import own_method
+from tests.support.frames import refused
 from tests.support.latex import compiled, fits
 from tests.support.real_images import RealImages
 
@@ -406,7 +407,7 @@ def test_a_property_that_says_nothing_to_a_table_is_an_error(tmp_path: Path) -> 
         ('made_for = ("px", "py_x")', "unknown made_for of method mine 'py_x'; did you mean 'pyx'?"),
     ):
         mine = own_method(tmp_path, f'yield Train(cross_entropy)\n\n    name = "mine"\n    {declares}')
-        assert says in refused(lambda mine=mine: declarations.of(mine))
+        assert says in refused("", lambda mine=mine: declarations.of(mine))
 
 
 ALL = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "1_code", "figure2", "figure4"]  #: of pFedFDA

@@ -33,8 +33,9 @@ from fedbench.results.packs import Packs
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import DIR, SPC, Draws, Lab, of_csv, written
-from tests.support.cli_user import good, refused
+from tests.support.cli_user import good
 from tests.support.figures_lab import build
+from tests.support.frames import refused
 from tests.support.own_table import own_images, own_table
 
 
@@ -234,21 +235,19 @@ def test_a_folder_of_clients_is_a_data_set_of_ones_own(lab: Lab, tmp_path: Path)
 )
 def test_a_mistake_is_told_with_its_row_or_column(change: tuple[str, str], told: str, lab: Lab, tmp_path: Path) -> None:
     path = own_table(tmp_path, change)
-    assert re.match(told.format(re.escape(str(path))), refused(lambda: own_ids(path, lab)))
+    assert re.match(told.format(re.escape(str(path))), refused("", lambda: own_ids(path, lab)))
 
 
 def test_a_recipe_that_is_called_as_another_is_refused(lab: Lab, tmp_path: Path) -> None:
     recipe = own_images(tmp_path)
     (tmp_path / "digits.toml").write_text(recipe.read_text())
     path = own_table(tmp_path, ('"digits"', '"./digits.toml"'))
-    with pytest.raises(FedbenchError, match=r"column Net: .* has the name of fedbench's own data set digits; rename"):
-        own_ids(path, lab)
+    refused(r"column Net: .* has the name of fedbench's own data set digits; rename", own_ids, path, lab)
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "pets.toml").write_text(recipe.read_text())
     text = path.read_text().replace("./digits.toml", "./pets.toml", 1).replace("./digits.toml", "./more/pets.toml")
     path.write_text(text)
-    with pytest.raises(FedbenchError, match=r"column Bands: two data sets are called pets: .*; rename one"):
-        own_ids(path, lab)
+    refused(r"column Bands: two data sets are called pets: .*; rename one", own_ids, path, lab)
 
 
 def stored(path: Path, lab: Lab, row: str, column: str, value: float) -> RunSpec:
@@ -306,7 +305,7 @@ def test_a_row_without_a_label_is_called_as_its_method_is_titled(lab: Lab, tmp_p
         (('label = "FedAvg", method = "fedavg"', 'method = "fedavgg"'), "row 1: unknown method 'fedavgg'; did you"),
     ):
         path = own_table(tmp_path, change)
-        assert told in refused(lambda path=path: tables.load(str(path)))
+        assert told in refused("", lambda path=path: tables.load(str(path)))
 
 
 def test_a_folder_of_the_hubs_form_and_its_options_are_a_data_set_too(lab: Lab, tmp_path: Path) -> None:
@@ -529,8 +528,7 @@ def test_the_runs_of_a_paper_are_those_that_its_tables_read(lab: Lab) -> None:
     assert of_tables(["feddrm"], Frame(lab.store), []) == {own.id: "FedAvg", other_seed.id: "FedAvg"}
     assert of_tables(["feddrm/2", "pfedfda"], Frame(lab.store), []).keys() == {own.id, other_seed.id}
     assert of_tables(["pfedfda"], Frame(lab.store), []).keys() == set()
-    with pytest.raises(FedbenchError, match="did you mean 'feddrm'"):
-        of_tables(["fedrm"], Frame(lab.store), [])
+    refused("did you mean 'feddrm'", of_tables, ["fedrm"], Frame(lab.store), [])
 
 
 TUNED = """
@@ -713,8 +711,7 @@ def test_the_arena_has_every_method_that_trains(name: str) -> None:
 def test_ranks_of_a_table(lab: Lab, tuned: str, draws: Draws) -> None:
     figures = Path(tuned).with_name("figures.toml")
     figures.write_text('[[figure]]\ntitle = "Ranks"\nkind = "ranks"\nranked = ["./mine.toml"]\n')
-    with pytest.raises(FedbenchError, match="0 of 2 rows have one in all 2"):
-        draws(str(figures), "--json")
+    refused("0 of 2 rows have one in all 2", draws, str(figures), "--json")
     for column in (0, 1):
         for row, test in ((0, 0.5), (1, 0.7)):
             for _ in range(2):
@@ -725,5 +722,4 @@ def test_ranks_of_a_table(lab: Lab, tuned: str, draws: Draws) -> None:
     assert {(row["place"], row["line"]): row["rank"] for row in panel["rows"]} == {
         (f"cifar10, {place}", line): rank for place in "AB" for line, rank in (("FedAvg", 2.0), ("Local", 1.0))
     }
-    with pytest.raises(FedbenchError, match="--metric does not go with"):
-        draws(str(figures), "--metric", "bytes_up")
+    refused("--metric does not go with", draws, str(figures), "--metric", "bytes_up")

@@ -35,6 +35,7 @@ from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import Draws, Lab, answer, of_csv
 from tests.support.figures_lab import picture_of
+from tests.support.frames import refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, write
 from tests.support.real_images import RealImages
 
@@ -139,8 +140,7 @@ def test_a_panel_is_titled_by_as_much_as_tells_it_apart(lab: Lab, setting: Setti
         if rounds:
             assert curves(runs, by=["method"]).panels[0].marks["FedAvg"].rounds.tolist() == rounds
         else:
-            with pytest.raises(FedbenchError, match="have no evaluated round in common; name --by KEY"):
-                curves(runs, by=["method"])
+            refused("have no evaluated round in common; name --by KEY", curves, runs, by=["method"])
 
 
 def test_remarks_say_what_is_no_curve_and_no_mean_over_seeds(lab: Lab, setting: Setting, draws: Draws) -> None:
@@ -168,8 +168,7 @@ def test_the_view_that_has_the_curve_is_shown(lab: Lab, setting: Setting, draws:
 def test_more_lines_than_can_be_told_apart(lab: Lab, setting: Setting, draws: Draws) -> None:
     for i in range(25):
         lab.run(replace(setting, lr=0.01 * (i + 1), rounds=2), "fedavg")
-    with pytest.raises(FedbenchError, match=r"25 lines are too many for one picture \(up to 24\); choose runs"):
-        draws("curves")
+    refused(r"25 lines are too many for one picture \(up to 24\); choose runs", draws, "curves")
     assert len(points(draws("curves", "--csv"))) == 25
 
 
@@ -194,8 +193,7 @@ def test_one_method_against_another(lab: Lab, setting: Setting, draws: Draws) ->
         assert draws("clients", *ids, "-o", "c.svg").stdout.strip() == words.format(*said)
     moved = replace(setting, partition=replace(setting.partition, seed=9))
     third = lab.run(moved, "feddrm", clients=some(0.1, 0.2))
-    with pytest.raises(FedbenchError, match="FedAvg and FedDRM have no partition and seed in common; their clients"):
-        draws("clients", one.id, third.id)
+    refused("FedAvg and FedDRM have no partition and seed in common; their clients", draws, "clients", one.id, third.id)
 
 
 def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws: Draws) -> None:
@@ -294,8 +292,7 @@ def test_what_cannot_be_shown(store: Store, draws: Draws) -> None:
     spec = run_spec(1, 1, seed=9)
     tables = {"predictions": several.append_column("own_scores", scores), "clients": clients_table([1], [3])}
     write(store, spec, **tables, rounds=rounds_table(1))
-    with pytest.raises(FedbenchError, match="have several labels each; a confusion matrix is of one"):
-        draws("confusion", spec.id)
+    refused("have several labels each; a confusion matrix is of one", draws, "confusion", spec.id)
     for i in range(9):
         answered(store, seed=20 + i)
     with pytest.raises(FedbenchError, match=r"9 matrices are too many for one picture \(up to 8\)"):
@@ -347,8 +344,7 @@ def test_ranks_by_hand_and_their_diagram(ranked_runs: Lab, tmp_path: Path, monke
     lines = of_csv(call("--csv").stdout)
     assert len(lines) == 12
     assert {line["rank"] for line in lines if line["line"] == "FedAvg"} == {"3.0", "2.0", "1.5", "1.0"}
-    with pytest.raises(FedbenchError, match="ranks need two data sets or partitions that have all of"):
-        call("alpha=0.1")
+    refused("ranks need two data sets or partitions that have all of", call, "alpha=0.1")
 
 
 def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:

@@ -28,7 +28,7 @@ from fedbench.store import Store
 from tests.reports.conftest import Lab
 from tests.reports.test_cells import MINE as COLUMNS
 from tests.reports.test_paper_tables import COSTS
-from tests.support.cli_user import refused
+from tests.support.frames import refused
 
 FAMILY = """
 tables = ["7-8", "mean_ten", "mean_hundred"]
@@ -442,7 +442,7 @@ def test_a_faulty_table_is_one_line(tmp_path: Path, of: str, old: str, new: str,
     file = tmp_path / ("mine.family.toml" if "tables = [" in text else "mine.toml")
     file.write_text(text.replace(old, new, -1 if "/" in name else 1) if old else f"{text}{new}\n")
     number = number or ("" if not text.startswith("\ntables") or name == "family" else "1")
-    at, line = 0, refused(lambda: tables.load(f"{file}{colon}{number}"))
+    at, line = 0, refused("", lambda: tables.load(f"{file}{colon}{number}"))
     for piece in says.split("..."):
         assert (at := line.find(piece, at)) >= 0, (piece, line)
 
@@ -489,7 +489,7 @@ def test_values_of_the_tables_asked_for(tmp_path: Path) -> None:
 def test_wrong_lines_of_reported_csv(tmp_path: Path, text: str | None, says: str) -> None:
     file = tmp_path / "reported.csv"
     file.mkdir() if text is None else file.write_bytes(text.encode("latin-1"))
-    assert says in refused(lambda: reported(file, ["1"], ["A", "Bb"], ["x"])).replace(str(file), "reported.csv")
+    assert says in refused("", lambda: reported(file, ["1"], ["A", "Bb"], ["x"])).replace(str(file), "reported.csv")
 
 
 @pytest.mark.shipped

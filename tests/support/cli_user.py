@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from fedbench.__main__ import main
-from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
 from fedbench.planner import table as tables
 from fedbench.resources import TABLES
@@ -81,14 +80,6 @@ def bad(*arguments: str | Path) -> str:
     assert "Traceback" not in said.err
     assert "│" not in said.err
     return said.line
-
-
-def refused(attempt: Callable[[], object]) -> str:
-    """The one line of what must be refused."""
-    with pytest.raises(FedbenchError) as caught:
-        attempt()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def denied(*_: object, **__: object) -> Any:

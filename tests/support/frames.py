@@ -17,13 +17,14 @@ SEEDS = st.integers(0, 2**32 - 1)
 CALM = [HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
 
 
-def refused(says: str, call: Callable[..., object], *arguments: Any, **more: Any) -> None:
-    """The call with these arguments ends in one line that this regular expression finds."""
+def refused(says: str, call: Callable[..., object], *arguments: Any, **more: Any) -> str:
+    """The one line in which the call with these arguments ends, and which this regular expression finds."""
     with pytest.raises(FedbenchError) as caught:
         call(*arguments, **more)
     line = str(caught.value)
     assert "\n" not in line
     assert re.search(says, line), line
+    return line
 
 
 def or_line(call: Callable[..., Any], *arguments: Any) -> Any:
