@@ -314,7 +314,8 @@ def test_json(store: Store) -> None:
     assert found["total_runtime_seconds"] == 2
 
 
-def test_all(store: Store) -> None:
+def test_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert "no run in" in call(store, "--all").err
     run, other = small_run(store).id, tiny_run(store, method="local").id
     both = call(store, "--all")
