@@ -253,7 +253,7 @@ SIX = grouped_federation(size=150, concept=True)
         (("apfl_flux", {}), CONCEPTS, grouped_setting(rounds=4), 0.07),
         (("cfl", {"eps1": 0.5, "eps2": 0.6}), SIX, grouped_setting(rounds=10), 0.2),
         (("ifca", {}), SIX, grouped_setting(rounds=8, epochs=3), 0.2),
-        (("fesem", {}), CONCEPTS, grouped_setting(rounds=8, epochs=3, seed=2), 0.1),
+        (("fesem", {}), CONCEPTS, grouped_setting(rounds=12, epochs=3, seed=2), 0.1),
         (("fedem", {}), CONCEPTS, grouped_setting(rounds=16, lr=0.2), 0.2),
         (("fedrc", {}), CONCEPTS, grouped_setting(rounds=16, lr=0.2), 0.2),
         (("flux", {"clustering": "prior"}), SIX, grouped_setting(rounds=10), 0.15),
