@@ -328,9 +328,8 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert refused("", partial(reader.toml, path, "recipe", "look there")).endswith(says)
     (tmp_path / "mine.toml").touch()
     monkeypatch.setattr(Path, "open", denied)
-    assert f"cannot read {tmp_path}/mine.toml (Permission denied)" in refused(
-        lambda: reader.toml(tmp_path / "mine.toml")
-    )
+    line = refused("", lambda: reader.toml(tmp_path / "mine.toml"))
+    assert f"cannot read {tmp_path}/mine.toml (Permission denied)" in line
 
 
 def test_the_mark_that_windows_editors_put_first_is_skipped(tmp_path: Path) -> None:
