@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -12,10 +13,11 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import typer.main
 
 import fedbench
 from fedbench.__main__ import hoist, main
-from fedbench.cli import app, context
+from fedbench.cli import PANELS, context
 from fedbench.errors import FedbenchError
 from tests.support.cli_user import bad, good
 from tests.support.cli_user import fedbench as call
@@ -46,7 +48,11 @@ def test_options_of_the_application_after_the_command(tmp_path: Path, monkeypatc
     assert context.roots() == [Path("c")]
     assert good("--version").out == f"fedbench {fedbench.__version__}\n"
     listed = good("--help").out
-    assert all(f" {c.name} " in listed for c in [*app.registered_commands, *app.registered_groups])
+    files = {file for names in PANELS.values() for file in names.values()}
+    declared = [typer.main.get_group(importlib.import_module(f"fedbench.cli.{file}").app) for file in files]
+    names = {name for group in declared for name in ([group.name] if group.name else group.commands)}
+    assert names == {name for panel in PANELS.values() for name in panel}
+    assert all(f" {name} " in listed for name in names)
 
 
 def test_bad_input_is_one_line_with_debug_its_traceback_and_our_own_mistakes_are_not_hidden(

@@ -1,30 +1,66 @@
-"""The command line: thin. Each command parses, calls and prints; heavy imports wait until they are needed."""
+"""The command line: a command parses, calls and prints. Its file is imported when the command is looked up."""
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import typer.main
 
 from fedbench import __version__
-from fedbench.cli import browse, context
-from fedbench.cli.browse import metrics, tables, theory
-from fedbench.cli.context import App
-from fedbench.cli.data import data_app
-from fedbench.cli.demo import demo
-from fedbench.cli.evaluate import evaluate, export
-from fedbench.cli.listing import list_artifacts, remove, store_app
-from fedbench.cli.new import check, new
-from fedbench.cli.partition import DatasetCommand, PartitionCommand, partition
-from fedbench.cli.report import claims, compare, figure, report, site
-from fedbench.cli.results import results_app
-from fedbench.cli.status import resume, status
-from fedbench.cli.sweep import sweep
-from fedbench.cli.train import train
+from fedbench.cli import context
+from fedbench.cli.context import App, Group
+
+#: Part of the help -> command or group of commands -> its file in this folder.
+PANELS = {
+    "Start here": {"demo": "demo"},
+    "The way to a table": {
+        "partition": "partition", "train": "train", "evaluate": "evaluate", "resume": "status", "status": "status",
+        "report": "report", "claims": "report", "compare": "report", "site": "report", "figure": "report",
+        "export": "evaluate",
+    },
+    "Your own": {"sweep": "sweep", "new": "new", "check": "new"},
+    "What there is": {
+        "tables": "browse", "theory": "browse", "metrics": "browse", "methods": "browse", "list": "listing",
+        "show": "browse", "remove": "listing", "data": "data", "results": "results", "store": "listing",
+    },
+}  # fmt: skip
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by name. Looking one up imports its file, so that a run waits for no other command's imports."""
+
+    def __getitem__(self, name: str) -> Any:
+        panel = _PANEL_OF[name]
+        group = typer.main.get_group(importlib.import_module(f"fedbench.cli.{PANELS[panel][name]}").app)
+        command: Any = group.commands.get(name, group)
+        command.rich_help_panel = panel
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PANEL_OF)
+
+    def __len__(self) -> int:
+        return len(_PANEL_OF)
+
+
+class Fedbench(Group):
+    """The application, with `Commands` as its commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Commands()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
 
 app = App(
+    cls=Fedbench,
     name="fedbench",
     help="Benchmarks for federated learning: from a data recipe to the table in the paper.",
     no_args_is_help=True,
@@ -53,34 +89,3 @@ def options(
 ) -> None:
     """Options that may stand before or after the command."""
     context.configure(home, data, debug)
-
-
-#: Options of methods and partitioners are options of these commands, too; they read them themselves.
-_OPEN = {"context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}}
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "partition": {"cls": PartitionCommand, **_OPEN},
-    "train": {"cls": DatasetCommand, "context_settings": {"ignore_unknown_options": True}},
-    "sweep": _OPEN,
-    "check": _OPEN,
-}
-#: Part of the help -> its commands and groups of commands.
-_PANELS: dict[str, dict[str, Any]] = {
-    "Start here": {"demo": demo},
-    "The way to a table": {
-        "partition": partition, "train": train, "evaluate": evaluate, "resume": resume, "status": status,
-        "report": report, "claims": claims, "compare": compare, "site": site, "figure": figure, "export": export,
-    },
-    "Your own": {"sweep": sweep, "new": new, "check": check},
-    "What there is": {
-        "tables": tables, "theory": theory, "metrics": metrics, "methods": browse.methods,
-        "data": data_app, "results": results_app, "store": store_app,
-        "list": list_artifacts, "show": browse.show, "remove": remove,
-    },
-}  # fmt: skip
-
-for _panel, _commands in _PANELS.items():
-    for _name, _command in _commands.items():
-        if isinstance(_command, App):
-            app.add_typer(_command, name=_name, rich_help_panel=_panel)
-        else:
-            app.command(_name, rich_help_panel=_panel, **_OPTIONS.get(_name, {}))(_command)

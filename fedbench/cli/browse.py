@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fedbench import resources
 from fedbench.cli import context
+from fedbench.cli.context import App
 from fedbench.errors import FedbenchError, check_known
 from fedbench.measure import stored
 from fedbench.plugins import reported
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from fedbench.theory.feddrm_model import Check
     from fedbench.theory.ftw_erm import Finding
 
+app = App()
 
+
+@app.command("show")
 def show(
     id: Annotated[str, context.argument("Id of an artifact, or its beginning.", completion=context.artifacts)],
     json: context.Json = False,
@@ -63,6 +67,7 @@ def show(
     context.out().print(tree, soft_wrap=False)
 
 
+@app.command("methods")
 def methods(
     name: Annotated[str | None, context.argument("One method, or FILE.py:Class.", completion=context.methods)] = None,
     json: context.Json = False,
@@ -114,6 +119,7 @@ def methods(
 # `fedbench metrics`: the metrics of all runs, and those that methods add.
 
 
+@app.command("metrics")
 def metrics(json: context.Json = False) -> None:
     """List the metrics that runs have and tables can name: those of every run, and those that methods declare."""
     from fedbench.methods.declarations import built_in
@@ -149,6 +155,7 @@ _VERDICTS = {
 }
 
 
+@app.command("theory")
 def theory(
     paper: Annotated[str, "Paper whose theory is checked: ftw_erm or feddrm."] = "ftw_erm",
     draws: Annotated[int | None, "Simulated problems (default: 200,000 of three coordinates each; feddrm: 20)."] = None,
@@ -236,6 +243,7 @@ MARKED = f"{SHIPPED} shipped; --mine leaves them out"
 COLOURS = {"done": "green", "stale": "yellow", "failed": "red", "damaged": "red", "running": "cyan"}
 
 
+@app.command("tables")
 def tables(
     name: Annotated[
         str | None,

@@ -166,11 +166,15 @@ class Group(_Strict, TyperGroup):
     """The application, or a group of commands such as `data`."""
 
 
+#: Of commands that read the options of methods and partitioners themselves.
+OPEN = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
 class App(typer.Typer):
     """An application whose commands are all strict."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(cls=Group, **options)
+        super().__init__(**{"cls": Group, **options})
 
     def command(self, name: str | None = None, **options: Any) -> Any:
         """Register a command, as Typer does, with the options that `of_function` reads."""

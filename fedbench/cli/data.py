@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedbench.data import Recipe
     from fedbench.data.fetch import Progress
 
-data_app = App(help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
+app = App(name="data", help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
 
 Name = Annotated[
     str, context.argument("A data set, or the path of a recipe (./mine.toml).", completion=context.datasets)
@@ -29,7 +29,7 @@ Names = Annotated[
 ]
 
 
-@data_app.command("list")
+@app.command("list")
 def list_(json: context.Json = False) -> None:
     """Every data set with a recipe, and which of its sources is at hand."""
     from fedbench.data import recipes
@@ -61,7 +61,7 @@ def list_(json: context.Json = False) -> None:
     out.print(table)
 
 
-@data_app.command()
+@app.command()
 def show(name: Name, json: context.Json = False) -> None:
     """Everything about a data set: sources, files, licence, citation, and class counts once it is built."""
     from fedbench.data import class_counts, info, locate, parts_of, places, recipe, resolve
@@ -99,7 +99,7 @@ def show(name: Name, json: context.Json = False) -> None:
         _print(report)
 
 
-@data_app.command()
+@app.command()
 def fetch(
     names: Names,
     source: Annotated[str | None, "Source (default: the first that can be fetched)."] = None,
@@ -126,7 +126,7 @@ def fetch(
         context.print_json(brought)
 
 
-@data_app.command()
+@app.command()
 def check(names: Names, json: context.Json = False) -> None:
     """Verify the files at hand and the built artifacts of data sets; exit code 2 if something is damaged."""
     from dataclasses import asdict
@@ -197,7 +197,7 @@ def _print(report: dict[str, Any]) -> None:
         out.print(f"  {name:30} {count['train']:7} train {count['test']:7} test")
 
 
-@data_app.command()
+@app.command()
 def embed(
     name: Name,
     encoder: Annotated[str, "torchvision:NETWORK[:WEIGHTS], WEIGHTS a name or a file (.pth).", "NETWORK"],

@@ -8,12 +8,17 @@ from typing import Annotated
 from rich.text import Text
 
 from fedbench.cli import context
+from fedbench.cli.context import App
 from fedbench.words import duration
 
 DATASET, ALPHA = "digits", 0.3
+
+app = App()
+
 METHODS = ("local", "fedavg", "ditto")
 
 
+@app.command("demo")
 def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     """Deal scikit-learn's handwritten digits out to ten clients, train three methods, and show how accurate they get.
 

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fedbench.cli import context
+from fedbench.cli.context import App
 from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from fedbench.store import Artifact, Store
+
+app = App()
 
 #: Column, the metric that it needs, and its meaning.
 _MEANINGS = (
@@ -31,6 +34,7 @@ _MEANINGS = (
 _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")
 
 
+@app.command("evaluate")
 def evaluate(
     id: Annotated[
         str | None, context.argument("A run's id or its beginning (default: the current run).", "[RUN]", context.runs)
@@ -237,6 +241,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
 # `fedbench export`: an artifact in a form that other tools read.
 
 
+@app.command("export")
 def export(
     id: Annotated[str, context.argument("A partition or a run, by its id or the beginning of it.", "ID")],
     output: Annotated[Path, "The file or the folder to write.", "-o"],

@@ -19,6 +19,8 @@ from fedbench.store.claim import HeldError
 from fedbench.store.unfinished import End, Unfinished, discard, ids, unfinished
 from fedbench.words import counted, plain, size
 
+app = App()
+
 #: Can be listed in addition to the kinds of artifacts.
 UNFINISHED = "unfinished"
 #: Right-aligned columns, and columns that a narrow terminal leaves out.
@@ -31,6 +33,7 @@ _RESULTS = ("run", "accuracy", "AUC", "system", "made", "size")
 Headlines = Mapping[str, Mapping[str, Any]]
 
 
+@app.command("list")
 def list_artifacts(
     what: Annotated[
         list[str] | None,
@@ -258,6 +261,7 @@ class _Thing:
     bytes: int
 
 
+@app.command("remove")
 def remove(
     what: Annotated[
         list[str] | None,
@@ -368,6 +372,7 @@ def _sum(things: Sequence[_Thing]) -> str:
 
 
 store_app = App(no_args_is_help=True, help="The store itself.")
+app.add_typer(store_app, name="store")
 
 
 @store_app.callback()

@@ -17,6 +17,7 @@ import typer
 from rich.text import Text
 
 from fedbench.cli import context
+from fedbench.cli.context import OPEN, App
 from fedbench.errors import FedbenchError, check_known
 from fedbench.files import write_whole
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from fedbench.conformance.suite import Outcome
     from fedbench.methods.base import Method
     from fedbench.partitions import Scheme
+
+app = App()
 
 #: Texts in which $NAME and $CLASS are to be replaced, called after what they become.
 TEMPLATES = Path(__file__).parent.parent / "templates"
@@ -42,6 +45,7 @@ NEXT = {
 }
 
 
+@app.command("new")
 def new(
     what: Annotated[str, context.argument(f"What to begin: {', '.join(NEXT)}.", "KIND")],
     name: Annotated[str, context.argument("Name, of small letters, digits and _.", "NAME")],
@@ -96,6 +100,7 @@ def _is_installed(name: str) -> bool:
 _MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("-", "yellow")}
 
 
+@app.command("check", context_settings=OPEN)
 def check(
     ctx: typer.Context,
     what: Annotated[

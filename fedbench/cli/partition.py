@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from fedbench.cli import context
-from fedbench.cli.context import Command
+from fedbench.cli.context import OPEN, App, Command
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import Partitioner, partitioner, shorts, spec_of, values
 from fedbench.specs import PartitionSpec
@@ -23,6 +23,8 @@ from fedbench.words import option_of
 if TYPE_CHECKING:
     from fedbench.partitions import Partition, Scheme
     from fedbench.protocol import Protocol
+
+app = App()
 
 
 class PartitionCommand(Command):
@@ -87,6 +89,7 @@ def _current_if_complete() -> Iterator[None]:
         raise
 
 
+@app.command("partition", cls=PartitionCommand, context_settings=OPEN)
 @context.grouped(options=context.of_spec(Partitioner, PartitionSpec))
 def partition(
     ctx: typer.Context,

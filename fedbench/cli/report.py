@@ -11,6 +11,7 @@ import typer
 
 from fedbench import resources
 from fedbench.cli import context
+from fedbench.cli.context import App
 from fedbench.errors import FedbenchError, check_known
 from fedbench.words import counted
 
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
     from fedbench.reports.site.pages import RunOrigin
     from fedbench.results.frame import Run
 
+app = App()
+
 #: How much is said below a table.
 NOTES = ("brief", "full")
 
 
+@app.command("report")
 @context.uncollected()
 def report(
     table: Annotated[
@@ -95,6 +99,7 @@ def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
 # `fedbench claims`: what papers claim of their tables, and what of it holds on the numbers that there are.
 
 
+@app.command("claims")
 @context.uncollected()
 def claims(
     names: Annotated[
@@ -155,6 +160,7 @@ def _document(one: Claims) -> dict[str, Any]:
 # `fedbench compare`: any runs side by side.
 
 
+@app.command("compare")
 def compare(
     filter: context.Filters = None,
     metric: Annotated[
@@ -187,6 +193,7 @@ def compare(
 # `fedbench figure`: draw a figure of a paper, or of any runs and partitions, from what the store has of them.
 
 
+@app.command("figure")
 def figure(
     name: Annotated[
         str,
@@ -288,6 +295,7 @@ def _show(spec: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
 # `fedbench site`: the benchmark, or a notebook of some runs, as web pages.
 
 
+@app.command("site")
 def site(
     folder: Annotated[Path, context.argument("The folder to write to, as index.html and others.", "OUT")],
     filter: context.Filters = None,

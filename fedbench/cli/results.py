@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from fedbench.engine.verify import Checked
     from fedbench.results.packs import Packs, Shipped
 
-results_app = App(no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
+app = App(name="results", no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
 Filters = Annotated[
     list[str] | None, context.argument("Filters of runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text.", "FILTER")
 ]
 
 
-@results_app.callback()
+@app.callback()
 def _about() -> None:
     """Result packs: finished runs that travel without their predictions, and fill tables where the store has none."""
 
 
-@results_app.command("list")
+@app.command("list")
 def list_(json: context.Json = False) -> None:
     """List the packs at hand, those of fedbench first, with who made their runs, when, and on what."""
     from fedbench.cli.context import columns
@@ -62,7 +62,7 @@ def list_(json: context.Json = False) -> None:
     )
 
 
-@results_app.command("export")
+@app.command("export")
 def export(
     filters: Filters = None,
     output: Annotated[Path, "Pack (.parquet); runs are added to one that is there.", "-o"] = Path("results.parquet"),
@@ -124,7 +124,7 @@ def _of(total: int, new: int) -> str:
     return f" ({total:,} in all)" if total > new else ""
 
 
-@results_app.command("import")
+@app.command("import")
 def import_(
     source: Annotated[
         str,
@@ -165,7 +165,7 @@ def import_(
         raise FedbenchError(f"{len(refused)} of {counted(len(packs), 'pack')} not taken in: {others}")
 
 
-@results_app.command("page")
+@app.command("page")
 def page(
     paper: Annotated[str, context.argument("Paper, such as feddrm or arena: that of the tables.", "PAPER")],
     output: Annotated[Path | None, "Write to this file: tables/PAPER/measured.md.", "-o"] = None,
@@ -181,7 +181,7 @@ def page(
         write_whole(output, text.encode())
 
 
-@results_app.command("verify")
+@app.command("verify")
 def verify(
     filters: Filters = None,
     sample: Annotated[int, typer.Option(min=1, help="Number of runs, drawn at random (default: 3).")] = 3,

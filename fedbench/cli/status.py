@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from fedbench.cli import context
-from fedbench.cli.context import WHERE, describe
+from fedbench.cli.context import WHERE, App, describe
 from fedbench.cli.evaluate import show
 from fedbench.cli.listing import unfinished_document
 from fedbench.errors import FedbenchError
@@ -19,11 +19,14 @@ from fedbench.words import duration, plain, size
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
+app = App()
+
 #: Seconds between two looks.
 WATCH_SECONDS = 2.0
 _BAR = 12
 
 
+@app.command("status")
 def status(
     watch: Annotated[bool, "Look again every two seconds, until Ctrl-C.", "-w"] = False,
     json: context.Json = False,
@@ -106,6 +109,7 @@ def _where(run: Unfinished) -> str:
 # `fedbench resume`: interrupted and failed runs go on, whichever command began them.
 
 
+@app.command("resume")
 @context.grouped(place={"executor": WHERE["executor"]})
 def resume(
     id: Annotated[list[str] | None, context.argument("Ids of runs, or their beginnings.", "ID...")] = None,

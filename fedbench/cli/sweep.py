@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbench.cli import context
+from fedbench.cli.context import OPEN, App
 from fedbench.errors import FedbenchError, check_known
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from fedbench.engine.grid import Grid, Point, Range
     from fedbench.protocol import Protocol
 
+app = App()
 
+
+@app.command("sweep", context_settings=OPEN)
 @context.grouped(place=context.WHERE)
 def sweep(
     ctx: typer.Context,

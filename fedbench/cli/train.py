@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fedbench import protocol as protocols
 from fedbench.cli import context
+from fedbench.cli.context import App
 from fedbench.cli.making import How, train_table
-from fedbench.cli.partition import PARTITION_OPTIONS, dataset_among, option_names, partition_of, scheme_fields
+from fedbench.cli.partition import (
+    PARTITION_OPTIONS,
+    DatasetCommand,
+    dataset_among,
+    option_names,
+    partition_of,
+    scheme_fields,
+)
 from fedbench.cli.results import export as into_pack
 from fedbench.cli.results import pack_path
 from fedbench.engine import keep as keeping
@@ -27,11 +35,13 @@ if TYPE_CHECKING:
     from fedbench.protocol import Protocol
     from fedbench.store import Store
 
+app = App()
 
 #: The options that a setting's fields declare.
 SETTING = context.of_spec(Setting)
 
 
+@app.command("train", cls=DatasetCommand, context_settings={"ignore_unknown_options": True})
 @context.grouped(chosen=SETTING, place=context.WHERE, partitioning=PARTITION_OPTIONS)
 def train(
     words: Annotated[
