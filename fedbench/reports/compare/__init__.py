@@ -1,8 +1,4 @@
-"""Any runs side by side: their numbers over seeds (`comparison`), laid out (`layout`), tested in pairs (`pairs`), and
-ranked over several data sets and partitions (`ranks`).
-
-Which numbers there are is said in `numbers`, which runs are about the same data in `places`; `significance` knows
-nothing of runs.
-"""
+"""Compares any runs: their numbers with mean and standard deviation over seeds (`comparison`), as a grid, with pairwise
+tests (`layout`); and methods by their average rank over data sets and partitions, with significance tests (`ranks`)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs in groups that differ in nothing but seeds, and the numbers of each: mean and standard deviation over seeds."""
+"""Groups of runs that differ only in seeds, and the numbers of each group: mean and standard deviation over seeds."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from fedbench.reports.numbers.measured import Value, over_seeds
 from fedbench.results.frame import Run
 
 # -- numbers ---------------------------------------------------------------------------------------------------
-# The numbers of a run that stand beside those of others.
+# The numbers of a run that a comparison can print.
 
 
-#: A run's number, or none: of its metrics, in a view of the test images.
+#: (run, its metrics, view of the test images) -> the run's number, or None if it has none.
 Reader = Callable[[Run, Metrics, str], float | None]
 
 
 @dataclass(frozen=True)
 class Number:
-    """One number of a run."""
+    """A number that each run may have."""
 
     name: str
     label: str
-    unit: str  #: as stored: one of `SCALES`
+    unit: str  #: of stored values: see `SCALES`
     best: str  #: "max", "min" or "none"
-    what: str  #: in words
+    what: str  #: explanation for the notes
     read: Reader
-    group: str = ""  #: heading that it shares with its neighbours
-    each: str = ""  #: the metric of single clients that it is a mean of
+    group: str = ""  #: heading above adjacent columns
+    each: str = ""  #: the per-client metric of which it is a mean
 
 
 def _federation(metric: str) -> Reader:
-    """The metric of the federation: of the whole run, where there is one, else after the last round."""
+    """A reader of the federation's metric: its value for the whole run, if any, else after the last round."""
 
     def read(run: Run, metrics: Metrics, view: str) -> float | None:
         series = metrics.series(metric, view if view in metrics.views else "plain")
@@ -63,7 +63,7 @@ def _federation(metric: str) -> Reader:
 
 
 def clients(run: Run, metrics: Metrics, view: str, metric: str = "client_accuracy") -> np.ndarray:
-    """The metric of each client that trains, after the last round [M]; empty if there is none."""
+    """The metric of each client that trains, after the last round [M]; empty if not measured."""
     seen = view if view in metrics.views else "plain"
     own = METRICS.get(metric)
     after = run.spec.setting.rounds if own is not None and own.by_view else None
@@ -93,7 +93,7 @@ def _unseen(run: Run, metrics: Metrics, view: str) -> float | None:
     return unseen(metrics, setting, view if view in metrics.views else "plain", setting.rounds)
 
 
-#: What stands side by side unless the user names metrics; of these, what any of the runs has.
+#: The default numbers; those that no run has are omitted.
 USUAL = (
     Number(
         "average_accuracy", "Average accuracy", "fraction", "max",
@@ -132,12 +132,12 @@ USUAL = (
     Number("rounds", "Rounds", "count", "none", "", lambda run, _, __: float(run.spec.setting.rounds)),
 )  # fmt: skip
 
-#: Units of metrics of which less is better.
+#: Units of metrics for which less is better.
 _LESS = ("seconds", "bytes", "nats")
 
 
 def of_metric(metric: str, runs: Sequence[Run]) -> Number:
-    """The number of a metric by its name. Raises FedbenchError for an unknown one."""
+    """The number with this metric's name. Raises FedbenchError for an unknown one."""
     usual = {number.name: number for number in USUAL}
     if metric in usual:
         return usual[metric]
@@ -152,7 +152,7 @@ def of_metric(metric: str, runs: Sequence[Run]) -> Number:
     return Number(metric, metric, definition.unit, best, what, _federation(metric), each=each)
 
 
-#: Means over clients -> the metric of single ones.
+#: Metric that is a mean over clients -> the per-client metric.
 _EACH = {
     **dict.fromkeys(("client_accuracy_mean", "client_accuracy_weighted"), "client_accuracy"),
     "test_phase_accuracy_mean": "test_phase_accuracy",
@@ -161,7 +161,7 @@ _EACH = {
 
 
 def _declared(metric: str, runs: Sequence[Run]) -> Definition:
-    """The definition of a metric that a method declares: a built-in one, or the user's own of one of the runs."""
+    """The definition of a metric that a method declares: a built-in method, or a user's method of one of the runs."""
     known: Mapping[str, Definition] = all_metrics()
     if metric not in known:
         own = {run.spec.method: run for run in runs}.values()
@@ -172,7 +172,7 @@ def _declared(metric: str, runs: Sequence[Run]) -> Definition:
 
 
 def why_not(number: Number, run: Run, metrics: Metrics) -> str:
-    """Why a run has no such number, in words that follow the name of its method."""
+    """Why a run lacks this number, as a predicate after the name of its method."""
     name, setting = number.name, run.spec.setting
     if name not in METRICS and name not in {usual.name for usual in USUAL}:
         return "does not measure it"
@@ -192,7 +192,7 @@ def why_not(number: Number, run: Run, metrics: Metrics) -> str:
     return "has one client" if setting.partition.trainees == 1 else "has none after the last round"
 
 
-#: Unit -> from the greatest number down: (from which size on, factor, unit in print, decimals).
+#: Unit -> its scales, largest first: (smallest stored value, factor, printed unit, decimals).
 SCALES: Mapping[str, Sequence[tuple[float, float, str, int]]] = {
     "fraction": [(0, 100, "%", 2)],
     "seconds": [(36e3, 1 / 3600, "h", 1), (600, 1 / 60, "min", 1), (0, 1, "s", 1)],
@@ -202,7 +202,7 @@ SCALES: Mapping[str, Sequence[tuple[float, float, str, int]]] = {
 
 
 def scale(unit: str, values: Sequence[float]) -> tuple[float, str, int]:
-    """(factor, unit in print, decimals) for such numbers."""
+    """(factor, printed unit, decimals) for stored values in this unit."""
     size = max(map(abs, values), default=0)
     steps = SCALES.get(unit, [(0, 1, "" if unit in ("index", "ratio") else unit, 3)])
     factor, name, decimals = next(step[1:] for step in steps if size >= step[0])
@@ -213,8 +213,8 @@ def scale(unit: str, values: Sequence[float]) -> tuple[float, str, int]:
 
 
 def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tuple[list[str], list[str]]:
-    """The keys that tell groups of runs apart, those of their data first, without those that are `shown` anyway; and
-    those that differ from one place to another only, so that they tell nothing more."""
+    """(Keys that distinguish the groups of runs, those of their data first; keys that differ only between data sets or
+    partitions), both without `shown`."""
     runs = [group[0] for group in groups]
     data, different = keys_of_places(runs), [key for key in differing(runs) if key not in (*SEEDS, *shown)]
     alike = ([line[0] for line in panel.lines.values()] for panel in grouped(runs))
@@ -224,22 +224,22 @@ def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tup
     return keys, [key for key in different if key not in keys]
 
 
-#: Runs that differ in nothing but seeds.
+#: Runs that differ only in seeds.
 Group = Sequence[Run]
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Groups of runs side by side."""
+    """Groups of runs with their numbers."""
 
     groups: Sequence[Group]
-    keys: Sequence[str]  #: in what they differ, those of their data first
-    others: Sequence[str]  #: in what they differ only from one data set or partition to another
+    keys: Sequence[str]  #: keys that distinguish the groups, those of their data first
+    others: Sequence[str]  #: keys that differ only between data sets or partitions
     numbers: Sequence[Number]
     view: str
-    metrics: Mapping[str, Metrics]  #: by the run's id
-    values: Mapping[tuple[str, str], float | None]  #: (run, number) -> as stored; None if the run has none
-    problems: Sequence[str] = ()  #: of runs whose metrics cannot be had
+    metrics: Mapping[str, Metrics]  #: run's id -> its metrics
+    values: Mapping[tuple[str, str], float | None]  #: (run's id, number's name) -> stored value; None if it has none
+    problems: Sequence[str] = ()  #: why metrics of runs are unavailable
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -247,26 +247,26 @@ class Comparison:
 
     @cached_property
     def places(self) -> Mapping[str, list[Group]]:
-        """The groups by their data set and partition, in words."""
+        """Data set and partition in words -> the groups on it."""
         return {panel.title: list(panel.lines.values()) for panel in grouped(self.runs)}
 
     @cached_property
     def names_of_methods(self) -> Mapping[str, str]:
-        """By the run's id."""
+        """Run's id -> printed name of its method."""
         return names_of_methods(self.runs)
 
     def value(self, group: Group, number: Number) -> Value | None:
-        """Its mean over the runs of a group that have it, and the standard deviation (ddof 1) of more than one."""
+        """Mean and standard deviation (ddof 1) over the runs of the group that have the number; None if none has."""
         every = [(run.spec.setting.seed, self.values.get((run.id, number.name))) for run in group]
         there = [(seed, Value(value)) for seed, value in every if value is not None]
         return over_seeds(there, ddof=1) if there else None
 
     def label(self, group: Group) -> str:
-        """What tells the group from the others."""
+        """The values that distinguish the group from all others."""
         return label(group[0], self.keys or ["method"], self.names_of_methods)
 
     def label_there(self, group: Group) -> str:
-        """What tells the group from the others on its data."""
+        """The values that distinguish the group from others on the same data set and partition."""
         data = keys_of_places(self.runs)
         return label(group[0], [key for key in self.keys if key not in data] or ["method"], self.names_of_methods)
 
@@ -274,10 +274,10 @@ class Comparison:
 def compare(
     runs: Sequence[Run], metrics: Sequence[str] = (), *, sort: str | None = None, view: str = VIEW
 ) -> Comparison:
-    """The runs side by side, with these metrics in the place of the usual numbers.
+    """A comparison of the runs by these metrics (empty: by those of `USUAL` that any run has).
 
-    `sort` is one of the numbers, the best first, or a key in which runs differ. Raises FedbenchError for an unknown
-    metric and for a `sort` that is neither.
+    `sort`: the name of one of the numbers (best first), or a key in which the runs differ. Raises FedbenchError for an
+    unknown metric or `sort`.
     """
     numbers = [of_metric(metric, runs) for metric in dict.fromkeys(metrics)] or USUAL
     by_run, errors = measured(runs)
@@ -286,14 +286,14 @@ def compare(
     values = {(run.id, one.name): one.read(run, by_run[run.id], view) for one in numbers for run in evaluated}
     keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
     groups = sorted(by_seed(runs), key=lambda group: [_order(group[0].values.get(key)) for key in keys])
-    groups.sort(key=lambda group: all(run.shipped for run in group))  # one's own first
+    groups.sort(key=lambda group: all(run.shipped for run in group))  # the user's runs first
     side = Comparison(groups, keys, others, numbers, view, by_run, values, problems)
     side = side if metrics else _measured(side)
     return side if sort is None else _sorted(side, sort)
 
 
 def measured(runs: Iterable[Run]) -> tuple[dict[str, Metrics], list[FedbenchError]]:
-    """The metrics of runs by their ids, and why others have none."""
+    """(Run's id -> metrics, the errors of runs whose metrics are unavailable)."""
     found: dict[str, Metrics] = {}
     errors: list[FedbenchError] = []
     for run in runs:
@@ -305,7 +305,7 @@ def measured(runs: Iterable[Run]) -> tuple[dict[str, Metrics], list[FedbenchErro
 
 
 def _measured(side: Comparison) -> Comparison:
-    """Without the numbers that no run has, and the worst tenth of the clients where that is one client."""
+    """The comparison without numbers that no run has, and without the worst tenth of clients if this is one client."""
     most = max(run.spec.setting.partition.trainees for run in side.runs)
     there = {name for (_, name), value in side.values.items() if value is not None}
     empty = {"client_accuracy_worst_tenth"} if most <= 10 else set()
@@ -313,14 +313,14 @@ def _measured(side: Comparison) -> Comparison:
 
 
 def _order(value: Any) -> tuple[int, float, str]:
-    """Where a value stands among those of its key: none, numbers, texts."""
+    """The sort key of a value: None first, then numbers, then texts."""
     if value is None:
         return 0, 0.0, ""
     return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, str(value))
 
 
 def _sorted(side: Comparison, by: str) -> Comparison:
-    """By a number, the best first (the least where none is best) and groups without it last; or by a key."""
+    """The comparison sorted by a number (best, or else smallest, first; groups without it last) or by a key."""
     number = next((one for one in side.numbers if one.name == by), None)
     keys = {*side.keys, *side.others, *SEEDS, "rounds"}
     if number is None and by not in keys:

@@ -1,4 +1,4 @@
-"""A comparison as a grid for every format, and what its numbers are."""
+"""A comparison, and tests of its groups in pairs, as grids that every format can print."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from fedbench.results.frame import Run, State, by_other_code
 from fedbench.words import counted, plain
 
 # -- pairs -----------------------------------------------------------------------------------------------------
-# Every two groups of runs on the same data, tested over what they have in common: seeds, or else clients.
+# Tests between each two groups of runs on the same data, paired over the seeds or the clients that both have.
 
 
-#: What a test may be paired over.
+#: What the values of a test can be paired over.
 OVER = ("seeds", "clients")
-#: So many common seeds are tested over rather than clients.
+#: By default, tests with at least this many common seeds are paired over seeds, others over clients.
 SEEDS_ENOUGH = 3
-#: More pairs than this are no table.
+#: Limit of the number of pairs in a table.
 MOST = 300
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """The first number of two groups on the same data."""
+    """Two groups on the same data, compared by the comparison's first number."""
 
     place: str  #: data set and partition
     first: Group
     second: Group
     over: str  #: one of OVER
-    differences: np.ndarray  #: [n], first - second, as stored
-    test: Signed | None  #: None without any pair
-    adjusted: float = 1.0  #: p, by Holm's correction for all pairs
+    differences: np.ndarray  #: [n], first - second, in the stored unit
+    test: Signed | None  #: None if n = 0
+    adjusted: float = 1.0  #: p after Holm's correction for all pairs
 
 
 def in_pairs(side: Comparison, over: str | None = None) -> list[Pair]:
-    """Every two groups on the same data, over common seeds if these are three at least, else over clients of common
-    partitions; `over` chooses.
+    """All pairs of groups on the same data, tested over common seeds if there are `SEEDS_ENOUGH`, else over clients of
+    common partitions; `over` (one of `OVER`) overrides this.
 
-    Raises FedbenchError if no two groups have the same data, if there are too many, and if the number has no values of
-    clients where these are asked for.
+    Raises FedbenchError if no two groups have the same data, if there are more than `MOST` pairs, and if `over` is
+    "clients" but the number has no per-client values.
     """
     number = side.numbers[0]
     couples = [(at, a, b) for at, groups in side.places.items() for a, b in combinations(groups, 2)]
@@ -82,7 +82,7 @@ def _pair(side: Comparison, number: Number, at: str, first: Group, second: Group
 
 
 def _over_seeds(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
-    """Seeds and partition -> the number."""
+    """(*seeds, partition) -> the number."""
     values = {
         (*(run.values.get(seed) for seed in SEEDS), run.values["partition"]): side.values.get((run.id, number.name))
         for run in group
@@ -91,13 +91,13 @@ def _over_seeds(side: Comparison, number: Number, group: Group) -> dict[tuple[ob
 
 
 def _over_clients(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
-    """Partition and client -> the mean over the runs on that partition."""
+    """(Partition, client) -> the mean over the runs on that partition."""
     there = ((run, side.metrics[run.id]) for run in group if run.id in side.metrics)
     values = ((run, clients(run, metrics, side.view, number.each)) for run, metrics in there)
     by_partition = by_key(
         (run.values["partition"], own)
         for run, own in values
-        if len(own) == run.spec.setting.partition.trainees  # else nobody knows whose they are
+        if len(own) == run.spec.setting.partition.trainees  # else it is unknown which client each value is of
     )
     return {
         (partition, client): float(mean)
@@ -111,7 +111,7 @@ def _difference(first: dict[tuple[object, ...], float], second: dict[tuple[objec
 
 
 def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
-    """A line a pair: the mean difference, p, Holm's p and the effect."""
+    """A grid with one row per pair: the mean difference, p, Holm's p and the effect size."""
     number = side.numbers[0]
     factor, unit, decimals = scale(number.unit, [float(p.differences.mean()) for p in pairs if p.test])
     places = len({pair.place for pair in pairs}) > 1
@@ -187,9 +187,9 @@ def side_by_side(
     over: str | None = None,
     view: str = VIEW,
 ) -> list[Grid]:
-    """The runs as a grid, and with `test` their pairs, `over` one of `OVER`, as another.
+    """The grid of a comparison of the runs, and with `test` the grid of its pairs, tested `over` one of `OVER`.
 
-    Raises FedbenchError as `compare` and `in_pairs` do, and for options that do not fit.
+    Raises FedbenchError as `compare` and `in_pairs` do, and for invalid options.
     """
     check_known("test augmentation", view, VIEWS)
     if over is not None and not test:
@@ -202,7 +202,7 @@ def side_by_side(
 
 
 def grid(side: Comparison) -> Grid:
-    """A line a group: what it differs in, then its numbers; the best of each data set and partition is marked."""
+    """A grid with one row per group: distinguishing values, then numbers, the best two of each data set marked."""
     columns = [_column(side, number) for number in side.numbers]
     if len({len(group) for group in side.groups}) > 1:
         columns.append((Head("", "Seeds", "seeds", ""), [_count(group) for group in side.groups]))
@@ -217,7 +217,7 @@ def _of_runs(
     id: str, title: str, keys: Sequence[str], heads: Iterable[Head], lines: Iterable[Line], about: Iterable[str],
     problems: Sequence[str] = (),
 ) -> Grid:  # fmt: skip
-    """A grid of no paper's table, whose runs have no one budget."""
+    """A grid that belongs to no paper and has no budget."""
     return Grid(
         id=id, title=title, stub="", keys=tuple(keys), budget="", precision="", scope="", heads=tuple(heads),
         lines=tuple(lines), about=tuple(about), problems=tuple(problems), of_paper=False,
@@ -240,7 +240,7 @@ def _print(side: Comparison, run: Run, key: str) -> str:
 
 
 def _title(side: Comparison) -> str:
-    """How many runs, and what all of them have in common of method, data set and partition."""
+    """The number of runs, and their method, data set and partition, as far as all share them."""
     common = {key: {_print(side, run, key) for run in side.runs} for key in ("method", "dataset", "split")}
     of, *on = (next(iter(values)) if len(values) == 1 else "" for values in common.values())
     runs = counted(len(side.runs), "run")
@@ -262,7 +262,7 @@ def _entry(side: Comparison, group: Group, value: Value | None, factor: float, f
     if value is None:
         return Entry(State.DAMAGED if unread else State.UNDEFINED)
     state = State.DAMAGED if value.count < len(group) else State.STALE if any(r.stale for r in group) else State.DONE
-    # Rounds are not measured.
+    # A count that is equal in all runs, such as rounds, has no ±.
     std = None if value.std is None or value.std == form.decimals == 0 else value.std * factor
     seeds = {seed: one * factor for seed, one in value.per_seed.items()}
     printed = dataclasses.replace(value, mean=value.mean * factor, std=std, seed_std=std, per_seed=seeds)
@@ -271,7 +271,7 @@ def _entry(side: Comparison, group: Group, value: Value | None, factor: float, f
 
 
 def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int) -> list[Entry]:
-    """The best and the second best of each data set and partition."""
+    """The entries, with the best and the second best of each data set and partition marked."""
     by_run = {group[0].id: entry for group, entry in zip(side.groups, entries, strict=True)}
     for groups in side.places.values():
         ids = [group[0].id for group in groups]
@@ -280,7 +280,7 @@ def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int
 
 
 def _notes(side: Comparison) -> Iterable[str]:
-    """Over what ± goes; what the numbers are; and what keeps some of them apart."""
+    """Lines on the meaning of ±, the definitions of the numbers, the origin of the runs, and missing numbers."""
     best = " Best and second best are those of each data set and partition." if len(side.places) > 1 else ""
     yield over_seeds(side.groups) + best
     if side.others:
@@ -305,7 +305,7 @@ def _notes(side: Comparison) -> Iterable[str]:
 
 
 def over_seeds(groups: Sequence[Group]) -> str:
-    """Over what the mean and the ± of groups go."""
+    """A sentence on the runs that the mean and ± of groups are over."""
     counts = sorted({len(group) for group in groups})
     if counts == [1]:
         return "One run a row, so no ±: 'fedbench sweep --seeds 0-2' makes more."
@@ -324,7 +324,7 @@ def over_seeds(groups: Sequence[Group]) -> str:
 
 
 def _machines(side: Comparison) -> Iterable[str]:
-    """Where times come from, if not from one place."""
+    """Lines on times of different executors or processors."""
     if not any(number.unit == "seconds" for number in side.numbers):
         return
     provenances = [run.artifact.provenance for run in side.runs]

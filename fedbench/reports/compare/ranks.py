@@ -1,4 +1,4 @@
-"""Methods ranked over several data sets and partitions."""
+"""Methods ranked by their average rank over data sets and partitions, with significance tests."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fedbench.results.frame import Run
 from fedbench.words import counted
 
 # -- significance ----------------------------------------------------------------------------------------------
-# Tests of methods against each other, as Demšar recommends them: Statistical Comparisons of Classifiers over Multiple
-# Data Sets (JMLR 7, 2006). SciPy is imported where one is made.
+# Significance tests between methods, as recommended by Demšar, Statistical Comparisons of Classifiers over Multiple
+# Data Sets (JMLR 7, 2006). Functions import SciPy when called, because its import is slow.
 
 
-#: Below it a difference is called significant.
+#: Differences with a smaller p are significant.
 LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Signed:
-    """Wilcoxon's signed-rank test of n paired differences."""
+    """The result of Wilcoxon's signed-rank test on n paired differences."""
 
     n: int
     p: float  #: two-sided
@@ -37,11 +37,11 @@ class Signed:
 
 
 def wilcoxon(differences: np.ndarray) -> Signed:
-    """Of differences [n]; the ranks of zeros are shared between both signs (Demšar, section 3.1.3)."""
+    """Wilcoxon's test on differences [n]; the ranks of zeros are split between both signs (Demšar, section 3.1.3)."""
     from scipy.stats import rankdata
     from scipy.stats import wilcoxon as of_scipy
 
-    d = np.round(differences, 12)  # what is equal but for rounding is a tie
+    d = np.round(differences, 12)  # differences of rounding errors are ties
     if not d.any():
         return Signed(len(d), 1.0, 0.0)
     ranks = rankdata(np.abs(d))
@@ -50,12 +50,12 @@ def wilcoxon(differences: np.ndarray) -> Signed:
 
 
 def least_p(n: int) -> float:
-    """The least two-sided p that n pairs can have: all differences of one sign."""
+    """The smallest two-sided p that n pairs can have, if all differences have the same sign."""
     return min(1.0, 2.0 ** (1 - n))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Adjusted p of several tests (Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979)."""
+    """The adjusted p of each of these tests (Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979)."""
     adjusted, running = [1.0] * len(ps), 0.0
     for step, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
         running = max(running, min(1.0, (len(ps) - step) * ps[i]))
@@ -65,13 +65,13 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True, eq=False)
 class Friedman:
-    """k methods on N data sets, compared by their ranks."""
+    """The result of Friedman's test of k methods on N data sets."""
 
-    ranks: np.ndarray  #: [N, k], 1 the best, ties have their mean
+    ranks: np.ndarray  #: [N, k], 1 is best, ties get their mean rank
     chi2: float
-    f: float  #: Iman and Davenport's, which is less conservative
-    p: float  #: of f; of chi2 where f is infinite, as all data sets have one order
-    difference: float  #: critical difference of average ranks (Nemenyi) at LEVEL
+    f: float  #: Iman and Davenport's statistic, which is less conservative
+    p: float  #: of f; of chi2 if f is infinite because all data sets have the same order
+    difference: float  #: Nemenyi's critical difference of average ranks at LEVEL
 
     @property
     def average(self) -> np.ndarray:
@@ -81,7 +81,7 @@ class Friedman:
 
     @property
     def indistinguishable(self) -> list[tuple[int, ...]]:
-        """The largest sets of methods, two at least and best first, whose average ranks do not differ by the critical
+        """The maximal sets of at least two methods, best first, whose average ranks differ by less than the critical
         difference."""
         order = [int(i) for i in np.argsort(self.average, kind="stable")]
         sets: list[tuple[int, ...]] = []
@@ -97,7 +97,7 @@ class Friedman:
 
 
 def ranks_of(values: np.ndarray, best: str = "max") -> np.ndarray:
-    """Ranks [N, k] of values [N, k] in each line, 1 the best, ties with their mean; equal but for rounding is a tie."""
+    """Ranks [N, k] within each row of values [N, k]: 1 is best, ties (up to rounding errors) get their mean rank."""
     from scipy.stats import rankdata
 
     ranks: np.ndarray = rankdata(np.round(-values if best == "max" else values, 12), axis=1)
@@ -105,7 +105,7 @@ def ranks_of(values: np.ndarray, best: str = "max") -> np.ndarray:
 
 
 def friedman(values: np.ndarray, best: str = "max") -> Friedman:
-    """Of values [N, k] of k >= 2 methods on N >= 2 data sets, where the greatest ("max") or the least is best.
+    """Friedman's test on values [N, k] of k >= 2 methods on N >= 2 data sets; `best`: "max" or "min".
 
     Demšar, section 3.2.2, equations for chi squared, F and the critical difference.
     """
@@ -125,15 +125,15 @@ def friedman(values: np.ndarray, best: str = "max") -> Friedman:
 
 
 def critical_value(k: int, level: float = LEVEL) -> float:
-    """Nemenyi's q of k methods: the studentised range with infinite degrees of freedom, over the root of two."""
+    """Nemenyi's q for k methods: the quantile of the studentised range with infinite degrees of freedom, over √2."""
     from scipy.stats import studentized_range
 
     return float(studentized_range.ppf(1 - level, k, np.inf)) / math.sqrt(2)
 
 
 def neighbours(values: np.ndarray, order: Sequence[int]) -> str:
-    """What values [N, k] of k methods tell of each method and the next in this order: a sentence on Wilcoxon's tests,
-    with Holm's correction."""
+    """A sentence on values [N, k]: how many pairs of adjacent methods in this order differ by Wilcoxon's test with
+    Holm's correction."""
     n = len(values)
     ps = [wilcoxon(values[:, a] - values[:, b]).p for a, b in pairwise(order)]
     apart = sum(p < LEVEL for p in holm(ps))
@@ -150,32 +150,32 @@ def neighbours(values: np.ndarray, order: Sequence[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """k methods (or whatever else runs differ in) on N data sets and partitions."""
+    """k lines (methods, or other groups of runs) ranked on N places (data sets with partitions)."""
 
     number: Number
     lines: Sequence[str]  #: [k]
     places: Sequence[str]  #: [N]
-    values: np.ndarray  #: [N, k], each the mean over the seeds of a line there, as stored
+    values: np.ndarray  #: [N, k], means over a line's seeds at a place, in the stored unit
     result: Friedman
-    left_out: Sequence[str] = ()  #: places that lack some of the lines, and which
-    mixed: Sequence[str] = ()  #: keys that runs of one line differ in at some place, besides their seeds
+    left_out: Sequence[str] = ()  #: sentences on omitted places, or on omitted rows of tables
+    mixed: Sequence[str] = ()  #: keys other than seeds in which runs of one line at one place differ
 
     @property
     def order(self) -> list[int]:
-        """The lines from the best average rank to the worst."""
+        """Indices of the lines, from the best average rank to the worst."""
         return [int(j) for j in np.argsort(self.result.average, kind="stable")]
 
     @property
     def critical(self) -> bool:
-        """Whether a critical difference of all pairs says something: with more places than lines."""
+        """Whether the critical difference is meaningful: there are more places than lines."""
         return len(self.places) > len(self.lines)
 
 
 def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (), view: str = VIEW) -> Ranks:
-    """The lines of these runs (`runs.grouped`) by a metric's mean over seeds, on the places that have all lines.
+    """The ranks of the lines of these runs (`runs.grouped`) by a metric's mean over seeds, at places with all lines.
 
-    Raises FedbenchError for an unknown metric or key, for a metric of which neither more nor less is better, and with
-    fewer than two lines or two such places.
+    Raises FedbenchError for an unknown metric or key, for a metric without a better direction, and for fewer than two
+    lines or two such places.
     """
     number = of_metric(metric or "average_accuracy", runs)
     if number.best == "none":
@@ -207,10 +207,10 @@ def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (
 
 
 def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
-    """The rows of tables by their first table's metric, on those columns that have it; rows that lack a number in one
-    of them are left out.
+    """The ranks of tables' rows by the first table's metric, over all columns with this metric. Omits rows without a
+    number in one of them.
 
-    Raises FedbenchError with fewer than two such rows or columns.
+    Raises FedbenchError for fewer than two such rows or columns.
     """
     metric = grids[0][0].metric
     number = of_metric(metric, [])
@@ -234,7 +234,7 @@ def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
 
 
 def _mean(number: Number, group: Sequence[Run], view: str) -> float | None:
-    """None unless every run of the group has the number."""
+    """The mean of a number over the runs of the group; None if a run lacks it."""
     values = [number.read(run, run.metrics, view) for run in group]
     there = [value for value in values if value is not None]
     return sum(there) / len(there) if len(there) == len(values) else None
