@@ -65,8 +65,8 @@ def _federation(metric: str) -> Reader:
 def clients(run: Run, metrics: Metrics, view: str, metric: str = "client_accuracy") -> np.ndarray:
     """The metric of each client that trains, after the last round [M]; empty if not measured."""
     seen = view if view in metrics.views else "plain"
-    own = METRICS.get(metric)
-    after = run.spec.setting.rounds if own is not None and own.by_view else None
+    definition = METRICS.get(metric)
+    after = run.spec.setting.rounds if definition is not None and definition.by_view else None
     return metrics.per_client(metric, seen, after)[: run.spec.setting.partition.trainees]
 
 
@@ -164,8 +164,8 @@ def _declared(metric: str, runs: Sequence[Run]) -> Definition:
     """The definition of a metric that a method declares: a built-in method, or a user's method of one of the runs."""
     known: Mapping[str, Definition] = all_metrics()
     if metric not in known:
-        own = {run.spec.method: run for run in runs}.values()
-        known = {**known, **defined(m for run in own for m in measures_of(run.artifact).values())}
+        by_method = {run.spec.method: run for run in runs}
+        known = {**known, **defined(m for run in by_method.values() for m in measures_of(run.artifact).values())}
     if metric not in known:
         raise unknown("metric", metric, {*known, *(number.name for number in USUAL)}, "fedbench metrics")
     return known[metric]
@@ -176,9 +176,9 @@ def why_not(number: Number, run: Run, metrics: Metrics) -> str:
     name, setting = number.name, run.spec.setting
     if name not in METRICS and name not in {usual.name for usual in USUAL}:
         return "does not measure it"
-    several = "client_auc" in metrics.names
-    if ("auc" in name) != several and ("auc" in name or "accuracy" in name):
-        return f"was tested on images of {'several labels' if several else 'one label each'}"
+    multi_label = "client_auc" in metrics.names
+    if ("auc" in name) != multi_label and ("auc" in name or "accuracy" in name):
+        return f"was tested on images of {'several labels' if multi_label else 'one label each'}"
     if name == UNSEEN:
         return "has no clients that never train"
     if name.startswith("test_phase"):
@@ -217,8 +217,8 @@ def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tup
     partitions), both without `shown`."""
     runs = [group[0] for group in groups]
     data, different = keys_of_places(runs), [key for key in differing(runs) if key not in (*SEEDS, *shown)]
-    alike = ([line[0] for line in panel.lines.values()] for panel in grouped(runs))
-    within = {"row", "method"} | {key for own in alike for key in differing(own)}
+    on_same_data = ([line[0] for line in panel.lines.values()] for panel in grouped(runs))
+    within = {"row", "method"} | {key for runs_ in on_same_data for key in differing(runs_)}
     places = distinguishing(runs, (key for key in different if key in data))
     keys = [*places, *(key for key in different if key not in data and key in within)]
     return keys, [key for key in different if key not in keys]
@@ -258,8 +258,8 @@ class Comparison:
     def value(self, group: Group, number: Number) -> Value | None:
         """Mean and standard deviation (ddof 1) over the runs of the group that have the number; None if none has."""
         every = [(run.spec.setting.seed, self.values.get((run.id, number.name))) for run in group]
-        there = [(seed, Value(value)) for seed, value in every if value is not None]
-        return over_seeds(there, ddof=1) if there else None
+        present = [(seed, Value(value)) for seed, value in every if value is not None]
+        return over_seeds(present, ddof=1) if present else None
 
     def label(self, group: Group) -> str:
         """The values that distinguish the group from all others."""
@@ -307,9 +307,9 @@ def measured(runs: Iterable[Run]) -> tuple[dict[str, Metrics], list[FedbenchErro
 def _measured(side: Comparison) -> Comparison:
     """The comparison without numbers that no run has, and without the worst tenth of clients if this is one client."""
     most = max(run.spec.setting.partition.trainees for run in side.runs)
-    there = {name for (_, name), value in side.values.items() if value is not None}
-    empty = {"client_accuracy_worst_tenth"} if most <= 10 else set()
-    return dataclasses.replace(side, numbers=[one for one in side.numbers if one.name in there - empty])
+    present = {name for (_, name), value in side.values.items() if value is not None}
+    one_client = {"client_accuracy_worst_tenth"} if most <= 10 else set()
+    return dataclasses.replace(side, numbers=[one for one in side.numbers if one.name in present - one_client])
 
 
 def _order(value: Any) -> tuple[int, float, str]:

@@ -92,12 +92,12 @@ def _over_seeds(side: Comparison, number: Number, group: Group) -> dict[tuple[ob
 
 def _over_clients(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
     """(Partition, client) -> the mean over the runs on that partition."""
-    there = ((run, side.metrics[run.id]) for run in group if run.id in side.metrics)
-    values = ((run, clients(run, metrics, side.view, number.each)) for run, metrics in there)
+    measured = ((run, side.metrics[run.id]) for run in group if run.id in side.metrics)
+    values = ((run, clients(run, metrics, side.view, number.each)) for run, metrics in measured)
     by_partition = by_key(
-        (run.values["partition"], own)
-        for run, own in values
-        if len(own) == run.spec.setting.partition.trainees  # else it is unknown which client each value is of
+        (run.values["partition"], of_clients)
+        for run, of_clients in values
+        if len(of_clients) == run.spec.setting.partition.trainees  # else it is unknown which client each value is of
     )
     return {
         (partition, client): float(mean)
@@ -158,10 +158,10 @@ def _notes_on_pairs(pairs: Sequence[Pair]) -> Iterable[str]:
         "clients": "over the clients of common partitions, each one's mean over the runs there: it says nothing of "
         "what another seed would give",
     }
-    there = [words[over] for over in OVER if any(pair.over == over for pair in pairs)]
+    pairings = [words[over] for over in OVER if any(pair.over == over for pair in pairs)]
     several = f" Holm: p corrected for {len(pairs)} pairs." if len(pairs) > 1 else ""
     yield (
-        f"Wilcoxon's signed-rank test, two-sided, paired {'; or '.join(there)}.{several} Effect: rank-biserial "
+        f"Wilcoxon's signed-rank test, two-sided, paired {'; or '.join(pairings)}.{several} Effect: rank-biserial "
         "correlation, from −1 to +1 (first better on every pair, where more is better)."
     )
     whole = [pair for pair in pairs if pair.test]

@@ -236,5 +236,5 @@ def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
 def _mean(number: Number, group: Sequence[Run], view: str) -> float | None:
     """The mean of a number over the runs of the group; None if a run lacks it."""
     values = [number.read(run, run.metrics, view) for run in group]
-    there = [value for value in values if value is not None]
-    return sum(there) / len(there) if len(there) == len(values) else None
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if len(present) == len(values) else None
