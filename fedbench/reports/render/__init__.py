@@ -1,4 +1,4 @@
-"""Grids in print: one function a format, all from the same `grid.Grid`."""
+"""Prints grids (`layout.grid.Grid`) in each format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUFFIXES = {
 
 
 def choose(format: str | None, output: Path | None) -> str:
-    """The format: as given, else as the output's suffix says, else console. Raises FedbenchError for an unknown one."""
+    """The format: `format`, else that of the output's suffix, else console. Raises FedbenchError for an unknown one."""
     if format is not None:
         check_known("format", format, FORMATS)
         return format
@@ -31,12 +31,12 @@ def choose(format: str | None, output: Path | None) -> str:
 def render(
     grids: Sequence[Grid], format: str, *, full: bool = False, standalone: bool = False, appendix: bool = False
 ) -> str:
-    """The grids in that format, `full` with all their notes; LaTeX only: `standalone` as a document of its own,
-    `appendix` not the tables but what a paper's appendix says of them."""
+    """The grids in a format, with `full` including all notes. For LaTeX only: `standalone` returns a complete document,
+    `appendix` the sections of a paper's appendix instead of the tables."""
     for option, given in (("standalone", standalone), ("appendix", appendix)):
         if given and format != "latex":
             raise FedbenchError(f"--{option} says nothing of {format}", "it goes with --format latex")
-    if format in ("csv", "json"):  # which hold everything
+    if format in ("csv", "json"):  # complete with and without `full`
         from fedbench.reports.render import text
 
         return {"csv": text.as_csv, "json": text.as_json}[format](grids)

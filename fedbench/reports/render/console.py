@@ -1,4 +1,4 @@
-"""A grid on a terminal: rules as in print, colour only where it means something."""
+"""Grids for terminals, with rules as in printed tables and colours that have a meaning."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import brief, claims, filling, harmless, pointer
 
 _GAP = 3
-#: Rows of a table of runs on a screen.
+#: Maximal number of rows of a table of runs on a terminal.
 _ROWS = 100
 _VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow"}
 
 
 def show(grids: Sequence[Grid], console: Console, full: bool = False, fit: bool = False) -> None:
-    """Print the grids one below the other, `full` with all their notes; with `fit` of tables of runs as much as the
-    console takes."""
+    """Print the grids one below the other, with `full` including all notes. `fit` leaves out rows and columns of tables
+    of runs that are too large for the console."""
     for i, grid in enumerate(grids):
         if i:
             console.print()
@@ -32,16 +32,16 @@ def show(grids: Sequence[Grid], console: Console, full: bool = False, fit: bool 
 
 
 def plain(grids: Sequence[Grid], full: bool = False) -> str:
-    """The same as text without colour, for a file."""
-    # In a notebook rich would show every line as an output of the cell's own.
+    """The grids as text without colours, for a file."""
+    # Without force_jupyter=False, rich in a notebook would show every line as a separate output.
     console = Console(file=io.StringIO(), width=110, color_system=None, highlight=False, force_jupyter=False)
     show(grids, console, full)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def _fitted(grid: Grid, width: int) -> Grid:
-    """A table of runs within a width: without the keys that the rows are told apart without, then the last numbers,
-    then the last keys, which it says; and without the rows after the first so many."""
+    """A table of runs cut to its first `_ROWS` rows and to a width: it loses keys that the other keys make redundant,
+    then the last numbers, then the last keys. A note names what is left out."""
     shown = grid.lines[:_ROWS]
     keys, heads = list(range(len(grid.keys))), list(range(len(grid.heads)))
 
@@ -104,7 +104,7 @@ def _show(grid: Grid, console: Console, full: bool) -> None:
 
 
 def _too_narrow(grid: Grid, layout: _Layout, console: Console) -> Iterator[str]:
-    """What a terminal that is too narrow does to the table."""
+    """Notes on what is lost or wrapped if the terminal is too narrow."""
     if not layout.with_spread and any(e.spread for line in grid.lines for e in line.entries):
         yield "The terminal is too narrow for the ± of the values: widen it, or write them with -o FILE."
     if console.is_terminal and layout.width > console.width:
@@ -115,7 +115,7 @@ def _too_narrow(grid: Grid, layout: _Layout, console: Console) -> Iterator[str]:
 
 
 class _Layout:
-    """Widths of all columns, and the lines that they give."""
+    """The widths of a grid's columns, and its lines in these widths."""
 
     def __init__(self, grid: Grid, with_spread: bool) -> None:
         self.grid, self.with_spread = grid, with_spread
@@ -142,7 +142,7 @@ class _Layout:
         return self.stub + sum(w + _GAP for w in self.widths)
 
     def tail(self, entry: Entry, kind: str) -> str:
-        """What follows a value: ratio, ±, and (below a measured value) the difference to it."""
+        """The text after a value: ratio, ± and marks, or for a reported value the difference of ours to it."""
         ratio = f"  {entry.times}" if entry.times else ""
         spread = f" ± {entry.spread}" if entry.spread and self.with_spread else ""
         if kind == "reported" and entry.delta:
@@ -172,7 +172,7 @@ class _Layout:
         return [*out, Text("━" * self.width, "dim")]
 
     def left(self, texts: Sequence[str]) -> str:
-        """What stands before the values: a label, or a row's keys."""
+        """A line's texts before its values (its label or its keys), padded to their columns."""
         padded = (text + " " * (width - cell_len(text)) for text, width in zip(texts, self.stubs, strict=True))
         return (" " * _GAP).join(padded)
 

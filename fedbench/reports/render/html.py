@@ -1,6 +1,6 @@
-"""Grids as one HTML page that needs nothing else: light and dark, fit for print.
+"""Grids as one self-contained HTML page, in a light and a dark theme, suitable for printing.
 
-Texts of a grid are escaped before anything is made of them (`text.harmless`).
+All texts of a grid are escaped first (`text.harmless`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STYLE = """
 body { margin: 0 auto; padding: 2.5rem 1.5rem; max-width: 72rem; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
 """
-#: Of tables and what stands below them, wherever they stand.
+#: Style of tables and their notes, on any page.
 TABLES = """
 section { margin-bottom: 3.5rem; }
 h2 { font-size: 1.15rem; font-weight: 600; margin: 0 0 .8rem; }
@@ -43,12 +43,12 @@ tr.reported th { padding-left: 1.8rem; font-style: italic; }
 ul { color: var(--soft); font-size: .87rem; margin: .8rem 0 0; padding-left: 1.1rem; } sup { font-size: .7em; }
 code { overflow-wrap: anywhere; }
 """
-#: Colours that can be read on any page, light or dark.
+#: Colours that are legible on both light and dark pages.
 _INKS = "--ink: currentColor; --soft: #808b9c; --line: #80808066; --best: #1f9d74; --off: #c07a1a; --shade: #80808022;"
 
 
 def document(grids: Sequence[Grid], full: bool) -> str:
-    """A standalone page with all grids; notes that are not brief are folded, unless `full`."""
+    """A complete page with all grids; all but the brief notes are folded, unless `full`."""
     safe = [harmless(grid, escape) for grid in grids]
     title = ", ".join(grid.id for grid in safe)
     body = "\n".join(_section(grid, full) for grid in safe)
@@ -60,7 +60,7 @@ def document(grids: Sequence[Grid], full: bool) -> str:
 
 
 def fragment(grids: Sequence[Grid]) -> str:
-    """The grids for a page that is another's, such as a notebook: nothing else on it looks different."""
+    """The grids as a part of another page, such as a notebook, whose style does not change."""
     body = "\n".join(_section(harmless(grid, escape), False) for grid in grids)
     return f'<style>.fedbench {{ {_INKS}{TABLES} }}</style>\n<div class="fedbench">\n{body}\n</div>'
 
@@ -83,8 +83,8 @@ def _section(grid: Grid, full: bool) -> str:
 
 
 def table(grid: Grid, name: Callable[[Line], str] | None = None) -> str:
-    """The cells of a grid that is `harmless`. `name` makes HTML of a row's label where it is more than the label; the
-    cells then say which row and column of the table they are, for a script."""
+    """The HTML table of a `harmless` grid. `name` returns a row's label as HTML, by default the plain label; with
+    `name`, attributes name each row's method and each column, for the page's script."""
     plainly = name is None
     return f"<table>\n{_head(grid, plainly)}\n{_body(grid, name)}\n</table>"
 

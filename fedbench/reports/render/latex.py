@@ -1,6 +1,6 @@
-"""Grids as LaTeX: floats with booktabs, to be included, or a document that compiles.
+"""Grids as LaTeX: floats with booktabs for inclusion in a document, or a complete document.
 
-Texts of a grid are escaped before anything is made of them (`text.harmless`).
+All texts of a grid are escaped first (`text.harmless`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _PREAMBLE = r"""\documentclass[10pt]{article}
 $TABLES\pagestyle{empty}
 \begin{document}
 """
-#: What tables need of it besides.
+#: Lines of the preamble that only tables need.
 _TABLES = "\\usepackage{$PACKAGES}\n\\usepackage{caption}\n\\captionsetup{font=small,labelfont=bf}\n"
 
-#: Before a table that no font makes narrow enough.
+#: Before a table that is too wide in every font size.
 _SHRUNK = r"\resizebox{\linewidth}{!}"
 
-#: Before a table with its notes, which are as wide as the text, however narrow the table is.
+#: Before a table with all notes. The notes span the text width even if the table is narrower.
 _WITH_NOTES = "\\begin{threeparttable}\n\\renewcommand{\\TPTminimum}{\\linewidth}"
 _NOTES = "\\begin{tablenotes}[flushleft]\\scriptsize"
 #: Before brief notes.
@@ -48,17 +48,17 @@ _MATH = {
     "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "ω": r"\omega",
     "Δ": r"\Delta", "Θ": r"\Theta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "²": "^2", "³": "^3",
 }  # fmt: skip
-#: Of values.
+#: Marks after values.
 _MARKS = {"†": r"\dagger", "‡": r"\ddagger", "°": r"\circ", "≠": r"\neq"}
 _TEXT = {"–": r"\textendash{}", "—": r"\textemdash{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
 
 
 def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
-    r"""Every grid as a float with caption and label, to be \input; `standalone`: in a document of their own.
+    r"""Each grid as a float with caption and label, for \input; `standalone`: a complete document.
 
-    Notes stand below in brief, or (`full`) in a threeparttable.
+    Below each table are the brief notes, or with `full` all notes in a threeparttable.
     """
-    # What a table needs of the page goes by its texts as they are read.
+    # `_Apart` measures the texts before they are escaped.
     body = "\n".join(_float(harmless(grid, escape), _Apart.of(grid), full) for grid in grids)
     packages = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
     if not standalone:
@@ -67,14 +67,14 @@ def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
 
 
 def _whole(packages: Sequence[str], body: str) -> str:
-    """A document, whose tables, if it has any, need these packages."""
+    """A complete document; `packages` are those that its tables need, empty if it has none."""
     preamble = _PREAMBLE.replace("$TABLES", _TABLES.replace("$PACKAGES", ",".join(packages)) if packages else "")
     needs = ", ".join([*packages, *(["caption"] if packages else []), "geometry"])
     return preamble.replace("$NEEDS", needs) + body + "\\end{document}\n"
 
 
 def appendix(grids: Sequence[Grid], standalone: bool) -> str:
-    r"""The sections of the grids' appendices, to be \input; what all tables have alike stands once, before them."""
+    r"""The sections of the grids' appendices, for \input; sections that are equal in all come once, at the start."""
     of = [harmless(grid, escape) for grid in grids]
     shared = [section for section in of[0].appendix if len(of) > 1 and all(section in one.appendix for one in of)]
     parts = [("All tables", shared)] if shared else []
@@ -93,12 +93,12 @@ def appendix(grids: Sequence[Grid], standalone: bool) -> str:
 
 @dataclass(frozen=True)
 class _Apart:
-    """What goes by a grid's texts as they are read, before these are escaped."""
+    """Properties of a grid that depend on its texts before these are escaped."""
 
     label: str
     command: str
-    size: str  #: a font for the page (85 characters a line at \\small, 118 at \\scriptsize)
-    wide: bool  #: whether no font fits
+    size: str  #: the largest font size that fits the page (85 characters a line at \\small, 118 at \\scriptsize)
+    wide: bool  #: whether the table is too wide for every font size
 
     @classmethod
     def of(cls, grid: Grid) -> _Apart:
@@ -108,7 +108,7 @@ class _Apart:
 
 def _float(grid: Grid, apart: _Apart, full: bool) -> str:
     body = _tabular(grid, r"\tiny" if "script" in apart.size else r"\scriptsize")
-    if apart.wide:  # within a tabular of its own, which a threeparttable measures
+    if apart.wide:  # inside another tabular, whose width threeparttable can measure
         body = f"\\begin{{tabular}}{{@{{}}c@{{}}}}\n{_SHRUNK}{{{body}}}\n\\end{{tabular}}\n"
     said = [*brief(grid, escape), *(rf"\textbf{{Problem:}} {text}" for text in grid.problems)]
     if full:
@@ -128,7 +128,7 @@ def _float(grid: Grid, apart: _Apart, full: bool) -> str:
 
 
 def _tabular(grid: Grid, small: str = r"\scriptsize") -> str:
-    """The tabular alone; needs the package booktabs. `small` is the font of what follows a value."""
+    """The tabular without its float; needs the package booktabs. `small`: the font size of texts after a value."""
     stubs = grid.keys or (grid.stub,)
     out = [f"\\begin{{tabular}}{{{'l' * len(stubs)}{'c' * len(grid.heads)}}}", "\\toprule"]
     if grid.groups:
@@ -171,7 +171,7 @@ def _cell(line: Line, entry: Entry, small: str) -> str:
 
 
 def _size(grid: Grid) -> tuple[str, bool]:
-    """Of `_Apart`."""
+    """(`_Apart.size`, `_Apart.wide`) of a grid."""
     columns = zip(*(line.entries for line in grid.lines), strict=True)
     widths = [
         max([len(grid.heading(h)), *(len(e.text + e.times + e.delta + e.spread) + 3 for e in column)])
@@ -184,8 +184,8 @@ def _size(grid: Grid) -> tuple[str, bool]:
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints literally. Characters that its fonts lack lose their accents, or become '?'."""
-    parts = re.split("`([^`]+)`", text)  # what stands between backticks is typed
+    """Text that LaTeX prints literally. Characters that its fonts lack lose their accents or become '?'."""
+    parts = re.split("`([^`]+)`", text)  # odd parts were between backticks: code
     escaped = ["".join(_escaped(c) for c in part).replace("--", "{-}{-}") for part in parts]
     return "".join(rf"\texttt{{{part}}}" if k % 2 else part for k, part in enumerate(escaped))
 

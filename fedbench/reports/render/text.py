@@ -1,4 +1,4 @@
-"""What several formats share: texts made harmless in one place, and words."""
+"""Escaping and wording that the formats share; Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
 from fedbench.reports.layout.grid import Entry, Grid, Line, legend
 from fedbench.words import plain
 
-#: Fields of a grid's parts that hold no text but words of our own, which renderers compare.
+#: Fields with fixed words that renderers compare, which must not be escaped.
 _WORDS = ("kind", "state")
 
 _PLURAL = {HOLDS: "hold", SO_FAR: "hold so far", FAILS: "fail"}
 
 
 def harmless(grid: Grid, escape: Callable[[str], str] = str) -> Grid:
-    """The grid with every text in it as a format takes it literally, whatever field it stands in.
+    """The grid with all texts of all fields escaped for a format, so that it prints them literally.
 
-    Titles, labels, notes and paths may hold anything. Renderers add their own commands to what comes from here, and
-    use no text that does not.
+    Titles, labels, notes and paths may contain anything. Renderers add markup only to texts that are escaped here.
     """
     made: Grid = _mapped(grid, lambda text: escape(plain(text)))
     return made
@@ -46,12 +45,12 @@ def _mapped(part: Any, escape: Callable[[str], str]) -> Any:
 
 
 def shown(line: Line, entry: Entry) -> str:
-    """What stands in a cell without a value: the sign of its state, or nothing where nobody asks for one."""
+    """The text of a cell without a value: the symbol of its state, or empty in rows that are not in the table."""
     return entry.symbol if line.in_table else ""
 
 
 def signs(grid: Grid) -> list[str]:
-    """What the signs in a table mean; these are words of our own, not yet escaped."""
+    """A line that explains the symbols and marks in a table, not yet escaped."""
     meant = "; ".join(f"{symbol} {meaning}" for symbol, meaning in legend(grid))
     ranked = [e for line in grid.lines for e in line.entries if e.rank]
     marks = "bold: best, underlined: second" if ranked else ""
@@ -64,25 +63,25 @@ def signs(grid: Grid) -> list[str]:
 
 
 def brief(grid: Grid, escape: Callable[[str], str] = str) -> list[str]:
-    """What stands below every table, of a grid that is `harmless` already; `escape` is for words of our own."""
+    """The brief notes of a grid that is already `harmless`; `escape` is for the texts that this function adds."""
     stand = Counter(_PLURAL.get(ours.state, ours.state) for ours, _ in grid.verdicts)
     tally = [f"Claims: {', '.join(f'{n} {state}' for state, n in stand.items())}."] if stand else []
     return [*map(escape, signs(grid)), *grid.about, *map(escape, tally)]
 
 
 def filling(grid: Grid) -> list[str]:
-    """The command that makes the missing cells, if any are."""
+    """A line with the command that fills the missing cells, if any."""
     return [f"To fill them: {grid.command}"] if grid.command else []
 
 
 def pointer(grid: Grid) -> list[str]:
-    """Where there is more than the brief notes, how to see it."""
+    """A line with the number of other notes, if any, and the option that prints them."""
     n = len(grid.notes) + len(grid.footnotes) + len(grid.verdicts)
     return [f"{n} more notes: --notes full."] if n > 1 else ["One more note: --notes full."] * n
 
 
 def claims(grid: Grid) -> list[tuple[str, str]]:
-    """Each claim, and how it stands on our numbers and on the paper's own."""
+    """(Text, verdicts on our numbers and on the paper's) of each claim."""
     return [
         (ours.claim.text, ": ".join(part for part in (ours.state, how(ours, theirs)) if part))
         for ours, theirs in grid.verdicts
@@ -90,7 +89,7 @@ def claims(grid: Grid) -> list[tuple[str, str]]:
 
 
 def how(ours: Verdict, theirs: Verdict) -> str:
-    """What a verdict rests on."""
+    """The reasons for a verdict on our numbers, and the verdict on the paper's."""
     of = f"{ours.held} of {ours.made}" + (f" comparisons, {ours.total} in all" if ours.total > ours.made else "")
     of += f", {ours.unsure} undecided" if ours.unsure else ""
     reported = "" if theirs.state == OPEN else f"on the paper's numbers: {theirs.state}"
@@ -99,9 +98,7 @@ def how(ours: Verdict, theirs: Verdict) -> str:
 
 
 # -- markdown --------------------------------------------------------------------------------------------------
-# Grids as Markdown (pipe tables, as GitHub reads them).
-#
-# Texts of a grid are escaped before anything is made of them (`text.harmless`).
+# Grids as Markdown, with GitHub's pipe tables. All texts of a grid are escaped first (`harmless`).
 
 
 def document(grids: Sequence[Grid], full: bool) -> str:
@@ -152,17 +149,17 @@ def _cell(line: Line, entry: Entry) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that Markdown takes literally, inside a table too."""
+    """Text that Markdown prints literally, also in tables."""
     out = "".join(f"\\{c}" if c in "\\`*_{}[]|~#$" else c for c in text.strip())
-    out = re.sub(r"^(\d*)([-+=]|(?<=\d)[.)](?=\s|$))", r"\1\\\2", out)  # what would begin a list or a rule
+    out = re.sub(r"^(\d*)([-+=]|(?<=\d)[.)](?=\s|$))", r"\1\\\2", out)  # the start of a list or a rule
     return out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")
 
 
 # -- data ------------------------------------------------------------------------------------------------------
-# Grids for programs: a tidy CSV (one line a cell) and JSON. Full precision, in the printed unit.
+# Grids for programs: a tidy CSV (one row per cell) and JSON. Full precision, in the printed unit.
 #
-# JSON holds every text as it is. CSV goes into spreadsheets, which would take a text that begins as a formula does for
-# one: it gets an apostrophe in front, and texts are made one line (`cell`).
+# JSON has unchanged texts. Spreadsheets, which read CSV, would evaluate a text that begins like a formula; such a text
+# gets an apostrophe in front, and all texts become one line (`cell`).
 
 
 COLUMNS = (
@@ -173,9 +170,9 @@ COLUMNS = (
 
 
 def records(grid: Grid) -> Iterator[dict[str, Any]]:
-    """One dictionary a cell, keyed by COLUMNS; None where there is nothing to say. `keys` where the grid has any."""
+    """One dictionary per cell with keys COLUMNS (None if unknown), and `keys` if the grid has any."""
     for line in grid.lines:
-        if line.kind == "reported":  # stands beside the measured value
+        if line.kind == "reported":  # its numbers are in the cells of the measured row
             continue
         for head, entry in zip(grid.heads, line.entries, strict=True):
             if line.kind == "extra" and entry.value is None:
@@ -204,7 +201,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def cell(value: Any) -> Any:
-    """A value of a CSV file: of a text, what a spreadsheet shows and does not reckon with. Numbers stay."""
+    """A value for a CSV file: a text on one line, which a spreadsheet does not evaluate, or a number unchanged."""
     if not isinstance(value, str):
         return value
     text = plain(value)
@@ -212,7 +209,7 @@ def cell(value: Any) -> Any:
 
 
 def as_csv(grids: Sequence[Grid]) -> str:
-    """One line a cell, with a header; all tables below each other, each of their keys in a column of its own."""
+    """A header, then one row per cell of all tables, with a column for each of their keys."""
     out = io.StringIO()
     keys = {key: f"run.{key}" if key in COLUMNS else key for grid in grids for key in grid.keys}
     writer = csv.DictWriter(out, [*COLUMNS, *map(cell, keys.values())], lineterminator="\n")
@@ -227,7 +224,7 @@ def as_csv(grids: Sequence[Grid]) -> str:
 
 
 def as_json(grids: Sequence[Grid]) -> str:
-    """A list of tables: their cells as in the CSV, and all that is said under them."""
+    """A JSON list of the tables, with their cells as in the CSV and all their notes."""
     tables = [
         {
             "table": g.id, "title": g.title, "budget": g.budget or None,
