@@ -56,13 +56,13 @@ def _fitted(grid: Grid, width: int) -> Grid:
             grid, keys=tuple(grid.keys[k] for k in keys), heads=tuple(grid.heads[j] for j in heads), lines=tuple(lines)
         )
 
-    def told_apart_without(key: int) -> bool:
+    def redundant(key: int) -> bool:
         return len({tuple(line.keys[k] for k in keys if k != key) for line in shown}) == len(shown)
 
-    for own, may_go in ((keys, told_apart_without), (heads, lambda _: True), (keys, lambda _: True)):
-        for column in reversed(own[1:]):
+    for indices, may_go in ((keys, redundant), (heads, lambda _: True), (keys, lambda _: True)):
+        for column in reversed(indices[1:]):
             if _Layout(part(), with_spread=True).width > width and may_go(column):
-                own.remove(column)
+                indices.remove(column)
     rest = [key for k, key in enumerate(grid.keys) if k not in keys]
     rest += [f"{head.label} {head.group.lower()}".strip() for j, head in enumerate(grid.heads) if j not in heads]
     rows = len(grid.lines) - len(shown)

@@ -58,8 +58,8 @@ def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
 
     Below each table are the brief notes, or with `full` all notes in a threeparttable.
     """
-    # `_Apart` measures the texts before they are escaped.
-    body = "\n".join(_float(harmless(grid, escape), _Apart.of(grid), full) for grid in grids)
+    # `_Unescaped` reads the texts before they are escaped.
+    body = "\n".join(_float(harmless(grid, escape), _Unescaped.of(grid), full) for grid in grids)
     packages = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
     if not standalone:
         return f"% Needs \\usepackage{{{','.join(packages)}}}\n{body}"
@@ -92,7 +92,7 @@ def appendix(grids: Sequence[Grid], standalone: bool) -> str:
 
 
 @dataclass(frozen=True)
-class _Apart:
+class _Unescaped:
     """Properties of a grid that depend on its texts before these are escaped."""
 
     label: str
@@ -101,14 +101,14 @@ class _Apart:
     wide: bool  #: whether the table is too wide for every font size
 
     @classmethod
-    def of(cls, grid: Grid) -> _Apart:
+    def of(cls, grid: Grid) -> _Unescaped:
         label = re.sub("[^0-9A-Za-z]+", "-", plain(grid.id))
         return cls(f"tab:{label}", plain(grid.command), *_size(grid))
 
 
-def _float(grid: Grid, apart: _Apart, full: bool) -> str:
-    body = _tabular(grid, r"\tiny" if "script" in apart.size else r"\scriptsize")
-    if apart.wide:  # inside another tabular, whose width threeparttable can measure
+def _float(grid: Grid, unescaped: _Unescaped, full: bool) -> str:
+    body = _tabular(grid, r"\tiny" if "script" in unescaped.size else r"\scriptsize")
+    if unescaped.wide:  # inside another tabular, whose width threeparttable can measure
         body = f"\\begin{{tabular}}{{@{{}}c@{{}}}}\n{_SHRUNK}{{{body}}}\n\\end{{tabular}}\n"
     said = [*brief(grid, escape), *(rf"\textbf{{Problem:}} {text}" for text in grid.problems)]
     if full:
@@ -121,8 +121,8 @@ def _float(grid: Grid, apart: _Apart, full: bool) -> str:
     named = grid.id + (f", {grid.scope}" if grid.scope else "")
     lines = [
         "\\begin{table}[!htb]", "\\centering",
-        f"\\caption{{{grid.caption} ({named}).}}", f"\\label{{{apart.label}}}", apart.size,
-        body + "\\end{table}", *([f"% To fill it: {apart.command}"] if apart.command else []), "",
+        f"\\caption{{{grid.caption} ({named}).}}", f"\\label{{{unescaped.label}}}", unescaped.size,
+        body + "\\end{table}", *([f"% To fill it: {unescaped.command}"] if unescaped.command else []), "",
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -171,7 +171,7 @@ def _cell(line: Line, entry: Entry, small: str) -> str:
 
 
 def _size(grid: Grid) -> tuple[str, bool]:
-    """(`_Apart.size`, `_Apart.wide`) of a grid."""
+    """(`_Unescaped.size`, `_Unescaped.wide`) of a grid."""
     columns = zip(*(line.entries for line in grid.lines), strict=True)
     widths = [
         max([len(grid.heading(h)), *(len(e.text + e.times + e.delta + e.spread) + 3 for e in column)])
