@@ -1,5 +1,5 @@
-"""The benchmark's pages: all papers at a glance, a page a paper with its tables beside the paper's numbers, a page a
-method, and the arena as a leaderboard. What they say comes from `reports.claims`, laid out once for all pages."""
+"""The benchmark's pages: an overview of all papers; one page per paper with its tables, the paper's numbers and, if a
+figure ranks the methods, a leaderboard; and one page per method. Their content comes from `reports.claims`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 #: Budget of the papers' own training.
 PAPER = "paper"
-#: Name of the index of one's own runs beside these pages, and what stands above it.
+#: File of the index of the user's runs in the same folder, and the link (HTML) at its top.
 NOTEBOOK = ("runs.html", '<a href="index.html">All papers</a>')
-#: The family of methods whose every step is a round.
+#: The family of methods that communicate after every step.
 GRADIENT = "one gradient a round"
-#: Shades of a heat map, from the best rank to the worst.
+#: Number of shades of a heat map, from the best rank to the worst.
 SHADES = 8
 
 
@@ -50,7 +50,7 @@ def address(method: str) -> str:
 
 
 def family(one: Declaration) -> str:
-    """Which models a method trains, in a word."""
+    """The family of a method: the kind of models that it trains."""
     if one.one_step:
         return GRADIENT
     if one.clusters_by:
@@ -60,14 +60,14 @@ def family(one: Declaration) -> str:
 
 @dataclass(frozen=True)
 class Paper:
-    """A folder of tables, with its claims, at each budget that has a number."""
+    """A paper's tables with their claims, at each budget with a number."""
 
     name: str
     tables: Sequence[Claims]
 
     @cached_property
     def page(self) -> tuple[str, str]:
-        """Its title, and the sentence with which its README begins, as a text."""
+        """The title and the first sentence of its README, as plain text."""
         title, first = resources.page(resources.papers()[self.name])
         sentence = re.split(r"\.(?= |$)(?! [a-z])", re.sub(r"[*`]|\]\([^)]*\)", "", first))[0]
         return title or self.name, sentence
@@ -78,7 +78,7 @@ class Paper:
 
     @cached_property
     def best(self) -> dict[str, Claims]:
-        """Table's id -> it at the budget with most numbers; of equally many, at the first that its protocol names."""
+        """Table's id -> its claims at the budget with most numbers; if equal, at the protocol's first such budget."""
         found: dict[str, Claims] = {}
         for one in self.tables:
             if one.table.id not in found or _numbers(one) > _numbers(found[one.table.id]):
@@ -87,7 +87,7 @@ class Paper:
 
     @property
     def judged(self) -> dict[str, Judged]:
-        """Each claim once: at the paper's budget if it is decided there, else where most is measured."""
+        """Identity -> claim at the paper's budget if it is measured there, else at the budget with most numbers."""
         found: dict[str, Judged] = {}
         for one in sorted(self.tables, key=lambda one: (one.budget == PAPER, _numbers(one))):
             for identity, stand in one.by_identity.items():
@@ -96,7 +96,7 @@ class Paper:
         return found
 
     def tally(self, budget: str | None = None) -> Tally:
-        """Of the paper's numbers: at this budget, or of each table where most is measured."""
+        """The tally of the paper's numbers at a budget; by default of each table at its `best` budget."""
         own = self.best.values() if budget is None else [one for one in self.tables if one.budget == budget]
         return sum((one.tally for one in own), Tally())
 
@@ -106,12 +106,12 @@ def _numbers(one: Claims) -> int:
 
 
 def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
-    """(name of the file, content) of all pages and pictures of these tables and papers (none: of all); `own` is how
-    many runs of one's own have pages beside them. Figures without a number are left out."""
+    """(File name, content) of all pages and pictures of these tables and papers (`names`; empty: all), without figures
+    that have no number. `own`: the number of the user's runs, which have pages in the same folder."""
     every = list(of_claims.claims(names, frame, roots))
     names = dict.fromkeys(one.paper for one in every)
     papers = [Paper(name, [one for one in every if one.paper == name]) for name in names]
-    papers.sort(key=lambda paper: not paper.tally().reported)  # those that report nothing come last
+    papers.sort(key=lambda paper: not paper.tally().reported)  # papers without reported numbers last
     yield "index.html", front(papers, own).encode()
     for paper in papers:
         pictures = dict(_pictures(paper, frame, roots))
@@ -123,13 +123,13 @@ def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str
 
 
 def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tuple[str, tuple[str, bytes]]]:
-    """(name of the file, (title, SVG)) of the figures of a paper that have a number."""
+    """(File name, (title, SVG)) of a paper's figures with a number."""
     from fedbench.reports import figures
     from fedbench.reports.figures import kinds
 
     budgets = {one.table.id: one.budget for one in paper.best.values()}
     for figure in _figures(paper):
-        first = next(iter(figure.series.tables.values())) if figure.series else None  # else it shows data, not numbers
+        first = next(iter(figure.series.tables.values())) if figure.series else None  # other figures show data
         if first in budgets:
             request = figures.Request(frame, roots, budget=budgets[first] or None)
             try:
@@ -149,12 +149,12 @@ def _figures(paper: Paper) -> Iterator[FigureSpec]:
 # -- front -----------------------------------------------------------------------------------------------------
 
 
-#: What the sign of a claim says.
+#: Sign of a claim -> its meaning.
 MEANINGS = {"✓": "holds", "✗": "fails", "?": "undecided", "·": "not measured"}
 
 
 def front(papers: Sequence[Paper], own: int) -> str:
-    """The first page: each paper, how many of its numbers are measured, and which of its claims hold."""
+    """The first page: for each paper, the share of its numbers that are measured, and its claims by state."""
     chips: dict[str, list[str]] = {}
     for one in declarations.built_in().values():
         chips.setdefault(family(one), []).append(f'<a href="{address(one.name)}">{e(one.title)}</a>')
@@ -180,7 +180,7 @@ def _paper_row(paper: Paper) -> Sequence[str]:
 
 
 def _share(tally: Tally) -> str:
-    """How many of the paper's numbers are there, as a bar and in words, and how many of them are near."""
+    """The share of the paper's numbers that are measured as a bar and in words, and how many of them are near."""
     if not tally.reported:
         return ""
     bar = f'<meter max="{tally.reported}" value="{tally.measured}"></meter>'
@@ -189,7 +189,7 @@ def _share(tally: Tally) -> str:
 
 
 def _signs(judged: Iterable[Judged]) -> str:
-    """How many claims hold, fail or are undecided, a sign each."""
+    """The number of claims in each state, after its sign."""
     states = Counter(LOOKS[stand.verdict.state][0] for stand in judged)
     return " ".join(_sign(sign, f" {states[sign]}") for sign in MEANINGS if states[sign])
 
@@ -202,9 +202,9 @@ def _sign(sign: str, more: str = "") -> str:
 
 
 def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
-    """A paper's page; `pictures` are files of figures and their titles."""
+    """A paper's page; `pictures`: file of a figure -> its title."""
     title, about = paper.page
-    budgets: dict[str, list[Claims]] = {}  # of each table that has a number, the fullest first
+    budgets: dict[str, list[Claims]] = {}  # table's id -> its claims at each measured budget, the fullest first
     for one in sorted(paper.measured, key=lambda one: one is not paper.best[one.table.id]):
         budgets.setdefault(one.table.id, []).append(one)
     order = [id for id in paper.best if id in budgets]
@@ -219,7 +219,7 @@ def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
 
 
 def _contents(paper: Paper) -> str:
-    """All tables of a paper, each with how much of it is there and how its claims stand."""
+    """The list of a paper's tables, with the shares of measured numbers and the claims by state."""
     at_own = {one.table.id: one.tally for one in paper.tables if one.budget == PAPER}
     rows = []
     for id, one in paper.best.items():
@@ -233,7 +233,7 @@ def _contents(paper: Paper) -> str:
 
 
 def _table(budgets: Sequence[Claims], opened: bool) -> str:
-    """A table at each budget that has a number, behind a line that opens it."""
+    """A foldable section with a table at each budget that has a number."""
     table = budgets[0].table
     return (
         f'<details class="table" id="{e(table.id.partition("/")[2])}"{" open" * opened}>'
@@ -244,7 +244,7 @@ def _table(budgets: Sequence[Claims], opened: bool) -> str:
 def _at_budget(one: Claims) -> str:
     assert one.grid is not None
     grid = harmless(one.grid, escape)
-    lines = [e(text) for text in (one.grid.about[0], *one.grid.makers)]  # the budget; who made it, when, on what
+    lines = [e(text) for text in (one.grid.about[0], *one.grid.makers)]  # the budget; the origin of shipped runs
     notes = [*brief(grid, escape), *grid.notes, *(f"{letters}: {text}" for letters, text in grid.footnotes)]
     return (
         f'<section class="wide" data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">'
@@ -257,7 +257,7 @@ def _at_budget(one: Claims) -> str:
 
 
 def _linked(line: Line, escape: Callable[[str], str] = str) -> str:
-    """The label of a row, which leads to its method's page; of a row that is `harmless`, or made so by `escape`."""
+    """The label of a row as a link to its method's page; `escape` is needed unless the row is already `harmless`."""
     known, label = line.method in declarations.built_in(), escape(line.label)
     return f'<a href="{address(line.method)}">{label}</a>' if known else label
 
@@ -271,7 +271,7 @@ def _claims(judged: Iterable[Judged]) -> str:
     return f'<ul class="claims">{"".join(items)}</ul>' if items else ""
 
 
-# -- arena -----------------------------------------------------------------------------------------------------
+# -- leaderboards ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -280,9 +280,9 @@ class Standing:
 
     line: Line
     family: str
-    ranks: Sequence[float]  #: in each ranked column, among the rows of its class
-    of: int  #: rows of its class
-    cost: float | None  #: MB sent and received; None where unknown
+    ranks: Sequence[float]  #: in each ranked column, within the row's class
+    of: int  #: number of rows in its class
+    cost: float | None  #: MB sent and received; None if unknown
 
     @property
     def mean(self) -> float:
@@ -290,7 +290,7 @@ class Standing:
 
 
 def _leaderboards(paper: Paper) -> Iterator[str]:
-    """A heat map of each table whose rows a figure of the paper ranks by their average ranks."""
+    """A leaderboard for each table that alone is ranked by a figure of the paper."""
     for figure in _figures(paper):
         one = paper.best.get(figure.ranked[0]) if len(figure.ranked) == 1 else None
         if one and one.grid:
@@ -298,8 +298,8 @@ def _leaderboards(paper: Paper) -> Iterator[str]:
 
 
 def leaderboard(table: Table, grid: Grid) -> str:
-    """Rows by their average rank over the table's columns of its own metric; methods that send a gradient at every step
-    stand in a class of their own, since they send ten times what others do."""
+    """A heat map of a table's rows, sorted by average rank over the columns of the table's metric. Methods that send a
+    gradient at every step are a separate class, because they send ten times as much as others."""
     ranked = [k for k, c in enumerate(table.printed) if c.metric == table.metric and not c.of]
     rest = [k for k, c in enumerate(table.printed) if k not in ranked]
     rows_of_table = [line for line in grid.lines if line.in_table]
@@ -333,7 +333,7 @@ def _family(line: Line) -> str:
 
 
 def _standings(table: Table, lines: Sequence[Line], ranked: Sequence[int]) -> list[Standing]:
-    """Rows of one class, the best first."""
+    """The standings of rows of one class, best first."""
     if not lines:
         return []
     values_of = np.array([[_value(line, k) for line in lines] for k in ranked])
@@ -370,7 +370,7 @@ def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], med
 
 
 def _told(standings: Sequence[Standing], ranked: Sequence[int]) -> str:
-    """What the ranks can tell."""
+    """A sentence on the ranks, and on the differences between neighbours that are significant."""
     numbers = np.array([[_value(one.line, k) for one in standings] for k in ranked])
     said = (
         f"{counted(len(standings), 'method')} by their average rank over {counted(len(ranked), 'column')}; dark is best"
@@ -382,7 +382,7 @@ def _told(standings: Sequence[Standing], ranked: Sequence[int]) -> str:
 
 
 def method_page(one: Declaration, papers: Sequence[Paper]) -> str:
-    """A method's page: what it is, its hyper-parameters, and its place in each table."""
+    """A method's page: its description, hyper-parameters, deviations, and mean rank in each table."""
     parts = (" ".join(part.split()) for part in one.text.split("\n\n"))
     facts = {
         "family": family(one),
@@ -412,12 +412,12 @@ def method_page(one: Declaration, papers: Sequence[Paper]) -> str:
 
 
 def _prose(text: str) -> str:
-    """A paragraph of a docstring as HTML, with its names in code."""
+    """A paragraph of a docstring as HTML; names in backticks become code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", e(text))
 
 
 def _places(one: Declaration, papers: Sequence[Paper]) -> Iterator[Sequence[str]]:
-    """The method's place among others: a row a table, at its fullest budget, and row of it."""
+    """One line per row of the method in each table at its `best` budget, with the row's mean ranks."""
     for paper in papers:
         for id, at in paper.best.items():
             if at.grid is None or at.table.counted:
@@ -432,7 +432,7 @@ def _places(one: Declaration, papers: Sequence[Paper]) -> Iterator[Sequence[str]
 
 
 def _mean_rank(table: Table, lines: Sequence[Line], line: Line, measured: bool) -> str:
-    """Of a row, over the columns that have a number of it: 1 where none is better; "" without one."""
+    """A row's mean rank over the columns in which it has a (measured or reported) number; "" if it has none."""
 
     def number(of: Line, k: int) -> float | None:
         value, reported = of.entries[k].value, of.entries[k].reported

@@ -1,4 +1,4 @@
-"""The frame of a page: head, style, script and theme, which all pages of a site share; and texts as HTML."""
+"""Parts that all pages of a site share: the document with its style and script, cards, tables and escaping."""
 
 from __future__ import annotations
 
@@ -12,29 +12,23 @@ from fedbench.words import plain
 
 
 def e(text: object) -> str:
-    """A text as HTML shows it literally, in an element or an attribute."""
+    """A text escaped for an HTML element or attribute."""
     return escape(plain(str(text)))
 
 
-#: What the browser may load and run: files of the site itself, opened from a disk or a server, and nothing else.
+#: The browser may load and run only the site's files, from a disk or a server.
 _POLICY = "default-src 'none'; img-src 'self' file: data:; style-src 'self' file:; script-src 'self' file:"
 
 
 @cache
 def shared() -> dict[str, str]:
-    """The files that all pages load: name -> content."""
+    """Name -> content of the files that all pages load."""
     here = Path(__file__).parent
     return {name: (here / name).read_text(encoding="utf-8") for name in ("site.css", "site.js")}
 
 
 def document(title: str, way: str, body: Iterable[str]) -> str:
-    """A whole page.
-
-    Arguments:
-        title: a text.
-        way: HTML of the line that stands above everything else.
-        body: HTML.
-    """
+    """A complete page: `title` is text; `way`, the navigation at the top, and `body` are HTML."""
     content = "\n".join(body)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{e(title)}</title>\n'
@@ -47,12 +41,13 @@ def document(title: str, way: str, body: Iterable[str]) -> str:
 
 
 def card(title: str, content: str, *, wide: bool = False) -> str:
-    """A part of a page under a heading."""
+    """A section of a page: a heading (text) and its content (HTML)."""
     return f"<section{' class=wide' if wide else ''}>\n<h2>{e(title)}</h2>\n{content}\n</section>"
 
 
 def listing(heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, look: str = "") -> str:
-    """A table of HTML cells below texts; its first so many columns hold texts, the others numbers."""
+    """A table with headings (text) and cells (HTML); its first `texts` columns are for texts, the others for numbers.
+    `look`: a CSS class."""
     key = [' class="key"' if k < texts else "" for k in range(len(heads))]
     head = "".join(f'<th scope="col"{kind}>{e(text)}</th>' for kind, text in zip(key, heads, strict=True))
     lines = [
@@ -66,7 +61,7 @@ def listing(heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int =
 
 
 def sort_head(label: str, kind: str = "", group: str = "", first: str = "ascending", off: bool = False) -> str:
-    """The head of a column by which a reader sorts, `first` in this order; `off`: not shown until a reader wants it."""
+    """The heading of a sortable column. `first`: the order after the first click; `off`: whether hidden at first."""
     look = (f' class="{kind}"' if kind else "") + " data-off" * off
     before = f"<small>{e(group)}</small>" if group else ""
     button = f'<button type="button">{before}{e(label)}</button>'
@@ -74,16 +69,16 @@ def sort_head(label: str, kind: str = "", group: str = "", first: str = "ascendi
 
 
 def command(line: str) -> str:
-    """A command and a button that copies it."""
+    """A command with a button that copies it."""
     return f'<div class="command"><code>{e(line)}</code><button type="button">Copy</button></div>'
 
 
 def values(rows: Iterable[tuple[str, str]]) -> str:
-    """Names and their values, both texts."""
+    """A list of names and their values, both text."""
     return "<dl>" + "".join(f"<dt>{e(name)}</dt><dd>{e(value)}</dd>" for name, value in rows) + "</dl>"
 
 
 def folded(title: str, texts: Iterable[str]) -> str:
-    """Texts behind a line that opens them."""
+    """A folded list of texts; "" if there are none."""
     items = "".join(f"<li>{e(text)}</li>" for text in texts)
     return f"<details><summary>{e(title)}</summary><ul>{items}</ul></details>" if items else ""

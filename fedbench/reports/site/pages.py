@@ -1,4 +1,4 @@
-"""The notebook of any runs: an index of them and a page of each."""
+"""The notebook of any runs: an index, and one page per run."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
 
 # -- run -------------------------------------------------------------------------------------------------------
-# The page of a run: its numbers and pictures, what was decided of it, where it comes from, how to repeat it.
+# A run's page: its numbers and pictures, its settings, the commands that repeat it, its origin.
 
 
-#: Of a page about fields of a method, a partition or a setting: names and values.
+#: (name, value) of fields of a method, a partition or a setting.
 Rows = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """What rooms above tell of a run."""
+    """A run's origin, which the caller finds, because this package does not import the engine."""
 
-    origin: Sequence[tuple[str, Sequence[str]]]  #: each artifact from the run back to the images, and its details
-    commands: Sequence[str] | None  #: that repeat it; None where no options do
+    origin: Sequence[tuple[str, Sequence[str]]]  #: (artifact, its details), from the run back to the images
+    commands: Sequence[str] | None  #: the commands that repeat the run; None if no options give its setting
 
 
 def name(run: Run) -> str:
-    """The file of its page."""
+    """The file of a run's page."""
     return f"run-{run.id}.html"
 
 
 def run_page(side: Comparison, group: Group, run: Run, history: RunOrigin, partition: str, index: str) -> str:
-    """The page of one run of a group, with the picture of its partition (HTML)."""
+    """The page of one run of a group; `partition` is the picture of its partition (HTML)."""
     way = f'<a href="{index}">All runs</a>{_seeds(group, run)}'
     title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
     about = [f"{run.values['dataset']} {run.values['split']}", f"seed {run.spec.setting.seed}", f"run {run.id}"]
@@ -126,17 +126,17 @@ def _repeat(commands: Sequence[str] | None) -> str:
 
 
 # -- index -----------------------------------------------------------------------------------------------------
-# A row for each group of runs that differ in nothing but seeds, as `compare` shows them.
+# A table with one row per group of runs that differ only in seeds, as in `compare`.
 
 
-#: Of more settings than this those in `TELLING` and what follows them are shown first, the others where a reader wants
-#: them: the numbers are to be seen without scrolling.
+#: If there are more setting columns, only the first and those in `TELLING` are visible at first, so that the numbers
+#: are visible without scrolling.
 SETTINGS = 6
 TELLING = ("method", "dataset", "split", "clients", "lr", "rounds")
 
 
 def index_page(side: Comparison, way: str = "") -> str:
-    """The index of all runs, which links to the page of each."""
+    """The index of all runs, with links to their pages; `way` is the navigation at its top (HTML)."""
     table = grid(side)
     rows = "\n".join(_row(side, table, group, line) for group, line in zip(side.groups, table.lines, strict=True))
     tools = (
@@ -157,7 +157,7 @@ def index_page(side: Comparison, way: str = "") -> str:
 
 
 def _heads(side: Comparison, table: Grid) -> Iterable[str]:
-    """Columns by whose heads the rows are sorted, at first from the better end where a number has one."""
+    """The headings of sortable columns; the first click sorts by a number with the best first."""
     best = {number.name: number.best for number in side.numbers}
     shown = [key for key in TELLING if key in table.keys] if len(table.keys) > SETTINGS else table.keys
     for key in table.keys:
@@ -183,7 +183,7 @@ def _row(side: Comparison, table: Grid, group: Group, line: Line) -> str:
 
 
 def _key(group: Group, key: str, shown: str, first: bool) -> str:
-    """A value in which rows differ, a number to be sorted as such; the first of a row leads to its page."""
+    """The cell of a key; numbers have a value to sort by, and the first cell of a row links to its page."""
     value = group[0].values.get(key)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     order = f' data-value="{e(text(value))}"' if number else ""
@@ -207,10 +207,10 @@ def _cell(head: str, entry: Entry) -> str:
 def pages(
     runs: Sequence[Run], history_of: Callable[[Run], RunOrigin], index: str = "index.html", way: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """(name of the file, HTML) of the index, which has this name and stands below `way` (HTML), and of each run's page:
-    1 + len(runs) of them.
+    """(File name, HTML) of the index, which has the name `index` and the navigation `way` (HTML), and of each run's
+    page: 1 + len(runs) items.
 
-    `history_of` gives what rooms above know of a run. Runs whose metrics cannot be had have pages that say why.
+    `history_of` returns the origin of a run. Pages of runs with unavailable metrics print the reason.
     """
     side = compare(runs)
     yield index, index_page(side, way)

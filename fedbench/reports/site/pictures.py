@@ -1,4 +1,4 @@
-"""The pictures of a run: how it learned, what its clients reach, and which samples they hold."""
+"""The pictures of a run: its learning curve, its clients' accuracies, and its partition."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ if TYPE_CHECKING:
 
 
 # -- svg -------------------------------------------------------------------------------------------------------
-# Lines, bars and cells as SVG text in the colours of the page's style, which follow its theme. By the figures' own code
-# (matplotlib) three pictures of a run take 0.27 s and 117 kB, so 4 min and 100 MB for all runs that ship; these take
-# 2 ms and 5 kB.
+# Lines, bars and cells as SVG text in the colours of the page's theme. With matplotlib, as in `reports.figures`, the
+# three pictures of a run would take 0.27 s and 117 kB (all shipped runs 4 min and 100 MB); these take 2 ms and 5 kB.
 
 
-#: Of a picture, and the room around its plot.
+#: The size of a picture and the margins around its plot, in pixels.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 220, 44, 8, 10, 34
 #: Width of the plot.
 ACROSS = WIDTH - LEFT - RIGHT
-#: A line's points are thinned to about so many: there are no more pixels to see them by.
+#: Lines are thinned to about this many points, because a plot has no more distinguishable pixels.
 POINTS = 240
-#: More bars than this are one path, without titles.
+#: More bars than this are drawn as one path without titles.
 TITLED = 150
 
 Points = Sequence[tuple[float, float]]
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers within [low, high], some `about` of them."""
+    """Round numbers in [low, high], about `about` of them."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * of for of in (1, 2, 5, 10) if power * of >= rough * (1 - 1e-9))
@@ -49,18 +48,18 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def picture(name: str, parts: Iterable[str], x_label: str, height: float = HEIGHT) -> str:
-    """An SVG element of these parts over the label of its x axis, named for who cannot see it."""
+    """An SVG element with these parts and the label of the x axis; `name` is its text for screen readers."""
     parts = [*parts, _text(LEFT + ACROSS / 2, height - 4, x_label, "middle")]
     return f'<svg viewBox="0 0 {WIDTH} {number(height)}" role="img" aria-label="{e(name)}">{"".join(parts)}</svg>'
 
 
 def number(value: float) -> str:
-    """As short as a tenth of a pixel allows."""
+    """A coordinate as short text, rounded to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def lines(name: str, own: Points, others: Sequence[Points], x_label: str) -> str:
-    """A line (a dot, if it is one point) before the fainter ones of others."""
+    """A picture of a line (a dot if it has one point) in front of fainter `others`."""
     xs, ys = zip(*(point for line in (own, *others) for point in line), strict=True)
     x0, x1 = (min(xs), max(xs)) if min(xs) < max(xs) else (min(xs) - 1, max(xs) + 1)
     room = 0.06 * (max(ys) - min(ys)) or max(0.05 * abs(ys[0]), 1e-9)
@@ -85,7 +84,8 @@ def lines(name: str, own: Points, others: Sequence[Points], x_label: str) -> str
 
 
 def bars(name: str, heights: Sequence[float], titles: Sequence[str], hollow: Sequence[bool], x_label: str) -> str:
-    """A bar for each of M heights in [0, 100], titled where there are few enough; with the mean of those not hollow."""
+    """A picture with bars of M heights in [0, 100], with titles for at most `TITLED` bars, and a dashed line at the
+    mean of the bars that are not hollow."""
     width = ACROSS / len(heights)
     gap = min(2.0, 0.2 * width)
     down = HEIGHT - BOTTOM
@@ -114,7 +114,7 @@ def bars(name: str, heights: Sequence[float], titles: Sequence[str], hollow: Seq
 
 
 def numbered(count: int, y: float) -> Iterable[str]:
-    """The numbers of some of so many columns, from 0."""
+    """Labels of some of `count` columns, numbered from 0."""
     width = ACROSS / count
     for i in ticks(0, count - 1, 10) if count > 1 else [0.0]:
         if i == round(i):
@@ -134,7 +134,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def svg_cells(name: str, counts: Sequence[Sequence[int]], rows: Sequence[str], x_label: str) -> str:
-    """Counts [columns][rows] as shades of cells, a path of thick dashes each; rows have names where there is room."""
+    """A picture of counts [columns][rows] as cells, one path per shade; rows are named if there is room."""
     most = max((count for column in counts for count in column), default=0)
     tall = max(3.0, min(16.0, 320 / len(rows)))
     width = ACROSS / len(counts)
@@ -142,7 +142,7 @@ def svg_cells(name: str, counts: Sequence[Sequence[int]], rows: Sequence[str], x
     for i, column in enumerate(counts):
         for k, count in enumerate(column):
             if count:
-                # By square roots, so that few samples are seen beside many.
+                # Square roots, so that small counts are visible next to large ones.
                 place = f"M{number(LEFT + i * width)} {number(TOP + (k + 0.5) * tall)}"
                 shades.setdefault(math.ceil(8 * math.sqrt(count / most)), []).append(place)
     step = f"h{width - min(1.0, 0.1 * width):.2f}"
@@ -160,12 +160,12 @@ def svg_cells(name: str, counts: Sequence[Sequence[int]], rows: Sequence[str], x
 # -- pictures --------------------------------------------------------------------------------------------------
 
 
-#: So many cells with samples are drawn of a partition: a page must stay small.
+#: Maximal number of non-empty cells in a picture of a partition, which limits the size of the page.
 CELLS = 3000
 
 
 def learning(own: Metrics, others: Sequence[Metrics]) -> str:
-    """What a run reached by round, before the same of its other seeds; a text where nothing was measured by round."""
+    """The learning curve of a run in front of those of its other seeds, as HTML; a text if none was measured."""
     metric = next((name for name in DEFAULTS if name in own.names), DEFAULTS[0])
     view = max(VIEWS, key=lambda one: len(own.series(metric, one)))
     label = f"{metric.replace('_', ' ')}, %"
@@ -180,7 +180,7 @@ def learning(own: Metrics, others: Sequence[Metrics]) -> str:
 
 
 def loss(own: Metrics, others: Sequence[Metrics]) -> str:
-    """The training loss by round, or nothing where the run has none."""
+    """The curve of the training loss as HTML; "" if the run has none."""
     drawn = _curve(own, others, "train_loss", "", 1, "training loss")
     return f"<h3>training loss, nats</h3>{drawn}" if drawn else ""
 
@@ -196,8 +196,8 @@ def _points(metrics: Metrics, metric: str, view: str, factor: float) -> Points:
 
 
 def clients(metrics: Metrics, outsiders: int) -> str:
-    """The accuracy of each client on its own test images, the last `outsiders` of them hollow; nothing where there is
-    none."""
+    """The accuracy (else the AUC) of each client on its test images as HTML; bars of the last `outsiders` clients are
+    hollow. "" if not measured."""
     metric = next((name for name in OF_CLIENTS if name in metrics.names), "")
     values = 100 * metrics.per_client(metric, "plain") if metric else np.zeros(0)
     if not np.isfinite(values).any():
@@ -221,7 +221,7 @@ def _spread(values: np.ndarray, unseen: bool) -> list[str]:
 
 
 def partition(spec: PartitionSpec, store: Store) -> str:
-    """How many samples of each class each client holds; a text where the partition is not there or damaged."""
+    """The number of samples per client and class as HTML; a text if the partition is missing or damaged."""
     artifact = store.whole(spec)
     try:
         if artifact is None:
