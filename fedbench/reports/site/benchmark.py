@@ -90,15 +90,15 @@ class Paper:
         """Identity -> claim at the paper's budget if it is measured there, else at the budget with most numbers."""
         found: dict[str, Judged] = {}
         for one in sorted(self.tables, key=lambda one: (one.budget == PAPER, _numbers(one))):
-            for identity, stand in one.by_identity.items():
-                if identity not in found or LOOKS[stand.verdict.state][0] != "·":
-                    found[identity] = stand
+            for identity, claim in one.by_identity.items():
+                if identity not in found or LOOKS[claim.verdict.state][0] != "·":
+                    found[identity] = claim
         return found
 
     def tally(self, budget: str | None = None) -> Tally:
         """The tally of the paper's numbers at a budget; by default of each table at its `best` budget."""
-        own = self.best.values() if budget is None else [one for one in self.tables if one.budget == budget]
-        return sum((one.tally for one in own), Tally())
+        tables = self.best.values() if budget is None else [one for one in self.tables if one.budget == budget]
+        return sum((one.tally for one in tables), Tally())
 
 
 def _numbers(one: Claims) -> int:
@@ -190,7 +190,7 @@ def _share(tally: Tally) -> str:
 
 def _signs(judged: Iterable[Judged]) -> str:
     """The number of claims in each state, after its sign."""
-    states = Counter(LOOKS[stand.verdict.state][0] for stand in judged)
+    states = Counter(LOOKS[claim.verdict.state][0] for claim in judged)
     return " ".join(_sign(sign, f" {states[sign]}") for sign in MEANINGS if states[sign])
 
 
@@ -264,9 +264,9 @@ def _linked(line: Line, escape: Callable[[str], str] = str) -> str:
 
 def _claims(judged: Iterable[Judged]) -> str:
     items = [
-        f"<li>{_sign(LOOKS[stand.verdict.state][0])} {e(stand.verdict.claim.text)}"
-        f"<small>{e(of_claims.words(stand).removeprefix(stand.verdict.claim.text + ': '))}</small></li>"
-        for stand in judged
+        f"<li>{_sign(LOOKS[claim.verdict.state][0])} {e(claim.verdict.claim.text)}"
+        f"<small>{e(of_claims.words(claim).removeprefix(claim.verdict.claim.text + ': '))}</small></li>"
+        for claim in judged
     ]
     return f'<ul class="claims">{"".join(items)}</ul>' if items else ""
 
@@ -304,9 +304,9 @@ def leaderboard(table: Table, grid: Grid) -> str:
     rest = [k for k, c in enumerate(table.printed) if k not in ranked]
     rows_of_table = [line for line in grid.lines if line.in_table]
     whole = [line for line in rows_of_table if all(line.entries[k].value for k in ranked)]
-    apart = [line for line in whole if _family(line) == GRADIENT]
-    first = _standings(table, [line for line in whole if line not in apart], ranked)
-    last = _standings(table, apart, ranked)
+    every_step = [line for line in whole if _family(line) == GRADIENT]
+    first = _standings(table, [line for line in whole if line not in every_step], ranked)
+    last = _standings(table, every_step, ranked)
     median = float(np.median([one.cost for one in first if one.cost] or [1.0]))
     heads = [sort_head("method", "key"), sort_head("family", "key"), sort_head("mean rank")]
     heads += [sort_head(grid.heads[k].label, group=grid.heads[k].group) for k in [*ranked, *rest]]
@@ -340,9 +340,10 @@ def _standings(table: Table, lines: Sequence[Line], ranked: Sequence[int]) -> li
     ranks = ranks_of(values_of, table.best)
     sizes = [k for k, c in enumerate(table.printed) if c.unit == "megabytes"]
     standings = []
-    for line, own in zip(lines, ranks.T.tolist(), strict=True):
+    for line, of_line in zip(lines, ranks.T.tolist(), strict=True):
         sent = [value.mean for k in sizes if (value := line.entries[k].value)]
-        standings.append(Standing(line, _family(line), own, len(lines), sum(sent) if len(sent) == len(sizes) else None))
+        cost = sum(sent) if len(sent) == len(sizes) else None
+        standings.append(Standing(line, _family(line), of_line, len(lines), cost))
     return sorted(standings, key=lambda one: one.mean)
 
 
@@ -423,8 +424,8 @@ def _places(one: Declaration, papers: Sequence[Paper]) -> Iterator[Sequence[str]
             if at.grid is None or at.table.counted:
                 continue
             lines = [line for line in at.grid.lines if line.in_table]
-            own = [line for line in lines if line.method == one.name]
-            for line in own if len(own) < len(lines) else ():
+            of_method = [line for line in lines if line.method == one.name]
+            for line in of_method if len(of_method) < len(lines) else ():
                 ours, theirs = (_mean_rank(at.table, lines, line, measured) for measured in (True, False))
                 if ours:
                     link = f'<a href="{e(paper.name)}.html#{e(id.partition("/")[2])}">{e(id)}</a>'
@@ -440,8 +441,8 @@ def _mean_rank(table: Table, lines: Sequence[Line], line: Line, measured: bool) 
 
     ranks = []
     for k, column in enumerate(table.printed):
-        if column.best != "none" and (own := number(line, k)) is not None:
+        if column.best != "none" and (this := number(line, k)) is not None:
             sign = -1 if column.best == "min" else 1
             others = (number(of, k) for of in lines)
-            ranks.append(1 + sum(sign * other > sign * own for other in others if other is not None))
+            ranks.append(1 + sum(sign * other > sign * this for other in others if other is not None))
     return f"{np.mean(ranks):.1f}" if ranks else ""

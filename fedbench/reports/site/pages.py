@@ -89,7 +89,7 @@ def _cards(side: Comparison, group: Group, run: Run, history: RunOrigin, partiti
                 yield card(title, content)
     yield card("Partition", partition)
     rows = {"method": _method(run), "data": _data(run), "training": _setting(run)}
-    parts = (f"<div><h3>{title}</h3>{values(own)}</div>" for title, own in rows.items())
+    parts = (f"<div><h3>{title}</h3>{values(fields)}</div>" for title, fields in rows.items())
     yield card("What was decided", f'<div class="parts">{"".join(parts)}</div>', wide=True)
     yield card("Repeat it", _repeat(history.commands), wide=True)
     origin = "".join(folded(what, details) or f"<p>{e(what)}</p>" for what, details in history.origin)

@@ -106,9 +106,9 @@ def bars(name: str, heights: Sequence[float], titles: Sequence[str], hollow: Seq
         parts.append(f'<rect class="{kind}" {place}><title>{e(title)}</title></rect>')
     look = f'stroke-width="{width - gap:.2f}"'
     parts += [f'<path class="many {kind}" {look} d="{"".join(way)}"/>' for kind, way in ways.items() if way]
-    own = [height for height, empty in zip(heights, hollow, strict=True) if not empty and not math.isnan(height)]
-    if own:
-        y = number(at(sum(own) / len(own)))
+    solid = [height for height, empty in zip(heights, hollow, strict=True) if not empty and not math.isnan(height)]
+    if solid:
+        y = number(at(sum(solid) / len(solid)))
         parts.append(f'<line class="mean" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
     return picture(name, [*parts, *numbered(len(heights), down + 14)], x_label)
 
@@ -206,10 +206,10 @@ def clients(metrics: Metrics, outsiders: int) -> str:
     titles = [
         f"client {c}{', never trains' * out}: {v:.2f} %" for (c, v), out in zip(enumerate(values), unseen, strict=True)
     ]
-    own = values[np.isfinite(values) & ~np.array(unseen)]
+    trained = values[np.isfinite(values) & ~np.array(unseen)]
     what = metric.replace("_", " ").replace("auc", "AUC")
     drawn = bars(f"{what} of each client, %", values.tolist(), titles, unseen, "client")
-    return f"<h3>{e(what)}, %</h3>{drawn}<p>{e(' '.join(_spread(own, any(unseen))))}</p>"
+    return f"<h3>{e(what)}, %</h3>{drawn}<p>{e(' '.join(_spread(trained, any(unseen))))}</p>"
 
 
 def _spread(values: np.ndarray, unseen: bool) -> list[str]:
