@@ -1,1 +1,1 @@
-"""A table laid out (`grid_of`) as a `grid`, which every format starts from, and what is said below it."""
+"""Builds the grid of a table (`build.grid_of`), with its cells and notes, which every format prints."""

@@ -58,7 +58,7 @@ ROUTING = ("routing_accuracy", "system_accuracy_probability", "system_accuracy_d
 class _Builder:
     def __init__(self, cells: Cells, view: str, compare: bool, extra: bool) -> None:
         self.cells, self.table, self.view, self.compare, self.extra = cells, cells.table, view, compare, extra
-        #: An ordered set. It is unknown which cells damaged runs belong to.
+        #: An ordered set of messages, first on damaged runs, whose cells are unknown.
         self.problems = {str(error): None for error in cells.frame.damaged}
         self.views: set[tuple[str, bool]] = set()  #: (view of test images, whether it was evaluated once, so without ±)
         self.without: list[tuple[tuple[str, str], str]] = []  #: ((metric, why it is missing), method)

@@ -44,7 +44,7 @@ class Entry:
     spread: str = ""  #: the ±
     decimals: int | None = None  #: of `text`; None for a mark
     ratio: float | None = None  #: to the value of another row
-    rank: int = 0  #: 1 best of its column, 2 second; 0 else
+    rank: int = 0  #: 1 if best of its column, 2 if second, else 0
     value: Value | None = None
     reported: tuple[float, float | None] | None = None  #: the paper's value and ±
     offset: Offset | None = None  #: difference to the reported value

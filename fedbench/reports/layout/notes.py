@@ -37,8 +37,8 @@ def in_words(cells: Cells) -> str:
 
 
 def of_own(cells: Cells) -> Iterator[str]:
-    """Lines for a user's table, whose file alone says this: its metrics; and per column the number of clients, and the
-    shares of training images that they keep and hold back for validation."""
+    """Lines for a user's table, which only its file documents: its metrics; and per column the number of clients, and
+    the shares of training images that they use and hold back for validation."""
     table = cells.table
     if table.shipped:
         return
@@ -240,7 +240,7 @@ def _statistic(
 
 
 def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:
-    """(View, whether evaluated once) of future runs: runs with crops have them and plain images once, others plain."""
+    """(View, whether evaluated once) of future runs; those that train on crops evaluate plain images only once."""
     found = {sketch(cells.table, c, cells.budget).augment == "crop" for c in cells.table.measured}
     return {("crop", False) if crops and view == "crop" else ("plain", crops) for crops in found}
 

@@ -88,7 +88,7 @@ def _show(grid: Grid, console: Console, full: bool) -> None:
     for text in (*brief(grid), *_too_narrow(grid, layout, console)):
         say(text)
     for text in filling(grid):
-        console.print(Text(f"  {text}", "dim"), soft_wrap=True)  # as it is, to be copied
+        console.print(Text(f"  {text}", "dim"), soft_wrap=True)  # not wrapped, so that it can be copied
     for text in grid.problems:
         say(text, "red", "  ✗ ", "    ")
     if not full:

@@ -13,7 +13,7 @@
     return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y;
   };
 
-  // Rows of one class stay together: a row of the class "class" begins another.
+  // Sorts rows within their class only; a row with the CSS class "class" begins the next class.
   function sort(head) {
     const table = head.closest("table"), body = table.tBodies[0];
     const first = head.dataset.first === "descending" ? ["descending", "ascending"] : ["ascending", "descending"];
@@ -32,7 +32,7 @@
     }
   }
 
-  // What the tools of a table, which stand before it, leave of its rows.
+  // Hides the rows that do not match the filters in front of their table.
   function filter(tools) {
     const words = tools.querySelector("input")?.value.toLowerCase().split(/\s+/).filter(Boolean) ?? [];
     const chosen = [...tools.querySelectorAll("select")].filter((one) => one.value);
@@ -49,7 +49,7 @@
     tools.querySelector("output").textContent = left < rows.length ? `${left} of ${rows.length} rows` : "";
   }
 
-  // Boxes by which a reader chooses the columns of the table behind them.
+  // Adds checkboxes that show and hide the columns of the next table.
   function choose(box) {
     const table = box.nextElementSibling.querySelector("table");
     const show = (index, shown) => {
@@ -65,7 +65,7 @@
     });
   }
 
-  // The command that makes a cell of a paper's table, below the table.
+  // Prints the command that fills a cell of a paper's table, below the table.
   function command(cell) {
     const row = cell.closest("tr[data-method]"), section = cell.closest("section[data-table]");
     if (!row || !section) return;
@@ -86,14 +86,14 @@
       navigator.clipboard?.writeText(button.previousElementSibling.textContent);
       button.textContent = "Copied";
     } else if (cell && !event.target.closest("a") && !String(getSelection())) {
-      const run = cell.closest("tr[data-words]"); // the row of a run leads to its page
+      const run = cell.closest("tr[data-words]"); // in the index of runs, a row links to its page
       if (run) run.querySelector("a").click(); else command(cell);
     }
   });
   for (const event of ["input", "change"]) {
     document.addEventListener(event, ({ target }) => { if (target.closest?.(".tools")) filter(target.closest(".tools")); });
   }
-  // A link to a table opens it.
+  // Unfolds the table that the address names.
   const open = () => {
     const there = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (there && there.matches("details")) { there.open = true; there.scrollIntoView(); }
@@ -103,6 +103,6 @@
     document.querySelectorAll("details.columns").forEach(choose);
     open();
   });
-  // What a browser has kept of the boxes when one comes back.
+  // Applies filters whose values the browser restored.
   addEventListener("pageshow", () => document.querySelectorAll(".tools").forEach(filter));
 })();
