@@ -32,7 +32,7 @@ from fedbench.words import counted, plain
 OVER = ("seeds", "clients")
 #: By default, tests with at least this many common seeds are paired over seeds, others over clients.
 SEEDS_ENOUGH = 3
-#: Limit of the number of pairs in a table.
+#: Maximal number of pairs in a table.
 MOST = 300
 
 

@@ -41,7 +41,7 @@ def wilcoxon(differences: np.ndarray) -> Signed:
     from scipy.stats import rankdata
     from scipy.stats import wilcoxon as of_scipy
 
-    d = np.round(differences, 12)  # differences of rounding errors are ties
+    d = np.round(differences, 12)  # values that are equal up to rounding errors are ties
     if not d.any():
         return Signed(len(d), 1.0, 0.0)
     ranks = rankdata(np.abs(d))
@@ -125,7 +125,7 @@ def friedman(values: np.ndarray, best: str = "max") -> Friedman:
 
 
 def critical_value(k: int, level: float = LEVEL) -> float:
-    """Nemenyi's q for k methods: the quantile of the studentised range with infinite degrees of freedom, over √2."""
+    """Nemenyi's q for k methods: the studentised range's quantile at infinite degrees of freedom, divided by √2."""
     from scipy.stats import studentized_range
 
     return float(studentized_range.ppf(1 - level, k, np.inf)) / math.sqrt(2)
