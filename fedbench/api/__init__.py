@@ -1,4 +1,4 @@
-"""fedbench from Python: what `import fedbench` offers (README.md)."""
+"""The Python interface: the names that `import fedbench` provides (README.md)."""
 
 from __future__ import annotations
 

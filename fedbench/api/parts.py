@@ -1,4 +1,4 @@
-"""Partitions: who holds which sample."""
+"""Partitions and conformance checks, and the helpers that the other modules of `fedbench.api` share."""
 
 from __future__ import annotations
 
@@ -35,49 +35,49 @@ if TYPE_CHECKING:
 
 
 # -- places ----------------------------------------------------------------------------------------------------
-# Where Python works: the store, the folders with data, the screen.
+# The store, the data folders and the console that Python calls use.
 
 
-#: A store, or the folder of one; None: that of FEDBENCH_HOME, else ~/.fedbench.
+#: A store or its folder; None: the folder FEDBENCH_HOME, or ~/.fedbench if that is not set.
 Home: TypeAlias = Store | Path | str | None
 
 
 def store_of(home: Home) -> Store:
-    """The store that is meant."""
+    """The store itself, opened if `home` is a folder or None."""
     return home if isinstance(home, Store) else Store(home)
 
 
 def roots() -> list[Path]:
-    """The folders of FEDBENCH_DATA, where the user keeps data sets."""
+    """The folders listed in FEDBENCH_DATA, which hold the user's data sets."""
     return folders_of(os.environ.get("FEDBENCH_DATA", ""), "FEDBENCH_DATA")
 
 
 def screen() -> Screen:
-    """Standard error, for progress and remarks."""
+    """A console on standard error, for progress and remarks."""
     from fedbench.screen import Screen
 
     return Screen(stderr=True)
 
 
 def say(line: str) -> None:
-    """A remark, on standard error."""
+    """Print a remark on standard error."""
     screen().print(line, soft_wrap=True)
 
 
 # -- pictures --------------------------------------------------------------------------------------------------
-# What notebooks show: terminal views in colour, and small tables.
+# What notebooks show: coloured terminal output as HTML, and small tables.
 
 
-#: Columns of a terminal's view.
+#: Width of the terminal output, in characters.
 WIDTH = 120
 _FORMAT = '<pre style="line-height:1.25;font-family:monospace;background:none;color:inherit">{code}</pre>'
 
 
 def coloured(parts: Iterable[RenderableType]) -> str:
-    """What a terminal would show, as HTML."""
+    """The terminal output of the parts as coloured HTML."""
     from fedbench.screen import Screen
 
-    # In a notebook rich would show every part as an output of the cell's own.
+    # Without force_jupyter=False, rich shows each part as a separate output of the notebook cell.
     shape: dict[str, Any] = {"width": WIDTH, "force_terminal": True, "force_jupyter": False}
     console = Screen(record=True, file=io.StringIO(), color_system="truecolor", **shape)
     for part in parts:
@@ -86,7 +86,7 @@ def coloured(parts: Iterable[RenderableType]) -> str:
 
 
 def card(title: str, rows: Mapping[str, str]) -> str:
-    """A title over names and values."""
+    """An HTML table of names and values under a title."""
     cells = "".join(
         f'<tr><th style="text-align:left">{escape(plain(name))}</th>'
         f'<td style="text-align:left">{escape(plain(value))}</td></tr>'
@@ -96,10 +96,10 @@ def card(title: str, rows: Mapping[str, str]) -> str:
 
 
 # -- classes ---------------------------------------------------------------------------------------------------
-# What a user passes for a method, a model or a partitioner: a name, 'FILE.py:Class', a class or an object of it.
+# A user passes a method, a model or a partitioner as a name, as 'FILE.py:Class', as a class, or as an object of one.
 
 
-#: What each is derived from. (Its name, since importing most of them takes torch.)
+#: Name of the base class of each kind. These are names because importing most of the classes needs torch.
 _BASES = {
     "method": "fedbench.methods.base.Method", "model": "fedbench.models.base.FLModel",
     "partitioner": "fedbench.partitions.scheme.Scheme",
@@ -107,8 +107,8 @@ _BASES = {
 
 
 def name_of(what: Any, called: str = "method") -> str:
-    """The name or 'FILE.py:Class' that commands know it by. Raises FedbenchError for what is no method (or what else
-    is `called` for), and for a class that is in no file to import it from."""
+    """The name or the 'FILE.py:Class' by which the commands name it. Raises FedbenchError if `what` is not of the kind
+    that `called` names, or if it is a class that cannot be imported from a file."""
     if isinstance(what := native(what), str | os.PathLike):
         return str(what)
     kind: Any = what if isinstance(what, type) else type(what)
@@ -133,7 +133,7 @@ def name_of(what: Any, called: str = "method") -> str:
 
 
 def options_of(what: Any) -> dict[str, Any]:
-    """The values of an object that are not its class's defaults; none of a name or a class."""
+    """The fields of an object that differ from its class's defaults; empty for a name or a class."""
     if isinstance(what, type) or not dataclasses.is_dataclass(what):
         return {}
     values = {f.name.rstrip("_"): (getattr(what, f.name), f.default) for f in dataclasses.fields(what)}
@@ -145,7 +145,7 @@ def options_of(what: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, repr=False)
 class Part:
-    """A data set partitioned among clients, and the protocol with the defaults of its runs."""
+    """A data set partitioned among clients, and the protocol that sets the defaults of its runs."""
 
     spec: PartitionSpec
     store: Store
@@ -157,12 +157,12 @@ class Part:
 
     @cached_property
     def data(self) -> partitions.Partition:
-        """Everything, row by row of the clients' samples."""
+        """The whole partition, one row for each sample of each client."""
         return partitions.build(self.spec, self.store, roots())
 
     @property
     def counts(self) -> pd.DataFrame:
-        """Samples of each class (columns) that each client (rows) holds, and how many it trains and is tested on."""
+        """Samples of each client (rows): by class, and how many are for training and for testing (columns)."""
         import pandas as pd
 
         p = self.data
@@ -181,10 +181,10 @@ class Part:
 
 @checked
 def partition(dataset: str | None = None, *, protocol: str | None = None, store: Home = None, **options: Any) -> Part:
-    """Partition a data set among clients, or find it partitioned; options are those of `fedbench partition`.
+    """Partition a data set among clients, or load the partition from the store; options as in `fedbench partition`.
 
-    `from_` is a file of rows (client, sample, split), or a folder of PFLlib or LEAF, then without a data set.
-    A partitioner of your own is `scheme="FILE.py:Class"`, a class or an object. What is left open is the protocol's.
+    `from_` is a file of rows (client, sample, split) or, without a data set, a folder of PFLlib or LEAF. `scheme` can
+    be a custom partitioner: "FILE.py:Class", a class or an object. The protocol sets the options that you leave out.
 
     >>> part = partition("digits", dir=0.3, clients=5)
     >>> part
@@ -204,19 +204,19 @@ def partition(dataset: str | None = None, *, protocol: str | None = None, store:
 
 
 # -- checks ----------------------------------------------------------------------------------------------------
-# Whether a method, a model or a partitioner keeps the rules.
+# Whether a method, a model or a partitioner meets the rules that all of its kind must meet.
 
 
 @dataclass(frozen=True, repr=False)
 class Checks:
-    """What came of the checks."""
+    """The results of the conformance checks of one method, model or partitioner."""
 
     subject: str
     outcomes: tuple[Outcome, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether none failed."""
+        """Whether no check failed."""
         return all(one.holds is not False for one in self.outcomes)
 
     def __bool__(self) -> bool:
@@ -238,8 +238,8 @@ class Checks:
 
 @checked
 def check(what: Any, **options: Any) -> Checks:
-    """Run the conformance checks of `fedbench check` on a method, a model or a partitioner: a name, 'FILE.py:Class', a
-    class or an object of your own. They train on scikit-learn's digits, a quarter of a minute for a method."""
+    """Run the conformance checks of `fedbench check` on a method, a model or a partitioner, given as a name, as
+    'FILE.py:Class', as a class or as an object. They train on scikit-learn's digits: about 15 seconds for a method."""
     from fedbench.conformance.suite import checks, outcomes, subject_of
 
     name = name_of(what, "method, model or partitioner")

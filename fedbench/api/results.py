@@ -1,4 +1,4 @@
-"""Runs: one by its id, many as data frames."""
+"""Runs: one by its id, or many as data frames."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from fedbench.words import duration
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What the table of runs says of every run, whether it differs or not.
+#: Columns that `runs` always has, even if all runs have the same value.
 MAIN = ("method", "dataset", "split", "seed")
-#: What a run's card says of it.
+#: Values that a run's card in a notebook shows.
 CARD = ("dataset", "split", "model", "rounds", "epochs", "steps", "lr", "seed", "budget")
 
 
 @dataclass(frozen=True, repr=False)
 class Run(frame.Run):
-    """A complete run: what was decided (`values`, `spec`), what came of it, where it comes from (`provenance`)."""
+    """A complete run: its configuration (`values`, `spec`), its results, and how it was made (`provenance`)."""
 
     @cached_property
     def results(self) -> dict[str, float]:
-        """The headline metrics, means over the last evaluated rounds of the setting, on untouched test images."""
+        """The headline metrics: means over the setting's last evaluated rounds, on test images without augmentation."""
         return headline(self.metrics, self.spec.setting)
 
     @property
     def accuracy(self) -> float:
-        """Accuracy of each client's own model on its own test images, weighted by training sizes; nan for multi-label
-        images, whose `results` have areas under curves."""
+        """Mean accuracy of the clients' models on their local test images, weighted by training set size. It is nan for
+        multi-label images; their `results` have areas under curves instead."""
         return self.results.get("average_accuracy", float("nan"))
 
     @property
     def accuracies(self) -> pd.Series[float]:
-        """The accuracy of each client after the last round."""
+        """Accuracy of each client after the last round."""
         import pandas as pd
 
         return pd.Series(self.metrics.per_client("client_accuracy", VIEW), name="accuracy").rename_axis("client")
 
     @property
     def predictions(self) -> pd.DataFrame:
-        """What each model answered for each test image."""
+        """The prediction of each model for each test image."""
         return self.artifact.frame("predictions")
 
     @property
@@ -60,7 +60,7 @@ class Run(frame.Run):
 
     @property
     def clients(self) -> pd.DataFrame:
-        """Sizes, groups and what the method measured of each client."""
+        """Sample counts and groups of each client, and what the method measured of it."""
         return self.artifact.frame("clients")
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class Run(frame.Run):
 
 @checked
 def run(id: str, *, store: Home = None) -> Run:
-    """The run of that id, or of the only id that begins so. A shipped one is without its predictions and rounds."""
+    """The run with this id or unique beginning of an id. A shipped run has no `predictions` and no `rounds`."""
     named = listed([id], store)
     if len(named) > 1:
         raise FedbenchError(f"run: id must name one run, and '{id}' names {len(named)}", "fb.runs lists several")
@@ -95,14 +95,14 @@ def run(id: str, *, store: Home = None) -> Run:
 
 
 def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[frame.Run]:
-    """The runs that all words name, of the store and unless `mine` shipped ones; without words all of the store."""
+    """The runs that match all words: of the store and, unless `mine`, shipped ones. No words: all of the store."""
     home = store_of(store)
     known = Frame(home) if mine else Frame.of(home, lambda problem: say(str(problem)))
     return select(known, words, roots())
 
 
 def chosen(filters: Sequence[str | frame.Run], store: Home, mine: bool = False) -> list[frame.Run]:
-    """Runs that are given, and those that all words among them name; without either all of the store."""
+    """The given runs, and the runs that match all given words; without arguments, all runs of the store."""
     given = [one for one in filters if isinstance(one, frame.Run)]
     words = [one for one in filters if isinstance(one, str)]
     return [*given, *(listed(words, store, mine) if words or not given else [])]
@@ -110,9 +110,9 @@ def chosen(filters: Sequence[str | frame.Run], store: Home, mine: bool = False) 
 
 @checked
 def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
-    """A row for each run that all filters name (`method=fedavg,ditto`, `lr=0.1`, an id; none: all of the store): what
-    it is, in what the runs differ, and the headline metrics of its last rounds. An id, `table=feddrm/1`, `paper=`,
-    `protocol=` and `shipped=yes` name shipped runs, too (column `shipped`), unless `mine` leaves them out.
+    """A data frame with a row for each run that matches all filters (`method=fedavg,ditto`, `lr=0.1`, an id; none: all
+    of the store). Columns: what the run is, in what the runs differ, and the headline metrics of the last rounds. An
+    id, `table=feddrm/1`, `paper=`, `protocol=` and `shipped=yes` also match shipped runs, unless `mine` is true.
 
     >>> runs("method=fedavg")[["method", "dataset", "split"]].values.tolist()[0]
     ['fedavg', 'digits', 'Dir-0.3']
@@ -133,8 +133,8 @@ def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
 def curves(
     *filters: str | Run, metric: str | Sequence[str] = "average_accuracy", mine: bool = False, store: Home = None
 ) -> pd.DataFrame:
-    """A row for each round in which a run has measured a metric (columns run, label, seed, round, metric, value); runs
-    that differ in nothing but their seeds have one label. Runs are named as in `runs`, or given.
+    """A data frame with a row for each round in which a metric of a run was measured (columns run, label, seed, round,
+    metric, value). Runs that differ only in their seeds have the same label. Filters are those of `runs`, or runs.
 
     >>> curves("method=fedavg", metric="train_loss").columns.tolist()
     ['run', 'label', 'seed', 'round', 'metric', 'value']
@@ -148,6 +148,6 @@ def curves(
         for one in shown
         for name in ([metric] if isinstance(metric, str) else metric)
         for round, value in one.metrics.series(name, VIEW).items()
-        if round  # 0 stands for the whole run
+        if round  # round 0 holds values of the whole run
     ]
     return pd.DataFrame(rows, columns=["run", "label", "seed", "round", "metric", "value"])

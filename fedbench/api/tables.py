@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Tables:
-    """Tables as they are printed: `print(tables)` at a prompt, HTML in a notebook."""
+    """Tables that print as text (`print(tables)`) and show as HTML in a notebook."""
 
     grids: tuple[Grid, ...]
 
@@ -36,12 +36,12 @@ class Tables:
 
     @checked
     def text(self, format: str = "console", *, full: bool = False, standalone: bool = False) -> str:
-        """Printed in a format: console, latex, markdown, csv, html or json; `full` with all notes."""
+        """The text of the tables: console, latex, markdown, csv, html or json. `full` adds all notes."""
         return render.render(self.grids, render.choose(format, None), full=full, standalone=standalone)
 
     @checked
     def save(self, path: str | Path, *, full: bool = False, standalone: bool = False) -> None:
-        """Write them to a file, whose suffix names the format."""
+        """Write the tables to a file, in the format that its suffix names."""
         path = Path(path)
         text = render.render(self.grids, render.choose(None, path), full=full, standalone=standalone)
         write_whole(path, text.encode())
@@ -71,8 +71,8 @@ def report(
     extra: bool = False,
     store: Home = None,
 ) -> Tables:
-    """Tables of measured numbers by number (1 or "1"), name ("feddrm/1") or TOML file; none: the headline tables. The
-    options are those of `fedbench report`; never trains.
+    """Tables of measured results, by number (1 or "1"), name ("feddrm/1") or TOML file; none: the headline tables.
+    The options are those of `fedbench report`. This never trains.
 
     >>> table = report("5", dataset="digits", budget="smoke")
     >>> table.frame.columns[:4].tolist()
@@ -99,10 +99,10 @@ def compare(
     mine: bool = False,
     store: Home = None,
 ) -> Tables:
-    """Runs side by side (`fedbench compare`): in what they differ, and mean ± standard deviation over seeds.
+    """Tables of runs side by side (`fedbench compare`): in what they differ, and mean ± standard deviation over seeds.
 
-    Runs are named as in `runs`, or given; `test` adds a table of every two rows on the same data, tested over seeds or
-    clients. `metrics` take the place of the usual numbers; `mine` leaves shipped runs out.
+    Filters are those of `runs`, or runs. `test` adds a table of significance tests for every two rows on the same data,
+    over seeds or clients. `metrics` replace the usual columns; `mine` leaves out shipped runs.
 
     >>> compare("dataset=digits").frame["metric"].iloc[0]
     'average_accuracy'

@@ -1,4 +1,4 @@
-"""Training."""
+"""Train one run (`train`) or a grid of runs (`sweep`)."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def train(
     store: Home = None,
     **options: Any,
 ) -> Run:
-    """Train a method in a partition, or find the run in the store; it goes on where it was interrupted.
+    """Train a method on a partition, or load the run from the store. An interrupted run resumes where it stopped.
 
     Arguments:
         part: a partition, or its id.
-        method: a name, 'FILE.py:Class', or a class or an object of your own that you import from a file.
-        options: of the setting as on the command line (rounds=20, lr=0.1, seed=0, model=...), and hyper-parameters.
+        method: a name, 'FILE.py:Class', or a class or an object of a class that you import from a file.
+        options: the setting's, as on the command line (rounds=20, lr=0.1, seed=0, model=...), and hyper-parameters.
         observers: objects, or texts as for --observe ('tensorboard:board').
-        progress: whether to show how the training goes.
+        progress: whether to show a progress bar.
 
     >>> part = partition("digits", dir=0.3, clients=5)
     >>> one = train(part, "fedavg", rounds=2, steps=4, progress=False)
@@ -81,7 +81,7 @@ def train(
 
 
 def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: dict[str, Any]) -> Job:
-    """Raises FedbenchError for an option that neither the setting nor the method has."""
+    """The job of one run. Raises FedbenchError for an option that neither the setting nor the method has."""
     from fedbench import methods
     from fedbench.engine.job import Job
 
@@ -98,33 +98,33 @@ def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: 
 
 
 # -- sweeping --------------------------------------------------------------------------------------------------
-# A grid of runs from Python.
+# `fedbench sweep` from Python.
 
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
-    """The runs of a grid, and what could not be made."""
+    """The runs of a grid, and the errors of those that failed."""
 
     store: Store
     points: Sequence[Point]
-    failures: Mapping[str, Exception]  #: run's title -> why
+    failures: Mapping[str, Exception]  #: title of the run -> its error
 
     @property
     def runs(self) -> list[Run]:
-        """Those that are there, in the order of the grid."""
+        """The complete runs, in the order of the grid."""
         from fedbench.engine import grid as best
 
         return [Run.of(one.artifact, self.store) for one in best.runs(self.points, self.store)]
 
     @property
     def table(self) -> Tables:
-        """They side by side, mean ± standard deviation over seeds."""
+        """The runs side by side, mean ± standard deviation over seeds."""
         return compare(*self.runs, store=self.store)
 
     @property
     def best(self) -> list[dict[str, Any]]:
-        """Of each method in each partition the values that did best on images held back (`validation=0.1`), with that
-        accuracy; none without such images: test images must not choose."""
+        """For each method and partition, the values with the highest validation accuracy, and that accuracy. Empty
+        without validation images (`validation=0.1`), because test images must not choose hyper-parameters."""
         from fedbench.engine.grid import best
 
         return [
@@ -160,9 +160,9 @@ def sweep(
     progress: bool = True,
     **options: Any,
 ) -> Sweep:
-    """Every method under every value of every option with every seed, as `fedbench sweep` makes them; what is there
-    is not made again. An option's values are a list; of one method alone `**{"ditto.mu": [0.1, 1]}`. With `jobs` so
-    many runs are made at a time, each in a process of its own; with `engine="ray"` on Ray.
+    """Train every method with every value of every option and every seed, as `fedbench sweep` does. Runs in the store
+    are not trained again. An option takes a value or a list of values; `**{"ditto.mu": [0.1, 1]}` sets it for one
+    method only. `jobs` sets how many runs train at a time, each in a separate process; `engine="ray"` uses Ray.
 
     >>> grid = sweep("digits", ["local", "fedavg"], seeds=[0, 1], dir=0.3, clients=5, rounds=2, validation=0.2)
     >>> len(grid.runs), sorted({one["method"] for one in grid.best})
@@ -180,7 +180,7 @@ def sweep(
     given = _listed("methods", methods)
     names = [name_of(one) for one in given]
     axes = {name: _listed(name, value) for name, value in options.items() if value is not None}
-    for one, name in zip(given, names, strict=True):  # what an object of a method was made with
+    for one, name in zip(given, names, strict=True):  # the hyper-parameters of a method given as an object
         axes |= {f"{load(name)[0].name}.{option}": [value] for option, value in options_of(one).items()}
     grid = Grid.of(dataset, names, axes, seeds)
     where = Where(device, executor, engine, jobs, cpus_per_run, gpus_per_run)
@@ -203,7 +203,7 @@ def sweep(
 
 
 def _listed(name: str, value: Any) -> Sequence[Any]:
-    """The values of an option, or the only one. Raises FedbenchError for an empty list."""
+    """The values of an option, as a sequence even if it is a single value. Raises FedbenchError for an empty list."""
     try:
         values = [native(one) for one in several(value)]
     except ValueError:
