@@ -1,6 +1,6 @@
-"""Who watches runs while they are trained, and writes what happens; on the command line NAME or NAME:WHERE (README.md).
+"""Observers, which record the progress of training; on the command line NAME or NAME:WHERE (README.md).
 
-The libraries that some need are imported when such an observer is made.
+A library that an observer needs is imported when the observer is created.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Training:
-    """What is being trained: a run, or runs at the same time that differ in their seeds alone."""
+    """What is being trained: one run, or several runs at the same time that differ only in their seeds."""
 
     ids: tuple[str, ...]
-    title: str  #: in print
+    title: str  #: as printed
     rounds: int
-    values: Mapping[str, Plain]  #: what was decided of the (first) run: method, data, setting, hyper-parameters
+    values: Mapping[str, Plain]  #: configuration of the (first) run: method, data, setting, hyper-parameters
 
 
 class Observer:
-    """Watches training; override what you need. The defaults do nothing.
+    """Base class of observers; override the methods that you need. The defaults do nothing.
 
-    One observer may watch trainings one after another; of trainings at the same time each has a twin of it. What it
-    raises is reported in one line and ends its watch over that training, never the run.
+    One observer can observe several trainings in sequence; simultaneous trainings get a `twin` each. If an observer
+    raises an exception, one line reports it, and the observer is not called again for that training; the run continues.
     """
 
     def twin(self) -> Observer:
-        """An observer for one of the trainings at the same time: a copy, which shares what this one was made
-        with."""
+        """An observer for one of several simultaneous trainings: a shallow copy, which shares this observer's
+        attributes."""
         return copy(self)
 
     def on_start(self, training: Training) -> None:
-        """Before the first round; for a run that goes on, before the next. Not called for a run that is there."""
+        """Called before the first round, or the next one of a resumed run; not called for a run that is complete."""
 
     def on_round(self, now: Progress) -> None:
-        """After a round (of more than one run: their means); `now.doing` says what goes on before the first one."""
+        """Called after a round (means if there are several runs), and before the first round with `now.doing` set."""
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
-        """At the end: metric -> value, as `fedbench evaluate` prints it; None where the training was stopped or
-        failed."""
+        """Called at the end with metric -> value, as `fedbench evaluate` prints them, or with None if the training
+        stopped early or failed."""
 
 
 class JsonLines(Observer):
-    """JSON lines, one object an event, appended to a file: {"event": "start" | "round" | "end", "time": Unix seconds,
+    """Append one JSON line for each event to a file: {"event": "start" | "round" | "end", "time": Unix seconds,
     "runs": [ids], ...}; losses in nats, accuracies as fractions. Raises FedbenchError if the file cannot be written."""
 
     def __init__(self, path: Path) -> None:
@@ -86,8 +86,8 @@ class JsonLines(Observer):
 
 
 class TensorBoard(Observer):
-    """TensorBoard: a folder of event files a run, all in one log folder. Scalars `loss` and `accuracy` by round, the
-    results as `end/METRIC`, what was decided as text."""
+    """TensorBoard: one folder of event files for each run, in a common log folder. Scalars `loss` and `accuracy` by
+    round, the results as `end/METRIC`, and the configuration as text."""
 
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -116,9 +116,9 @@ class TensorBoard(Observer):
 
 
 class MLflow(Observer):
-    """MLflow: a run each, in the experiment `fedbench` or that of MLFLOW_EXPERIMENT_NAME, at an address such as
-    http://localhost:5000 ("": that of MLFLOW_TRACKING_URI). Parameters, `loss` and `accuracy` by round, the results as
-    metrics; fedbench's ids as the tag `fedbench.runs`."""
+    """MLflow: one MLflow run for each training, in the experiment `fedbench` or MLFLOW_EXPERIMENT_NAME, at an address
+    such as http://localhost:5000 ("": MLFLOW_TRACKING_URI). It logs parameters, `loss` and `accuracy` by round and the
+    results as metrics, and fedbench's run ids as the tag `fedbench.runs`."""
 
     def __init__(self, address: str = "") -> None:
         import mlflow
@@ -150,8 +150,8 @@ class MLflow(Observer):
 
 
 class WandB(Observer):
-    """Weights & Biases: a run each, in a project; offline or online as WANDB_MODE says. What was decided as config,
-    `loss` and `accuracy` by round, the results as summary."""
+    """Weights & Biases: one run for each training, in a project; WANDB_MODE chooses offline or online. It logs the
+    configuration as config, `loss` and `accuracy` by round, and the results as summary."""
 
     def __init__(self, project: str = "") -> None:
         import wandb
@@ -173,21 +173,21 @@ class WandB(Observer):
         self.run.finish(exit_code=1 if results is None else 0)
 
 
-#: Name -> what follows its colon, and the observer of that.
+#: Name -> metavar of the text after the colon, and the function that makes the observer from that text.
 _OBSERVERS: Mapping[str, tuple[str, Callable[[str], Observer]]] = {
     "jsonl": ("FILE", lambda where: JsonLines(path_of(where, "--observe"))),
     "tensorboard": ("DIR", lambda where: TensorBoard(path_of(where, "--observe"))),
     "mlflow": ("ADDRESS", MLflow),
     "wandb": ("PROJECT", WandB),
 }
-#: What writes files, and where it might.
+#: Observers that write files -> an example path for error messages.
 _FILES = {"jsonl": "log.jsonl", "tensorboard": "board"}
 
 
 def of(text: str) -> Observer:
-    """The observer that 'NAME' or 'NAME:WHERE' means, such as 'tensorboard:logs'.
+    """The observer for the text 'NAME' or 'NAME:WHERE', such as 'tensorboard:logs'.
 
-    Raises FedbenchError for an unknown name, and where the library that it needs is not installed.
+    Raises FedbenchError for an unknown name, and if a library that the observer needs is not installed.
     """
     name, colon, where = text.partition(":")
     check_known("observer", name, _OBSERVERS)
@@ -203,5 +203,5 @@ def of(text: str) -> Observer:
 
 
 def log(path: Path) -> Observer:
-    """The observer that appends to a file of JSON lines."""
+    """An observer that appends JSON lines to a file."""
     return JsonLines(path)

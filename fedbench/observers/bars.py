@@ -1,5 +1,5 @@
-"""Rich: a bar of a run's rounds, and in a sweep one of all runs, both with the time left; plain lines
-where there is no terminal."""
+"""Progress bars with the time left (rich): one for a run's rounds and, in a sweep, one for all runs. Plain lines if
+standard error is not a terminal."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fedbench.observers import Observer, Training
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress as RoundProgress
 
-#: Where standard error is no terminal, a line at most every so many seconds.
+#: Minimum number of seconds between two lines if standard error is not a terminal.
 QUIET_SECONDS = 30.0
-#: The time left is estimated from the speed of the last hour.
+#: Window, in seconds, of the speed from which the time left is estimated.
 SPEED_SECONDS = 3600.0
 
 
 @dataclass
 class _Total:
-    """How far a sweep is, in the unit of its runs' costs; all twins have the same one."""
+    """Progress of a sweep, in the unit of its runs' costs; all twins of an observer share one object."""
 
     ended: int = 0
     spent: float = 0.0
@@ -38,10 +38,10 @@ class _Total:
 
 
 class Bars(Observer):
-    """What is under way: on a terminal a bar of the run's rounds, and of a sweep's runs; without one plain lines.
+    """Progress display: on a terminal, a bar of the run's rounds and one of the sweep's runs; else plain lines.
 
-    `costs` are those of the sweep's runs by their ids, in any unit: its bar grows by them. A line fits 80 columns;
-    titles are cut.
+    `costs` maps ids of the sweep's runs to costs in any unit; the sweep's bar advances by these costs. A bar fits in 80
+    columns, because long titles are shortened.
     """
 
     def __init__(self, console: Console, costs: Mapping[str, float] = MappingProxyType({})) -> None:
@@ -76,7 +76,7 @@ class Bars(Observer):
         return self.progress.add_task(title, total=total, count=f"0/{count}", loss="", accuracy="")
 
     def end(self, cost: float) -> None:
-        """A run of the sweep, which cost so much, has ended this way or that."""
+        """Count a run of the sweep as ended, whether complete or failed; `cost` is its share of the sweep's bar."""
         self.total.ended += 1
         self.total.spent += cost
         if self.sweep is not None:
@@ -109,7 +109,7 @@ class Bars(Observer):
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
         self.total.under_way.pop(self.training.ids, None)
-        if self.run is None or self.sweep is None:  # a run alone: its bar stays as it is
+        if self.run is None or self.sweep is None:  # a single run keeps its final bar
             return
         texts = self.progress.tasks[self.progress.task_ids.index(self.run)].fields
         self.progress.remove_task(self.run)

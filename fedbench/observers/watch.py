@@ -1,4 +1,4 @@
-"""Runs made and evaluated while observers watch."""
+"""Train and evaluate runs, and notify observers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def make(
     observers: Sequence[Observer] = (),
     warn: Callable[[str], object] = lambda line: None,
 ) -> list[Artifact]:
-    """Make a run, or find it made, or make at the same time what can be of runs that differ in nothing but their seeds
-    (`engine.run.execute_all` says what is raised); and evaluate them.
+    """Train and evaluate a run, or load it from the store if it is complete. Several runs, which differ only in their
+    seeds, are trained at the same time where possible (see `engine.run.execute_all` for what is raised).
 
-    `warn` receives the name of an observer that failed, and what a run has to remark.
+    `warn` receives a line if an observer fails or if a run has a remark.
     """
     from fedbench.metrics.evaluate import evaluate
     from fedbench.metrics.read import headline, load
@@ -41,7 +41,7 @@ def make(
             if remark := artifact.provenance.get("remark"):
                 warn(str(remark))
             evaluated.append(evaluate(artifact, store))
-        if made and watching.observers:  # of several seeds the means of what all of them have
+        if made and watching.observers:  # with several seeds: means of the metrics that all of them have
             each = [headline(load(one), jobs[0].spec.setting) for one in evaluated]
             shared = [name for name in each[0] if all(name in one for one in each)]
             watching.results = {name: fmean(one[name] for one in each) for name in shared}
@@ -59,7 +59,7 @@ def _training(jobs: Sequence[Job], title: str) -> Training:
 class Watch:
     """Calls observers; one that fails is not called again.
 
-    Whether runs can be trained at the same time shows late: they begin with their first round.
+    For several runs, `on_start` is called only at the first round: only then is it certain that they train together.
     """
 
     def __init__(self, training: Training, observers: Sequence[Observer], warn: Callable[[str], object]) -> None:

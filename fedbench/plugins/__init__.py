@@ -1,5 +1,5 @@
-"""A user's own Python files: read with what they import from their folder, and run apart from each other (`load`).
-Whose mistake an exception is, is said here: one in such a file by its file, line and message, not by our stack."""
+"""Plug-ins: the user's Python files, loaded with what they import from their folder, isolated from each other (`load`).
+This module reports an exception in such a file by its file, line and message instead of by fedbench's stack."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 
 from fedbench.errors import FedbenchError
 
-#: The files of the plug-ins of this process, as they stand in tracebacks.
+#: The files of the plug-ins of this process, by their names in tracebacks.
 FILES: set[str] = set()
 
 
 class PluginError(FedbenchError):
-    """A mistake in a plug-in's code; its cause is the exception itself, with the whole stack."""
+    """A mistake in a plug-in's code; its `__cause__` is the original exception, with the whole stack."""
 
 
 @contextlib.contextmanager
 def reported(cannot: str = "") -> Iterator[None]:
-    """Raise what a plug-in's code lets escape in the block as a PluginError, SystemExit too: else sys.exit(0) in a hook
-    would end the command as if all were well. What is no plug-in's doing passes as it is, unless `cannot` says what the
-    block does for a plug-in ("cannot make Mine"); an interrupt and a FedbenchError, which is one line already, always
-    do."""
+    """Convert an exception from a plug-in's code in the block to a PluginError. This includes SystemExit, because
+    sys.exit(0) in a hook would end the command with success. Other exceptions pass unchanged, unless `cannot` describes
+    what the block does for a plug-in ("cannot make Mine"). KeyboardInterrupt and FedbenchError, whose message is
+    one line already, always pass."""
     try:
         yield
     except (KeyboardInterrupt, FedbenchError):
@@ -38,8 +38,8 @@ def reported(cannot: str = "") -> Iterator[None]:
 
 
 def mistake(error: BaseException) -> str | None:
-    """Such as "mine.py, line 12, in local: ZeroDivisionError: division by zero": the plug-in's line that was at work
-    last. None if none was."""
+    """The innermost plug-in line of the traceback and the error, such as "mine.py, line 12, in local:
+    ZeroDivisionError: division by zero". None if no plug-in line is in the traceback."""
     if isinstance(error, SyntaxError) and error.filename in FILES:
         return f"{shown(error.filename)}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     own = [
@@ -55,13 +55,13 @@ def mistake(error: BaseException) -> str | None:
 
 
 def in_words(error: BaseException) -> str:
-    """The exception's type and the first line of its message."""
+    """The exception's type and the first non-empty line of its message."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
 
 
 def shown(file: str | Path) -> str:
-    """A file as the user would write it: from the working folder on if it lies there."""
+    """A file's path as the user would write it: relative to the working folder if it is in there."""
     with contextlib.suppress(ValueError, OSError):
         return str(Path(file).relative_to(Path.cwd()))
     return str(file)

@@ -1,8 +1,8 @@
-"""Read and run a plug-in: its imports look as in a script, and no other plug-in gets its modules.
+"""Read and run a plug-in. It can import as a script does, and other plug-ins do not see its modules.
 
-A module beside the file, or in a package below its folder, goes before an installed one of the same name. A plug-in's
-modules have names of their own (so two may both have a `helper`) and run from the very text that was hashed. What is
-loaded from the folder in another way than by an import statement (importlib, say) is refused.
+A module in the file's folder, or in a package in that folder, precedes an installed one of the same name. A plug-in's
+modules have unique names in sys.modules (two plug-ins can both have a `helper`) and run from exactly the text that was
+hashed. Loading a file of the folder without an import statement (for example, by importlib) is an error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fedbench.imports import Import, code, imports
 from fedbench.plugins import FILES, PluginError, in_words, mistake, shown
 
 # -- source ----------------------------------------------------------------------------------------------------
-# The source of a plug-in: a user's file and what it imports from its own folder, by import statements alone.
+# The source of a plug-in: a user's file and what its import statements import from the same folder.
 
 
 class Module(NamedTuple):
-    """A module of a plug-in: its file (a folder, where a package has no __init__.py) and its text as read once."""
+    """A module of a plug-in: its file (a folder for a package without __init__.py) and its text, which is read once."""
 
     file: Path
     text: bytes
@@ -44,16 +44,16 @@ class Module(NamedTuple):
 
 @dataclass(frozen=True)
 class Plugin:
-    """A user's file and all that it imports from its folder, by their names as seen from there."""
+    """A user's file and all modules that it imports from its folder, by their names relative to that folder."""
 
     main: str
     modules: dict[str, Module]
-    statements: tuple[Import, ...]  #: all import statements in them
+    statements: tuple[Import, ...]  #: all import statements in these modules
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the file's code (no comments, no docstrings), or if it has modules beside it of the checksums of
-        all and the others' places."""
+        """SHA-256 of the file's code (no comments, no docstrings). If the plug-in has more modules: SHA-256 of the
+        checksums of all modules and the relative paths of the others."""
         own = self.modules[self.main]
         lines = [hashlib.sha256(code(own.text)).hexdigest()]
         for name, module in sorted(self.modules.items()):
@@ -63,16 +63,16 @@ class Plugin:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest() if len(lines) > 1 else lines[0]
 
     def classes(self, assigned: bool = False) -> set[str]:
-        """The classes that the file defines, wherever in it; if `assigned`, all names too that may stand for one."""
+        """Names of all classes that the file defines; if `assigned`, also all assigned names, which may be classes."""
         nodes = list(ast.walk(ast.parse(self.modules[self.main].text)))
         names = {n.id for n in nodes if assigned and isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         return names | {node.name for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 def read(file: Path) -> Plugin:
-    """The plug-in of a file, by its import statements; nothing is run.
+    """The plug-in of a file, found by following import statements; no code is run.
 
-    Raises FedbenchError for a file that cannot be read, PluginError for one that is no Python.
+    Raises FedbenchError for a file that cannot be read, and PluginError for one that is not valid Python.
     """
     main = file.stem.replace(".", "_")
     modules: dict[str, Module] = {}
@@ -102,7 +102,7 @@ def _parsed(module: Module) -> ast.Module:
     FILES.add(str(module.file))
     try:
         tree = ast.parse(module.text, str(module.file))
-        code(module.text)  # which goes deeper than the parser
+        code(module.text)  # recurses deeper than the parser, so it may fail where parsing does not
         return tree
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = mistake(error) or f"{shown(module.file)}: {in_words(error)}"
@@ -110,7 +110,7 @@ def _parsed(module: Module) -> ast.Module:
 
 
 def _named(one: Import, package: list[str]) -> Iterator[str]:
-    """The modules that a statement may mean, seen from the plug-in's folder: 'a.b' of 'from a import b' too."""
+    """Modules that a statement may import, relative to the plug-in's folder; for 'from a import b' also 'a.b'."""
     above = one.level - 1 if one.level else len(package)
     if above > len(package):
         return
@@ -120,7 +120,7 @@ def _named(one: Import, package: list[str]) -> Iterator[str]:
 
 
 def _locate(folder: Path, name: str) -> Path | None:
-    """The file of a module seen from the folder, if it lies there; a package without an __init__.py is a folder."""
+    """The file of the module if it is in the folder, else None; for a package without an __init__.py, its folder."""
     top, path = name.split(".")[0], folder.joinpath(*name.split("."))
     if top == "fedbench" or top in sys.builtin_module_names:
         return None
@@ -128,25 +128,25 @@ def _locate(folder: Path, name: str) -> Path | None:
         if file.is_file():
             return file
     if path.is_dir() and any(path.glob("*.py")):
-        installed = find_spec(top)  # which goes before a mere folder, as everywhere in Python
+        installed = find_spec(top)  # Python prefers an installed module to a folder without __init__.py
         return path if installed is None or installed.origin is None else None
     return None
 
 
 # -- classes ---------------------------------------------------------------------------------------------------
-# A user's class from 'FILE.py:Class', or from 'FILE.py' alone where the file has only one of the kind.
+# A user's class from 'FILE.py:Class', or from 'FILE.py' if the file has only one class of the kind.
 
 
 T = TypeVar("T")
 
 
 def is_file(reference: str) -> bool:
-    """Whether a name that was given means a user's file."""
+    """Whether a name given by the user refers to a user's file."""
     return ".py:" in reference or reference.endswith(".py")
 
 
 class Place(NamedTuple):
-    """Where a class stands: the file, and the class's name if it was given."""
+    """Where a class is: its file, and its name if the user gave one."""
 
     file: Path
     name: str | None
@@ -154,15 +154,15 @@ class Place(NamedTuple):
 
 
 def place(reference: str, what: str) -> Place:
-    """The place of the `what` (such as "method") that is given as 'FILE.py:Class' or 'FILE.py'.
+    """The file and class that the reference 'FILE.py:Class' or 'FILE.py' names. `what` is the kind, such as "method".
 
     Raises FedbenchError if there is no such file.
     """
     file, name = (reference, "") if reference.endswith(".py") else reference.rsplit(":", 1)
     try:
-        path = Path(os.path.expanduser(file)).absolute()  # Path.expanduser would take './~x' for '~x'
+        path = Path(os.path.expanduser(file)).absolute()  # Path.expanduser would read './~x' as '~x'
         there = path.is_file()
-    except (OSError, ValueError):  # a name too long, say
+    except (OSError, ValueError):  # for example, a name that is too long
         there = False
     if not there:
         raise FedbenchError(f"no file {file} to take the {what} from")
@@ -170,14 +170,14 @@ def place(reference: str, what: str) -> Place:
 
 
 def classes(module: ModuleType) -> dict[str, type]:
-    """The classes that a module defines itself, by their names."""
+    """The classes that a module defines itself, by name."""
     own = vars(module).items()
     return {name: value for name, value in own if inspect.isclass(value) and value.__module__ == module.__name__}
 
 
 def pick(module: ModuleType, base: type[T], wanted: str | None, reference: str, what: str) -> type[T]:
-    """The module's own class derived from `base` that is wanted, or its only one. Raises FedbenchError if there is
-    none, or more than one to choose from."""
+    """The class named `wanted` that the module defines and that derives from `base`; if `wanted` is None, the only such
+    class. Raises FedbenchError if there is none, or more than one and no name."""
     own = classes(module)
     fitting = {name: value for name, value in own.items() if issubclass(value, base)}
     if wanted is not None and wanted not in fitting:
@@ -192,14 +192,14 @@ def pick(module: ModuleType, base: type[T], wanted: str | None, reference: str, 
 # -- load ------------------------------------------------------------------------------------------------------
 
 
-#: By the name under which a plug-in's modules stand in sys.modules.
+#: Root name of a plug-in's modules in sys.modules -> the plug-in.
 _plugins: dict[str, Plugin] = {}
 
 
 def load(file: Path) -> tuple[ModuleType, Plugin]:
-    """The module of a user's file and the source that it was made from.
+    """The module of a user's file, and the plug-in source that it was loaded from.
 
-    Raises PluginError for one that does not load, and FedbenchError for one that loads what fedbench cannot see.
+    Raises PluginError if the file does not load, and FedbenchError if it loads files without an import statement.
     """
     plugin = read(file)
     root = f"fedbench_plugin_{plugin.digest[:12]}"
@@ -219,21 +219,21 @@ def load(file: Path) -> tuple[ModuleType, Plugin]:
     except (KeyboardInterrupt, FedbenchError):
         _forget(root)
         raise
-    except BaseException as error:  # sys.exit() at import too
+    except BaseException as error:  # also catches sys.exit() at import
         _forget(root)
         raise PluginError(f"cannot load {mistake(error) or f'{shown(file)}: {in_words(error)}'}") from error
     return module, plugin
 
 
 def statements(kind: type) -> tuple[Import, ...]:
-    """All import statements of the plug-in that a class comes from; none if it comes from no plug-in."""
+    """All import statements of the plug-in that defines a class; empty if no plug-in does."""
     plugin = _plugins.get(kind.__module__.split(".")[0])
     return plugin.statements if plugin else ()
 
 
 def forget(kind: type) -> None:
-    """Load the plug-in that a class comes from anew the next time, as a new process would: nothing that its modules
-    hold stays. A class that comes from no plug-in is left alone."""
+    """Unload the plug-in that defines a class, so that the next `load` runs it again as in a new process, without any
+    state of its modules. Does nothing for a class that no plug-in defines."""
     root = kind.__module__.split(".")[0]
     if root in _plugins:
         _forget(root)
@@ -246,7 +246,7 @@ def _forget(root: str) -> None:
 
 
 def _check_unseen(plugin: Plugin, before: set[str]) -> None:
-    """Raise FedbenchError if a module of the plug-in's folder was loaded past the import statements."""
+    """Raise FedbenchError if a module of the plug-in's folder was loaded without an import statement."""
     folder = plugin.modules[plugin.main].file.parent
     for name in set(sys.modules) - before:
         file, top = getattr(sys.modules.get(name), "__file__", None), name.split(".")[0]
@@ -262,7 +262,7 @@ def _check_unseen(plugin: Plugin, before: set[str]) -> None:
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds the modules of plug-ins under their names in sys.modules, and runs them from their text."""
+    """Finds plug-in modules by their names in sys.modules, and runs them from the text that was read."""
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         module = _module(fullname)
@@ -292,7 +292,7 @@ def _module(fullname: str) -> Module | None:
 
 
 class _Rooted(ast.NodeTransformer):
-    """Gives the modules of a plug-in's folder, in import statements, the names that they have in sys.modules."""
+    """Rewrites import statements: modules of the plug-in's folder get their names in sys.modules."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -306,7 +306,7 @@ class _Rooted(ast.NodeTransformer):
         return node
 
     def visit_Import(self, node: ast.Import) -> list[ast.Import]:
-        """`import a.b` loads a.b and calls a by its name: two statements where that is another one."""
+        """Rewrite `import a.b`, which loads a.b and binds a, to two statements if a is a module of the plug-in."""
         aliases = []
         for one in node.names:
             top, loaded = one.name.partition(".")[0], self.named(one.name)
@@ -316,36 +316,36 @@ class _Rooted(ast.NodeTransformer):
 
 
 # -- named -----------------------------------------------------------------------------------------------------
-# Names of users' classes in specs: a spec knows one by its class and its source, such as `Net@0123456789ab`. The same
-# text is the same class wherever it lies, and what was made of it can be told and reported without the file.
+# Names of users' classes in specs: the class name and the digest of its source, such as `Net@0123456789ab`. The same
+# text is the same class in any folder, and results of it can be identified and reported without the file.
 
 
-#: What stands between the class and the digits of its source's digest.
+#: Separates the class name from the digits of the source digest.
 AT = "@"
-#: Digits of the digest.
+#: Number of hexadecimal digits of the digest.
 DIGITS = 12
-#: So many classes of a file are named to whoever names none.
+#: Maximum number of a file's classes that the error lists if the user names none.
 MOST = 3
 
 
 class Known(NamedTuple):
-    """A class that this process was given."""
+    """A user's class that this process has been given."""
 
     place: Place
     source: Plugin  #: as it was read when it was named
 
 
 class Named:
-    """The users' classes of one kind that this process was given."""
+    """The users' classes of one kind that this process has been given."""
 
     def __init__(self, what: str, option: str) -> None:
         self.what = what  #: such as "model"
-        self.option = option  #: of the command line, by which one is given
+        self.option = option  #: command-line option that gives one
         self._known: dict[str, Known] = {}
 
     def name(self, given: str) -> str:
-        """The name under which a spec knows a class: for 'FILE.py:Class' the class and its source, else as given.
-        Nothing is run. Raises FedbenchError for a file that is not there, no Python or without the class's name."""
+        """The name of a class in specs: for 'FILE.py:Class' the class and its source digest, else `given` itself. No
+        code is run. Raises FedbenchError if the file is missing or not Python, or the class not named or not in it."""
         if not is_file(given):
             return given
         at = place(given, self.what)
@@ -361,15 +361,15 @@ class Named:
         return name
 
     def is_plugin(self, name: str) -> bool:
-        """Whether a spec's name is that of a user's class."""
+        """Whether a name in a spec refers to a user's class."""
         return AT in name
 
     def __contains__(self, name: str) -> bool:
-        """Whether this process was given that class."""
+        """Whether this process has been given that class."""
         return name in self._known
 
     def known(self, name: str) -> Known:
-        """Where that class is. Raises FedbenchError if this process was not given it."""
+        """Place and source of that class. Raises FedbenchError if this process has not been given it."""
         if name not in self._known:
             cls, _, digits = name.partition(AT)
             raise FedbenchError(
@@ -379,10 +379,10 @@ class Named:
         return self._known[name]
 
     def load(self, name: str, base: type[T]) -> tuple[type[T], Place]:
-        """That class, which must derive from `base`, and where it stands.
+        """That class, which must derive from `base`, and its place.
 
-        Raises FedbenchError for one that does not, or whose file was changed since it was named; PluginError for a
-        file that does not load.
+        Raises FedbenchError if it does not derive from `base` or if its file has changed since it was named;
+        PluginError if the file does not load.
         """
         at, source = self.known(name)
         module, now = load(at.file)
