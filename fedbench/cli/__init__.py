@@ -1,4 +1,4 @@
-"""The command line: a command parses, calls and prints. Its file is imported when the command is looked up."""
+"""The command line. A command parses options, calls the library and prints; its file is imported when it is looked up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedbench import __version__
 from fedbench.cli import context
 from fedbench.cli.context import App, Group
 
-#: Part of the help -> command or group of commands -> its file in this folder.
+#: Panel of the help -> command or group of commands -> its file in this folder.
 PANELS = {
     "Start here": {"demo": "demo"},
     "The way to a table": {

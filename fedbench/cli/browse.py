@@ -1,4 +1,4 @@
-"""`fedbench show`, `methods`, `metrics`, `theory` and `tables`: where something comes from, and what there is."""
+"""`fedbench show`, `methods`, `metrics`, `theory` and `tables`: the origin of an artifact, and what can be used."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def show(
             for detail in details(artifact):
                 node.add(detail)
     assert tree is not None
-    # Cut nowhere: what does not fit goes on in the next line.
+    # Wrap long lines instead of cutting them.
     context.out().print(tree, soft_wrap=False)
 
 
@@ -116,7 +116,7 @@ def methods(
 
 
 # -- metrics ---------------------------------------------------------------------------------------------------
-# `fedbench metrics`: the metrics of all runs, and those that methods add.
+# `fedbench metrics`: the metrics of all runs, and those that single methods add.
 
 
 @app.command("metrics")
@@ -133,7 +133,7 @@ def metrics(json: context.Json = False) -> None:
         lines = [{"metric": k, **asdict(one), "methods": owners.get(k)} for k, one in all_metrics().items()]
         context.print_json(lines)
         return
-    table = context.table("metric", "unit", "what", whole=("metric",))  # names are there to be copied
+    table = context.table("metric", "unit", "what", whole=("metric",))  # users copy the names
     for name, one in all_metrics().items():
         methods = f" ({', '.join(owners[name])})" if name in owners else ""
         needs = f" (needs --keep {one.needs})" if one.needs else ""
@@ -143,10 +143,10 @@ def metrics(json: context.Json = False) -> None:
 
 
 # -- theory ----------------------------------------------------------------------------------------------------
-# `fedbench theory`: what papers' theorems are worth on simulated problems, where the truth is known.
+# `fedbench theory`: checks of papers' theorems on simulated problems with known ground truth.
 
 
-#: (broken on purpose, holds) -> what is printed, and how.
+#: (the check violates an assumption on purpose, the statement holds) -> printed text and its style.
 _VERDICTS = {
     (False, True): ("holds", "bold green"),
     (False, False): ("does not hold", "bold red"),
@@ -193,7 +193,7 @@ def theory(
 
 
 def _counted(source: str, findings: Sequence[Finding]) -> Iterator[RenderableType]:
-    """Each condition, its counts and what they show."""
+    """Each condition with its counts and a remark."""
     from rich.text import Text
 
     yield Text(source, "bold cyan")
@@ -231,15 +231,15 @@ def _compared(source: str, checks: Sequence[Check]) -> Iterator[RenderableType]:
 
 
 # -- tables ----------------------------------------------------------------------------------------------------
-# `fedbench tables`: which tables there are, and the states of their cells.
+# `fedbench tables`: the available tables, and the states of their cells.
 
 
-#: Letters that a bar is long.
+#: Length of a bar, in characters.
 BAR = 10
-#: Marks shipped cells, as it does in reports; and what is said of that.
+#: Marks shipped cells, as in reports; and the explanation of the mark.
 SHIPPED = "°"
 MARKED = f"{SHIPPED} shipped; --mine leaves them out"
-#: How a cell's state is coloured; others are dim.
+#: Colours of the states of cells; other states are dim.
 COLOURS = {"done": "green", "stale": "yellow", "failed": "red", "damaged": "red", "running": "cyan"}
 
 
@@ -309,7 +309,7 @@ def _list(
             at = "" if "" in group[0].budgets else budget or fullest(group)
             filled = [(one, one.budgets[at]) for one in group if at in one.budgets]
             those = [_Entry(one.table, of.states, of.shipped, one.title, at) for one, of in filled]
-            if len(those) > 1:  # one line for the tables of a family
+            if len(those) > 1:  # one line for all tables of a family
                 counts = sum((one.counts for one in those), Counter[str]())
                 title = f"{len(those)} tables, such as {those[0].rest}"
                 those = [_Entry(those[0].name, counts, sum(one.shipped for one in those), title, at)]
@@ -321,7 +321,7 @@ def _list(
     of = f"budget {budget}" if budget else "each table at its fullest budget"
     of += f" in {precision}" if precision else ""
     marked = f" ({MARKED})" if any(entry.shipped for entry in entries) else ""
-    # Runs that the store has at other budgets count for none of these cells.
+    # Runs of the store at other budgets fill none of these cells.
     own = [r for those in frame.records.values() for r in those if r.complete] if budget else []
     runs = Counter(record.spec.setting.budget for record in own)
     words = ", ".join(f"{n} with --budget {name}" for name, n in sorted(runs.items()) if name != budget)
@@ -335,11 +335,11 @@ def _list(
 
 @dataclass(frozen=True)
 class _Entry:
-    """A line of a list: how full a table, several, or a row of one are."""
+    """A line of a list: how full a table, a family of tables, or a row of a table is."""
 
     name: str
     counts: Counter[str]
-    shipped: int  #: of the done and stale cells
+    shipped: int  #: number of shipped cells among the done and stale ones
     rest: str  #: further text
     budget: str = ""
 
@@ -355,14 +355,14 @@ class _Entry:
 
     @property
     def filled(self) -> str:
-        """Own and shipped cells of all, such as 1 + 77°/78."""
+        """The user's and the shipped cells of all cells, such as 1 + 77°/78."""
         own = self.done - self.shipped
         parts = [str(own)] * bool(own or not self.shipped) + [f"{self.shipped}{SHIPPED}"] * bool(self.shipped)
         return f"{' + '.join(parts)}/{self.every}"
 
 
 def _lines(entries: Sequence[_Entry]) -> Iterator[Text]:
-    """Each with a bar of how many of its cells are done."""
+    """A line for each entry, with a bar of the share of its cells that are done."""
     from rich.text import Text
 
     stub = max((len(entry.name) for entry in entries), default=0)
@@ -380,19 +380,19 @@ def _bar(entry: _Entry) -> Text:
     from rich.text import Text
 
     full = BAR * entry.done // entry.every if entry.every else 0
-    part = 1 if entry.done and not full else 0  # something is there, however little
+    part = 1 if entry.done and not full else 0  # show a sliver for any done cell
     own = full * (entry.done - entry.shipped) // entry.done if entry.done else 0
     return Text.assemble(
         ("█" * own, "green"), ("▓" * (full - own), "green"), ("▏" * part, "green"), ("░" * (BAR - full - part), "dim")
     )
 
 
-#: What the house means its four papers to take: hours of one H100.
+#: The project's goal for all runs of its four papers: hours on one H100.
 GOAL = 24
 
 
 def _bill(names: Sequence[str], frame: Frame, budget: str, precision: str | None, folded: bool, as_json: bool) -> None:
-    """A line for each table (`folded`: for each paper), and one for all."""
+    """Print the cost of each table (`folded`: of each paper) and of all together."""
     from fedbench.engine import bill
 
     lines = bill.bill(names, budget, frame, context.roots(), precision)
@@ -430,7 +430,7 @@ def _bill(names: Sequence[str], frame: Frame, budget: str, precision: str | None
 
 
 def _hours(line: bill.Line, of: str) -> tuple[str, str, str]:
-    """All, done and left, in print."""
+    """Hours of all, done and missing runs, as texts."""
     if not line.known(of):
         return ("-",) * 3
     done, left = (line.seconds(of, done=one) / 3600 for one in (True, False))
@@ -438,7 +438,7 @@ def _hours(line: bill.Line, of: str) -> tuple[str, str, str]:
 
 
 def _priced(line: bill.Line) -> dict[str, Any]:
-    """A line in JSON; hours are of `runs` of them, null where none is known."""
+    """A line as JSON. `runs` of each kind of hours is the number of runs with known cost; hours are null if it is 0."""
     priced: dict[str, Any] = {"name": line.name, "runs": line.runs, "done": line.done}
     for of in ("core", "gpu"):
         hours = {what: line.seconds(of, done=what == "done") / 3600 for what in ("done", "left")}
@@ -497,7 +497,7 @@ def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_
 
 
 def _rows(table: Table, cells: Cells) -> list[_Entry]:
-    """Row by row, how many of its cells are in which state."""
+    """An entry for each row: the number of its cells in each state."""
     entries = []
     for row, line in zip(table.rows, cells.grid, strict=True):
         counts = Counter(cell.state.value for cell in line if not cell.column.of and cell.state.value != "not defined")
@@ -507,7 +507,7 @@ def _rows(table: Table, cells: Cells) -> list[_Entry]:
 
 
 def _states(table: Table, cells: Cells) -> Iterator[Text]:
-    """Row by row, the state of every cell in words."""
+    """A line for each row: the state of every cell in words."""
     from rich.text import Text
 
     stub = max(len(row.label) for row in table.rows)

@@ -1,4 +1,4 @@
-"""What every command shares: the store, the data folders, the consoles."""
+"""Shared by all commands: the store, the data folders, the consoles, common options and printing."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-#: A file or a pipe has no width of its own: wide enough for every list.
+#: Width of output to a file or a pipe, in characters: enough for every list.
 FILE_WIDTH = 160
 
 
 @dataclass
 class Context:
-    """Set once a call from the application's options."""
+    """The application's options, set once for each call."""
 
     home: Path | None = None
     roots: list[Path] = field(default_factory=list)
@@ -58,7 +58,7 @@ _context = Context()
 
 
 def configure(home: Path | None, data: str | None, debug: bool) -> None:
-    """Keep the application's options for the command that follows."""
+    """Set the application's options for the command of this call."""
     where, folders = ("--data", data) if data is not None else ("FEDBENCH_DATA", os.environ.get("FEDBENCH_DATA", ""))
     _context.home = None if home is None else path_of(str(home), "--home")
     _context.roots = folders_of(folders, where)
@@ -67,8 +67,8 @@ def configure(home: Path | None, data: str | None, debug: bool) -> None:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """For commands that read and print: they make hardly any garbage that only Python's collector finds, and its search
-    is a tenth of their time."""
+    """Disable garbage collection for commands that only read and print: they create few reference cycles, and the
+    collector would take a tenth of their time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -79,7 +79,7 @@ def uncollected() -> Iterator[None]:
 
 
 def store() -> Store:
-    """The store that this call works on."""
+    """The store of this call."""
     return Store(_context.home)
 
 
@@ -91,7 +91,7 @@ def frame(mine: bool = False) -> Frame:
 
 
 def roots() -> list[Path]:
-    """Folders where the user keeps data sets, in order of preference."""
+    """Folders with the user's data sets, in order of preference."""
     return list(_context.roots)
 
 
@@ -101,7 +101,7 @@ def debug() -> bool:
 
 
 def out() -> Console:
-    """Results, on standard output: in colour on a terminal, else plain."""
+    """A console for results on standard output: in colour on a terminal, else plain."""
     console = Screen()
     if not console.is_terminal:
         console.soft_wrap = True
@@ -111,23 +111,23 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Progress and remarks, on standard error; a line is broken only where a terminal needs it."""
+    """A console for progress and remarks on standard error; lines are wrapped only on a terminal."""
     console = Screen(stderr=True)
     console.soft_wrap = not console.is_terminal
     return console
 
 
 def print_json(value: Any) -> None:
-    """Machine-readable output: one JSON document, no colour, no wrapping."""
+    """Print a value as one JSON document without colour and wrapping."""
     print(json.dumps(value, indent=1, default=str))
 
 
 # -- strict ----------------------------------------------------------------------------------------------------
-# Commands that refuse what would go wrong in silence: an option given twice, and one without its value.
+# Commands that reject silent mistakes: an option given twice, and an option without a value.
 
 
 def parsed_value(option: str, text: str) -> str:
-    """The value of an option, unless it is none: nothing at all, or the next option. Raises FedbenchError then."""
+    """The value of an option. Raises FedbenchError if it is empty or is the next option."""
     if not text or text.isspace():
         raise FedbenchError(f"{option} needs a value, not nothing", "leave it out, or give one")
     if text.startswith("--"):
@@ -136,16 +136,16 @@ def parsed_value(option: str, text: str) -> str:
 
 
 def twice(option: str) -> FedbenchError:
-    """The error for an option that is there again."""
+    """The error for an option that is given twice."""
     return FedbenchError(f"{option} is given twice", "leave one of the two out")
 
 
 class _Strict:
-    """Checks the words before the command's parser converts them."""
+    """Checks the option values before the command's parser converts them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         parsed, _, order = self.make_parser(ctx).parse_args(args=list(args))  # type: ignore[attr-defined]
-        # The words of an argument that takes any number are the command's own to read.
+        # The command itself checks the words of an argument that takes any number of them.
         called = {p.name: max(p.opts, key=len) for p in order if p.nargs != -1}
         for parameter, count in Counter(order).items():
             once = parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_eager
@@ -171,13 +171,13 @@ OPEN = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 class App(typer.Typer):
-    """An application whose commands are all strict."""
+    """An application whose commands all make the strict checks."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"cls": Group, **options})
 
     def command(self, name: str | None = None, **options: Any) -> Any:
-        """Register a command, as Typer does, with the options that `of_function` reads."""
+        """Register a command, as Typer does, with the options that `of_function` finds."""
         register = super().command(name, **{"cls": Command, **options})
 
         def declare(function: C) -> C:
@@ -188,14 +188,14 @@ class App(typer.Typer):
 
 
 # -- shared ----------------------------------------------------------------------------------------------------
-# Options that several commands have: each is declared once.
+# Options that several commands share; each is declared once.
 
 
 Options = Mapping[str, inspect.Parameter]
 
 
 def argument(help: str, metavar: str | None = None, completion: Completion | None = None) -> Any:
-    """What Typer is to know of an argument."""
+    """Typer's declaration of an argument."""
     return typer.Argument(metavar=metavar, help=help, autocompletion=completion)
 
 
@@ -227,9 +227,9 @@ Filters = Annotated[
 
 
 def of_function(function: Callable[..., Any]) -> Options:
-    """The options that the parameters of a command declare: as Typer has them, or in texts beside their type. The first
-    one is the help; one that begins with - is a name, another the metavar, as in `Annotated[int, "Size.", "-s", "N"]`.
-    Unless a text says otherwise, an option is called as its parameter is."""
+    """The options that a command's parameters declare, either as Typer options or by texts in the annotation, such as
+    `Annotated[int, "Size.", "-s", "N"]`: the first text is the help, one that begins with - is a name of the option,
+    and another one is the metavar. Without a name that begins with --, the option is named after the parameter."""
     return {name: _declared(one) for name, one in inspect.signature(function, eval_str=True).parameters.items()}
 
 
@@ -246,9 +246,9 @@ def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def of_spec(*classes: type, panel: str = "", native: bool = False) -> Options:
-    """The options that the fields of specs declare, those without a part of the help of their own first; or all in this
-    part. Their values are texts, and flags True: what makes a spec of them also reads them; or (`native`) of the types
-    of the fields, whose defaults they have."""
+    """The options that the fields of specs declare, first those without a help panel; `panel` puts all into one panel.
+    Option values are texts (True for flags), which the code that makes the spec converts. With `native`, they have the
+    types and defaults of the fields."""
     fields = [(cls, name, one) for cls in classes for name, one in typed(cls).items()]
     options = {}
     for cls, name, one in sorted(fields, key=lambda field: bool(field[2].metadata["panel"])):
@@ -268,8 +268,8 @@ def of_spec(*classes: type, panel: str = "", native: bool = False) -> Options:
 
 
 def grouped(**groups: Options) -> Callable[[C], C]:
-    """A command whose parameters of these names are groups of options: each is a dictionary of the options that
-    the user gave, by name."""
+    """Decorator for a command: replace the parameters of these names by groups of options. The command receives each
+    group as a dictionary of the options that the user gave, by name."""
 
     def decorate(command: C) -> C:
         parameters: list[inspect.Parameter] = []
@@ -292,18 +292,18 @@ def grouped(**groups: Options) -> Callable[[C], C]:
 
 
 # -- hyperparameters -------------------------------------------------------------------------------------------
-# Options of a method or a partitioner among the words of a command that does not know them itself.
+# Options of a method or a partitioner among the words of a command that does not declare them.
 
 
-#: So many options are read in a line; more are looked up.
+#: If there are more options than this, the error refers to --help instead of listing them.
 LINE = 30
 
 
 def read(
     arguments: Sequence[str], options: Mapping[str, Field[Any]], called: str, *commands: Callable[..., Any]
 ) -> dict[str, str]:
-    """Option -> its text, of the words that are left of `commands`, which users call `called` (such as "train --method
-    prox"). Raises FedbenchError for an option that neither has, one that is given twice or has no value."""
+    """Option -> its text, for the words that are not options of `commands`. Errors name the command `called` (such as
+    "train --method prox"). Raises FedbenchError for an option that is unknown, is given twice or has no value."""
     known = {option_of(name): name for name in options}
     out: dict[str, str] = {}
     flags = {option for option, name in known.items() if options[name].type in (bool, "bool")}
@@ -321,8 +321,8 @@ def read(
 
 
 def options_among(words: Sequence[str], flags: Collection[str] | None = None) -> Iterator[tuple[str, str | None]]:
-    """Each option among the words, such as --lr, and its text: of a flag without one "true" (`flags` None: any option
-    may be one), None where it is missing. Raises FedbenchError for a word that is neither."""
+    """Each option among the words, such as --lr, with its text: "true" for a flag without a text (`flags` None: any
+    option can be a flag), None if the text is missing. Raises FedbenchError for any other word."""
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -338,8 +338,8 @@ def options_among(words: Sequence[str], flags: Collection[str] | None = None) ->
 
 
 def check_spelling(words: Sequence[str], methods: Sequence[str], called: str, command: Callable[..., Any]) -> None:
-    """Raise FedbenchError for an option among the words that is nearly one of the command's own, and no
-    hyper-parameter, neither of these methods nor of a built-in one."""
+    """Raise FedbenchError for a misspelt option: one that resembles an option of the command and is no hyper-parameter
+    of these methods or of a built-in method."""
     every = (*declarations.built_in().values(), *map(declarations.of, methods))
     theirs = {option_of(name) for one in every for name in one.hyper_parameters}
     own = {f"--{option}" for option in _options(command)}
@@ -349,23 +349,23 @@ def check_spelling(words: Sequence[str], methods: Sequence[str], called: str, co
 
 
 def _options(command: Callable[..., Any]) -> list[str]:
-    """The command's own options, as they are typed: not its arguments, and --json where the parameter is as_json."""
+    """The options that the command declares, without --, as the user types them (json for as_json); no arguments."""
     out: list[str] = []
     for name, parameter in of_function(command).items():
         for option in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(option, OptionInfo):
-                # Typer keeps the first name of an annotated option where a default would stand.
+                # Typer stores the first name of an annotated option as its default.
                 declared = [str(o) for o in (option.default, *(option.param_decls or ())) if str(o).startswith("--")]
                 out += [o[2:] for o in declared or [option_of(name)]]
     return out
 
 
 # -- printing --------------------------------------------------------------------------------------------------
-# Grids to where the user wants them: the terminal, standard output in a format, or a file.
+# Print grids on the terminal, on standard output in a format, or to a file.
 
 
 def form(format: str | None, output: Path | None, as_json: bool) -> str:
-    """The format that --format, --output and --json name together. Raises FedbenchError if they contradict."""
+    """The format that --format, --output and --json select. Raises FedbenchError if they contradict."""
     from fedbench.reports import render
 
     if as_json and format not in (None, "json"):
@@ -374,7 +374,7 @@ def form(format: str | None, output: Path | None, as_json: bool) -> str:
 
 
 def put(grids: Sequence[Grid], format: str, output: Path | None, *, full: bool = False, **latex: bool) -> None:
-    """Print the grids, or write them to the file `output`; `full` and options of LaTeX as `render.render` has them."""
+    """Print the grids, or write them to the file `output`; `full` and `latex` are options of `render.render`."""
     from fedbench.files import write_whole
     from fedbench.reports import render
 
@@ -383,7 +383,7 @@ def put(grids: Sequence[Grid], format: str, output: Path | None, *, full: bool =
 
         show(grids, out(), full, fit=True)
         return
-    if format == "csv":  # has no place for them
+    if format == "csv":  # CSV has no place for problems
         for problem in dict.fromkeys(problem for grid in grids for problem in grid.problems):
             err().print(problem, soft_wrap=True, markup=False)
     text = render.render(grids, format, full=full, **latex)
@@ -395,11 +395,11 @@ def put(grids: Sequence[Grid], format: str, output: Path | None, *, full: bool =
 
 
 # -- columns ---------------------------------------------------------------------------------------------------
-# Lists: rich's tables, and of long ones plain columns, at once where those take milliseconds a line.
+# Lists: rich's tables for short ones; plain columns for long ones, as rich takes milliseconds for each line.
 
 
 def table(*headings: str, right: Collection[str] = (), whole: Collection[str] = (), title: str | None = None) -> Table:
-    """An empty table without lines: the columns `right` end at the right, those in `whole` are never wrapped."""
+    """An empty table without borders; columns in `right` are right-aligned, columns in `whole` are never wrapped."""
     from rich.table import Table
 
     grid = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
@@ -408,17 +408,17 @@ def table(*headings: str, right: Collection[str] = (), whole: Collection[str] = 
     return grid
 
 
-#: Between two columns.
+#: Text between two columns.
 GAP = "  "
 
 
 def columns(
     console: Console, rows: Sequence[Mapping[str, str]], right: Collection[str] = (), spare: Sequence[str] = ()
 ) -> None:
-    """Print rows, which map headings to texts, under bold headings; the columns `right` end at the right.
+    """Print rows, which map headings to texts, under bold headings; the columns in `right` are right-aligned.
 
-    A column without any text is left out, and on a terminal that is too narrow the columns `spare`, the first one
-    first.
+    Columns without any text are left out. If the terminal is too narrow, columns in `spare` are left out in their
+    order until the rest fits.
     """
     cells = {heading: [heading, *(plain(row[heading]) for row in rows)] for heading in rows[0]}
     cells = {heading: texts for heading, texts in cells.items() if any(texts[1:])}
@@ -445,7 +445,7 @@ Completion = Callable[[str], list[str]]
 
 
 def _offering(names: Callable[[], Iterable[str]]) -> Completion:
-    """The names that begin with the word; none if they cannot be read."""
+    """A completion function: the names that begin with the typed text; no names if they cannot be read."""
 
     def complete(incomplete: str) -> list[str]:
         try:
@@ -457,12 +457,12 @@ def _offering(names: Callable[[], Iterable[str]]) -> Completion:
 
 
 def _names_in(module: str) -> Completion:
-    """What its function `names` returns; it is imported when the shell asks for it."""
+    """Completion with what the module's function `names` returns; the module is imported only when the shell asks."""
     return _offering(lambda: importlib.import_module(module).names())
 
 
 def _ids(*kinds: str) -> Completion:
-    """Ids of artifacts of these kinds, in the store of FEDBENCH_HOME."""
+    """Completion with ids of artifacts of these kinds in the store of FEDBENCH_HOME."""
     return _offering(lambda: [path.name for kind in kinds for path in sorted((Store().home / kind).glob("*"))])
 
 
@@ -477,21 +477,21 @@ methods, protocols = _names_in("fedbench.methods"), _names_in("fedbench.protocol
 networks, partitioners = _names_in("fedbench.models"), _names_in("fedbench.partitions.schemes")
 runs, partitions = _ids("run"), _ids("partition")
 artifacts = _ids("run", "partition", "dataset", "metrics")
-#: Of options, by their names.
+#: Name of an option -> its completion.
 _COMPLETIONS = {
     "model": networks, "scheme": partitioners, "method": methods, "protocol": protocols, "dataset": datasets,
     "table": tables, "partition": partitions,
 }  # fmt: skip
-#: Options of where runs are made.
+#: Options that choose device, executor and engine.
 WHERE = of_spec(Where, native=True)
 
 
 # -- describe --------------------------------------------------------------------------------------------------
-# What an artifact is, in one line.
+# One-line descriptions of artifacts.
 
 
 def describe(spec: Spec, differing: Mapping[str, Sequence[str]] | None = None) -> str:
-    """One line that tells a person what an artifact is; of a run with its method's `differing` hyper-parameters."""
+    """One line that describes an artifact; for a run it includes the `differing` hyper-parameters of its method."""
     if isinstance(spec, DatasetSpec):
         return f"{spec.name} ({spec.source})"
     if isinstance(spec, PartitionSpec):
@@ -514,7 +514,7 @@ def describe(spec: Spec, differing: Mapping[str, Sequence[str]] | None = None) -
 
 
 def differing_params(specs: Iterable[Spec]) -> dict[str, list[str]]:
-    """By method, the hyper-parameters in which these runs of it (and those of these metrics) differ."""
+    """Method -> the hyper-parameters in which its runs (also those of the metrics) among the specs differ."""
     values: dict[str, dict[str, set[str]]] = {}
     for spec in specs:
         spec = spec.run if isinstance(spec, MetricsSpec) else spec
@@ -525,7 +525,7 @@ def differing_params(specs: Iterable[Spec]) -> dict[str, list[str]]:
 
 
 def model_words(setting: Setting) -> str:
-    """A setting's network, and what of its training is not as usual."""
+    """A setting's network and, if they are not the defaults, its optimiser, model selection and precision."""
     precision = None if setting.precision == Setting.precision else setting.precision
     return ", ".join(
         filter(None, (setting.model, setting.optimizer, setting.select and f"{setting.select} round", precision))
@@ -533,6 +533,6 @@ def model_words(setting: Setting) -> str:
 
 
 def method_words(spec: RunSpec, differing: Mapping[str, Sequence[str]]) -> str:
-    """A run's method, with its `differing` hyper-parameters."""
+    """A run's method with those hyper-parameters that `differing` names."""
     values = ", ".join(f"{k} {spec.params[k]}" for k in differing.get(spec.method, ()) if k in spec.params)
     return f"{spec.method} ({values})" if values else spec.method

@@ -1,4 +1,4 @@
-"""`fedbench data`: which data sets there are, what is at hand, and bringing and checking their files."""
+"""`fedbench data`: list, show, fetch, check and embed data sets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def list_(json: context.Json = False) -> None:
         }
         for row in rows
     ]
-    # Only the last columns may lose their ends where the terminal is narrow: what may be wrapped is narrowed first.
+    # On a narrow terminal only `licence` and `title` are cut: rich narrows first the columns that may wrap.
     table = context.table(*headings, right=("classes", "images"), whole={*headings} - {"licence", "title"})
     for row, cells in zip(rows, lines, strict=True):
         style = None if row["at_hand"] or row["built"] else "dim"
@@ -110,7 +110,7 @@ def fetch(
     from fedbench.data import recipe
 
     for name in names:
-        recipe(name)  # a wrong name among them is an error before the first download
+        recipe(name)  # an unknown name is an error before the first download
     brought = {}
     with bars() as progress:
         for name in names:
@@ -227,7 +227,7 @@ def embed(
 
 @contextmanager
 def bars() -> Iterator[Progress | None]:
-    """On a terminal what shows downloads, a bar a file."""
+    """On a terminal, a function that shows one progress bar for each downloaded file; else None."""
     console = context.err()
     if not console.is_terminal:
         yield None

@@ -39,7 +39,7 @@ def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     began = time.perf_counter()
     console, out, store = context.err(), context.out(), context.store()
     rules = protocol.load(protocol.default_for(DATASET))
-    rules.method_params(METHODS[0], budget)  # an unknown budget ends here
+    rules.method_params(METHODS[0], budget)  # raises FedbenchError for an unknown budget
     rule("1. partition", "which client holds how many images of which digit")
     spec = partition_of(DATASET, {"dir": ALPHA}, rules)
     store.set_current(partition=spec.id, protocol=rules.name)

@@ -1,4 +1,4 @@
-"""`fedbench evaluate`: from predictions to metrics."""
+"""`fedbench evaluate`: compute metrics from predictions. `fedbench export`: write partitions and models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = App()
 
-#: Column, the metric that it needs, and its meaning.
+#: Column, the metric that it shows, and its meaning.
 _MEANINGS = (
     (
         "system",
@@ -30,7 +30,7 @@ _MEANINGS = (
     ("clients", "client_accuracy_mean", "the same, unweighted mean ± standard deviation over clients"),
     ("unseen", "unseen_client_accuracy", "of the clients that never train, on their own test samples, unweighted mean"),
 )
-#: What is said of a run's clusters, one number each.
+#: Metrics of a run's clusters, one number each.
 _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")
 
 
@@ -80,7 +80,7 @@ def evaluate(
         except FedbenchError as error:
             if not all:
                 raise
-            failures.append(str(error))  # one damaged run does not stop the others
+            failures.append(str(error))  # a damaged run does not stop the others
             continue
         done.append(run)
         made += fresh
@@ -99,7 +99,7 @@ def evaluate(
 def _on_partition(
     run: Artifact, store: Store, on: str, method: str | None, model: str | None, device: str, as_json: bool
 ) -> None:
-    """Print what a run's kept models are worth on another partition."""
+    """Evaluate a run's saved models on another partition, and print the metrics."""
     from fedbench import models
     from fedbench.engine.transfer import evaluate as answered_on
     from fedbench.metrics.definitions import METRICS
@@ -107,7 +107,7 @@ def _on_partition(
     from fedbench.specs import RunSpec
 
     if model is not None:
-        models.named(model)  # from here on its file is known
+        models.named(model)  # registers the file of the network
     other = store.find(on, ("partition",))
     there = answered_on(run, other, store, context.roots(), method=method, device=device)
     if as_json:
@@ -156,7 +156,7 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
 
 
 def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
-    """A line for each view of each run: accuracies, or of multi-label images areas under curves."""
+    """A table with a line for each view of each run: accuracies, or areas under curves for multi-label images."""
     from fedbench.metrics.read import AREAS, UNSEEN
 
     if any(_some(summaries, name) for name in AREAS):
@@ -207,7 +207,7 @@ def _run(store: Store, id: str | None) -> Artifact:
 
 
 def _summary(run: Artifact, store: Store) -> dict[str, Any]:
-    """What `show` prints of one run."""
+    """What `show` prints about one run."""
     from fedbench.metrics.method_metrics import measures_of
     from fedbench.metrics.read import headline as means
     from fedbench.metrics.read import load, spec_of
@@ -219,7 +219,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     headline: dict[str, dict[str, Any]] = {}
     for view in (v for v in values.views if v):
         evaluated = [*(values.series("average_accuracy", view) or values.series("client_auc_mean", view))]
-        if not evaluated:  # every label of every client is constant
+        if not evaluated:  # no AUC is defined: each label is constant on each client
             continue
         last = [t for t in evaluated if t > evaluated[-1] - setting.window]
         headline[view] = {"rounds": f"{last[0]}-{last[-1]}" if len(last) > 1 else f"{last[0]}"}
@@ -238,7 +238,7 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
 
 
 # -- export ----------------------------------------------------------------------------------------------------
-# `fedbench export`: an artifact in a form that other tools read.
+# `fedbench export`: write an artifact in a format that other tools read.
 
 
 @app.command("export")

@@ -1,4 +1,4 @@
-"""`fedbench list`: what the store holds, runs with what they reached, and those that never ended."""
+"""`fedbench list`, `remove` and `store`: list artifacts with results and unfinished runs, and delete them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fedbench.words import counted, plain, size
 
 app = App()
 
-#: Can be listed in addition to the kinds of artifacts.
+#: A kind that can be listed in addition to the kinds of artifacts.
 UNFINISHED = "unfinished"
-#: Right-aligned columns, and columns that a narrow terminal leaves out.
+#: Right-aligned columns, and columns that are left out on a narrow terminal.
 _RIGHT = ("rounds", "lr", "seed", "accuracy", "AUC", "system", "size", "clients")
 _SPARE = ("size", "clients", "budget", "rounds", "system", "made", "model")
 
-#: What a run's row says of that run alone, or of what came of it.
+#: Columns of a run's row that identify it or hold its results.
 _RESULTS = ("run", "accuracy", "AUC", "system", "made", "size")
 
 Headlines = Mapping[str, Mapping[str, Any]]
@@ -75,14 +75,14 @@ def list_artifacts(
 
 
 def _kinds_and_filters(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The kinds to list, and filters of runs."""
+    """The kinds to list, and the filters of runs."""
     known = (*KINDS, UNFINISHED)
     if words and words[0] in known:
         kind, *filters = words
         if filters and kind != "run":
             raise FedbenchError(f"filters are for runs, not for {kind}", f"fedbench list run {' '.join(filters)}")
         return [kind], filters
-    if len(words) == 1 and not re.fullmatch("[0-9a-f]+|.*=.*", words[0], re.DOTALL):  # an id's beginning, or a filter
+    if len(words) == 1 and not re.fullmatch("[0-9a-f]+|.*=.*", words[0], re.DOTALL):  # neither an id nor a filter
         raise unknown("kind of artifact", words[0], known)
     return (["run"], list(words)) if words else (list(known), [])
 
@@ -90,7 +90,7 @@ def _kinds_and_filters(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _artifacts(
     store: Store, kinds: Sequence[str], filters: Sequence[str]
 ) -> tuple[list[Artifact], list[FedbenchError]]:
-    """The artifacts of these kinds, oldest first, and an error for each that cannot be trusted or read."""
+    """The artifacts of these kinds, oldest first, and an error for each that is damaged or unreadable."""
     if filters:
         from fedbench.planner.runs import select
 
@@ -100,7 +100,7 @@ def _artifacts(
 
 
 def _headlines(store: Store, artifacts: Iterable[Artifact]) -> Headlines:
-    """Run id -> the headline of its metrics, where they are there and of this making of the run."""
+    """Run id -> its headline metrics, if the store has them and they belong to this training of the run."""
     from fedbench.metrics.read import of_this_making, read_listed, spec_of
 
     artifacts = list(artifacts)
@@ -112,7 +112,7 @@ def _headlines(store: Store, artifacts: Iterable[Artifact]) -> Headlines:
             if metrics is not None and of_this_making(metrics, run):
                 headlines[run.id] = read_listed(metrics)
         except FedbenchError:
-            continue  # damaged metrics are reported where metrics are listed
+            continue  # the listing of metrics reports damaged metrics
     return headlines
 
 
@@ -124,7 +124,7 @@ def _print(
     differing: Mapping[str, Sequence[str]],
     with_metrics: bool,
 ) -> None:
-    """A table a kind. Metrics are their runs' accuracies, unless nothing else is listed."""
+    """Print a table for each kind. Metrics appear as accuracies of their runs, unless only metrics are listed."""
     from fedbench.results.frame import by_other_code
 
     console, current = context.out(), set(store.current.values())
@@ -150,7 +150,7 @@ def _print(
 
 
 def _add_differences(store: Store, runs: Sequence[Artifact], rows: Sequence[dict[str, str]]) -> None:
-    """Say below "more" in what runs differ whose rows are the same but for what came of them."""
+    """Fill the column "more" of runs whose rows differ only in id and results: in what these runs differ."""
     same_rows: dict[tuple[str, ...], list[int]] = {}
     for k, row in enumerate(rows):
         same_rows.setdefault(tuple(text for name, text in row.items() if name not in _RESULTS), []).append(k)
@@ -170,7 +170,7 @@ def _add_differences(store: Store, runs: Sequence[Artifact], rows: Sequence[dict
 def _row(
     a: Artifact, headlines: Headlines, differing: Mapping[str, Sequence[str]], twins: Collection[str]
 ) -> dict[str, str]:
-    """What a line says of an artifact, below which headings; `twins` are data sets of which another has the name."""
+    """Heading -> text of an artifact's line; `twins` are ids of data sets that share their name with another."""
     from fedbench.partitions import schemes
 
     spec = a.spec
@@ -204,12 +204,12 @@ def _unfinished_row(run: Unfinished, differing: Mapping[str, Sequence[str]]) -> 
 
 
 def _bytes(artifact: Artifact) -> int:
-    """On disk."""
+    """Size on disk."""
     return sum(file["bytes"] for file in artifact.manifest["files"].values())
 
 
 def _document(a: Artifact, headlines: Headlines, differing: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """What --json says of an artifact."""
+    """An artifact as JSON."""
     document: dict[str, Any] = {
         "kind": a.kind, "id": a.id, "what": describe(a.spec, differing), "path": str(a.path),
         "made": a.provenance["started"], "bytes": _bytes(a),
@@ -233,7 +233,7 @@ def _of_run(spec: RunSpec) -> dict[str, Any]:
 
 
 def unfinished_document(run: Unfinished, differing: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
-    """What --json says of a run that is no artifact."""
+    """An unfinished run, which is no artifact yet, as JSON."""
     return {
         **_of_run(run.spec), "id": run.id, "what": describe(run.spec, differing), "state": str(run.state),
         "round": run.round, "accuracy": run.accuracy, "reason": run.reason, "bytes": run.bytes, "time": run.time,
@@ -243,19 +243,19 @@ def unfinished_document(run: Unfinished, differing: Mapping[str, Sequence[str]] 
 
 
 # -- remove ----------------------------------------------------------------------------------------------------
-# `fedbench remove`: artifacts by their ids, runs by filters, and what interrupted and failed runs have left.
+# `fedbench remove`: delete artifacts by id, runs by filters, and files of interrupted and failed runs.
 
 
-#: More than these are counted, not listed, before the question.
+#: If there are more things to delete, the rest is counted and not listed before the question.
 _LISTED = 20
 WORK = "unfinished run"
 
 
 @dataclass(frozen=True)
 class _Thing:
-    """Something to delete."""
+    """An artifact or an unfinished run to delete."""
 
-    kind: str  #: of an artifact, or WORK
+    kind: str  #: kind of the artifact, or WORK
     id: str
     what: str
     bytes: int
@@ -299,7 +299,7 @@ def remove(
             else:
                 store.remove(thing.kind, thing.id)
             gone.append(thing)
-    finally:  # printed when all is done, as there may be no reader
+    finally:  # print after deleting, because printing fails if the reader of a pipe has closed it
         for thing in gone if len(things) <= _LISTED else ():
             context.out().print(f"removed {thing.kind} {thing.id}")
     if len(things) > 1:
@@ -322,7 +322,7 @@ def _named(store: Store, words: Sequence[str]) -> list[_Thing]:
 
 
 def _of_id(store: Store, prefix: str) -> _Thing:
-    """The artifact whose id begins so, else the unfinished run."""
+    """The artifact whose id has this prefix, else the unfinished run."""
     hits = sorted({id for id in ids(store) if prefix and id.startswith(prefix)})
     try:
         kind, id = store.locate(prefix)
@@ -343,7 +343,7 @@ def _thing(artifact: Artifact) -> _Thing:
 
 
 def _ask(things: Sequence[_Thing]) -> None:
-    """Say what would go, and ask. Raises FedbenchError without an answer, and typer.Exit(1) at a no."""
+    """Show what would be deleted, and ask. Raises FedbenchError without an answer, and typer.Exit(1) for no."""
     if len(things) == 1:
         question = f"Delete {things[0].kind} {things[0].id} ({size(things[0].bytes)}): {things[0].what}?"
     else:
@@ -368,7 +368,7 @@ def _sum(things: Sequence[_Thing]) -> str:
 
 
 # -- store -----------------------------------------------------------------------------------------------------
-# `fedbench store clean`: the store swept.
+# `fedbench store clean`: delete the leftovers of killed processes.
 
 
 store_app = App(no_args_is_help=True, help="The store itself.")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedbench.store import Artifact, Store
 
 
-# -- one run under bars ----------------------------------------------------------------------------------------
+# -- one run ---------------------------------------------------------------------------------------------------
 
 
 def run(
@@ -44,9 +44,9 @@ def run(
     observers: Sequence[Observer] = (),
     limit: Limit | None = None,
 ) -> list[Artifact]:
-    """Make and evaluate runs (`observers.watch.make`) under bars, a sweep's if it has some. At an interrupt: say how to
-    go on, and exit with 130; where an engine makes several at a time, `stoppable` does that around all of them.
-    Raises OutOfTime where the limit ends them."""
+    """Train and evaluate runs (`observers.watch.make`) with progress bars; a sweep passes its `bars`. At an interrupt,
+    print how to continue and exit with 130; if the engine trains several runs at a time, `stoppable` does this for all.
+    Raises OutOfTime if the limit stops the runs."""
     from fedbench.core.trainer import Interrupted
     from fedbench.engine.sweep import OutOfTime
     from fedbench.observers.bars import Bars
@@ -70,7 +70,7 @@ def run(
 
 
 def _saved(jobs: Sequence[Job], store: Store) -> str:
-    """What of stopped runs is saved."""
+    """A message that tells what is saved of stopped runs."""
     from fedbench.engine.job import saved_round
 
     rounds = [saved_round(job, store) for job in jobs if not job.done(store)]
@@ -83,23 +83,23 @@ def _saved(jobs: Sequence[Job], store: Store) -> str:
 
 
 class Limit:
-    """The minutes that a command may take: what would not end in them is not begun, and what is under way at their end
-    is saved."""
+    """The time limit of a command: runs that would not finish in time are not started, and a run that is still training
+    at the end is saved."""
 
     def __init__(self, minutes: float) -> None:
         self.minutes = minutes
         self.end = time.monotonic() + 60 * minutes
-        self.seconds, self.estimated = 0.0, 0.0  #: of the runs made so far
+        self.seconds, self.estimated = 0.0, 0.0  #: measured and estimated time of the runs so far
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Seconds until the end."""
         return max(0.0, self.end - time.monotonic())
 
     @contextlib.contextmanager
     def timed(self, estimate: float) -> Iterator[None]:
-        """Around work of so many seconds by its estimate. Raises OutOfTime if it, at the pace of the runs before, would
-        not end in time."""
+        """Time the work in the block, which is estimated to take `estimate` seconds. Raises OutOfTime if it would not
+        finish in time, with the estimate scaled by the measured over the estimated time of the runs before."""
         from fedbench.engine.sweep import OutOfTime
 
         pace = self.seconds / self.estimated if self.estimated else 1.0
@@ -111,7 +111,7 @@ class Limit:
 
     @contextlib.contextmanager
     def over(self, engine: Engine) -> Iterator[None]:
-        """Stop, at the end of the time, what the engine has under way."""
+        """In the block, stop the engine's runs when the time is over."""
         timer = threading.Timer(self.left, engine.stop)
         timer.daemon = True
         timer.start()
@@ -123,7 +123,7 @@ class Limit:
 
 @contextlib.contextmanager
 def stoppable(engine: Engine) -> Iterator[None]:
-    """For runs that are trained in parallel: after an interrupt, say how to continue and exit with 130."""
+    """For runs that are trained in parallel: after an interrupt, print how to continue and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -134,11 +134,11 @@ def stoppable(engine: Engine) -> Iterator[None]:
 
 
 # -- cost ------------------------------------------------------------------------------------------------------
-# What runs cost here, before they are made.
+# The estimated training time of runs on this machine.
 
 
 def costs_of(runs: Iterable[Wanted], device: str) -> dict[str, float]:
-    """Run's id -> its seconds here; empty if they are not known of one of them."""
+    """Run id -> estimated seconds on this machine; empty if the estimate of any run is not known."""
     from fedbench import methods
     from fedbench.engine.cost import seconds
     from fedbench.plugins import reported
@@ -155,13 +155,13 @@ def costs_of(runs: Iterable[Wanted], device: str) -> dict[str, float]:
 
 
 def about(costs: Mapping[str, float]) -> str:
-    """The end of a line that counts runs: how long they take."""
+    """The end of a line that counts runs: their total training time."""
     return f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
 
 
 def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
-    """List a table's missing runs: a line for each row and data set; in JSON each run. `scope` names the
-    budget and precision, `nothing` says why no run may be missing."""
+    """List a table's missing runs: a line for each row and data set, or each run as JSON. `scope` names the
+    budget and precision; `nothing` is the reason to print if no run is missing."""
     if as_json:
         show_json(runs, device)
         return
@@ -178,8 +178,8 @@ def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json:
 def show_costs(
     headings: Sequence[str], lines: Iterable[tuple[Sequence[str], Sequence[Wanted]]], costs: Mapping[str, float]
 ) -> None:
-    """A line for each group of runs: its texts below the headings, how many runs are to make, and how long they take
-    here."""
+    """Print a line for each group of runs: its texts, the number of runs to train, and their training time on this
+    machine."""
     table = context.table(*headings, right=("runs", "to make", "time here"))
     for texts, runs in lines:
         seconds = duration(sum(costs.get(one.spec.id, 0.0) for one in runs)) if runs and costs else "–"
@@ -188,7 +188,7 @@ def show_costs(
 
 
 def show_json(runs: Sequence[Wanted], device: str) -> None:
-    """Each run in JSON, its `seconds` null where they are not known."""
+    """Print the runs as JSON; `seconds` is null if it is not known."""
     costs = costs_of(runs, device)
     context.print_json(
         [
@@ -205,21 +205,21 @@ def show_json(runs: Sequence[Wanted], device: str) -> None:
 # -- making ----------------------------------------------------------------------------------------------------
 
 
-#: Runs that are listed of those for which there was no time.
+#: Maximum number of listed runs among those for which there was no time.
 LISTED = 5
 
 
 @dataclass(frozen=True)
 class How:
-    """How runs are made, and how much is said of it."""
+    """How runs are trained, and what is printed about it."""
 
     where: Where
     again: bool = False
     keep: frozenset[str] = frozenset()
-    quiet: bool = False  #: without the lines that count the runs, where all went well
+    quiet: bool = False  #: do not print the lines that count the runs if no run failed
     as_json: bool = False
     observers: Sequence[Observer] = ()
-    limit: Limit | None = None  #: nothing is under way when its minutes are over
+    limit: Limit | None = None  #: no run is still training when its time is over
 
 
 def train_table(
@@ -238,12 +238,12 @@ def train_table(
     minutes: float | None,
     export: Callable[..., None] | None,
 ) -> None:
-    """Run what a table lacks (or each of `methods` in all of its settings, with these hyper-parameters), or only list
-    it (`dry_run`); `unshipped`: what result packs hold is not lacking.
+    """Train the missing runs of a table (or runs of `methods` with these hyper-parameters in all of the table's
+    settings), or only list them (`dry_run`). With `unshipped`, runs in result packs are not missing.
 
-    Any number of processes can do this on one store and share the runs out. One failed run does not stop the others;
-    it is listed at the end, and the exit code is then 1. Nothing is under way when so many `minutes` are over. What the
-    store then has of the table's runs is exported.
+    Several processes can do this on one store and share the runs. A failed run does not stop the others; it is listed
+    at the end, and the exit code is then 1. Training stops after `minutes`. `export` then receives the ids of the
+    table's complete runs in the store.
     """
     from fedbench.data import called
     from fedbench.engine.sweep import Plan, plan
@@ -285,7 +285,7 @@ def train_table(
     planned = {one.spec.id for one in runs}
 
     def more() -> list[Wanted]:
-        """What the values that have been chosen meanwhile ask for."""
+        """The runs that have become necessary because hyper-parameters have been chosen since."""
         rest = [one for one in missing().runs if one.spec.id not in planned]
         planned.update(one.spec.id for one in rest)
         return rest
@@ -301,7 +301,7 @@ def train_table(
         complete = make(
             runs, scope(budget, precision or ""), nothing, engine, replace(how, limit=limit), more if tuned else tuple
         )
-    if export is not None:  # the table's runs that the store has, and those of extra rows that were to be made
+    if export is not None:  # the table's complete runs in the store, and those of extra rows
         seeds, every = () if seed is None else (seed,), []
         if not table.counted:
             every = find(table, budget, Frame(store), context.roots(), precision=precision, seeds=seeds).all
@@ -311,7 +311,7 @@ def train_table(
             if not there:
                 raise FedbenchError("no run of the table is complete")
             export(filters=there)
-        except FedbenchError as error:  # which undoes nothing of what was trained
+        except FedbenchError as error:  # the trained runs stay in the store
             console.print(f"nothing is exported: {error}", markup=False)
             complete = complete and not there
     if not complete:
@@ -326,10 +326,10 @@ def make(
     how: How,
     more: Callable[[], Sequence[Wanted]] = tuple,
 ) -> bool:
-    """Make runs and say what became of each; `scope` says which these are, `nothing` why there may be none, `more`
-    which ones these have led to.
+    """Train runs and print the outcomes. `scope` describes the runs, `nothing` is the reason to print if there are
+    none, and `more` returns the runs that the finished ones have made necessary.
 
-    One failed run does not stop the others; it is listed at the end. False if there is one.
+    A failed run does not stop the others; it is listed at the end. False if any run failed.
     """
     from fedbench.engine.job import saved_round
     from fedbench.engine.sweep import End
@@ -367,7 +367,7 @@ def make(
 
 
 def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[End, list[Outcome]]:
-    """What became of the runs, which are made under bars."""
+    """Train the runs with progress bars, and return their outcomes."""
     from fedbench.engine.job import saved_round
     from fedbench.engine.sweep import End, sweep
     from fedbench.observers.bars import Bars
@@ -401,18 +401,18 @@ def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[
 
 
 def _failure(outcome: Outcome) -> dict[str, str]:
-    """A failed run as it is listed; with its log where the reason alone does not show whose mistake it is."""
+    """A failed run for the list; with its log unless the reason alone shows that the input was wrong."""
     failure = {"run": outcome.title, "reason": reason(outcome.error)}
     if outcome.job and (isinstance(outcome.error, PluginError) or not isinstance(outcome.error, FedbenchError)):
         failure["log"] = str(context.store().home / "failed" / f"{outcome.job.spec.id}.json")
     return failure
 
 
-# -- own runs --------------------------------------------------------------------------------------------------
+# -- user's runs -----------------------------------------------------------------------------------------------
 
 
 def offered(methods: Sequence[str]) -> tuple[dict[str, Field[Any]], str]:
-    """The hyper-parameters of all of the methods, and the command that trains them, as users know it. Raises
+    """The hyper-parameters of all these methods, and the command that trains them, as users would type it. Raises
     FedbenchError for an unknown method."""
     from fedbench.methods import load
 
@@ -430,8 +430,8 @@ def jobs_of(
     options: Mapping[str, str],
     keep: frozenset[str] = frozenset(),
 ) -> list[Job]:
-    """A job of each method in the partition. `chosen` are values of the setting, `options` texts of hyper-parameters,
-    each for the methods that have it; `keep` what the runs keep."""
+    """A job of each method on the partition. `chosen` has values of the setting, `options` texts of hyper-parameters
+    for the methods that have them, and `keep` what the runs save besides predictions."""
     from fedbench.engine.job import Job
 
     setting = rules.setting(partition, budget, **chosen)
@@ -446,8 +446,8 @@ def train_all(
     where: Where | None = None,
     observers: Sequence[Observer] = (),
 ) -> list[Artifact]:
-    """The runs of these jobs, made one after another (or as many at a time as the engine has slots) where they are not
-    there, and announced; the last is the current one."""
+    """Announce the jobs, and train those that the store lacks, one after another (or as many at a time as the engine
+    has slots). Returns the runs; the last one becomes the current run."""
     from fedbench.engine.engines import Where
     from fedbench.engine.sweep import at_once
     from fedbench.observers.bars import Bars
@@ -479,7 +479,7 @@ def train_all(
 
 
 def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where, as_json: bool = False) -> None:
-    """Say what would run, and for how long here; in JSON as of a table."""
+    """Print what would be trained, and how long it takes on this machine; with `as_json`, as `show_json` does."""
     from fedbench.engine.sweep import Wanted
 
     _announce_setting(jobs, rules)
@@ -491,7 +491,7 @@ def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where
 
 
 def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:
-    """What came out, and what to do next with it."""
+    """Print the results, and a command to continue with."""
     from fedbench.cli.evaluate import show
 
     show(artifacts, context.store(), as_json)
@@ -500,8 +500,8 @@ def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = Fal
 
 
 def _announce_setting(jobs: Sequence[Job], rules: Protocol) -> None:
-    """Say on what they will run: the partition's id and name. Raises FedbenchError for a run that is there and lacks
-    what it is to keep."""
+    """Print the partition: id, data set, split and protocol. Raises FedbenchError if a complete run lacks what its job
+    is to save."""
     from fedbench.partitions import schemes
 
     for job in jobs:
@@ -513,9 +513,9 @@ def _announce_setting(jobs: Sequence[Job], rules: Protocol) -> None:
 
 
 def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
-    """Say what will run, under which budget, what the paper's would be, and how long both would take here.
+    """Print the method, the budget and the paper's budget, and how long both take on this machine.
 
-    Raises FedbenchError if the images do not suit the model.
+    Raises FedbenchError if the images do not fit the model.
     """
     from fedbench.engine.cost import seconds
     from fedbench.engine.job import saved_round
@@ -552,12 +552,12 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
 
 
 # -- hint ------------------------------------------------------------------------------------------------------
-# What to do next with a run.
+# The command to continue with after a run.
 
 
 def next_command(artifact: Artifact, protocol: str) -> str:
-    """The command that prints the tables with this run: headline tables, else others on its data set. A run in no
-    table's setting (all runs of protocol `plain`) gets the commands that compare the user's own runs."""
+    """The command that prints the tables with this run: headline tables, else other tables on its data set. If no table
+    has the run's setting (so for all runs of protocol `plain`), the commands that compare the user's runs."""
     from fedbench.planner import table as tables
     from fedbench.specs import RunSpec
 
@@ -579,8 +579,8 @@ def next_command(artifact: Artifact, protocol: str) -> str:
 
 
 def _tables_of(run: RunSpec, named: Mapping[str, str], other_data_sets: bool) -> dict[str, list[str]]:
-    """Of these tables (as the user calls them -> name), those with the run's setting: options of `report` -> tables;
-    if `other_data_sets`, also those about other data sets, taken over to the setting's."""
+    """Options of `report` -> those of the tables that have the run's setting. `named` maps what the user types to table
+    names. With `other_data_sets`, tables on other data sets are moved to the run's data set."""
     from fedbench.planner import table as tables
     from fedbench.planner.cells import DEFAULT_BUDGET, find
     from fedbench.results.frame import Frame

@@ -1,5 +1,5 @@
-"""`fedbench new`: a commented file to begin a method (or a private one), a model, a partitioner, a data set or a table
-with, or a paper's folder or one of results."""
+"""`fedbench new`: write a commented template of a method (also a private one), a model, a partitioner, a data set or a
+table, or a folder for a paper or for results. `fedbench check`: run the conformance checks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 app = App()
 
-#: Texts in which $NAME and $CLASS are to be replaced, called after what they become.
+#: Templates, named after the kind of file; $NAME and $CLASS are replaced.
 TEMPLATES = Path(__file__).parent.parent / "templates"
-#: What is begun -> the commands that go on with it.
+#: Kind of file -> the commands to continue with.
 NEXT = {
     "method": ("check {file}:{cls}", "train --method {file}:{cls}"),
     "private": ("check {file}:{cls}", "train --method {file}:{cls} --clip 1 --noise 1"),
@@ -86,14 +86,14 @@ def new(
 
 
 def _is_installed(name: str) -> bool:
-    """Whether `import NAME` means a module of Python or of an installed package."""
+    """Whether `import NAME` imports a module of Python, fedbench or an installed package."""
     other_folders = [path for path in sys.path if path and Path(path).resolve() != Path.cwd()]
     spec = PathFinder.find_spec(name, other_folders)
     return name in sys.stdlib_module_names or name == "fedbench" or (spec is not None and spec.origin is not None)
 
 
 # -- check -----------------------------------------------------------------------------------------------------
-# `fedbench check`: whether a method, a model or a partitioner of one's own keeps the rules of the built-in ones.
+# `fedbench check`: whether a user's method, model or partitioner meets the rules of the built-in ones.
 
 
 #: holds -> (mark, colour)
@@ -123,7 +123,7 @@ def check(
         wanted = checks(subject)
         console, width = context.out(), max(len(c.name) for c in wanted)
         results: list[Outcome] = []
-        with context.err().status("") as working:  # on a terminal the current check
+        with context.err().status("") as working:  # shows the current check on a terminal
             for outcome in outcomes(subject, wanted, lambda c: working.update(Text(f"{c.name} ..."))):
                 results.append(outcome)
                 if context.debug() and outcome.error is not None:

@@ -1,4 +1,4 @@
-"""Where an artifact comes from, in words: `show` prints them, `site` writes them on a run's page."""
+"""The origin of an artifact, in words: `show` prints it, and `site` writes it on a run's page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code
 
-#: Kind of a spec -> the field with that of what it is made from.
+#: Kind of a spec -> its field with the spec of the artifact that it is made from.
 _FROM = {"metrics": "run", "run": "setting.partition", "partition": "dataset"}
 
 
@@ -26,7 +26,7 @@ def chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]]
 
 
 def document(artifact: Artifact) -> dict[str, Any]:
-    """Its manifest; of a shipped run also who made it, and where it and what of its predictions is."""
+    """The artifact's manifest; for a shipped run also who made it, its pack, and the checksum of its predictions."""
     if not isinstance(artifact, Shipped):
         return dict(artifact.manifest)
     row = artifact.origin
@@ -35,7 +35,7 @@ def document(artifact: Artifact) -> dict[str, Any]:
 
 
 def details(artifact: Artifact) -> list[str]:
-    """What its manifest says, a line each."""
+    """The content of the artifact's manifest as lines of text."""
     from fedbench.engine import keep
     from fedbench.metrics.method_metrics import MEASURES, measures_of
 

@@ -1,4 +1,4 @@
-"""`fedbench partition`: deal a dataset out to clients."""
+"""`fedbench partition`: distribute a data set among clients."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ app = App()
 
 
 class PartitionCommand(Command):
-    """Where it fails, by whatever fault, there is no current partition any more: the `train` behind it in a script must
-    not take the one before. Its help lists the options of the chosen partitioner."""
+    """If the command fails for any reason, the current partition is cleared, so that a `train` that follows in a script
+    does not use the previous one. The help lists the options of the chosen partitioner."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _current_if_complete():
@@ -40,7 +40,7 @@ class PartitionCommand(Command):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        # First, as an unknown one has no help.
+        # Before the help, because this raises an error for an unknown partitioner.
         kind = _named(ctx.meta.get("fedbench.words", ()))
         super().format_help(ctx, formatter)
         if kind is not None:
@@ -48,7 +48,7 @@ class PartitionCommand(Command):
 
 
 def _named(words: Sequence[str]) -> type[Scheme] | None:
-    """The partitioner that is chosen among the words of a command, by its name or by a short form."""
+    """The partitioner that the words of a command choose, by its name or by a short option such as --dir."""
     parts = [part for word in words for part in word.split("=", 1)]
     name = next((after for word, after in itertools.pairwise(parts) if word == "--scheme"), None)
     if name is not None:
@@ -60,7 +60,7 @@ def _named(words: Sequence[str]) -> type[Scheme] | None:
 
 
 def _print_options(kind: type[Scheme]) -> None:
-    """The partitioner's own options, below the command's."""
+    """Print the partitioner's options, below those of the command."""
     from rich.panel import Panel
     from rich.table import Table
 
@@ -114,7 +114,7 @@ def partition(
     from fedbench.store.provenance import other_code
 
     store, roots = context.store(), context.roots()
-    with _current_if_complete():  # what is printed afterwards may find no reader
+    with _current_if_complete():  # without the printing below, which fails if a pipe is closed
         rules = protocols.load(protocol or protocols.default_for(dataset))
         kind = partitioner({**options, **dict.fromkeys(option_names(ctx.args), "")}, rules)
         options |= scheme_options(ctx.args, kind)
@@ -140,13 +140,13 @@ def partition(
 
 
 def scheme_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
-    """The options of a partitioner among the words, as their values."""
+    """The values of a partitioner's options among the words."""
     return values(context.read(words, scheme_fields(words, kind), f"partition by {kind.title()}", partition), kind)
 
 
 def scheme_fields(words: Sequence[str], kind: type[Scheme], others: Container[str] = ()) -> dict[str, Field[Any]]:
-    """A partitioner's options that words can give. Raises FedbenchError if the words have another partitioner's, unless
-    that is what one of the `others` is called, too."""
+    """A partitioner's options that can be given on the command line. Raises FedbenchError if the words have an option
+    of another partitioner, unless `others` contains its name."""
     from fedbench.partitions import schemes
 
     for option in option_names(words):
@@ -156,7 +156,7 @@ def scheme_fields(words: Sequence[str], kind: type[Scheme], others: Container[st
 
 
 def option_names(words: Sequence[str]) -> list[str]:
-    """The options that words such as --test-size=5 give: test_size."""
+    """The names of the options among the words: test_size for --test-size=5."""
     return [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
 
 
@@ -165,7 +165,7 @@ def _describe(p: Partition) -> dict[str, Any]:
     described = [one.described(p.classes) for one in p.distributions]
 
     def details(c: int) -> dict[str, Any]:
-        """What a client has only where validation images are held back, and where distributions were drawn."""
+        """The entries of a client that exist only with validation images or with drawn distributions."""
         own: dict[str, Any] = {} if p.validation is None else {"n_validation": int(p.n_validation[c])}
         if described:
             phases = [phase[c] for phase in p.phase_groups]
@@ -185,7 +185,7 @@ def _describe(p: Partition) -> dict[str, Any]:
 
 
 def _typed(path: Path) -> str:
-    """The path as the user would type it: from here, from home, or whole."""
+    """The path as the user would type it: relative to the working folder, from ~, or absolute."""
     path = path.absolute()
     for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base):
@@ -194,25 +194,25 @@ def _typed(path: Path) -> str:
 
 
 # -- a data set among a command's words -----------------------------------------------------------------------
-# A command that takes a data set and the options of `fedbench partition` too, such as `train digits --dir 0.3`.
+# Commands that also take a data set and the options of `fedbench partition`, such as `train digits --dir 0.3`.
 
 
-#: The options of a partition for a command with another --seed, in one help panel.
+#: The options of a partition in one help panel, without --seed, which has another meaning in these commands.
 PARTITION_OPTIONS = context.of_spec(Partitioner, PartitionSpec, panel="With DATASET: how it is dealt out")
 del PARTITION_OPTIONS["seed"]
 
 
 class DatasetCommand(Command):
-    """A command with an argument that takes any number of words, of which one is the data set."""
+    """A command with an argument that takes any number of words, one of which is the data set."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
 
 
 def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The one word that is neither an option nor an option's value: the data set; and the other words.
+    """The data set, which is the only word that is neither an option nor an option's value; and the other words.
 
-    Raises FedbenchError for a second one.
+    Raises FedbenchError for a second such word.
     """
     bare: list[str] = []
     rest: list[str] = []
