@@ -1,4 +1,4 @@
-"""The command line. A command parses options, calls the library and prints; its file is imported when it is looked up."""
+"""The command line. A command parses options, calls the library and prints; its file is imported on look-up."""
 
 from __future__ import annotations
 

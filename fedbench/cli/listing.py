@@ -299,7 +299,7 @@ def remove(
             else:
                 store.remove(thing.kind, thing.id)
             gone.append(thing)
-    finally:  # print after deleting, because printing fails if the reader of a pipe has closed it
+    finally:  # print after deleting, because printing fails if the reader of a pipe is gone
         for thing in gone if len(things) <= _LISTED else ():
             context.out().print(f"removed {thing.kind} {thing.id}")
     if len(things) > 1:

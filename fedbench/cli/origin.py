@@ -17,7 +17,7 @@ _FROM = {"metrics": "run", "run": "setting.partition", "partition": "dataset"}
 
 
 def chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]]:
-    """The artifact and all that it was made from; the specs are nested, so this works for what is missing too."""
+    """Description of the artifact and of each one that it was made from -> that artifact, None if it is missing."""
     specs = [artifact.spec]
     while (above := specs[-1]).kind in _FROM:
         specs.append(attrgetter(_FROM[above.kind])(above))

@@ -114,7 +114,7 @@ def partition(
     from fedbench.store.provenance import other_code
 
     store, roots = context.store(), context.roots()
-    with _current_if_complete():  # without the printing below, which fails if a pipe is closed
+    with _current_if_complete():  # without the printing, which fails if the reader of a pipe is gone
         rules = protocols.load(protocol or protocols.default_for(dataset))
         kind = partitioner({**options, **dict.fromkeys(option_names(ctx.args), "")}, rules)
         options |= scheme_options(ctx.args, kind)
@@ -227,7 +227,7 @@ def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def partition_of(dataset: str | None, options: Mapping[str, Any], rules: Protocol) -> PartitionSpec:
-    """The partition of the data set (None: `from` is both) by these options; made if it is not there."""
+    """The partition of the data set by these options, built if the store lacks it; None: option `from` has both."""
     from fedbench import partitions
 
     store, roots, say = context.store(), context.roots(), context.err().print

@@ -1,4 +1,4 @@
-"""`fedbench report`: print tables, or write them to a file."""
+"""`fedbench report`, `claims`, `compare`, `figure` and `site`: show results as tables, figures and web pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 app = App()
 
-#: How much is said below a table.
+#: Levels of detail of the notes below a table.
 NOTES = ("brief", "full")
 
 
@@ -84,7 +84,7 @@ def report(
 
 
 def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
-    """Write the grids, laid out with their appendix, and what stands behind them as an RO-Crate."""
+    """Write the grids, which include their appendix, and the runs behind them as an RO-Crate."""
     from fedbench.files import write_whole
     from fedbench.reports.crate import crate
 
@@ -96,7 +96,7 @@ def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
 
 
 # -- claims ----------------------------------------------------------------------------------------------------
-# `fedbench claims`: what papers claim of their tables, and what of it holds on the numbers that there are.
+# `fedbench claims`: what papers claim about their tables, and whether it holds on the measured numbers.
 
 
 @app.command("claims")
@@ -190,7 +190,7 @@ def compare(
 
 
 # -- figure ----------------------------------------------------------------------------------------------------
-# `fedbench figure`: draw a figure of a paper, or of any runs and partitions, from what the store has of them.
+# `fedbench figure`: draw a paper's figure, or a figure of any runs and partitions, from the data in the store.
 
 
 @app.command("figure")
@@ -277,7 +277,7 @@ def figure(
 
 
 def _show(spec: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
-    """What the figure says, in words; more of it on a terminal, and as `text`."""
+    """Print the figure in words, with details on a terminal or with `text`."""
     from fedbench.reports.figures import kinds
 
     out = context.out()
@@ -323,7 +323,7 @@ def site(
     except FedbenchError:
         if filter:
             raise
-        runs = []  # none of one's own yet
+        runs = []  # the store has no run yet
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`fedbench results`: shipped results listed, made, taken in and verified."""
+"""`fedbench results`: list, export, import and verify result packs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def export(
 
 
 def pack_path(path: Path, option: str) -> Path:
-    """The path of a pack that is to be written."""
+    """The path of a pack to write. Raises FedbenchError if it does not end in .parquet."""
     path = path_of(str(path), option)
     if path.suffix != ".parquet":
         raise FedbenchError(f"a result pack is a Parquet file, and {path} does not end so", f"{option} NAME.parquet")
@@ -224,22 +224,22 @@ def verify(
 
 
 # -- verifying -------------------------------------------------------------------------------------------------
-# Shipped runs made again under bars, and what came of it.
+# Shipped runs trained again with progress bars, and compared.
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A shipped run, compared with the same run trained here."""
+    """A shipped run, compared with the same run trained on this machine."""
 
     run: Shipped
     checked: Checked
-    trained: bool  #: now; else the store had it
-    of_several: bool = False  #: whether packs have other numbers of it
+    trained: bool  #: true if it was trained now, false if the store had it
+    of_several: bool = False  #: whether several packs have different numbers of it
 
 
 def verified(chosen: Sequence[Shipped], packs_at_hand: Packs, tolerance: float, again: bool) -> Iterator[Verified]:
-    """The runs, made again where the store does not have them (or `again`), and compared: once for each pack
-    that has different numbers for it."""
+    """Train the runs again if the store does not have them (or with `again`), and compare each one with every pack that
+    has different numbers for it."""
     from fedbench.core.trainer import Interrupted
     from fedbench.engine.engines.engine import Here
     from fedbench.engine.job import Job
@@ -258,13 +258,13 @@ def verified(chosen: Sequence[Shipped], packs_at_hand: Packs, tolerance: float, 
                 with console.status("by another executor, to see how far rounding moves it"):
                     try:
                         checked = settled(checked, one, artifact, store, context.roots())
-                    except Interrupted:  # that run is kept nowhere
+                    except Interrupted:  # that run is not saved
                         raise KeyboardInterrupt from None
             yield Verified(one, checked, trained, bool(others))
 
 
 def show(results: Sequence[Verified], as_json: bool) -> None:
-    """A line a run, and a pack if several have other numbers of it."""
+    """Print a line for each run; it names the pack if several packs have different numbers."""
     if as_json:
         context.print_json(
             [

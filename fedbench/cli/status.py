@@ -1,4 +1,4 @@
-"""`fedbench status`: what runs where and how far it is, and what was interrupted; it reads, and nothing else."""
+"""`fedbench status`: progress of running and interrupted runs, read-only. `fedbench resume`: continue these runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = App()
 
-#: Seconds between two looks.
+#: Seconds between two updates of --watch.
 WATCH_SECONDS = 2.0
 _BAR = 12
 
@@ -57,7 +57,7 @@ def _watch(store: Store) -> None:
 
 
 def goes_on(run: Unfinished) -> str | None:
-    """The command that goes on with a run that is not under way; None for one of a user's files."""
+    """The command that resumes a run that has stopped; None for a run that needs a user's file."""
     return f"fedbench resume {run.id}" if run.state is not End.RUNNING and user_file(run) is None else None
 
 
@@ -94,7 +94,7 @@ def _under_way(runs: Sequence[Unfinished]) -> RenderableType:
 
 
 def _where(run: Unfinished) -> str:
-    """Process, host, device and executor, memory of the GPU, and what goes on before the first round."""
+    """Process, host, device, executor, current activity before the first round, and memory of the GPU."""
     assert run.holder is not None
     note = run.progress
     words = [f"process {run.holder['pid']} on {run.holder['host']}"]
@@ -106,7 +106,7 @@ def _where(run: Unfinished) -> str:
 
 
 # -- resume ----------------------------------------------------------------------------------------------------
-# `fedbench resume`: interrupted and failed runs go on, whichever command began them.
+# `fedbench resume`: continue interrupted and failed runs, whichever command started them.
 
 
 @app.command("resume")
@@ -157,7 +157,7 @@ def _one(waiting: list[Unfinished], prefix: str, store: Store) -> Unfinished:
 
 
 def user_file(run: Unfinished) -> str | None:
-    """What of a run is a user's file, which only its path can name; None of one of fedbench's own parts."""
+    """The part of a run that is defined in a user's file; None if all parts are fedbench's. A spec has no file path."""
     spec = run.spec
     if spec.source is not None:
         return f"method {spec.method}"

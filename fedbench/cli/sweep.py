@@ -1,4 +1,4 @@
-"""`fedbench sweep`: methods, options and seeds in a grid, and their means at once."""
+"""`fedbench sweep`: train a grid of methods, options and seeds, and print means over seeds."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def sweep(
     with engine:
         if ranges:
             points = _searched(grid, ranges, trials, rules, budget, engine, where)
-            whole = any(store.has(run.spec) for point in points for run in point.runs)  # a failed trial counts, too
+            whole = any(store.has(run.spec) for point in points for run in point.runs)  # a trial may fail
         else:
             points = grid.points(rules, budget, store, roots)
             if dry_run:
@@ -85,7 +85,7 @@ def sweep(
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
-    """Option -> its values, of the words that the command does not know itself; an option may be repeated."""
+    """Option -> its values, for the options that the command does not declare; an option may be repeated."""
     from fedbench.engine.grid import values
 
     options: dict[str, list[str]] = {}
@@ -97,7 +97,7 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _ranges(options: dict[str, list[str]], search: str | None) -> dict[str, Range]:
-    """The options that are ranges. Raises FedbenchError for a range without a search and the reverse."""
+    """The options that are ranges. Raises FedbenchError if --search does not go with them or lacks --validation."""
     from fedbench.engine.grid import Range
 
     check_known("search", search, ["optuna"])
@@ -117,7 +117,7 @@ def _ranges(options: dict[str, list[str]], search: str | None) -> dict[str, Rang
 def _searched(
     grid: Grid, ranges: dict[str, Range], trials: int, rules: Protocol, budget: str, engine: Engine, where: Where
 ) -> list[Point]:
-    """The points that the search has tried, a line each as they come."""
+    """Search, print a line for each point that is tried, and return the points."""
     from fedbench.cli.making import How, make
     from fedbench.engine.grid import missing, score, search
 
@@ -135,7 +135,7 @@ def _searched(
 
 
 def _print_cost(points: Sequence[Point], device: str) -> None:
-    """What would run, and about how long it takes here."""
+    """Print the runs of each point, and about how long they take on this machine."""
     from fedbench.cli.making import about, costs_of, show_costs
     from fedbench.engine.grid import missing
 
@@ -150,7 +150,7 @@ def _print_cost(points: Sequence[Point], device: str) -> None:
 
 
 def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:
-    """The comparison of what is there, and what is best of it by validation images."""
+    """Print the comparison of the complete runs, and the best values by validation accuracy."""
     from fedbench.engine import grid as best
     from fedbench.reports.compare.comparison import compare
     from fedbench.reports.compare.layout import grid as layout

@@ -1,4 +1,4 @@
-"""`fedbench train`: a run of each method on a data set or in the current partition, or all missing cells of a table."""
+"""`fedbench train`: train each method on a data set or the current partition, or all missing cells of a table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = App()
 
-#: The options that a setting's fields declare.
+#: The options that the fields of Setting declare.
 SETTING = context.of_spec(Setting)
 
 
@@ -148,7 +148,7 @@ def train(
 
 
 def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
-    """Those of --log and --observe."""
+    """The observers that --log and --observe name."""
     from fedbench import observers
 
     named = [observers.of(name) for name in names or ()]
@@ -156,7 +156,7 @@ def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
 
 
 def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
-    """The hyper-parameters among a table's options: those of the one method that is named."""
+    """The hyper-parameters among the words of `train --table`, for the only method that is given."""
     from fedbench.cli.making import offered
 
     if not words:
@@ -170,7 +170,7 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
 
 
 def _refuse_with_table(values: Mapping[str, Any]) -> None:
-    """Raise FedbenchError for what a table's file says of its cells."""
+    """Raise FedbenchError for an option that the file of a table already determines."""
     free = ("seed", "precision")
     options = [option_of(name) for name, value in values.items() if value is not None and name not in free]
     if options:
@@ -187,7 +187,7 @@ def _texts(
     rules: Protocol,
     called: str,
 ) -> dict[str, str]:
-    """Option -> its text, of hyper-parameters and of the partitioner's own options; of one name it is the former."""
+    """Option -> its text, for hyper-parameters and partitioner options; a hyper-parameter of the same name wins."""
     names = [name for name in option_names(words) if name not in fields]
     kind = partitioner({**partitioning, **dict.fromkeys(names, "")}, rules)
     known = {**scheme_fields(words, kind, fields), **fields}
@@ -195,7 +195,7 @@ def _texts(
 
 
 def _partition(store: Store, id: str | None, protocol: str | None) -> tuple[PartitionSpec, Protocol]:
-    """The partition to train on, and the protocol whose defaults hold."""
+    """The partition to train on, and the protocol that gives the defaults."""
     id = id or store.current.get("partition")
     if id is None:
         raise FedbenchError(
