@@ -134,7 +134,7 @@ def curves(
     *filters: str | Run, metric: str | Sequence[str] = "average_accuracy", mine: bool = False, store: Home = None
 ) -> pd.DataFrame:
     """A data frame with a row for each round in which a metric of a run was measured (columns run, label, seed, round,
-    metric, value). Runs that differ only in their seeds have the same label. Filters are those of `runs`, or runs.
+    metric, value). Runs that differ only in their seeds have the same label. A filter is one of `runs`, or a `Run`.
 
     >>> curves("method=fedavg", metric="train_loss").columns.tolist()
     ['run', 'label', 'seed', 'round', 'metric', 'value']

@@ -101,8 +101,8 @@ def compare(
 ) -> Tables:
     """Tables of runs side by side (`fedbench compare`): in what they differ, and mean ± standard deviation over seeds.
 
-    Filters are those of `runs`, or runs. `test` adds a table of significance tests for every two rows on the same data,
-    over seeds or clients. `metrics` replace the usual columns; `mine` leaves out shipped runs.
+    A filter is one of `runs`, or a `Run`. `test` adds a table of significance tests for every two rows on the same
+    data, over seeds or clients. `metrics` replace the usual columns; `mine` leaves out shipped runs.
 
     >>> compare("dataset=digits").frame["metric"].iloc[0]
     'average_accuracy'

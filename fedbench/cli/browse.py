@@ -1,4 +1,4 @@
-"""`fedbench show`, `methods`, `metrics`, `theory` and `tables`: the origin of an artifact, and what can be used."""
+"""`fedbench show`, `methods`, `metrics`, `theory` and `tables`: origins and lists."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ def _bar(entry: _Entry) -> Text:
     from rich.text import Text
 
     full = BAR * entry.done // entry.every if entry.every else 0
-    part = 1 if entry.done and not full else 0  # show a sliver for any done cell
+    part = 1 if entry.done and not full else 0  # show a thin bar even for a single done cell
     own = full * (entry.done - entry.shipped) // entry.done if entry.done else 0
     return Text.assemble(
         ("█" * own, "green"), ("▓" * (full - own), "green"), ("▏" * part, "green"), ("░" * (BAR - full - part), "dim")

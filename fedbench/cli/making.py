@@ -160,8 +160,8 @@ def about(costs: Mapping[str, float]) -> str:
 
 
 def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
-    """List a table's missing runs: a line for each row and data set, or each run as JSON. `scope` names the
-    budget and precision; `nothing` is the reason to print if no run is missing."""
+    """List a table's missing runs: a line for each row and data set, or each run as JSON. `scope` names budget and
+    precision; `nothing` is the reason to print if no run is missing."""
     if as_json:
         show_json(runs, device)
         return
@@ -178,8 +178,7 @@ def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json:
 def show_costs(
     headings: Sequence[str], lines: Iterable[tuple[Sequence[str], Sequence[Wanted]]], costs: Mapping[str, float]
 ) -> None:
-    """Print a line for each group of runs: its texts, the number of runs to train, and their training time on this
-    machine."""
+    """Print a line for each group of runs: its texts, the number of runs to train, and their training time here."""
     table = context.table(*headings, right=("runs", "to make", "time here"))
     for texts, runs in lines:
         seconds = duration(sum(costs.get(one.spec.id, 0.0) for one in runs)) if runs and costs else "–"

@@ -17,7 +17,7 @@ _FROM = {"metrics": "run", "run": "setting.partition", "partition": "dataset"}
 
 
 def chain(store: Store, artifact: Artifact) -> list[tuple[str, Artifact | None]]:
-    """Description of the artifact and of each one that it was made from -> that artifact, None if it is missing."""
+    """Pairs (description, artifact or None if missing) of the artifact and of all that it was made from."""
     specs = [artifact.spec]
     while (above := specs[-1]).kind in _FROM:
         specs.append(attrgetter(_FROM[above.kind])(above))

@@ -193,7 +193,7 @@ def _typed(path: Path) -> str:
     return str(path)
 
 
-# -- a data set among a command's words -----------------------------------------------------------------------
+# -- a data set among a command's words ------------------------------------------------------------------------
 # Commands that also take a data set and the options of `fedbench partition`, such as `train digits --dir 0.3`.
 
 

@@ -157,7 +157,7 @@ def _one(waiting: list[Unfinished], prefix: str, store: Store) -> Unfinished:
 
 
 def user_file(run: Unfinished) -> str | None:
-    """The part of a run that is defined in a user's file; None if all parts are fedbench's. A spec has no file path."""
+    """The part of a run that a user's file defines, whose path no spec contains; None if all parts are fedbench's."""
     spec = run.spec
     if spec.source is not None:
         return f"method {spec.method}"

@@ -187,7 +187,7 @@ def _texts(
     rules: Protocol,
     called: str,
 ) -> dict[str, str]:
-    """Option -> its text, for hyper-parameters and partitioner options; a hyper-parameter of the same name wins."""
+    """Option -> its text, for hyper-parameters and partitioner options; hyper-parameters have precedence."""
     names = [name for name in option_names(words) if name not in fields]
     kind = partitioner({**partitioning, **dict.fromkeys(names, "")}, rules)
     known = {**scheme_fields(words, kind, fields), **fields}

@@ -40,8 +40,7 @@ class Observer:
     """
 
     def twin(self) -> Observer:
-        """An observer for one of several simultaneous trainings: a shallow copy, which shares this observer's
-        attributes."""
+        """A copy of this observer, with shared attributes, for one of several simultaneous trainings."""
         return copy(self)
 
     def on_start(self, training: Training) -> None:
@@ -51,8 +50,7 @@ class Observer:
         """Called after a round (means if there are several runs), and before the first round with `now.doing` set."""
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
-        """Called at the end with metric -> value, as `fedbench evaluate` prints them, or with None if the training
-        stopped early or failed."""
+        """Called at the end with metric -> value, as in `fedbench evaluate`; None if the training stopped or failed."""
 
 
 class JsonLines(Observer):

@@ -1,5 +1,4 @@
-"""Progress bars with the time left (rich): one for a run's rounds and, in a sweep, one for all runs. Plain lines if
-standard error is not a terminal."""
+"""Progress bars with the time left (rich) for a run's rounds and a sweep's runs; plain lines without a terminal."""
 
 from __future__ import annotations
 
