@@ -61,6 +61,8 @@ def train(
     from fedbench.observers.watch import make
 
     if isinstance(part, Part):
+        if store is not None and store_of(store).home != part.store.home:
+            raise FedbenchError(f"train: the partition is in the store {part.store.home}", "leave store out")
         home, spec, rules = part.store, part.spec, protocol or part.protocol
     else:
         home = store_of(store)
@@ -184,8 +186,9 @@ def sweep(
         axes |= {f"{load(name)[0].name}.{option}": [value] for option, value in options_of(one).items()}
     grid = Grid.of(dataset, names, axes, seeds)
     where = Where(device, executor, engine, jobs, cpus_per_run, gpus_per_run)
-    running = where.engine_for(home, roots(), axes.get("precision", ["fp32"])[0])
-    points = grid.points(protocols.load(protocol or protocols.default_for(dataset)), budget, home, roots())
+    rules = protocols.load(protocol or protocols.default_for(dataset))
+    running = where.engine_for(home, roots(), str(axes.get("precision", [rules.precision(budget)])[0]))
+    points = grid.points(rules, budget, home, roots())
     lacking = missing(points, home)
     failures = {}
     with running, Bars(screen(), dict.fromkeys((run.spec.id for run in lacking), 1.0)) as bars:

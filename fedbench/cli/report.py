@@ -72,6 +72,8 @@ def report(
     check_known("notes", notes, NOTES)
     if crate and crate.suffix != ".zip":
         raise FedbenchError(f"a crate is a ZIP archive, and {crate} does not end so", "--crate NAME.zip")
+    if crate and (output or format or as_json):
+        raise FedbenchError("--crate has formats of its own, so no --output, --format or --json", "leave them out")
     grids = grids_of(
         table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
@@ -119,6 +121,8 @@ def claims(
 
     if output is not None and output.suffix != ".md":
         raise FedbenchError(f"claims are written in Markdown, and {output} does not end so", "-o NAME.md")
+    if output is not None and as_json:
+        raise FedbenchError("--output does not go with --json", "leave one of the two out")
     tables = list(every(names or (), context.frame(mine), context.roots(), budget))
     if as_json:
         context.print_json([_document(one) for one in tables])

@@ -59,10 +59,14 @@ def sweep(
     options = _options(ctx.args)
     rules = protocols.load(protocol or protocols.default_for(dataset))
     ranges = _ranges(options, search)
+    for option, given in {"dry-run": dry_run, "again": again}.items():
+        if ranges and given:
+            why = f"--{option} does not go with --search, whose trials follow from each other"
+            raise FedbenchError(why, "leave one of the two out")
     if save and save.suffix != ".toml":
         raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")
     where = Where(**place)
-    engine = where.engine_for(store, roots, options.get("precision", ["fp32"])[0])
+    engine = where.engine_for(store, roots, options.get("precision", [rules.precision(budget)])[0])
     grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
     with engine:
         if ranges:
@@ -71,7 +75,7 @@ def sweep(
         else:
             points = grid.points(rules, budget, store, roots)
             if dry_run:
-                _print_cost(points, where.kind)
+                _print_cost(points, where.kind, as_json)
                 return
             runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
             whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
@@ -134,12 +138,15 @@ def _searched(
     return search(grid, ranges, trials, rules, budget, store, context.roots(), scored)
 
 
-def _print_cost(points: Sequence[Point], device: str) -> None:
-    """Print the runs of each point, and about how long they take on this machine."""
-    from fedbench.cli.making import about, costs_of, show_costs
+def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
+    """Print the runs of each point, and about how long they take on this machine; or each missing run as JSON."""
+    from fedbench.cli.making import about, costs_of, show_costs, show_json
     from fedbench.engine.grid import missing
 
     lacking = missing(points, context.store())
+    if as_json:
+        show_json(lacking, device)
+        return
     costs = costs_of(lacking, device)
     lines = []
     for point in points:

@@ -110,7 +110,7 @@ def train(
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
     for option, given in {"column": column, "unshipped": unshipped, "minutes": minutes, "export": export}.items():
-        if given:
+        if given is not None and given is not False:
             raise FedbenchError(f"--{option} goes with --table only", "leave it out")
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")

@@ -413,6 +413,7 @@ def test_the_line_names_function_argument_type_and_value(calls: dict[str, Call])
                                  "fedbench.methods.base.Method"),
         ("train", {"progress": None}, "train: progress must be true or false, not None"),
         ("train", {"observers": fb.Observer()}, "train: observers must be a list, each an Observer or text, not"),
+        ("train", {"store": "elsewhere"}, "train: the partition is in the store "),
         ("report", {"tables": 1.5}, "report: tables must be text or a whole number, not 1.5"),
         ("compare", {"filters": 1}, "compare: filters must be text or a Run, not 1"),
         ("text", {"format": 1}, "Tables.text: format must be text, not 1"),
