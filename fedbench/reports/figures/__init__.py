@@ -1,12 +1,12 @@
-"""Figures of the papers and of any runs: which there are (`kind.FigureSpec`, tables/PAPER/figures.toml; `kinds.FREE`),
-whence they come (`source`), and what each kind shows: panels of marks (`kind.Content`), their numbers as rows, and how
-they are painted.
+"""Figures of the papers and of any runs.
 
-Spectra of images (`spectra`), clients and classes (`bubbles`), images as clients see them (`views`), pFedFDA's beta by
-corruption and FedDRM's simulated drift of gradients (`beta`), cells of tables along an axis or by round (`series`),
-FLUX's descriptors in the plane (`descriptors`), average ranks (`ranks`); of any runs their learning curves (`learning`,
-in a terminal `text`), single clients (`clients`) and confusion matrices (`confusion`). `kinds` makes the file of any of
-them, its CSV and JSON. matplotlib is imported when something is drawn.
+`kind` defines a figure (`FigureSpec`, read from tables/PAPER/figures.toml) and what a kind of figure implements;
+`source` finds the data; `kinds` lists all kinds and the figures of any partition or run (`FREE`), and writes pictures,
+CSV and JSON. The other modules are the kinds: spectra of images (`spectra`), clients x classes (`bubbles`), images as
+clients see them (`views`), pFedFDA's beta by corruption and FedDRM's simulated gradient drift (`beta`), table cells
+along an axis or by round (`series`), FLUX's descriptors in the plane (`descriptors`), average ranks (`ranks`), and of
+any runs learning curves (`learning`, in a terminal by `text`), single clients (`clients`) and confusion matrices
+(`confusion`). matplotlib is imported only when a figure is drawn.
 """
 
 from __future__ import annotations
