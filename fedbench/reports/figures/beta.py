@@ -1,4 +1,4 @@
-"""Figure 2 of pFedFDA: the beta of each client's last evaluation, by the corruption of its images."""
+"""Figure 2 of pFedFDA (clients' last beta, by image corruption) and Figure 3 of FedDRM (simulated gradient drift)."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
 
 
 CLEAN, CORRUPTED = "clean", "corrupted"
-#: Columns of a run's table `clients` -> what they weigh (pFedFDA's `betas` = 1, or 2 for the last ones).
+#: Column of a run's table `clients` -> its label. pFedFDA with `betas` = 1 writes the first, with 2 the other two.
 BETAS = {"beta": "β", "beta_0": "β of the means", "beta_1": "β of the covariance"}
 
 
 @dataclass(frozen=True)
 class Client:
-    """One client; severity None means untouched images."""
+    """One client; `severity` is None if its images are not corrupted."""
 
     client: int  #: from 0
-    corruption: str  #: or CLEAN
+    corruption: str  #: its name, CLEAN, or "other shift"
     severity: int | None
     beta: float
 
 
 @dataclass(frozen=True)
 class Betas:
-    """One beta of all clients of a run."""
+    """One of BETAS, for all clients of a run."""
 
     column: str  #: one of BETAS
     clients: tuple[Client, ...]
 
     @cached_property
     def groups(self) -> dict[str, list[Client]]:
-        """Corruption -> its clients by severity: clean ones first, then by mean beta."""
+        """Corruption -> its clients by severity. CLEAN comes first, then the others in ascending order of mean beta."""
         ordered = sorted(self.clients, key=lambda c: (c.severity or 0, c.client))
         groups = by_key((client.corruption, client) for client in ordered)
         return dict(sorted(groups.items(), key=lambda g: (g[0] != CLEAN, summary(g[1]).mean, g[0])))
 
     @cached_property
     def means(self) -> dict[str, float]:
-        """Mean beta of each group, and of all corrupted clients together."""
+        """Mean beta of each group, and (CORRUPTED) of all clients that are not clean."""
         means = {name: summary(group).mean for name, group in self.groups.items()}
         corrupted = [c for c in self.clients if c.corruption != CLEAN]
         return {**means, **({CORRUPTED: summary(corrupted).mean} if corrupted else {})}
@@ -70,13 +70,13 @@ def summary(clients: Iterable[Client]) -> Summary:
 
 
 class Beta(Kind[Betas]):
-    """Beta by corruption."""
+    """A bar per corruption and a dot per client: beta."""
 
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "column", "client", "corruption", "severity", "beta")
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Betas]:
-        """A panel for each beta of the run. Raises FedbenchError if the run is not there or has no beta."""
+        """A panel for each beta of the run. Raises FedbenchError if the run is missing or has no beta."""
         if request.run is not None:
             panels = of_run(request.run_itself(), request)
         else:
@@ -90,7 +90,7 @@ class Beta(Kind[Betas]):
         return Content(panels, claims=_judged(figure, numbers, columns))
 
     def rows(self, marks: Betas) -> Iterator[Mapping[str, Any]]:
-        """One line a client."""
+        """One row per client."""
         yield from map(asdict, marks.clients)
 
     def summary(self, marks: Betas) -> Mapping[str, Any]:
@@ -108,7 +108,7 @@ class Beta(Kind[Betas]):
             yield f"{panel.title}: mean {BETAS[marks.column]} {', '.join(parts)}; run {panel.about['run']}"
 
     def paint(self, figure: FigureSpec, content: Content[Betas]) -> Figure:
-        """One panel below the other, severities in shades, the legend beside them."""
+        """Stack the panels. Shades show the severity; the legend is on the right."""
         from matplotlib.patches import Patch
 
         panels = content.panels
@@ -130,9 +130,9 @@ class Beta(Kind[Betas]):
 
 
 def of_run(run: Artifact, request: Request, name: str = "") -> list[Panel[Betas]]:
-    """A panel for each beta that the run noted of its clients in its last evaluation.
+    """A panel for each beta that the run recorded for its clients in the last evaluation.
 
-    Raises FedbenchError for a run without beta, and where run and partition disagree.
+    Raises FedbenchError if the run has no beta, or if its clients are not those of its partition.
     """
     from fedbench import partitions
     from fedbench.metrics.predictions import broken
@@ -147,7 +147,7 @@ def of_run(run: Artifact, request: Request, name: str = "") -> list[Panel[Betas]
     transforms = partitions.build(setting.partition, request.store, request.roots, request.notify).transforms
     if len(table) != len(transforms):
         raise broken(run, f"table clients has {len(table)} clients, its partition {len(transforms)}")
-    # A colour shift is no corruption, but not clean either.
+    # A colour shift is not a corruption, but its images are not clean either.
     kinds = [one.corruption or (CLEAN if one == Transform() else "other shift") for one in transforms]
     panels = []
     for column in columns:
@@ -166,21 +166,21 @@ def of_run(run: Artifact, request: Request, name: str = "") -> list[Panel[Betas]
 
 
 def _judged(figure: FigureSpec, numbers: Mapping[tuple[str, str], float], columns: Sequence[str]) -> list[Verdict]:
-    """How it stands with each claim of a figure by its own numbers."""
+    """The verdict on each of the figure's claims, from the figure's numbers."""
     return [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
 
 
 # -- drawing ------------------------------------------------------------------------------------------
 
 _BAR, _GAP = "0.87", 0.2
-#: Clients whose dots find room beside each other in a bar of the usual width.
+#: How many dots fit side by side into a bar of width 1.
 _ABREAST = 15
-#: Of the second of COLOURS, for severities 1 to 5.
+#: Shades of COLOURS[1] for severities 1 to 5.
 _SHADES = ("#F7C6A3", "#EF9A5F", "#D55E00", "#963F00", "#4F2100")
 
 
 def _bars(axes: Axes, marks: Betas) -> None:
-    """Means with standard deviations, and each client's own beta over them; many clients have a wider bar."""
+    """Draw each group as a bar (mean ± standard deviation) with a dot per client; large groups get wider bars."""
     middles, end = [], 0.0
     for group in marks.groups.values():
         over, wide = summary(group), min(3.0, max(1.0, len(group) / _ABREAST))
@@ -202,12 +202,12 @@ def _bars(axes: Axes, marks: Betas) -> None:
 
 
 def _colour(severity: int | None) -> str:
-    """Blue for clean images; the darker the orange, the more severe the corruption."""
+    """Blue for images without corruption, else an orange that is darker for a higher severity."""
     return COLOURS[0] if severity is None else _SHADES[severity - 1]
 
 
 # -- drift -----------------------------------------------------------------------------------------------------
-# Figure 3 of FedDRM: how far clients' gradients drift apart, of the client head and of the target head; simulated.
+# Figure 3 of FedDRM: simulated drift between the clients' gradients, for the client head and the target head.
 
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -216,21 +216,21 @@ CLIENT, TARGET, RATIO = "client head", "target head", "client / target head"
 
 @dataclass(frozen=True)
 class Courses:
-    """Lines over rounds, one a simulation."""
+    """Lines over rounds; each seed is one simulation."""
 
-    quantity: str  #: the axis' label
+    quantity: str  #: label of the y axis
     lines: Mapping[str, Array]  #: name -> [seeds, rounds]
     seeds: tuple[int, ...]
 
 
 class Drift(Kind[Courses]):
-    """A panel a reading of the paper's "relative": against the head's own gradient, and one head against the other."""
+    """A panel for each reading of the paper's "relative": to the head's gradient, and one head to the other."""
 
     options: ClassVar[tuple[str, ...]] = ("seed",)
     columns: ClassVar[tuple[str, ...]] = ("panel", "line", "seed", "round", "value")
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Courses]:
-        """Simulate (a second or two a seed). Raises FedbenchError for a seed that is none."""
+        """Run the simulations (a second or two per seed). Raises FedbenchError for an invalid seed."""
         from fedbench.specs import check_seed
         from fedbench.theory.feddrm import simulate
 
@@ -250,7 +250,7 @@ class Drift(Kind[Courses]):
         return Content(panels, {"seeds": list(seeds)}, _judged(figure, numbers, columns))
 
     def rows(self, marks: Courses) -> Iterator[Mapping[str, Any]]:
-        """One line a round, counted from 1, of each simulation."""
+        """One row per simulation and round (from 1)."""
         for name, values in marks.lines.items():
             for seed, course in zip(marks.seeds, values.tolist(), strict=True):
                 for t, value in enumerate(course, 1):
@@ -266,7 +266,7 @@ class Drift(Kind[Courses]):
             yield f"{panel.title}, {f'median of {count} seeds' if count > 1 else 'one seed'}: {'; '.join(parts)}"
 
     def paint(self, figure: FigureSpec, content: Content[Courses]) -> Figure:
-        """The median of the simulations over the range of all of them, on a logarithmic axis."""
+        """Draw the median over the seeds and the range from minimum to maximum, on a logarithmic axis."""
         picture, (row,) = subplots((0.6 + 3.1 * len(content.panels), 3.1), 1, len(content.panels))
         colours = {name: colour(i) for i, name in enumerate((CLIENT, TARGET, RATIO))}
         for axes, panel in titled([row], content.panels):
@@ -292,7 +292,7 @@ class Drift(Kind[Courses]):
 
 
 def _numbers(lines: Mapping[str, Array], seeds: tuple[int, ...]) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """(line, where) -> its value, and every where: a round of a seed."""
+    """(line, "round T, seed S") -> value, and the list of all these rounds and seeds."""
     rounds = range(next(iter(lines.values())).shape[1])
     where = {f"round {t + 1}, seed {seed}": (i, t) for i, seed in enumerate(seeds) for t in rounds}
     return {(name, at): float(v[place]) for name, v in lines.items() for at, place in where.items()}, list(where)
