@@ -1,4 +1,4 @@
-"""Accuracies of single clients: one method against another, or one alone, sorted."""
+"""Accuracies of single clients: one method against another, or a single method, sorted."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: More panels are not seen in one picture.
+#: Most panels in one picture.
 PANELS = 24
-#: What is shown unless a metric is named: the first that is measured.
+#: Default metric: the first of these that is measured.
 DEFAULTS = ("client_accuracy", "client_auc")
-#: So many clients have their numbers on the axis.
+#: Most clients with numbers on the axis.
 _NAMED = 30
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """N clients under one or two methods: those of one seed's runs after those of another's."""
+    """N clients under one or two methods, concatenated over the seeds."""
 
-    labels: Sequence[str]  #: of the method along x, if there are two, and of the one along y
-    runs: Sequence[tuple[str, ...]]  #: [seeds] the ids of the runs that are compared
+    labels: Sequence[str]  #: (method along x, method along y), or only the latter
+    runs: Sequence[tuple[str, ...]]  #: [seeds] ids of the runs, one per method
     run: NDArray[np.int64]  #: [N] index into `runs`
     client: NDArray[np.int64]  #: [N]
     values: NDArray[np.float64]  #: [methods, N]
@@ -42,22 +42,22 @@ class Pairs:
 
     @property
     def gain(self) -> NDArray[np.float64]:
-        """[N]: of the last method over the first."""
+        """[N] the last method's values minus the first method's."""
         gain: NDArray[np.float64] = self.values[-1] - self.values[0]
         return gain
 
 
 class Clients(Kind[Pairs]):
-    """A dot a client: two methods span the plane, one alone is sorted."""
+    """A dot per client: two methods are the axes of the plane, a single method is sorted."""
 
     options = ("filters", "metric", "by", "view")
     columns = ("panel", "metric", "unit", "test_images", "line", "run", "client", "unseen", "value", "against", "base")
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Pairs]:
-        """On each partition, the first of the groups of runs against each of the others, seed by seed.
+        """On each partition, compare the first group of runs with each other group, seed by seed.
 
-        Raises FedbenchError as `runs.select` does, if the metric has no values of clients, and if groups that are to
-        be compared have no partition and seed in common.
+        Raises FedbenchError as `runs.select` does, if no run has the metric per client, and if compared groups have no
+        partition and seed in common.
         """
         runs = request.runs()
         view, metric = request.seen(), request.metric or _default(runs)
@@ -82,7 +82,7 @@ class Clients(Kind[Pairs]):
         return Content(panels, {"metric": metric, "unit": unit, "test_images": view})
 
     def rows(self, marks: Pairs) -> Iterator[Mapping[str, Any]]:
-        """One line a client and seed; `base` is the value of the first method, where there are two."""
+        """One row per client and seed; `base` is the value of the first of two methods."""
         for i, client in enumerate(marks.client.tolist()):
             row = {"line": marks.labels[-1], "run": marks.runs[marks.run[i]][-1], "client": client}
             row |= {"unseen": bool(marks.unseen[i]), "value": float(marks.values[-1, i])}
@@ -93,7 +93,7 @@ class Clients(Kind[Pairs]):
             yield f"{panel.title}: {_summary(panel.marks, content.about['unit'])}"
 
     def paint(self, figure: FigureSpec, content: Content[Pairs]) -> Figure:
-        """Small multiples. Raises FedbenchError for too many."""
+        """Draw small multiples. Raises FedbenchError for more than PANELS."""
         count, hint = len(content.panels), "choose runs by filters such as dataset=mnist, or take --csv"
         room_for(count, PANELS, f"panels are too many for one picture (up to {PANELS})", hint)
         rows, columns = shape(count)
@@ -110,7 +110,7 @@ class Clients(Kind[Pairs]):
         return picture
 
 
-#: Of a dot, so that hollow ones are seen.
+#: Edge of a dot, so that hollow dots are visible.
 _EDGE: dict[str, Any] = {"color": COLOURS[0], "markeredgecolor": COLOURS[0], "markeredgewidth": 0.8}
 
 
@@ -125,9 +125,9 @@ def _of(run: Run, metric: str, view: str) -> NDArray[np.float64]:
 def _pairs(
     labels: tuple[str, ...], lines: tuple[Sequence[Run], ...], values: Mapping[str, NDArray[np.float64]], factor: float
 ) -> Pairs:
-    """The clients of runs of one partition and seed. Raises FedbenchError where none is common to all lines."""
+    """The clients on the partitions and seeds that all lines share. Raises FedbenchError if there are none."""
     by_draw = [{(run.spec.setting.partition.id, run.spec.setting.seed): run for run in line} for line in lines]
-    if all(len(own) == 1 for own in by_draw):  # two runs of one partition may well have two seeds
+    if all(len(own) == 1 for own in by_draw):  # single runs may be compared across seeds
         by_draw = [{(run.spec.setting.partition.id, 0): run for run in own.values()} for own in by_draw]
     common = [draw for draw in by_draw[0] if all(draw in own for own in by_draw[1:])]
     if not common:
@@ -151,7 +151,7 @@ def _two(marks: Pairs) -> bool:
 
 
 def _brief(marks: Pairs) -> str:
-    """What a panel says, in a few words."""
+    """A panel's result in a few words."""
     if not _two(marks):
         own = marks.values[0]
         spread = f" ± {own.std(ddof=1):.2f} over clients" if len(own) > 1 else ""
@@ -162,7 +162,7 @@ def _brief(marks: Pairs) -> str:
 
 
 def _summary(marks: Pairs, unit: str) -> str:
-    """The same with names and unit."""
+    """The same, with labels and unit."""
     names = f"{marks.labels[1]} against {marks.labels[0]}" if _two(marks) else marks.labels[0]
     return f"{names}: {_brief(marks)}" + (f" ({unit})" if unit else "")
 
@@ -171,7 +171,7 @@ def _summary(marks: Pairs, unit: str) -> str:
 
 
 def _against(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
-    """One method across, the other up; who lies above the diagonal gains."""
+    """Draw the first method along x, the second along y; clients above the diagonal gain."""
     low, high = float(marks.values.min()), float(marks.values.max())
     room = 0.05 * (high - low) or 1.0
     axes.plot([low - room, high + room], [low - room, high + room], color="0.6", linewidth=0.8, zorder=1)
@@ -185,7 +185,7 @@ def _against(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
 
 
 def _sorted(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
-    """From the worst to the best."""
+    """Draw the clients from the worst to the best."""
     order = np.argsort(marks.values[0], kind="stable")
     place = np.empty(len(order))
     place[order] = np.arange(len(order))
