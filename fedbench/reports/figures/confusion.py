@@ -1,4 +1,4 @@
-"""Which classes a run's models take for which: confusion matrices of any runs."""
+"""Confusion matrices of any runs: which class is predicted as which."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: More matrices are not seen in one picture.
+#: Most matrices in one picture.
 PANELS = 8
-#: So many classes have their shares written into the cells, and so many their names beside.
+#: Most classes with shares written into the cells, and with names along the axes.
 _WRITTEN, _NAMED = 12, 40
 
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """K classes."""
+    """The confusion matrix of one group of runs over K classes."""
 
     classes: tuple[str, ...]  #: names [K]
-    counts: NDArray[np.int64]  #: [K, K] images: true class by row, answer by column
-    runs: tuple[str, ...]  #: ids; their counts are added
+    counts: NDArray[np.int64]  #: [K, K] images: true class by row, predicted class by column
+    runs: tuple[str, ...]  #: ids; the counts are sums over these runs
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """[K, K]: of each class's images; NaN for a class without any."""
+        """[K, K] counts as shares of the true class's images; NaN for a class without images."""
         with np.errstate(invalid="ignore"):
             shares: NDArray[np.float64] = self.counts / self.counts.sum(axis=1, keepdims=True)
         return shares
 
     @property
     def accuracies(self) -> NDArray[np.float64]:
-        """[K]: of each class."""
+        """[K] the accuracy of each class."""
         return self.shares.diagonal()
 
     @property
     def accuracy(self) -> float:
-        """Of all images."""
+        """The accuracy over all images."""
         return float(np.trace(self.counts) / self.counts.sum())
 
 
@@ -58,7 +58,7 @@ class Confusion(Kind[Matrix]):
     columns = ("panel", "test_images", "client", "class", "name", "answer", "images", "share", "runs")
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Matrix]:
-        """Each image is answered by its owner's model after the last round; seeds of one run are added up.
+        """A matrix per group of runs: each client's model after the last round predicts the client's test images.
 
         Raises FedbenchError as `runs.select` and `confusion` do.
         """
@@ -74,7 +74,7 @@ class Confusion(Kind[Matrix]):
         return Content(panels, {"test_images": view})
 
     def rows(self, marks: Matrix) -> Iterator[Mapping[str, Any]]:
-        """One line a class and answer."""
+        """One row per true class and predicted class ("answer")."""
         shares = marks.shares
         for (k, answer), images in np.ndenumerate(marks.counts):
             share = None if np.isnan(shares[k, answer]) else float(shares[k, answer])
@@ -82,7 +82,7 @@ class Confusion(Kind[Matrix]):
             yield {**about, "runs": marks.runs}
 
     def summary(self, marks: Matrix) -> Mapping[str, Any]:
-        """The share of the images that are answered rightly, of all and of each class; null of a class without any."""
+        """The accuracy over all images and of each class; null for a class without images."""
         accuracies = [None if np.isnan(one) else one for one in marks.accuracies.tolist()]
         return {"accuracy": marks.accuracy, "class_accuracy": dict(zip(marks.classes, accuracies, strict=True))}
 
@@ -101,7 +101,7 @@ class Confusion(Kind[Matrix]):
             yield text
 
     def paint(self, figure: FigureSpec, content: Content[Matrix]) -> Figure:
-        """Panels below each other, the accuracies of the classes on the right. Raises FedbenchError for too many."""
+        """Stack the panels, each with its class accuracies on the right. Raises FedbenchError for more than PANELS."""
         from matplotlib.colors import LinearSegmentedColormap
 
         too_many = f"matrices are too many for one picture (up to {PANELS})"
@@ -130,7 +130,7 @@ def _matrix(runs: Sequence[Run], view: str, client: int | None, request: Request
 
 
 def _classes(run: Run, count: int, request: Request) -> tuple[str, ...]:
-    """The classes' names, as the partition has them; their numbers where it is no more."""
+    """The classes' names from the partition, or their numbers if the store no longer has it."""
     from fedbench import partitions
 
     artifact = request.store.whole(run.spec.setting.partition)
@@ -139,21 +139,21 @@ def _classes(run: Run, count: int, request: Request) -> tuple[str, ...]:
 
 
 def _side(marks: Matrix) -> float:
-    """Inches."""
+    """Side of the matrix in inches."""
     return max(1.6, min(6.5, (0.32 if len(marks.classes) <= _WRITTEN else 0.16) * len(marks.classes)))
 
 
 def _names(marks: Matrix) -> list[str]:
-    """Those that stand along the axes."""
+    """The names along the axes; none for many classes."""
     return [named(name) for name in marks.classes] if len(marks.classes) <= _NAMED else []
 
 
 def _paint(axes: Axes, marks: Matrix, shades: Any) -> None:
-    """Shares of a class's images: in percent where there is room."""
+    """Draw the shares of each class's images, with percentages if there is room."""
     shares, names = marks.shares, _names(marks)
     axes.imshow(shares, cmap=shades, vmin=0, vmax=1, aspect="auto")
     places = range(len(names))
-    # Words stand upright where they would run into each other.
+    # Long names are rotated so that they do not overlap.
     axes.set_xticks(places, names, rotation=90 if max(map(len, names), default=0) > 2 else 0)
     axes.set_yticks(places, names)
     axes.set_xlabel("answer (% of the class)" if len(marks.classes) <= _WRITTEN else "answer")
@@ -170,7 +170,7 @@ def _paint(axes: Axes, marks: Matrix, shades: Any) -> None:
 
 
 def _bars(axes: Axes, marks: Matrix) -> None:
-    """The accuracy of each class, in the rows of the matrix; a line at that of all images."""
+    """Draw the accuracy of each class in the row of the matrix, and a line at the accuracy over all images."""
     places = np.arange(len(marks.classes))
     axes.barh(places, 100 * np.nan_to_num(marks.accuracies), color=COLOURS[0], height=0.7)
     axes.axvline(100 * marks.accuracy, color="0.3", linewidth=0.8, linestyle="--")
