@@ -1,4 +1,4 @@
-"""Figure 11 of FLUX: the clients' descriptors under a PCA to two dimensions, with clusters and true groups."""
+"""Figure 11 of FLUX: PCA of the clients' descriptors to two dimensions, with clusters and true groups."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """The clients of one run that described themselves."""
+    """The N clients of one run that have a descriptor."""
 
     client: NDArray[np.int64]  #: [N]
-    place: NDArray[np.float64]  #: [N, 2] under the first two principal axes
-    share: tuple[float, float]  #: of the descriptors' variance along them
-    length: int  #: of a descriptor
-    cluster: tuple[int | None, ...]  #: the method's; None: in none
-    group: tuple[int, ...]  #: true
+    place: NDArray[np.float64]  #: [N, 2] coordinates along the first two principal axes
+    share: tuple[float, float]  #: of the descriptors' variance along these axes
+    length: int  #: numbers per descriptor
+    cluster: tuple[int | None, ...]  #: [N] found by the method; None: in no cluster
+    group: tuple[int, ...]  #: [N] true group
 
     @property
     def clusters(self) -> Counter[int]:
-        """How many clients each cluster has."""
+        """Number of clients in each cluster."""
         return Counter(m for m in self.cluster if m is not None)
 
 
 class Descriptors(Kind[Plane]):
-    """Clients in the plane: colour and number say the cluster found, markers the true group."""
+    """Clients in the plane: colour and number show the cluster found, the marker the true group."""
 
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "client", "cluster", "group", "x", "y")
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Plane]:
-        """The panels of those of the figure's runs that are there, or of the run asked for.
+        """The panel of the requested run, or a panel for each of the figure's runs that the store has.
 
-        Raises FedbenchError if there is none, or if the run asked for has no descriptors.
+        Raises FedbenchError if there is none, or if the requested run has no descriptors.
         """
         if request.run is not None:
             return Content([of_run(request.run_itself())])
@@ -68,13 +68,13 @@ class Descriptors(Kind[Plane]):
         return Content(gathered, cells=(len(gathered), len(figure.runs)))
 
     def rows(self, marks: Plane) -> Iterator[Mapping[str, Any]]:
-        """One line a client."""
+        """One row per client."""
         columns = (marks.client.tolist(), marks.cluster, marks.group, *marks.place.T.tolist())
         for line in zip(*columns, strict=True):
             yield dict(zip(("client", "cluster", "group", "x", "y"), line, strict=True))
 
     def summary(self, marks: Plane) -> Mapping[str, Any]:
-        """Numbers of a descriptor, of clusters found and true, and the axes' shares of the variance."""
+        """The descriptors' length, the numbers of found and true clusters, and the axes' shares of the variance."""
         clusters = {"clusters": len(marks.clusters), "true_clusters": len(set(marks.group))}
         return {"length": marks.length, **clusters, "variance": list(marks.share)}
 
@@ -90,7 +90,7 @@ class Descriptors(Kind[Plane]):
             )
 
     def paint(self, figure: FigureSpec, content: Content[Plane]) -> Figure:
-        """Up to three panels beside each other, the markers of the true groups below them."""
+        """Draw up to three panels per row; the legend of the true groups is below them."""
         planes = [panel.marks for panel in content.panels]
         wide = min(_ABREAST, len(planes))
         tall, size = -(-len(planes) // wide), 2.6 if wide > 1 else 3.6
@@ -112,9 +112,9 @@ class Descriptors(Kind[Plane]):
 
 
 def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
-    """The panel of a run whose table `descriptors` holds each client's (columns client, descriptor).
+    """The panel of a run with a table `descriptors` (columns client, descriptor).
 
-    Raises FedbenchError for a run without them, and where run and table disagree.
+    Raises FedbenchError if the run has no such table, or if its tables are damaged.
     """
     from fedbench.metrics.predictions import broken
 
@@ -148,9 +148,9 @@ def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
 
 
 def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, float]]:
-    """PCA to two dimensions (centred, not whitened): places [N, 2] and the shares of the variance along both axes.
+    """PCA to two dimensions (centred, not whitened): coordinates [N, 2] and the shares of the variance along both axes.
 
-    An axis points to where its largest loading is positive, so that the picture is the same everywhere. Directions
+    The sign of an axis makes its largest loading positive, so that the picture is the same on every machine. Axes
     without variance are zero.
     """
     centred = rows - rows.mean(axis=0)
@@ -167,14 +167,14 @@ def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, 
 
 _MARKERS = "osD^vP*X<>ph"
 _NONE = "0.7"
-#: Panels beside each other.
+#: Most panels in a row.
 _ABREAST = 3
-#: More clients than this have smaller markers, and their clusters no sizes.
+#: With more clients than this, markers are smaller and clusters are labelled without sizes.
 _FEW = 30
 
 
 def _panel(axes: Axes, marks: Plane) -> None:
-    """Clusters and groups are numbered from 1 in the order of their first clients."""
+    """Draw a panel. Clusters and groups are numbered from 1 in the order of their first clients."""
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=1.5, foreground="white")]
@@ -186,7 +186,7 @@ def _panel(axes: Axes, marks: Plane) -> None:
         middle, colour = members.mean(axis=0), colour_of(number)
         for end in members:
             axes.plot(*zip(middle, end, strict=True), color=colour, linewidth=0.7, alpha=0.7, zorder=1)
-        out = np.where(middle < centre, -1, 1)  # away from the others
+        out = np.where(middle < centre, -1, 1)  # the label points away from the centre
         axes.annotate(
             f"{number + 1} ({len(members)})" if few else f"{number + 1}", middle, xytext=tuple(4 * out),
             textcoords="offset points", ha="right" if out[0] < 0 else "left", va="top" if out[1] < 0 else "bottom",
