@@ -1,4 +1,4 @@
-"""Figure 3 of pFedFDA: a bubble a client and class, its area the number of samples, for any partition."""
+"""Figure 3 of pFedFDA, for any partition: a bubble per client and class, whose area is the number of samples."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     from fedbench.partitions import Partition
 
-#: More clients than this would need more width than a page has.
+#: Most clients: more would be wider than a page.
 MOST = 200
-#: Inches of panels that stand beside each other.
+#: Largest total width of panels in a row, in inches.
 PAGE = 9.0
-#: More names of classes than this are not read; their numbers are.
+#: Most classes with names on the axis; more classes have numbers.
 NAMED = 30
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """How many samples of each of K classes each of M clients holds."""
+    """Sample counts of M clients for K classes."""
 
     classes: tuple[str, ...]  #: names [K]
     train: NDArray[np.int64]  #: [M, K]
@@ -51,7 +51,7 @@ class Bubbles(source.OfPartitions[Counts]):
     columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Counts]:
-        """Panels of one title are told apart by their partitions."""
+        """A panel per partition; equal titles get the id of their partition appended."""
         panels = super().gather(figure, request).panels
         titles = Counter(panel.title for panel in panels)
         named = [f"{p.title}, partition {p.about['partition']}" if titles[p.title] > 1 else p.title for p in panels]
@@ -63,7 +63,7 @@ class Bubbles(source.OfPartitions[Counts]):
         return Counts(tuple(partition.classes), train, test)
 
     def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:
-        """One line a client and class, those without samples too."""
+        """One row per client and class, also for pairs without samples."""
         for (client, k), samples in np.ndenumerate(marks.samples):
             train, test = int(marks.train[client, k]), int(marks.test[client, k])
             about = {"client": client, "class": k, "name": marks.classes[k]}
@@ -80,20 +80,19 @@ class Bubbles(source.OfPartitions[Counts]):
             )
 
     def paint(self, figure: FigureSpec, content: Content[Counts]) -> Figure:
-        """Panels beside each other where a page holds them, else below; areas mean the same in those of one data."""
+        """Draw the panels in a row if they fit and share classes, else stack them; one area scale per data set."""
         counts = [panel.marks.samples for panel in content.panels]
         clients = max(map(len, counts))
-        most: dict[str, int] = {}  # data set -> the largest bubble of its panels
+        most: dict[str, int] = {}  # data set -> the largest count in its panels
         for panel, c in zip(content.panels, counts, strict=True):
             most[panel.about["dataset"]] = max(most.get(panel.about["dataset"], 1), int(c.max()))
-        # Inches from one client to the next and from one class to the next: what a page can hold, and no more air
-        # than the eye needs.
+        # Inches between neighbouring clients and classes: at most what fits a page, and not wider than is readable.
         across = min(0.3, 9.0 / clients)
         heights = [min(0.24, 8.0 / c.shape[1]) for c in counts]
         tall = [0.6 + down * c.shape[1] for c, down in zip(counts, heights, strict=True)]
         wide = [across * (len(c) + 1) for c in counts]
         abreast = sum(wide) <= PAGE and len({panel.marks.classes for panel in content.panels}) == 1
-        # The largest bubble may lie over its neighbours in its row, but hardly over the next row.
+        # The largest bubble may overlap its neighbours in its row, but hardly those in the next row.
         diameter = 72 * min(3.0 * across, 1.1 * min(heights))
         if abreast:
             picture, grid = subplots((1.6 + sum(wide), tall[0]), 1, len(wide), width_ratios=wide, sharey=True)
@@ -111,11 +110,11 @@ class Bubbles(source.OfPartitions[Counts]):
 
 
 def _paint(axes: Axes, marks: Counts, area: float) -> None:
-    """One panel: clients from left to right, classes from top to bottom; `area` in square points a sample."""
+    """Draw a panel: clients from left to right, classes from top to bottom; `area` is square points per sample."""
     counts = marks.samples
     clients, classes = counts.shape
     client, k = np.nonzero(counts)
-    first = np.argsort(-counts[client, k], kind="stable")  # small bubbles over large ones
+    first = np.argsort(-counts[client, k], kind="stable")  # draw small bubbles over large ones
     client, k = client[first], k[first]
     axes.scatter(
         client, k, s=counts[client, k] * area, color=COLOURS[0], alpha=0.6, edgecolor="white", linewidth=0.3, zorder=2
@@ -133,7 +132,7 @@ def _paint(axes: Axes, marks: Counts, area: float) -> None:
 
 
 def _legend(beside: Figure | Axes, most: int, diameter: float, **place: Any) -> None:
-    """A few round numbers of samples, as large as they are in the panels."""
+    """Add a legend of a few round sample counts, drawn in the panels' scale."""
     top = 10 ** math.floor(math.log10(most))
     largest = max(n for n in (top, 2 * top, 5 * top) if n <= most)
     sizes = sorted({n for n in (largest // 100, largest // 10, largest // 2, largest) if n >= 1})
