@@ -1,4 +1,4 @@
-"""The kinds of figures by name."""
+"""All kinds of figures by name, and a figure as CSV, JSON or picture."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _HOLDINGS = "Samples of each class that each client holds"
-#: The figures of any partitions or runs by their names.
+#: Figures of any partitions or runs, by name.
 FREE = {
     figure.id: figure
     for figure in (
@@ -66,10 +66,9 @@ KINDS: dict[str, Kind[Any]] = {
 
 
 def load(name: str) -> FigureSpec:
-    """The figure of that name, such as 'ftw_erm/2', one of a user's file ('./figures.toml:2'), or one of FREE, which
-    shows what the user names.
+    """The figure of a name: a paper's ('ftw_erm/2'), a user file's ('./figures.toml:2'), or one of FREE.
 
-    Raises FedbenchError for an unknown one, offering the nearest, and for a faulty file.
+    Raises FedbenchError for an unknown name, with the nearest known ones, and for a faulty file.
     """
     if name in FREE:
         return FREE[name]
@@ -87,18 +86,18 @@ def kind_of(figure: FigureSpec) -> Kind[Any]:
 
 
 def words(figure: FigureSpec, content: Content[Any]) -> Iterable[str]:
-    """What is seen, in a few plain lines, and how little of it there is, where much is missing."""
+    """Lines of text that describe what the figure shows, and how many cells are measured if most are missing."""
     yield from kind_of(figure).words(figure, content)
     if content.sparse:
         yield content.sparse
 
 
 # -- data ------------------------------------------------------------------------------------------------------
-# A figure's numbers for programs: a tidy CSV (one line a mark of the picture) and JSON.
+# A figure's numbers for programs: a tidy CSV (one row per mark of the picture) and JSON.
 
 
 def as_csv(figure: FigureSpec, content: Content[Any]) -> str:
-    """The kind's columns behind the figure's name; what is not known stays empty."""
+    """The CSV: the figure's id, then the kind's columns; unknown values are empty."""
     kind, out = kind_of(figure), io.StringIO()
     writer = csv.DictWriter(out, ["figure", *kind.columns], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -114,7 +113,7 @@ def _words(value: Any) -> Any:
 
 
 def as_json(figure: FigureSpec, content: Content[Any]) -> str:
-    """What is said of the figure and of each panel, the rows of its CSV form, and the verdict on each claim."""
+    """The JSON: facts about the figure and each panel, the panels' rows, and the verdict on each claim."""
     kind = kind_of(figure)
     panels = [
         {"title": panel.title, **panel.about, **kind.summary(panel.marks), "rows": list(kind.rows(panel.marks))}
@@ -127,14 +126,14 @@ def as_json(figure: FigureSpec, content: Content[Any]) -> str:
 
 
 # -- draw ------------------------------------------------------------------------------------------------------
-# Drawing: a figure's numbers to a matplotlib figure, and that to the bytes of a file.
+# From a figure's numbers to a matplotlib figure, and from that to the bytes of a file.
 
 
 __all__ = ["COLOURS", "FORMATS", "draw", "render"]
 
 
 def draw(figure: FigureSpec, content: Content[Any]) -> Figure:
-    """The figure of what its kind gathered, which says so where most of its cells are missing."""
+    """Draw what the figure's kind gathered, with a note if most of its cells are missing."""
     with style.applied():
         picture = kind_of(figure).paint(figure, content)
         if content.sparse:
