@@ -1,4 +1,4 @@
-"""What every kind of figure must say: whence its numbers come, how they are drawn, and their other forms."""
+"""What every kind of figure implements: it gathers numbers, draws them, and writes them as rows and words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # -- panel -----------------------------------------------------------------------------------------------------
-# What a figure of any kind shows: panels, each with its marks, and what is said of all of them.
+# What a figure of any kind shows: panels, each with its marks, and facts about all of them.
 
 
 #: What a kind draws in a panel.
@@ -39,10 +39,10 @@ Marks = TypeVar("Marks")
 
 @dataclass(frozen=True, eq=False)
 class Panel(Generic[Marks]):
-    """One panel: what its kind draws, and where that comes from."""
+    """One panel: the marks that its kind draws, and where they come from."""
 
     title: str
-    about: Mapping[str, Any]  #: data set, partition, run, ..., by their names in the CSV and JSON
+    about: Mapping[str, Any]  #: data set, partition, run, ..., by column of the CSV and JSON
     marks: Marks
 
 
@@ -51,19 +51,19 @@ class Content(Generic[Marks]):
     """All panels of a figure."""
 
     panels: Sequence[Panel[Marks]]
-    about: Mapping[str, Any] = field(default_factory=dict)  #: what goes for all of them, as in `Panel`
-    claims: Sequence[Verdict] = ()  #: how it stands with what the paper says of the figure
-    cells: tuple[int, int] | None = None  #: of the tables behind it: how many are measured, how many there are
+    about: Mapping[str, Any] = field(default_factory=dict)  #: facts about all panels, as in `Panel`
+    claims: Sequence[Verdict] = ()  #: on the paper's claims about the figure
+    cells: tuple[int, int] | None = None  #: (measured, all) cells of the tables behind it
 
     @property
     def sparse(self) -> str:
-        """How many cells are measured, in words, where that is fewer than half of them."""
+        """How many cells are measured, in words; "" if that is at least half of them."""
         measured, every = self.cells or (0, 0)
         return f"{measured} of {every} cell{'' if every == 1 else 's'} measured" if 2 * measured < every else ""
 
 
 def of_run(run: Artifact, marks: Marks, title: str = "") -> Panel[Marks]:
-    """A panel about a run, which names itself where the figure has no title for it."""
+    """A panel about a run. Without a title, it is named after the run's method, data set and partition."""
     spec = run.spec
     assert isinstance(spec, RunSpec)
     setting, partition = spec.setting, spec.setting.partition
@@ -74,39 +74,39 @@ def of_run(run: Artifact, marks: Marks, title: str = "") -> Panel[Marks]:
 
 
 # -- points ----------------------------------------------------------------------------------------------------
-# Points of lines over an axis, measured and reported: what a panel of tables' cells shows.
+# Points of lines over an axis, measured or reported by a paper: what a panel of table cells shows.
 
 
 @dataclass(frozen=True)
 class Point:
-    """One cell: measured, reported by the paper, or both. `x` is None for a line's level, which holds at every x."""
+    """One cell: measured, reported by the paper, or both. `x` is None for a level, which holds at every x."""
 
     x: float | None
     value: Value | None
     error: float | None  #: half the length of its error bar
     reported: tuple[float, float | None] | None  #: (value, ±)
-    rounds: int | None  #: of its runs; None where the column has none of its own
+    rounds: int | None  #: of its runs; None for a column that is derived from others
     runs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over one axis: name -> its points by x."""
+    """Lines over one axis."""
 
     table: str
-    unit: str  #: its sign, "" for fractions
-    rounds: tuple[int, ...]  #: of the table's runs
-    names: tuple[str, ...]  #: of all lines that there can be: a line's look goes by its place here
-    lines: dict[str, list[Point]] = field(default_factory=dict)
-    gaps: dict[str, list[float]] = field(default_factory=dict)  #: name -> where cells are missing
+    unit: str  #: its symbol, "" for fractions
+    rounds: tuple[int, ...]  #: numbers of rounds of the table's runs
+    names: tuple[str, ...]  #: of all possible lines; a line's style depends on its index here
+    lines: dict[str, list[Point]] = field(default_factory=dict)  #: name -> points by x
+    gaps: dict[str, list[float]] = field(default_factory=dict)  #: name -> x of missing cells
 
     @property
     def points(self) -> list[Point]:
         return [point for line in self.lines.values() for point in line]
 
     def measured(self, name: str) -> list[tuple[float, float, float]]:
-        """(x, mean, half an error bar) of a line's measured points, by x. Where cells between them are missing the mean
-        is NaN, so that no stroke goes over them as if it said something of them."""
+        """(x, mean, half an error bar) of a line's measured points, by x. Missing cells between them have the mean NaN,
+        so that the drawn line breaks there."""
         there = sorted(
             (p.x, p.value.mean, p.error or 0.0) for p in self.lines[name] if p.x is not None and p.value is not None
         )
@@ -115,17 +115,17 @@ class Lines:
 
     @property
     def measured_lines(self) -> dict[str, list[tuple[float, ...]]]:
-        """The lines that have measured points, and these points."""
+        """Name -> measured points, for lines that have any."""
         return {name: points for name in self.lines if (points := self.measured(name))}
 
 
 def every_name(content: Content[Lines]) -> list[str]:
-    """The lines that there can be, in the tables' order."""
+    """The names of all possible lines, in the tables' order."""
     return list(dict.fromkeys(name for panel in content.panels for name in panel.marks.names))
 
 
 def line_names(content: Content[Lines]) -> list[str]:
-    """Those of them that have points in some panel."""
+    """The names of the lines that have points in at least one panel."""
     return [name for name in every_name(content) if any(name in panel.marks.lines for panel in content.panels)]
 
 
@@ -134,7 +134,7 @@ def every_point(panels: Sequence[Panel[Lines]]) -> list[Point]:
 
 
 # -- spec ------------------------------------------------------------------------------------------------------
-# Which figures there are, and what stands in each of them: tables/PAPER/figures.toml.
+# The declarations of figures: tables/PAPER/figures.toml.
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,9 @@ class PanelSpec:
 
     title: str
     dataset: str
-    partition: Mapping[str, Any]  #: over the protocol's values, such as a preset or a scheme
-    clients: tuple[int, ...] | None = None  #: counted from 0; None is all
-    samples: tuple[int, ...] = ()  #: kind "images": which images all of them see, as rows of the data set from 0
+    partition: Mapping[str, Any]  #: overrides of the protocol's values, such as a preset or a scheme
+    clients: tuple[int, ...] | None = None  #: from 0; None: all
+    samples: tuple[int, ...] = ()  #: kind "images": rows of the data set (from 0) that all clients see
 
 
 @dataclass(frozen=True)
@@ -159,29 +159,27 @@ class CellSpec:
 
 @dataclass(frozen=True)
 class SeriesSpec:
-    """Tables whose cells are points of lines, and what these lie along."""
+    """Tables whose cells are points of lines, and the axis of these lines."""
 
     tables: Mapping[str, str]  #: heading of the panels ("" where there is one table) -> table
-    #: What a column's partition ("level", "clients"; kind "series"), a row's hyper-parameters or runs (kind "sweep") or
-    #: a column's runs ("epochs"; the kind of that name) have; kind "rounds" has "round".
+    #: Kind "series": an option of the columns' partitions, such as "level" or "clients". Kind "sweep": a hyper-
+    #: parameter or training option of the rows. Kind "epochs": "epochs". Kind "rounds": "round".
     x: str
     label: str  #: of the axis
-    scale: str = "linear"  #: or "log", or "even": as far from each to the next
-    values: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: where x is a text: name on the axis -> the text, in order
+    scale: str = "linear"  #: or "log", or "even" (equal steps between values)
+    values: Mapping[str, str] = field(default_factory=dict)  #: if x is a text: name on the axis -> the text, in order
     bold: tuple[str, ...] = ()  #: the lines that the figure is about
-    changes: bool = False  #: kind "rounds": below each panel what it changes by from round to round
+    changes: bool = False  #: kind "rounds": below each panel another one with the change per round
 
     def at(self, x: object) -> float | None:
-        """Where a value stands: a number at itself, a text at its place among `values`. None for any other."""
+        """The axis position of a value: a number itself, a text's index in `values`, None for anything else."""
         if isinstance(x, int | float):
             return x
         texts = list(self.values.values())
         return float(texts.index(x)) if isinstance(x, str) and x in texts else None
 
     def tick(self, x: float) -> str:
-        """How that is named on the axis."""
+        """The axis label of a position."""
         return list(self.values)[int(x)] if self.values else f"{x:g}"
 
 
@@ -197,20 +195,20 @@ class FigureSpec:
     series: SeriesSpec | None = None
     runs: Mapping[str, CellSpec] = field(default_factory=dict)  #: title of a panel -> the cell whose run it shows
     ranked: tuple[str, ...] = ()  #: kind "ranks": tables whose rows are ranked over the columns of the tables' metric
-    claims: tuple[Claim, ...] = ()  #: what the paper says of it, where no table claims it
+    claims: tuple[Claim, ...] = ()  #: what the paper claims about it, unless a table has that claim
 
     @property
     def shows(self) -> bool:
-        """Whether it says itself what it shows."""
+        """Whether the declaration defines what is shown."""
         return bool(self.panels or self.cells or self.series or self.runs or self.ranked)
 
     @property
     def protocol(self) -> str:
-        """Whose partitions the panels are: the paper's."""
+        """The protocol of the panels' partitions: the paper's."""
         return self.id.partition("/")[0]
 
     def seen_from(self, folder: Path) -> FigureSpec:
-        """The figure of a user's file, with tables that are files ('./mine.toml') seen from its folder."""
+        """The figure with paths of table files ('./mine.toml') resolved against the folder of the user's file."""
 
         def seen(table: str) -> str:
             return str(folder / table) if ".toml" in table else table
@@ -236,14 +234,14 @@ class _File:
 
 
 def names() -> list[str]:
-    """The figures that there are, such as 'ftw_erm/2', in order."""
+    """The ids of all papers' figures, such as 'ftw_erm/2', in order."""
     return list(of_papers())
 
 
 def of_user(name: str) -> FigureSpec:
-    """The figure './figures.toml:NUMBER' of a user's file, or './figures.toml' where that has only one.
+    """The figure './figures.toml:NUMBER' of a user's file; './figures.toml' is enough if it has only one.
 
-    Raises FedbenchError for a faulty file, an unknown number, and a figure of partitions: these go by their ids.
+    Raises FedbenchError for a faulty file, an unknown number, and a figure with panels, which only papers can have.
     """
     file, colon, number = name.rpartition(":")
     if not (colon and file.endswith(".toml")):
@@ -265,7 +263,7 @@ def of_user(name: str) -> FigureSpec:
 
 
 def of_papers() -> dict[str, FigureSpec]:
-    """The figures of each paper's folder by their names. Raises FedbenchError for a faulty file."""
+    """The figures of all papers' folders, by id. Raises FedbenchError for a faulty file."""
     paths = [folder / "figures.toml" for folder in resources.papers().values()]
     return {figure.id: figure for path in paths if path.exists() for figure in of_file(path)}
 
@@ -286,31 +284,31 @@ def of_file(path: Path) -> list[FigureSpec]:
 
 @dataclass(frozen=True)
 class Request:
-    """Where a figure's numbers may come from, and what the user asks for. None: as the figure has it."""
+    """Where a figure's numbers may come from, and the user's options. None: as the figure declares."""
 
     frame: Frame
     roots: Sequence[Path] = ()
-    notify: Callable[[str], None] | None = None  #: gets remarks, a line each
-    filters: Sequence[str] | None = None  #: which runs of the store, as `planner.runs.select` takes them
-    partition: str | None = None  #: id of a partition in place of the figure's own
-    run: str | None = None  #: id of a run in place of the figure's own
+    notify: Callable[[str], None] | None = None  #: called with each remark, one line
+    filters: Sequence[str] | None = None  #: select runs of the store, see `planner.runs.select`
+    partition: str | None = None  #: id of a partition to show instead of the figure's
+    run: str | None = None  #: id of a run to show instead of the figure's
     client: Sequence[int] | None = None  #: of that partition, from 0
     image: Sequence[int] | None = None  #: rows of the data set, from 0
     metric: str | None = None
-    against: str | None = None  #: what curves lie along
+    against: str | None = None  #: x axis of curves, one of `learning.AXES`
     by: Sequence[str] | None = None  #: keys that group runs
-    view: str | None = None  #: of the test images
+    view: str | None = None  #: of the test images, one of `spec.VIEWS`
     budget: str | None = None
     seed: int | None = None
     ridge: float | None = None
-    compare: bool | None = None  #: draw what the paper reports too
+    compare: bool | None = None  #: also draw what the paper reports
 
     @property
     def store(self) -> Store:
         return self.frame.store
 
     def runs(self) -> list[Run]:
-        """The runs that its filters name; who made the shipped ones among them is remarked."""
+        """The runs that the filters select. Remarks on who made shipped ones, and on runs of other code."""
         from fedbench.planner.runs import select
         from fedbench.reports.layout.shipped import of_runs
 
@@ -321,21 +319,21 @@ class Request:
         return runs
 
     def run_itself(self) -> Artifact:
-        """The run that is named in the place of the figure's own."""
+        """The run that the user named instead of the figure's."""
         run = self.store.find(str(self.run), ("run",))
         self.remark_code([run])
         return run
 
     def remark_code(self, runs: Iterable[Run | Artifact]) -> None:
-        """Remark on those of the runs that other code than today's made."""
+        """Remark on the runs that were made by another version of the code."""
         from fedbench.results.frame import by_other_code
 
         for line in by_other_code(runs):
             self.remark(line)
 
     def seen(self) -> str:
-        """The view of the test images: as they are, which every run has after its last round, unless another is named.
-        Raises FedbenchError for an unknown one."""
+        """The requested view of the test images; default: unchanged images, which every run has after its last round.
+        Raises FedbenchError for an unknown view."""
         check_known("test augmentation", self.view, VIEWS)
         return self.view or VIEW
 
@@ -345,7 +343,7 @@ class Request:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the user chose."""
+        """The options that the user set."""
         names = (f.name for f in fields(self) if f.default is None and f.name != "notify")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
@@ -353,7 +351,7 @@ class Request:
 class Kind(ABC, Generic[Marks]):
     """One kind of figure."""
 
-    options: ClassVar[tuple[str, ...]] = ()  #: those of `Request` that it heeds
+    options: ClassVar[tuple[str, ...]] = ()  #: the fields of `Request` that it uses
     columns: ClassVar[tuple[str, ...]]  #: of the CSV form
 
     def check(self, figure: FigureSpec, request: Request) -> None:
@@ -379,43 +377,43 @@ class Kind(ABC, Generic[Marks]):
 
     @abstractmethod
     def gather(self, figure: FigureSpec, request: Request) -> Content[Marks]:
-        """The figure's numbers. Raises FedbenchError where they are not to be had, saying what makes them."""
+        """The figure's numbers. Raises FedbenchError if they are missing, with a hint at how to make them."""
 
     @abstractmethod
     def paint(self, figure: FigureSpec, content: Content[Marks]) -> Figure:
-        """The picture, under our style."""
+        """The picture; called within `style.applied`."""
 
     @abstractmethod
     def rows(self, marks: Marks) -> Iterator[Mapping[str, Any]]:
-        """A panel's numbers, a row a mark, by the names of `columns`; what panel and figure say of themselves is left
-        out. These rows are the CSV form, where a list is written as words, and the JSON form."""
+        """A panel's numbers, a row per mark, by names from `columns`, without those in `Panel.about` and
+        `Content.about`. The CSV (where a list becomes words) and the JSON consist of these rows."""
 
     def summary(self, marks: Marks) -> Mapping[str, Any]:
-        """What the JSON form says of a panel as a whole."""
+        """Facts about a panel as a whole, for the JSON."""
         return {}
 
     def words(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[str]:
-        """A few plain lines that say what is seen."""
+        """A few lines of text that describe what the figure shows."""
         return ()
 
     def details(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
-        """More of it, for a terminal."""
+        """More detail, for a terminal."""
         return ()
 
 
 def room_for(count: int, most: int, what: str, hint: str) -> None:
-    """Raise FedbenchError for more than a picture can hold of something."""
+    """Raise FedbenchError if `count` is above `most`, the number that a picture can hold."""
     if count > most:
         raise FedbenchError(f"{count} {what}", hint)
 
 
 def quantity(content: Content[Any]) -> str:
-    """The metric that a figure of runs shows, with its unit, and where test images are cropped as in training."""
+    """The metric of a figure of runs, with its unit, and a note if test images are cropped as in training."""
     crop = "cropped images" if content.about["test_images"] == "crop" else ""
     notes = ", ".join(filter(None, (content.about["unit"], crop)))
     return str(content.about["metric"]).replace("_", " ") + (f" ({notes})" if notes else "")
 
 
 def _written(option: str) -> str:
-    """An option of `Request` as the command line has it."""
+    """The spelling of a field of `Request` on the command line."""
     return {"filters": "FILTER", "view": "--test-augmentation"}.get(option, f"--{option}")
