@@ -1,5 +1,5 @@
-"""Learning curves of any runs: a metric against rounds, bytes or seconds; a panel a partition, a line a group of runs,
-a band over its seeds."""
+"""Learning curves of any runs: a metric against rounds, bytes or seconds. A panel is a partition, a line the mean over
+a group of runs, and a band the standard deviation over its seeds."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Axis:
-    """What a curve can lie along."""
+    """An x axis of curves."""
 
-    sums: tuple[str, ...]  #: the metrics whose sum by round, from the first on, it is; a round is itself
+    sums: tuple[str, ...]  #: metrics whose cumulative sum over rounds is x; empty: x is the round
     label: str
-    unit: float = 1.0  #: how much of one unit of it is one in a terminal, and what that is called there
+    unit: float = 1.0  #: factor of x in a terminal, where `short` is its label
     short: str = ""
 
 
 _SENT = " sent and received by all clients"
-_SECONDS = "seconds of training, without evaluation"  # evaluation is ours, not the method's
+_SECONDS = "seconds of training, without evaluation"  # evaluation is not part of the method
 AXES: Mapping[str, Axis] = {
     "round": Axis((), "round"),
     "bytes": Axis(("bytes_up", "bytes_down"), "bytes" + _SENT, 1e-6, "MB" + _SENT),
     "seconds": Axis(("local_training_seconds", "server_seconds"), _SECONDS),
 }
-#: Of the test images; the first where they are equal otherwise.
+#: Views of the test images; the first one wins a tie.
 VIEWS = ("plain", "crop")
-#: What a curve shows unless a metric is named: the first that is measured.
+#: Default metric: the first of these that is measured.
 DEFAULTS = ("average_accuracy", "client_auc_mean")
-#: More panels are not seen, and more lines not told apart, in one picture.
+#: Most panels, and most lines, in one picture.
 PANELS, LINES = 24, 24
-#: So many remarks on single runs are made.
+#: Most remarks on single runs.
 _REMARKS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A metric of R runs after the T rounds in which all of them measured it."""
+    """The mean of a metric over runs, after each of the T rounds in which all of them measured it."""
 
     runs: tuple[Run, ...]
     rounds: NDArray[np.int64]  #: [T]
@@ -66,7 +66,7 @@ class Curve:
     mixed: tuple[str, ...]  #: keys that the runs differ in besides their seeds
 
 
-#: The curves of one partition by their labels.
+#: Label -> curve, on one partition.
 Curves = Mapping[str, Curve]
 
 
@@ -78,15 +78,15 @@ def curves(
     view: str | None = None,
     remark: Callable[[str], None] = lambda _: None,
 ) -> Content[Curves]:
-    """The curves of runs, in groups as `grouped` makes them.
+    """The curves of runs, grouped by `planner.runs.grouped`.
 
     Arguments:
-        metric: any that is measured by round; default: average accuracy, or the area under the ROC curve.
+        metric: one that is measured by round; default: average accuracy, or the area under the ROC curve.
         against: one of AXES.
-        by: keys to group by, in place of all that the runs differ in.
-        view: of the test images, "plain" or "crop"; default: the one that most of the runs, and then most of their
-            rounds, are evaluated with.
-        remark: gets what is not as it seems, a line each.
+        by: keys to group by; default: all that the runs differ in.
+        view: of the test images, "plain" or "crop"; default: the one with which most runs, and then most
+            rounds, are evaluated.
+        remark: called with each problem, one line.
 
     Raises FedbenchError for an unknown metric, axis, key or view, and if no run has the metric by round.
     """
@@ -99,7 +99,6 @@ def curves(
     by_view = {
         one: {id: by_round(own, chosen, one) for id, own in found.items()} for one in ([view] if view else VIEWS)
     }
-    # That which most runs, and then most of their rounds, are evaluated with.
     view = max(by_view, key=lambda one: (sum(map(bool, by_view[one].values())), sum(map(len, by_view[one].values()))))
     series = by_view[view]
     left = [run for run in runs if series.get(run.id)]
@@ -127,12 +126,12 @@ def curves(
 
 
 def by_round(metrics: Metrics, metric: str, view: str) -> dict[int, float]:
-    """Without round 0, which stands for the whole run."""
+    """Round -> value, without round 0, which stands for the whole run."""
     return {t: value for t, value in metrics.series(metric, view).items() if t}
 
 
 def _along(metrics: Metrics, against: str, rounds: Mapping[int, float]) -> dict[int, float]:
-    """Where these rounds lie on the axis."""
+    """Round -> its x on the axis."""
     total = dict.fromkeys(rounds, 0.0)
     if not AXES[against].sums:
         return {t: float(t) for t in rounds}
@@ -152,7 +151,7 @@ def _curve(
     by: Sequence[str],
     factor: float,
 ) -> Curve:
-    """Raises FedbenchError for runs that have no evaluated round in common."""
+    """The mean curve of runs. Raises FedbenchError if they have no evaluated round in common."""
     rounds = sorted(set.intersection(*(set(series[run.id]) for run in runs)))
     if not rounds:
         ids = f"{runs[0].id} and {runs[1].id}"
@@ -160,7 +159,7 @@ def _curve(
     values = np.array([[series[run.id][t] for t in rounds] for run in runs])
     x = np.array([[at[run.id][t] for t in rounds] for run in runs])
     std = values.std(axis=0, ddof=1) * factor if len(runs) > 1 else None
-    mixed = tuple(key for key in differing(runs) if key not in SEEDS) if by else ()  # else they differ in seeds only
+    mixed = tuple(key for key in differing(runs) if key not in SEEDS) if by else ()  # else only seeds differ
     return Curve(tuple(runs), np.array(rounds), x.mean(axis=0), values.mean(axis=0) * factor, std, mixed)
 
 
@@ -174,14 +173,13 @@ class Learning(Kind[Curves]):
     columns = ("panel", "metric", "unit", "test_images", "line", "axis", "x", "round", "mean", "std", "runs", "ids")
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Curves]:
-        """The curves of the runs that the filters name (all without one). Raises FedbenchError as `select` and `curves`
-        do."""
+        """The curves of the runs that the filters select. Raises FedbenchError as `select` and `curves` do."""
         return curves(
             request.runs(), request.metric, request.against or "round", request.by or (), request.view, request.remark
         )
 
     def rows(self, marks: Curves) -> Iterator[Mapping[str, Any]]:
-        """One line a point."""
+        """One row per point."""
         for name, c in marks.items():
             about = {"line": name, "runs": len(c.runs), "ids": [run.id for run in c.runs]}
             std = [None] * len(c.rounds) if c.std is None else c.std.tolist()
@@ -197,7 +195,7 @@ class Learning(Kind[Curves]):
                 yield f"  {name}: {curve.mean[-1]:.4g}{spread} ({_count(curve)}, round {curve.rounds[-1]})"
 
     def details(self, figure: FigureSpec, content: Content[Curves]) -> Iterable[RenderableType]:
-        """The curves themselves."""
+        """The curves as charts of text."""
         axis = AXES[content.about["axis"]]
         for panel in content.panels:
             curves = panel.marks.items()
@@ -206,7 +204,7 @@ class Learning(Kind[Curves]):
             yield text_curves(lines, axis.short or axis.label, title + quantity(content))
 
     def paint(self, figure: FigureSpec, content: Content[Curves]) -> Figure:
-        """Small multiples over one legend. Raises FedbenchError for more than can be told apart."""
+        """Draw small multiples with one legend. Raises FedbenchError for more than PANELS or LINES."""
         from matplotlib.ticker import EngFormatter, MaxNLocator
 
         names = list(dict.fromkeys(name for panel in content.panels for name in panel.marks))
@@ -239,12 +237,12 @@ class Learning(Kind[Curves]):
 
 
 def _paint(axes: Axes, curves: Curves, looks: Mapping[str, dict[str, Any]]) -> None:
-    """Lines with some markers, and their bands; one point is a marker with an error bar."""
+    """Draw lines with a few markers, and their bands; a single point is a marker with an error bar."""
     looks = distinct_looks({name: list(zip(c.x, c.mean, strict=True)) for name, c in curves.items()}, looks)
-    shade = max(0.05, min(0.18, 0.6 / len(curves)))  # many bands lie over one another
+    shade = max(0.05, min(0.18, 0.6 / len(curves)))  # many bands overlap
     for i, (name, curve) in enumerate(curves.items()):
         step = max(1, len(curve.x) // 6)
-        # A line's markers stand aside from the next one's, so that equal lines are seen to be two.
+        # The lines' markers are shifted against each other, so that equal lines are visibly two.
         first = i * step // max(1, len(curves)) if len(curve.x) > step else 0
         axes.plot(curve.x, curve.mean, **looks[name], markevery=(first, step))
         if curve.std is not None and len(curve.x) > 1:
@@ -257,7 +255,7 @@ def _paint(axes: Axes, curves: Curves, looks: Mapping[str, dict[str, Any]]) -> N
 
 
 def _explain(panel: Panel[Curves], remark: Callable[[str], None]) -> None:
-    """Remarks on lines that are no whole curve, or no mean over seeds."""
+    """Remark on lines that cover only the last rounds, or that average over more than seeds."""
     short = {name: c for name, c in panel.marks.items() if c.rounds[0] > 1 + c.rounds[-1] / 2}
     if short:
         some = ", ".join(list(short)[:_REMARKS]) + (" and others" if len(short) > _REMARKS else "")
@@ -269,13 +267,13 @@ def _explain(panel: Panel[Curves], remark: Callable[[str], None]) -> None:
 
 
 def _count(*curves: Curve) -> str:
-    """How many runs each of these curves is the mean of, in words."""
+    """How many runs each of these curves averages, in words."""
     numbers = sorted({len(curve.runs) for curve in curves})
     noun = "run" if any(curve.mixed for curve in curves) else "seed"
     return f"{' or '.join(map(str, numbers))} {noun}{'' if numbers == [1] else 's'}"
 
 
 def _counted(name: str, content: Content[Curves]) -> str:
-    """A line's name, and of how many runs it is."""
+    """A line's name with its number of runs."""
     curves = [panel.marks[name] for panel in content.panels if name in panel.marks]
     return f"{name} ({_count(*curves)})"
