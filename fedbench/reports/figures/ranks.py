@@ -1,4 +1,4 @@
-"""Average ranks over data sets and partitions; with more of these than methods, as a critical-difference diagram
+"""Average ranks over data sets and partitions; if these outnumber the methods, as a critical-difference diagram
 (Demšar, JMLR 2006, Figure 1)."""
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Ranking(Kind[Ranks]):
-    """Methods along an axis of ranks; with more places than methods, a bar joins those between which Nemenyi's test
-    finds no difference."""
+    """Methods along an axis of ranks. If there are more places (data sets and partitions) than methods, a bar joins
+    methods between which Nemenyi's test finds no difference."""
 
     options = ("filters", "metric", "by", "view", "budget")
     columns = ("metric", "line", "average_rank", "place", "value", "rank")
 
     def check(self, figure: FigureSpec, request: Request) -> None:
-        """Of tables or of any runs: each has options of its own."""
+        """As `Kind.check`; also refuse options of runs for a figure of tables, and the reverse."""
         super().check(figure, request)
         for name in request.options:
             if (name == "budget") is not bool(figure.ranked):
@@ -33,8 +33,8 @@ class Ranking(Kind[Ranks]):
                 raise FedbenchError(f"--{name} does not go with {figure.id}, which ranks {what}", "leave it out")
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Ranks]:
-        """Of tables, or of the runs that the filters name. Raises FedbenchError as `runs.select`, `ranks.ranked` and
-        `ranks.of_tables` do."""
+        """The ranks in tables, or of the runs that the filters select. Raises FedbenchError as `runs.select`,
+        `ranks.ranked` and `ranks.of_tables` do."""
         if figure.ranked:
             filled = [source.filled(name, request) for name in figure.ranked]
             for one in filled:
@@ -50,14 +50,14 @@ class Ranking(Kind[Ranks]):
         return Content([Panel(ranks.number.label, {}, ranks)], {"metric": ranks.number.name}, cells=cells)
 
     def rows(self, marks: Ranks) -> Iterator[Mapping[str, Any]]:
-        """One line a method and place."""
+        """One row per method and place."""
         for j, (line, average) in enumerate(zip(marks.lines, marks.result.average.tolist(), strict=True)):
             for i, place in enumerate(marks.places):
                 value, rank = float(marks.values[i, j]), float(marks.result.ranks[i, j])
                 yield {"line": line, "average_rank": average, "place": place, "value": value, "rank": rank}
 
     def summary(self, marks: Ranks) -> Mapping[str, Any]:
-        """Friedman's test, the critical difference, and the sets of lines that it does not tell apart."""
+        """Friedman's test, the critical difference, and the sets of lines that differ by less."""
         result = marks.result
         return {
             "chi2": result.chi2, "f": None if result.f == float("inf") else result.f, "p": result.p, "level": LEVEL,
@@ -79,7 +79,7 @@ class Ranking(Kind[Ranks]):
                 yield f"p is above {LEVEL}: the ranks tell no difference between any two."
 
     def paint(self, figure: FigureSpec, content: Content[Ranks]) -> Figure:
-        """Ranks from left (best) to right, the better half named on the left."""
+        """Draw ranks from left (best) to right; the names of the better half are on the left."""
         (panel,) = content.panels
         k = len(panel.marks.lines)
         half = (k + 1) // 2
@@ -102,13 +102,13 @@ def _bars(marks: Ranks) -> Sequence[tuple[int, ...]]:
 
 
 def _paint(axes: Axes, marks: Ranks) -> None:
-    """Ranks lie along x, y counts lines of text downwards from the axis at 0."""
+    """Draw ranks along x; y counts lines of text downwards from the axis at 0."""
     result, k = marks.result, len(marks.lines)
     half, bars = (k + 1) // 2, 0.5 * len(_bars(marks))
     width = max(k - 1, 1)
     black: dict[str, Any] = {"color": "black", "linewidth": 0.8, "clip_on": False}
     axes.plot([1, k], [0, 0], **black)
-    step = 1 if k <= 20 else 5  # numbers of more would run into each other
+    step = 1 if k <= 20 else 5  # more numbers would overlap
     for rank in range(1, k + 1):
         axes.plot([rank, rank], [0, -0.25], **black)
         if rank == 1 or rank % step == 0:
