@@ -1,4 +1,4 @@
-"""Where figures find what they show: partitions of a protocol or of the store, cells of tables and their runs."""
+"""Find what figures show: partitions of a protocol or of the store, table cells and their runs."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from fedbench.reports.layout.grid import Grid
     from fedbench.store import Artifact
 
-#: More cells than this are counted, not named, where they are missing.
+#: Most cells that a remark names; it counts the others.
 NAMED = 8
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A table's numbers at a budget, and what would make more of them."""
+    """A table's numbers at a budget, and the command that fills its missing cells."""
 
     table: Table
     budget: str
     grid: Grid
-    absent: tuple[str, ...]  #: why data sets are not at hand
+    absent: tuple[str, ...]  #: why data sets are unavailable
     command: str
-    makers: tuple[str, ...]  #: who made the shipped runs among its own
+    makers: tuple[str, ...]  #: lines about who made the shipped runs of the table
 
 
 class OfPartitions(Kind[Marks]):
     """Panels of the figure's partitions, or of those that the user names."""
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Marks]:
-        """A panel a partition. Raises FedbenchError without its images, and as `see` does."""
+        """A panel per partition. Raises FedbenchError if a data set is unavailable, and as `see` does."""
         if chosen := chosen_partitions(request):
             return Content([self.panel(one, request) for one in chosen])
         return Content([self.panel(partition(figure, panel, request), request, panel) for panel in figure.panels])
 
     def panel(self, partition: Partition, request: Request, panel: PanelSpec | None = None) -> Panel[Marks]:
-        """The panel of one partition, as the figure has it or (None) as the user asks for it."""
+        """The panel of one partition, with title and clients from `panel`, or (None) from the request."""
         name = partition.spec.dataset.name
         about = {"dataset": name, "partition": partition.id}
         title = (panel.title if panel else "") or f"{name}, {schemes.label(partition.spec)}"
@@ -64,11 +64,11 @@ class OfPartitions(Kind[Marks]):
 
     @abstractmethod
     def see(self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None) -> Marks:
-        """What the panel shows of these clients. Raises FedbenchError for more of them than a picture can hold."""
+        """The marks of these clients. Raises FedbenchError for more clients than a picture can hold."""
 
 
 def partition(figure: FigureSpec, panel: PanelSpec, request: Request) -> Partition:
-    """The partition of a panel, made if the store lacks it. Raises FedbenchError without its images."""
+    """The partition of a panel, built if the store lacks it. Raises FedbenchError if its data set is unavailable."""
     from fedbench import data, partitions
     from fedbench import protocol as protocols
 
@@ -79,9 +79,9 @@ def partition(figure: FigureSpec, panel: PanelSpec, request: Request) -> Partiti
 
 
 def chosen_partitions(request: Request) -> list[Partition]:
-    """The partitions that the user names: by id, by an id among the filters, or as those of runs. None named: none.
+    """The partitions that the user names: by id, by an id among the filters, or as partitions of runs; [] by default.
 
-    Raises FedbenchError for one that is not there, or no more.
+    Raises FedbenchError for a partition that is unknown or was deleted.
     """
     from fedbench import partitions
     from fedbench.planner.runs import select
@@ -105,7 +105,7 @@ def chosen_partitions(request: Request) -> list[Partition]:
 
 
 def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[int]:
-    """The clients of a partition that are asked for, in order; all if None. Raises FedbenchError for one not there."""
+    """The requested clients of a partition, in order; all if None. Raises FedbenchError for an unknown client."""
     if clients is None:
         return range(partition.clients)
     for client in clients:
@@ -117,9 +117,9 @@ def clients_of(partition: Partition, clients: Sequence[int] | None) -> Sequence[
 
 
 def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
-    """A run of one cell: the first seed's that is there.
+    """The run of a cell, of the first seed that has a complete one.
 
-    Raises FedbenchError if none is, saying what makes it.
+    Raises FedbenchError if there is none, with the command that makes it.
     """
     from fedbench.planner import cells
     from fedbench.planner import table as tables
@@ -148,7 +148,7 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
 
 
 def filled(name: str, request: Request) -> Filled:
-    """A table at the budget and seed asked for, with the paper's numbers. Raises FedbenchError as `find` does."""
+    """A table at the requested budget and seed, with the paper's numbers. Raises FedbenchError as `find` does."""
     from fedbench.planner import table as tables
     from fedbench.planner.cells import DEFAULT_BUDGET, find
     from fedbench.planner.others import records
@@ -169,7 +169,7 @@ def filled(name: str, request: Request) -> Filled:
 
 
 def counted(tables: Sequence[Filled]) -> tuple[int, int]:
-    """How many of the tables' cells are measured and how many there are, as said below the tables."""
+    """(measured, all) cells of the tables, as counted below a printed table."""
     from fedbench.results.frame import State
 
     counts = sum((Counter(one.grid.counts) for one in tables), Counter[str]())
@@ -177,7 +177,7 @@ def counted(tables: Sequence[Filled]) -> tuple[int, int]:
 
 
 def say(figure: FigureSpec, request: Request, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
-    """Remark on the cells that are missing, on those not quite done, and on who made shipped ones."""
+    """Remark on missing cells, on cells that are shown but not done, and on who made shipped runs."""
     for line in filled.makers:
         request.remark(line)
     if others:
@@ -188,7 +188,7 @@ def say(figure: FigureSpec, request: Request, filled: Filled, missing: Sequence[
 
 
 def check(figure: FigureSpec, panels: Sequence[Panel[Lines]], tables: Sequence[Filled]) -> None:
-    """Raise FedbenchError if not one point lies along the axis; a level alone, which holds at every x, is none."""
+    """Raise FedbenchError if no point lies along the axis; levels, which hold at every x, do not count."""
     if any(point.x is not None for point in every_point(panels)):
         return
     one, first = len(tables) == 1, tables[0]
