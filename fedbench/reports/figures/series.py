@@ -1,4 +1,4 @@
-"""Figures 4, 5, 8, 10 and 12 of FLUX: cells of tables as points of lines, measured and reported."""
+"""Table cells as points of lines: Figures 4, 5, 8, 10 and 12 of FLUX, 4 of pFedFDA and 7 of FedDRM."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Series(Kind[Lines]):
-    """A panel a heading of columns, a line a row, along what the columns' partitions have."""
+    """A panel per heading of columns and a line per row; x is an option of the columns' partitions."""
 
     options: ClassVar[tuple[str, ...]] = ("budget", "seed", "compare")
     columns: ClassVar[tuple[str, ...]] = (
@@ -49,9 +49,9 @@ class Series(Kind[Lines]):
     )  # fmt: skip
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Lines]:
-        """Cells that are missing are left out, break their line and are named; raises FedbenchError if all of them are.
+        """The measured cells as points; missing cells break their line and are named in a remark.
 
-        To compare, what the paper reports without doubt comes with them, and is enough by itself.
+        With `compare`, the paper's numbers, except doubtful ones, are included. Raises FedbenchError without any point.
         """
         assert figure.series is not None
         axis = figure.series
@@ -70,13 +70,13 @@ class Series(Kind[Lines]):
     def _read(
         self, filled: source.Filled, heading: str, axis: SeriesSpec, compared: bool, frame: Frame
     ) -> tuple[list[Panel[Lines]], list[str], list[str]]:
-        """A table's panels, its cells that are missing, and those not quite done."""
+        """A table's panels, its missing cells, and its cells that have a number but are not done."""
         from fedbench.planner.settings import sketch
         from fedbench.results.frame import State
 
         table, grid = filled.table, filled.grid
         rounds = tuple(sorted({sketch(table, column, filled.budget).rounds for column in table.measured}))
-        panels: dict[str, tuple[str, Lines]] = {}  # by title, or by column, as two of them may have one title
+        panels: dict[str, tuple[str, Lines]] = {}  # by title, or by column, because columns may share a title
         missing, others = [], []
         rows = {row.label: row for row in table.rows}
         cells = [(line, k) for line in grid.lines if line.in_table for k in range(len(grid.heads))]
@@ -105,17 +105,17 @@ class Series(Kind[Lines]):
         made = [Panel(title, self.about_panel(marks), marks) for title, marks in panels.values()]
         return made, missing, others
 
-    # -- what kinds of series differ in ------------------------------------------------------------------
+    # -- what subclasses change ---------------------------------------------------------------------------
 
-    by_column: ClassVar[bool] = False  #: whether cells come column by column
-    line = "line"  #: what a line is called
+    by_column: ClassVar[bool] = False  #: whether cells are read column by column
+    line = "line"  #: the key of a line's name in `rows`
 
     def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
-        """Of a cell: the panel's title, the line's name, and the names of all lines of the panel."""
+        """The title of a cell's panel, the name of its line, and the names of all lines of the panel."""
         return column.group, row.label, tuple(r.label for r in table.rows)
 
     def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> float | None:
-        """Where a cell stands. Raises FedbenchError where the column's runs do not have one such value."""
+        """The x of a cell. Raises FedbenchError if the column's partitions do not share one value."""
         by_key = {c.key: c for c in table.columns}
         values = {by_key[key].partition.get(axis.x) for key in column.of or [column.key]}
         if len(values) != 1 or (place := axis.at(values.pop())) is None:
@@ -126,33 +126,33 @@ class Series(Kind[Lines]):
         self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
         reported: tuple[float, float | None] | None, frame: Frame,
     ) -> list[Point]:  # fmt: skip
-        """Those of a cell: itself."""
+        """The points of a cell: here a single one."""
         from fedbench.planner.settings import sketch
 
         own = None if column.of else sketch(filled.table, column, filled.budget, row).rounds
         return [Point(x, entry.value, self.error(entry.value) if entry.value else None, reported, own, entry.runs)]
 
     def error(self, value: Value) -> float | None:
-        """Half an error bar: the value's own ±."""
+        """Half the length of an error bar: the value's ±."""
         return value.std
 
     # -- forms -------------------------------------------------------------------------------------------
 
     def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
-        """What goes for all panels."""
+        """Facts about all panels."""
         return {"tables": tables, "budget": budget, "axis": axis.x, "missing": missing}
 
     def about_panel(self, marks: Lines) -> dict[str, Any]:
-        """What goes for one of them."""
+        """Facts about one panel."""
         return {"table": marks.table, "unit": marks.unit}
 
     def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
-        """One line a point: means and their ± in the panel's unit; `error` is the half length of an error bar."""
+        """One row per point: means and ± in the panel's unit; `error` is half the length of the error bar."""
         for name, points in marks.lines.items():
             yield from ({self.line: name, **self.numbers(p)} for p in points)
 
     def numbers(self, point: Point) -> dict[str, Any]:
-        """Those of a point."""
+        """The numbers of a point, by column."""
         values: dict[str, Any] = {"x": point.x}
         if v := point.value:
             values |= {"mean": v.mean, "std": v.std, "error": point.error, "seeds": v.seeds}
@@ -171,7 +171,7 @@ class Series(Kind[Lines]):
             yield f"{panel.title}, budget {content.about['budget']}, by {figure.series.x}: {'; '.join(parts)}"
 
     def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
-        """The panels of one table beside each other."""
+        """Draw a row of panels per table."""
         assert figure.series is not None
         axis = figure.series
         tables = by_key((panel.marks.table, panel) for panel in content.panels)
@@ -181,7 +181,7 @@ class Series(Kind[Lines]):
         for line, panels in zip(grid, tables.values(), strict=True):
             for axes, panel in titled([line], panels):
                 _panel(axes, panel.marks, axis, looks)
-            if axis.bold:  # without, one line is a condition, and each panel another data set's
+            if axis.bold:  # without bold lines, panels are different data sets
                 _on_one_axis([axes for axes, p in zip(line, panels, strict=False) if p.marks.unit in ("%", "")])
         for axes in grid[-1]:
             axes.set_xlabel(axis.label)
@@ -200,9 +200,9 @@ class Series(Kind[Lines]):
 
 
 class Sweep(Series):
-    """A panel a data set, a line a heading of columns, along a hyper-parameter of the rows or of their runs.
+    """A panel per data set and a line per heading of columns; x is a hyper-parameter or training option of the rows.
 
-    A row that leaves it at the method's own choice is a level across the panel. Error bars are standard errors, as in
+    A row that does not set it, so that the method chooses, is a horizontal line. Error bars are standard errors, as in
     FLUX's figures (App. D.1).
     """
 
@@ -222,7 +222,7 @@ class Sweep(Series):
 
 
 def _under(heading: str, verdict: Verdict) -> Verdict:
-    """The verdict with the table's heading before its text."""
+    """The verdict, with the table's heading in front of its text."""
     if not heading:
         return verdict
     return dataclasses.replace(
@@ -232,24 +232,23 @@ def _under(heading: str, verdict: Verdict) -> Verdict:
 
 # -- drawing ------------------------------------------------------------------------------------------
 
-#: One a line, so that lines of one colour, or without any, can be told apart.
+#: One per line, so that lines of equal colour, or in grey, are distinguishable.
 _MARKERS = "os^DvPX*<>ph"
-#: The paper's numbers: of a line that is measured a tick at each, so that no second line runs beside it; of another
-#: the line itself.
+#: The paper's numbers: ticks if the line is also measured, so that it is not drawn twice, else a dotted line.
 _TICK: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 8, "markeredgewidth": 1.1}
 _REPORTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": ":"}
-#: Lines stand beside each other, within this share of the least distance of two points, where they have error bars.
+#: Lines with error bars are shifted along x, within this share of the smallest distance between points.
 _ABREAST = 0.36
 
-#: Seconds that are so many times apart have a logarithmic axis.
+#: Seconds get a logarithmic axis if the largest is more than so many times the smallest.
 _APART = 4.0
-#: Points of accuracy that an axis shows at least.
+#: Smallest range of an accuracy axis, in percentage points.
 _LEAST = 4.0
 
 
 def looks_of(content: Content[Lines], axis: SeriesSpec) -> dict[str, dict[str, Any]]:
-    """Name -> its look for matplotlib, the same however many lines there are: the bold lines first, then the tables'
-    order; those beyond the colours are hollow."""
+    """Name -> its matplotlib style, the same for any number of measured lines: bold lines first, then the tables'
+    order. Lines beyond the number of colours are hollow and dashed."""
     every = every_name(content)
     bold = [name for name in axis.bold if name in every]
     rest, looks = COLOURS[len(bold) :], {}
@@ -275,7 +274,7 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
     places = dict(zip(xs, _places(xs, axis.scale), strict=True))
     least = min((b - a for a, b in pairwise(places.values())), default=0.0)
     spread = any(p.error for p in marks.points)
-    if not spread:  # else equal lines stand beside each other
+    if not spread:  # with error bars, equal lines are shifted
         looks = looks | distinct_looks(marks.measured_lines, looks)
     for i, (name, points) in enumerate(marks.lines.items()):
         look = looks[name]
@@ -294,7 +293,7 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
             if p.x is None and p.value is not None:
                 axes.axhline(p.value.mean, color=look["color"], linewidth=0.9, linestyle="--", zorder=1)
         reported = [(x, p.reported[0]) for x, p in placed if p.reported]
-        if reported:  # a faint marker at each number
+        if reported:
             faint = _TICK if _measured(points) else {"marker": look["marker"], "markersize": 2, **_REPORTED}
             axes.plot(*zip(*reported, strict=True), color=look["color"], alpha=0.8, zorder=2, **faint)
     axes.set_xticks(list(places.values()), [axis.tick(x) for x in places])
@@ -302,7 +301,7 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
     axes.grid(axis="y")
     axes.set_ylabel({"": "accuracy", "%": "accuracy (%)", "s": "seconds"}.get(marks.unit, marks.unit))
     low, high = axes.get_ylim()
-    if marks.unit == "%" and high - low < _LEAST:  # what differs by nothing is not to look as if it did
+    if marks.unit == "%" and high - low < _LEAST:  # do not magnify negligible differences
         axes.set_ylim((low + high - _LEAST) / 2, (low + high + _LEAST) / 2)
     if marks.unit not in ("%", ""):
         means = [p.value.mean for p in marks.points if p.value is not None]
@@ -314,21 +313,21 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
 
 
 def _places(values: Sequence[float], scale: str) -> list[float]:
-    """Where sorted values stand on an axis: "linear", "log", or "even" (one step from each to the next)."""
+    """Axis positions of sorted values; `scale` is "linear", "log" or "even" (equal steps)."""
     if scale == "even":
         return [float(i) for i in range(len(values))]
     return [math.log2(x) if scale == "log" else float(x) for x in values]
 
 
 def _on_one_axis(alike: Sequence[Axes]) -> None:
-    """Panels of a table that share lines and unit share their accuracies' axis."""
+    """Give a table's panels of accuracies the same y range."""
     ends = [axes.get_ylim() for axes in alike]
     for axes in alike:
         axes.set_ylim(max(0.0, min(low for low, _ in ends)), min(101.0, max(high for _, high in ends)))
 
 
 def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:
-    """The title, and what the runs behind the numbers are."""
+    """The figure's title, with the budget, rounds and seeds of its runs."""
     rounds = sorted({n for panel in content.panels for n in panel.marks.rounds})
     seeds = sorted({p.value.seeds for p in every_point(content.panels) if p.value})
     if not seeds:
@@ -338,11 +337,11 @@ def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:
 
 
 # -- epochs ----------------------------------------------------------------------------------------------------
-# Figure 4 of pFedFDA: mean accuracy of the clients by the number of local epochs, from the cells of a table.
+# Figure 4 of pFedFDA: mean accuracy of the clients by the number of local epochs, from table cells.
 
 
 class Epochs(Series):
-    """A panel a heading of columns, a line a row, along the local epochs of the columns' runs."""
+    """A panel per heading of columns and a line per row; x is the number of local epochs of the columns' runs."""
 
     options = ("budget", "seed")
     columns = (
@@ -351,7 +350,7 @@ class Epochs(Series):
     )  # fmt: skip
 
     def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
-        """The epochs. Raises FedbenchError for a column of local steps."""
+        """The number of local epochs. Raises FedbenchError for a column that trains by local steps."""
         from fedbench.planner.settings import sketch
 
         epochs = sketch(table, column, budget, row).epochs
@@ -360,7 +359,7 @@ class Epochs(Series):
         return epochs
 
     def error(self, value: Value) -> float | None:
-        """± over seeds: the spread over clients is no error of the mean, and wider than the picture."""
+        """The ± over seeds: the spread over clients is not an error of the mean, and is wider than the picture."""
         return value.seed_std
 
     def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
@@ -372,7 +371,7 @@ class Epochs(Series):
     line = "row"
 
     def numbers(self, point: Point) -> dict[str, Any]:
-        """Mean, standard deviations (ddof 1) over clients, and over seeds where there are several."""
+        """Mean and standard deviations (ddof 1): `std` over clients, `seed_std` over seeds (None for one)."""
         v = point.value
         assert v is not None
         return {
@@ -390,7 +389,7 @@ class Epochs(Series):
             yield f"{panel.title}, budget {content.about['budget']}, {_rounds(panel.marks)}: {'; '.join(rows)}"
 
     def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
-        """One panel beside the other."""
+        """Draw the panels in a row."""
         from matplotlib.ticker import NullFormatter, NullLocator
 
         assert figure.series is not None
@@ -424,12 +423,12 @@ def _rounds(marks: Lines) -> str:
 
 
 # -- rounds ----------------------------------------------------------------------------------------------------
-# Figure 7 of FedDRM: what the metrics of a table's columns are, round by round.
+# Figure 7 of FedDRM: the metrics of a table's columns, round by round.
 
 
 class Rounds(Series):
-    """A panel a column, a line a row: the column's metric after each round in which it was measured. A table of one row
-    has a panel a heading of columns, and a line a column. With `changes` panels of what each line changes by in a round
+    """A panel per column and a line per row: the column's metric after each round in which it was measured. A table of
+    one row has a panel per heading of columns and a line per column. With `changes`, panels with the change per round
     follow."""
 
     options = ("budget", "seed")
@@ -448,7 +447,7 @@ class Rounds(Series):
         return column.label, row.label, tuple(r.label for r in table.rows)
 
     def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> None:
-        """A cell stands nowhere along rounds: its points do."""
+        """None: a cell's points have an x each, the cell has none."""
 
     def points(
         self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
@@ -464,7 +463,7 @@ class Rounds(Series):
         return {"tables": tables, "budget": budget}
 
     def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
-        """One line a row and round."""
+        """One row per line and round."""
         for name, points in marks.lines.items():
             for round, value, run in map(_numbers, points):
                 yield {"line": name, "round": round, "value": value, "run": run}
@@ -475,7 +474,7 @@ class Rounds(Series):
             yield f"{panel.title}, budget {content.about['budget']}, after the last round: {'; '.join(last)}"
 
     def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
-        """The panels beside each other, changes below."""
+        """Draw the panels in a row, and the changes below them."""
         from matplotlib.ticker import MaxNLocator
 
         assert figure.series is not None
@@ -500,7 +499,7 @@ class Rounds(Series):
 
 
 def _changes(marks: Lines) -> Lines:
-    """What each line changes by a round, from each point to the next."""
+    """Each line's change per round, from one point to the next."""
     lines = {}
     for name, points in marks.lines.items():
         pairs = [(b, _numbers(a), _numbers(b)) for a, b in pairwise(points)]
@@ -508,12 +507,12 @@ def _changes(marks: Lines) -> Lines:
     return dataclasses.replace(marks, lines={name: points for name, points in lines.items() if points})
 
 
-#: Fewer rounds than this have dots.
+#: Lines of fewer rounds than this have dots.
 _FEW = 30
 
 
 def _numbers(p: Point) -> tuple[int, float, str]:
-    """Round, value, run."""
+    """A point's round, value and run id."""
     assert p.x is not None
     assert p.value is not None
     return int(p.x), p.value.mean, p.runs[0]
