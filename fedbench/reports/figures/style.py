@@ -1,4 +1,4 @@
-"""How figures look, whatever they show: colours, matplotlib's settings, and files of the same bytes every time."""
+"""The style of all figures: colours, matplotlib's settings, layout, and files with reproducible bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedbench.reports.figures.kind import Panel
 
 FORMATS = ("png", "svg", "pdf")
-#: Okabe and Ito's colours, told apart by the colour-blind; their yellow is too faint for a line.
+#: Okabe and Ito's colours, which suit the colour-blind, without the yellow, which is too faint for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 _STYLE = {
     "font.size": 8,
@@ -43,14 +43,14 @@ _STYLE = {
     "savefig.dpi": 250,
     "svg.hashsalt": "fedbench",  # else the ids in an SVG are random
 }
-#: One a line, so that lines can be told apart in grey.
+#: One per line, so that lines are distinguishable in grey.
 MARKERS = "os^DvP*X"
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
-#: Of each of several lines that lie over one another, in widths of a line.
+#: Length of a dash of lines that coincide, in line widths.
 _DASH = 6
-#: Of a mark that stands for one thing, such as a client.
+#: Style of a dot that shows one item, such as a client.
 DOT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markeredgecolor": "white", "markeredgewidth": 0.3}
-#: Nothing in a file may tell when or by which version it was written.
+#: A file contains neither the time nor the version that wrote it.
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -60,7 +60,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 @contextlib.contextmanager
 def applied() -> Iterator[None]:
-    """matplotlib as it comes, whatever the user's own settings are, with our style over it."""
+    """Use matplotlib's defaults and our style instead of the user's settings."""
     from matplotlib import style
 
     with style.context(["default", _STYLE]):
@@ -68,12 +68,12 @@ def applied() -> Iterator[None]:
 
 
 def colour(i: int) -> str:
-    """The i-th of COLOURS, from the first again after the last."""
+    """The i-th of COLOURS, cyclically."""
     return COLOURS[i % len(COLOURS)]
 
 
 def look(i: int) -> dict[str, Any]:
-    """How the i-th of a few lines looks, in colours and in grey."""
+    """The style of the i-th line, distinguishable in colour and in grey."""
     turn = i // len(COLOURS)
     marker = MARKERS[(i + turn) % len(MARKERS)]
     return {"color": colour(i), "marker": marker, "markersize": 4.0, "linestyle": _DASHES[turn % len(_DASHES)]}
@@ -82,8 +82,8 @@ def look(i: int) -> dict[str, Any]:
 def distinct_looks(
     lines: Mapping[str, Iterable[Sequence[float]]], looks: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Looks of lines by which those of the same points (x, y, ...) are all seen: the first stays whole, the dashes of
-    the others take turns on it, and its markers stand out from under theirs."""
+    """Styles by which lines with equal points (x, y, ...) are all visible: the first line is solid, the dashes of the
+    others alternate on it, and earlier lines have larger markers."""
     equal = by_key((tuple(f"{v:.5g}" for point in points for v in point[:2]), name) for name, points in lines.items())
     new = {name: dict(looks[name]) for name in lines}
     for names in equal.values():
@@ -95,13 +95,13 @@ def distinct_looks(
 
 
 def shape(panels: int, widest: int = 3) -> tuple[int, int]:
-    """Rows and columns of so many panels: as square as can be, up to so many beside each other."""
+    """Rows and columns for `panels` panels: one row if `widest` suffices, else as square as possible."""
     columns = min(widest, panels, math.ceil(math.sqrt(panels)) if panels > widest else panels)
     return -(-panels // columns), columns
 
 
 def subplots(size: tuple[float, float], rows: int, columns: int, **options: Any) -> tuple[Figure, list[list[Axes]]]:
-    """An empty figure of that size in inches, and its axes, a list a row."""
+    """An empty figure of a size (width, height) in inches, and its axes, a list per row."""
     from matplotlib.figure import Figure
 
     picture = Figure(figsize=size)
@@ -109,7 +109,7 @@ def subplots(size: tuple[float, float], rows: int, columns: int, **options: Any)
 
 
 def titled(grid: Iterable[Iterable[Axes]], panels: Iterable[Panel[Any]]) -> Iterator[tuple[Axes, Panel[Any]]]:
-    """Each panel with its axes, which have its title; axes beyond the panels are hidden."""
+    """Yield each panel with its axes, which get its title; hide axes without a panel."""
     for axes, panel in zip_longest(chain(*grid), panels):
         if panel is None:
             axes.set_visible(False)
@@ -119,30 +119,30 @@ def titled(grid: Iterable[Iterable[Axes]], panels: Iterable[Panel[Any]]) -> Iter
 
 
 def handle(label: str, **look: Any) -> Line2D:
-    """An entry of a legend."""
+    """A legend entry."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **look)
 
 
 def abreast(handles: Sequence[Line2D], width: float) -> int:
-    """How many columns a legend has that is at most so many inches wide."""
+    """The number of columns of a legend that is at most `width` inches wide."""
     wide = [0.45 + 0.062 * len(str(entry.get_label())) for entry in handles]
 
     def total(columns: int) -> float:
-        """As matplotlib fills them: one below the other, the first columns with one more."""
+        """The legend's width. matplotlib fills column by column; the first ones may have an extra entry."""
         rows, more = divmod(len(wide), columns)
         ends = [rows * i + min(i, more) for i in range(columns + 1)]
         return sum(max(wide[a:b]) for a, b in pairwise(ends))
 
     most = next((n for n in range(len(wide), 1, -1) if total(n) <= width), 1)
-    return math.ceil(len(wide) / math.ceil(len(wide) / most))  # as few as make no further row
+    return math.ceil(len(wide) / math.ceil(len(wide) / most))  # the fewest columns with this number of rows
 
 
 def fitted(picture: Figure) -> Figure:
-    """The figure with long titles and labels in several lines, so that they end where their axes do, or the picture."""
+    """The figure, with titles and labels wrapped that are longer than their axes or the picture."""
     if any(length > room for _, length, room in _lengths(picture)):
-        picture.draw_without_rendering()  # which makes the layout, and so the room
+        picture.draw_without_rendering()  # computes the layout, and so the room
         for text, length, room in list(_lengths(picture)):
             whole = text.get_text()
             letters = max(map(len, whole.split("\n")))
@@ -153,14 +153,14 @@ def fitted(picture: Figure) -> Figure:
     return picture
 
 
-#: No line of a title has fewer letters, however little room there is.
+#: Titles are not wrapped to fewer letters than this, even if they do not fit.
 _FEWEST = 8
-_BOUND = "\N{NO-BREAK SPACE}"  #: a space at which no line ends
+_BOUND = "\N{NO-BREAK SPACE}"  #: a space at which a line is not broken
 
 
 def _wrapped(text: str, letters: int) -> str:
-    """The text in lines of at most so many letters, as even as their number allows. A number stays at its name, and
-    what stands in brackets together where a line holds it."""
+    """The text wrapped to lines of at most `letters` letters and of similar length. A number stays on the line of the
+    word before it, and brackets stay on one line if they fit."""
     bound = re.sub(r"\([^()]*\)", lambda m: m[0].replace(" ", _BOUND) if len(m[0]) <= letters else m[0], text)
     bound = re.sub(r"(?<=[^,]) (?=[\d.+-])", _BOUND, bound)
 
@@ -174,7 +174,7 @@ def _wrapped(text: str, letters: int) -> str:
 
 
 def _lengths(picture: Figure) -> Iterator[tuple[Text, float, float]]:
-    """Titles and labels, how long they are and may be, in pixels."""
+    """Titles and labels with their length and the room for them, in pixels."""
     inch, width = picture.dpi, picture.bbox.width
     rooms = [(text, width - 0.1 * inch) for text in picture.texts]
     rooms += [(text, width - 0.6 * inch) for legend in picture.legends for text in legend.get_texts()]
@@ -192,9 +192,9 @@ def _length(text: Text) -> float:
 
 
 def literal(picture: Figure) -> Figure:
-    """The figure with every text as it stands, in which a $ begins no formula.
+    """The figure, with all texts printed literally: a $ does not start a formula.
 
-    Only what stands along axes, which is our own (but see `named`), has formulae.
+    Texts along axes may contain formulae, because fedbench writes them (for other names see `named`).
     """
     from matplotlib.axis import Axis
     from matplotlib.text import Text
@@ -208,7 +208,7 @@ def literal(picture: Figure) -> Figure:
 
 
 def named(text: str) -> str:
-    """What somebody has named, such as a class, as it may stand along an axis, where a $ would begin a formula."""
+    """A name from outside fedbench, such as a class, escaped for an axis, where a $ would start a formula."""
     return plain(text).replace("$", r"\$")
 
 
