@@ -1,5 +1,5 @@
-"""Curves in a terminal, for those whose machine is far away and shows no picture: Braille dots, each line in a colour
-and with a number at its end, for those who see none."""
+"""Curves in a terminal, for remote machines that cannot show pictures: Braille dots, each line with a colour and, for
+readers who cannot see colours, a number at its end."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rich.text import Text
 
 from fedbench.reports.figures.style import COLOURS
 
-#: (x, y), by x.
+#: (x, y), sorted by x.
 Points = Sequence[tuple[float, float]]
-#: Bits of the dots of a Braille character: by row from the top, and column.
+#: Bits of a Braille character's dots, by row (from the top) and column.
 _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _BRAILLE = 0x2800
-#: Columns of the widest chart, its axis included; a wider one only stretches the lines.
+#: Largest width in characters, including the axis; a wider chart only stretches the lines.
 _WIDEST = 90
 
 
 def text_curves(lines: Mapping[str, Points], x: str, y: str, height: int = 12) -> RenderableType:
-    """A chart of curves for a terminal, as wide as it is.
+    """A chart of curves, as wide as the terminal (up to a limit).
 
     Arguments:
-        lines: name -> its points by x, y in the unit in which it is printed; a line of one point is its number.
-        x, y: what the axes are, such as "round" and "average accuracy (%)".
+        lines: name -> its points by x, with y in the printed unit; a line of one point is drawn as its number.
+        x, y: labels of the axes, such as "round" and "average accuracy (%)".
         height: rows of the chart, without axis and legend.
 
-    Raises ValueError without a point.
+    Raises ValueError if there is no point.
     """
     drawn = {name: points for name, points in lines.items() if points}
     if not drawn:
@@ -62,10 +62,10 @@ class _Chart:
             yield Text().append(f"{i + 1} {name}", _style(i)).append(f"  {points[-1][1]:.4g} at the end", "dim")
 
     def _rows(self, width: int, x: tuple[float, float], y: tuple[float, float], encoding: str) -> list[Text]:
-        """The plane from the top, in cells of 4 x 2 dots; where the encoding has no Braille, a line is of stars."""
+        """The chart's rows from the top; a character is 4 x 2 dots, or a star if the encoding has no Braille."""
         dots: dict[tuple[int, int], int] = defaultdict(int)  # cell -> its dots as bits
         marks: dict[tuple[int, int], str] = {}
-        owner: dict[tuple[int, int], int] = {}  # cell -> the last line there
+        owner: dict[tuple[int, int], int] = {}  # cell -> the last line drawn there
         rows, plain = [Text() for _ in range(self.height)], not _can(encoding, chr(_BRAILLE))
         ends: dict[int, list[int]] = defaultdict(list)
         for line, points in enumerate(self.lines.values()):
@@ -94,13 +94,13 @@ class _Chart:
 
 
 def _share(value: float, low: float, high: float) -> float:
-    """How far up a value is, from 0 to 1; in the middle where there is one value only."""
+    """The position of a value from 0 (`low`) to 1 (`high`); 0.5 if these are equal."""
     return (value - low) / (high - low) if high > low else 0.5
 
 
 def _style(line: int) -> str:
     colour = COLOURS[line % len(COLOURS)]
-    return "" if colour == "#000000" else colour  # black: as the terminal writes
+    return "" if colour == "#000000" else colour  # black: the terminal's text colour
 
 
 def _can(encoding: str, letter: str) -> bool:
