@@ -1,4 +1,4 @@
-"""Figures 8 and 10 to 12 of FedDRM: images as each client of a partition sees them, for any partition."""
+"""Figures 8 and 10 to 12 of FedDRM, for any partition: images as each client sees them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from fedbench.data import Dataset
     from fedbench.partitions import Partition
 
-#: More clients than this would be too small to be seen on a page.
+#: Most clients: more would be too small on a page.
 MOST = 64
-#: So many images of its own are shown of each client where clients have no transform that alters images.
+#: Images per client if each client shows its first training images.
 OWN = 4
 #: White pixels between the images of a client.
 _GAP = 2
@@ -35,14 +35,14 @@ class View:
     """What one client sees."""
 
     client: int
-    transform: str  #: in words; empty where images come as they are
+    transform: str  #: in words; empty if images are unchanged
     samples: tuple[int, ...]  #: [n] rows of the data set
     images: NDArray[np.uint8]  #: [n, H, W, C]
 
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """What some clients of a partition see: the same images all of them, or each some of its own."""
+    """What some clients of a partition see: all the same images (`common`), or each its first training images."""
 
     views: Sequence[View]
     common: bool
@@ -50,19 +50,19 @@ class Views:
 
     @property
     def looks(self) -> int:
-        """Different transforms."""
+        """Number of different transforms."""
         return len({view.transform for view in self.views})
 
 
 class Images(source.OfPartitions[Views]):
-    """Images through clients' eyes, a cell a client, titled by its transform."""
+    """Images as clients see them: a cell per client, titled by its transform."""
 
     options = ("partition", "filters", "client", "image", "seed")
     columns = ("panel", "dataset", "partition", "client", "transform", "sample", "class", "red", "green", "blue")
 
     def see(self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None) -> Views:
-        """If clients see images through transforms, all see the same ones: those that are asked for, else the panel's
-        samples, else the first one. Otherwise each sees the first that it trains on."""
+        """If transforms alter pixels or the user names images, all clients show the same ones: the user's, else the
+        panel's samples, else the first image. Otherwise each shows its first training images."""
         from fedbench import data
 
         room_for(len(clients), MOST, "clients are too many to be seen", f"choose up to {MOST}: --client")
@@ -82,8 +82,7 @@ class Images(source.OfPartitions[Views]):
         return Views(views, common, _labels(dataset, rows))
 
     def rows(self, marks: Views) -> Iterator[Mapping[str, Any]]:
-        """One line a client and image, with the mean of each channel (of grey images: thrice the same); in JSON all
-        pixels."""
+        """One row per client and image, with the mean of each channel (equal for grey images), in JSON also pixels."""
         for view in marks.views:
             for sample, image in zip(view.samples, view.images, strict=True):
                 mean = np.broadcast_to(image.mean(axis=(0, 1)), 3).tolist()
@@ -106,14 +105,14 @@ class Images(source.OfPartitions[Views]):
             yield f"{panel.title}: {len(marks.views)} clients see {shown}{looks}; partition {about['partition']}"
 
     def paint(self, figure: FigureSpec, content: Content[Views]) -> Figure:
-        """Panels below each other, each a grid of its clients."""
+        """Stack the panels, each a grid of its clients."""
         from matplotlib.figure import Figure
 
         shapes = [_grid(len(panel.marks.views)) for panel in content.panels]
         across = max(columns for _, columns in shapes)
         images = [view.images for panel in content.panels for view in panel.marks.views]
-        wide = max(_side_by_side(own).shape[1] / own.shape[1] for own in images)  # times as wide as tall
-        side = min(1.35, 9.0 / (across * wide))  # inches of an image
+        wide = max(_side_by_side(own).shape[1] / own.shape[1] for own in images)  # width / height of the widest cell
+        side = min(1.35, 9.0 / (across * wide))  # height of an image in inches
         room = side * wide * (_LETTERS if side > _LARGE else _SMALL_LETTERS)
         titles = [[_title(view, int(room)) for view in panel.marks.views] for panel in content.panels]
         lines = max(title.count("\n") + 1 for own in titles for title in own)
@@ -132,7 +131,7 @@ class Images(source.OfPartitions[Views]):
 
 
 def _common(partition: Partition, dataset: Dataset, clients: Iterable[int], samples: tuple[int, ...]) -> list[View]:
-    """The same images through each client's transform; a corruption draws as for the client's first training images."""
+    """The same images through each client's transform, with the random draws of its first training images."""
     from fedbench.partitions.transforms import apply
 
     for row in samples:
@@ -161,7 +160,7 @@ def _own(partition: Partition, dataset: Dataset, clients: Iterable[int]) -> list
 
 
 def _labels(dataset: Dataset, rows: Sequence[int]) -> dict[int, str]:
-    """The class of each of these rows, or the labels that it has."""
+    """Row -> its class, or all its labels in a multi-label data set."""
     if not dataset.multi_label:
         return {row: dataset.classes[int(dataset.labels[row])] for row in rows}
     return {row: ", ".join(np.array(dataset.classes)[dataset.labels[row] > 0]) or "none" for row in rows}
@@ -170,14 +169,14 @@ def _labels(dataset: Dataset, rows: Sequence[int]) -> dict[int, str]:
 # -- drawing ------------------------------------------------------------------------------------------
 
 
-#: Inches of an image that has titles of 7 points; others have 6. Letters of either size in an inch.
+#: Images above so many inches get titles of 7 points, others of 6; letters per inch in either size.
 _LARGE, _LETTERS, _SMALL_LETTERS = 1.2, 18, 21
-#: A space at which no line ends.
+#: A space at which a line is not broken.
 _STAY = "\xa0"
 
 
 def _grid(cells: int) -> tuple[int, int]:
-    """Rows and columns: up to twice as wide as tall, without gaps where that can be."""
+    """Rows and columns for so many cells: about twice as many columns as rows at most, without gaps if possible."""
     columns = min(cells, math.ceil(math.sqrt(2 * cells)))
     even = next((wide for wide in range(columns, 0, -1) if cells % wide == 0), 1)
     columns = even if 2 * even > columns else columns
@@ -185,7 +184,7 @@ def _grid(cells: int) -> tuple[int, int]:
 
 
 def _side_by_side(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[n, H, W, C] as one RGB image [H, n * W + gaps, 3]."""
+    """Images [n, H, W, C] as one RGB image [H, n * W + gaps, 3]."""
     n, height, width, _ = images.shape
     out = np.full((height, n * (width + _GAP) - _GAP, 3), 255, np.uint8)
     for i, image in enumerate(images):
@@ -194,7 +193,7 @@ def _side_by_side(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _title(view: View, room: int) -> str:
-    """Client and transform, whose steps stay whole, in lines of so many letters."""
+    """Client and transform, wrapped to lines of `room` letters; a step of the transform is not broken."""
     parting = "; " if "; " in view.transform else ", "
     steps = parting.join(step.replace(" ", _STAY) for step in view.transform.split(parting))
     lines = textwrap.wrap(steps, max(room, 1), break_long_words=False, break_on_hyphens=False)
