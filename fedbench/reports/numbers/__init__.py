@@ -1,1 +1,1 @@
-"""The number of a cell: measured in runs (`measured`, `pairs`), derived from other cells, or counted without a run."""
+"""A cell's number: measured in runs (`measured`), counted or derived (`counted`), against the paper's (`agreement`)."""
