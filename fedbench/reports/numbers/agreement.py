@@ -1,13 +1,13 @@
-"""How far measured numbers lie from the paper's: one rule and one wording for cells, tables and papers.
+"""How far measured numbers differ from the paper's: one rule and one wording for cells, tables and papers.
 
-Of accuracies three things are said: the mean difference (measured - reported), the share within POINTS, and the share
+Accuracies have three statistics: the mean difference (measured - reported), the share within POINTS, and the share
 within two standard errors of the difference of two means, 2 sqrt(s²/n + t²/m), where s and t are the standard
-deviations (ddof 1) over the paper's n seeds and our m. One seed of ours has no deviation: the paper's stands for both.
-Where the paper's ± is not over seeds (over rounds, over clients) or missing, the third cannot be said.
+deviations (ddof 1) over the paper's n seeds and our m. With one seed of ours, t is unknown and s replaces it. The
+third statistic is unknown if the paper's ± is missing or not over seeds (but over rounds or clients).
 
-A cell is near if it lies within POINTS, or within the two standard errors, and never if it lies more than FAR off.
-Numbers that are no accuracies (seconds, ratios, distances) are near within their column's `tolerance` or their row's
-`band`, and without one are not judged; counted ones (`Table.counted`) are exact or not.
+A cell is near if it is within POINTS or within two standard errors, and not more than FAR off. Other numbers (seconds,
+ratios, distances) are near within their column's `tolerance` or their row's `band`, and not judged without one;
+counted numbers (`Table.counted`) must be equal as printed, unless their column has a tolerance.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from fedbench.planner.table.claims import Noise, two_errors
 from fedbench.planner.table.spec import OVER_SEEDS, POINTS_IN, Column, Row, Table
 from fedbench.reports.numbers.measured import Value
 
-#: Percentage points that are as good as no difference, and beyond which nothing is near.
+#: Percentage points within which a number is near, and beyond which it never is.
 POINTS, FAR = 2.0, 5.0
-#: What the mark of a cell that is not near says.
+#: The text at the mark of a cell that is not near: for accuracies, and for other numbers.
 OFF = f"off: more than {POINTS:g} points and than two standard errors, or more than {FAR:g} points"
 OFF_ELSE = "off: beyond the tolerance, or not what the paper has"
 
 
 @dataclass(frozen=True)
 class Offset:
-    """How far a number lies off the paper's."""
+    """How far a number differs from the paper's."""
 
-    difference: float  #: measured - reported, in the printed unit (of the ratio, where the table has one)
+    difference: float  #: measured - reported, in the printed unit (of the ratios, if the table has `ratio_to`)
     near: bool | None  #: None: not judged
-    points: float | None = None  #: of accuracies: the difference in percentage points
+    points: float | None = None  #: for accuracies: the difference in percentage points
     within_points: bool = False  #: ... whether that is within POINTS
     within_errors: bool | None = None  #: ... whether it is within two standard errors; None: unknown
-    one_seed: bool = False  #: ... taking the paper's ± for both sides
+    one_seed: bool = False  #: ... with the paper's ± for both sides
     counted: bool = False  #: of a table that needs no run
 
 
 def offset(
     table: Table, row: Row, column: Column, value: Value, ratio: float | None, reported: tuple[float, float | None]
 ) -> Offset | None:
-    """Of a cell's number, and its ratio where the table has one; None where the paper has none to set it against."""
+    """The offset of a cell's number, or of its ratio; None if the paper has no ratio to compare it with."""
     ours, (theirs, std) = value.mean, reported
     if table.ratio_to:
         base = table.reported.get((table.ratio_to, column.key))
         if base is None or ratio is None:
             return None
         ours, theirs = ratio, theirs / base[0]
-    difference, slack = ours - theirs, 0.5 * 10.0 ** -(column.decimals or 0)  # what is printed is rounded
+    difference, slack = ours - theirs, 0.5 * 10.0 ** -(column.decimals or 0)  # printed numbers are rounded
     if row.band:
         return Offset(difference, row.band[0] <= ours <= row.band[1])
     if table.counted or column.tolerance is not None:
@@ -69,39 +69,39 @@ def offset(
 
 
 def _two_errors(table: Table, column: Column, value: Value, std: float | None) -> float | None:
-    """Two standard errors of the difference, in the printed unit; None where the paper's ± does not tell them."""
+    """Two standard errors of the difference, in the printed unit; None if the paper's ± does not give them."""
     ddof, spread, seeds = OVER_SEEDS.get(str(column.statistic)), column.spread, _seeds(table)
     if std is None or ddof is None or seeds < 2 or spread == "sample":
         return None
-    if spread in ("rms", "mean"):  # the usual ± of a part, which that of the mean is less than: parts are independent
+    if spread in ("rms", "mean"):  # ± of a typical part; parts are independent, so that of their mean is less
         std /= math.sqrt(len(column.of))
     theirs = Noise(std * math.sqrt((seeds - ddof) / (seeds - 1)), seeds)
     return two_errors((1, theirs), (1, value.noise or Noise(theirs.std, 1)))
 
 
 def _seeds(table: Table) -> int:
-    """How many the paper's numbers are means over."""
+    """The number of seeds that the paper's numbers are means over."""
     rules = protocol.load(table.protocol)
     return len(table.seeds or (rules.seeds("paper") if "paper" in rules.budgets else ()))
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Of reported numbers: how many there are and are measured, and how the measured ones stand beside them."""
+    """Counts of reported numbers: how many are measured, and how many of these agree with the paper."""
 
     reported: int = 0
     measured: int = 0
-    accuracies: int = 0  #: of the measured ones: those that are judged in points
+    accuracies: int = 0  #: measured ones that are judged in percentage points
     points: float = 0.0  #: ... the sum of their differences
     close: int = 0  #: ... within POINTS
-    compared: int = 0  #: ... of which the paper has a ± over seeds
-    alike: int = 0  #: ... within two standard errors
-    alike_far: int = 0  #: ... and more than FAR off
-    one_seed: int = 0  #: ... compared by the paper's ± alone
-    counted: int = 0  #: those that need no run
-    equal: int = 0
-    others: int = 0  #: those that have a tolerance or a band
-    tolerated: int = 0
+    compared: int = 0  #: ... with a ± over seeds in the paper
+    alike: int = 0  #: ... of these: within two standard errors
+    alike_far: int = 0  #: ... of these: within two standard errors, but more than FAR off
+    one_seed: int = 0  #: ... of these: with the paper's ± for both sides
+    counted: int = 0  #: measured ones that need no run
+    equal: int = 0  #: ... of these: near
+    others: int = 0  #: measured ones that have a tolerance or a band
+    tolerated: int = 0  #: ... of these: near
 
     def __add__(self, other: Tally) -> Tally:
         mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
@@ -109,7 +109,7 @@ class Tally:
 
     @classmethod
     def of(cls, reported: int, offsets: Iterable[Offset]) -> Tally:
-        """Of so many reported numbers, of which some lie so far off."""
+        """The tally of `reported` numbers, of which the measured ones have these offsets."""
         return sum((cls._one(offset) for offset in offsets), cls(reported))
 
     @classmethod
@@ -127,19 +127,19 @@ class Tally:
 
     @property
     def mean_difference(self) -> float | None:
-        """Of the accuracies, measured - reported, in points."""
+        """The mean of measured - reported over accuracies, in percentage points; None without any."""
         return self.points / self.accuracies if self.accuracies else None
 
     @property
     def document(self) -> dict[str, int | float | None]:
-        """For programs."""
+        """The counts and the mean difference by name, for JSON."""
         counts = dataclasses.asdict(self)
         del counts["points"]
         return {**counts, "mean_difference": self.mean_difference}
 
     @property
     def three(self) -> tuple[str, str, str]:
-        """In brief: mean difference in points, share within POINTS, and within two standard errors; "" if unknown."""
+        """As text: mean difference in points, share within POINTS, share within two standard errors; "" if unknown."""
         difference = "" if self.mean_difference is None else signed(self.mean_difference, 1)
         return difference, _percent(self.close, self.accuracies), _percent(self.alike, self.compared)
 
@@ -174,5 +174,5 @@ def _percent(some: int, of: int) -> str:
 
 
 def signed(number: float, decimals: int) -> str:
-    """With its sign, as it prints."""
+    """The number with its sign, rounded, for printing."""
     return f"{round(number, decimals) + 0.0:+.{decimals}f}".replace("-", "−")  # no negative zero
