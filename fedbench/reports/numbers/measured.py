@@ -25,25 +25,25 @@ class Value:
 
     mean: float
     std: float | None = None  #: over rounds, clients or seeds, as the column's statistic says
-    count: int = 1  #: how many rounds, clients or seeds that is
-    weighted: float | None = None  #: statistics over clients: the mean weighted by their test images
-    unweighted: float | None = None  #: ... and the one that is not
+    count: int = 1  #: the number of these rounds, clients or seeds
+    weighted: float | None = None  #: statistics over clients: the mean weighted by test images
+    unweighted: float | None = None  #: ... and the unweighted mean
     seeds: int = 1
-    seed_std: float | None = None  #: of the means over seeds (ddof 1), with more than one seed
+    seed_std: float | None = None  #: standard deviation of the means over seeds (ddof 1); None for one seed
     per_seed: Mapping[int, float] = field(default_factory=dict)  #: seed -> the mean of its run
 
     @property
     def noise(self) -> Noise | None:
-        """What its seeds say of it; None of one seed."""
+        """The noise of the mean over seeds; None for one seed."""
         return None if self.seed_std is None else Noise(self.seed_std, self.seeds)
 
 
 def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tuple[Value, str]:
-    """The column's number of one run, and the view of the test images that it is about ("" if it is about none).
+    """The column's number in one run, and the view of the test images that it is about ("" if it is about none).
 
-    A run without crops has only the view "plain", which then stands for the view asked for; a run with crops has
-    it after the last round only, so that its number has no ±. Statistics are those of
-    `spec.STATISTICS`. Raises FedbenchError if the metrics lack the metric, or a round that is asked for.
+    A run without crops has only the view "plain", which replaces the requested view. A run with crops has "plain" only
+    after the last round, so that its number has no ±. `spec.STATISTICS` lists the statistics. Raises FedbenchError if
+    the metric or a required round is missing.
     """
     from fedbench.metrics.statistics import last_rounds, warm_rounds
 
@@ -58,7 +58,7 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
         if not summary.count:
             raise _lacks(metrics, f"{metric} of any round")
         return _of_summary(summary, factor), ""
-    own = metric not in METRICS  # declared by the method: of the rounds, or of the clients as the last evaluation found
+    own = metric not in METRICS  # declared by the method: per round, or per client of the last evaluation
     seen = "" if own else view if view in metrics.views else "plain"
     if column.statistic in SOME_CLIENTS and not own:
         return Value(_of_some_clients(metrics, setting, column, seen) * factor), seen
@@ -72,7 +72,7 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
         return Value(_after(metrics, metric, seen, number, column.client) * factor), seen
     summary, expected = last_rounds(series, setting.window), min(setting.window, setting.rounds)
     if seen == "plain" and setting.augment != "none" and summary.count == 1 and setting.rounds in series:
-        return Value(summary.mean * factor), seen  # beside the crops, plain images are asked for only once
+        return Value(summary.mean * factor), seen  # with crops, plain images are evaluated only once
     whole = summary.count if own else summary.count == expected and setting.rounds in series
     if not whole:
         raise _lacks(metrics, f"{metric} of the last {setting.window if own else expected} rounds")
@@ -85,7 +85,7 @@ def _of_summary(summary: Summary, factor: float) -> Value:
 
 
 def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str) -> Value:
-    """Over the column's clients, or all that train: a metric after the last round in a view, or a method's own ("")."""
+    """Over the column's clients, or all that train: a metric after the last round, or (view "") a method's metric."""
     from fedbench.metrics.statistics import across_clients, weighted_mean
 
     metric, factor = str(column.metric), UNITS[str(column.unit)][0]
@@ -95,7 +95,7 @@ def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str)
     if not len(values) or last > len(values):
         raise _lacks(metrics, f"{metric} of {f'client {last}' if len(values) else 'any client'}{after}")
     sizes = metrics.per_client("test_images")
-    # Not every client has an area under a curve, and which ones lack it is not said.
+    # Not every client has an AUC, and the values do not show which clients lack it.
     images = sizes[first - 1 : last] if len(sizes) == len(values) else None
     numbers = values[first - 1 : last]
     summary, weighted = across_clients(numbers), None if images is None else weighted_mean(numbers, images) * factor
@@ -107,7 +107,7 @@ def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str)
 
 
 def _of_some_clients(metrics: Metrics, setting: Setting, column: Column, view: str) -> float:
-    """Of the worst tenth of the clients that train, or the mean of those that never do, after the last round."""
+    """The mean after the last round over the worst tenth of the clients that train, or over those that never train."""
     from fedbench.metrics.statistics import worst_tenth
 
     values, trainees = metrics.per_client(str(column.metric), view, setting.rounds), setting.partition.trainees
@@ -119,7 +119,7 @@ def _of_some_clients(metrics: Metrics, setting: Setting, column: Column, view: s
 
 
 def _best_round(metrics: Metrics, view: str) -> int:
-    """The evaluated round of the best mean client accuracy: one for all columns that read the run."""
+    """The evaluated round of the best mean client accuracy, the same for all columns that read the run."""
     from fedbench.metrics.statistics import best_round
 
     number = best_round(metrics.series("client_accuracy_mean", view))
@@ -129,7 +129,7 @@ def _best_round(metrics: Metrics, view: str) -> int:
 
 
 def _after(metrics: Metrics, metric: str, view: str, round: int, client: int | None) -> float:
-    """The metric after a round: the federation's, or that of a client counted from 1."""
+    """The metric after a round: of the federation, or of a client (from 1)."""
     if client is None:
         series = metrics.series(metric, view)
         if round not in series:
@@ -150,10 +150,10 @@ def _lacks(metrics: Metrics, what: str) -> FedbenchError:
 
 
 def over_seeds(runs: Sequence[tuple[int, Value]], ddof: int | None = None) -> Value:
-    """One number from several runs (seed, value): mean of means, mean of the ± (which stays over rounds or clients).
+    """One number from runs (seed, value): the mean of their means, and of their ± (which are over rounds or clients).
 
-    With `ddof` the ± is the standard deviation over the seeds (none of one seed). Runs of one seed on several draws of
-    the partition have no one number a seed.
+    With `ddof`, the ± is the standard deviation over the seeds (None for one seed). `per_seed` is empty if runs share a
+    seed, on different draws of the partition.
     """
     values, means = [value for _, value in runs], [value.mean for _, value in runs]
     per_seed = {seed: value.mean for seed, value in runs}
