@@ -95,7 +95,7 @@ def distinct_looks(
 
 
 def shape(panels: int, widest: int = 3) -> tuple[int, int]:
-    """Rows and columns for `panels` panels: one row if `widest` suffices, else as square as possible."""
+    """Rows and columns for `panels` panels: one row of up to `widest`, else as square as possible within that width."""
     columns = min(widest, panels, math.ceil(math.sqrt(panels)) if panels > widest else panels)
     return -(-panels // columns), columns
 
