@@ -1,5 +1,5 @@
-"""Cells that need no run: parameters of a network, a round's costs, what a preset of clients says of their data, what
-clients draw at a level (`levels`), and which method has which property (`properties`)."""
+"""Cells that need no run (a network's parameters, a round's costs, clients' data in a preset, what clients draw at a
+level of a shift, properties of methods), means over other columns, and FLUX's xi over pairs of snapshots."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 
 
 # -- levels ----------------------------------------------------------------------------------------------------
-# Statistic "levels": what clients draw at a level of a protocol's shifts, counted in their distributions.
+# Statistic "levels": what clients draw at a level of a protocol's shift, counted in their distributions.
 
 
-#: Clients whose draws show all that a level has: more than ten times as many as the largest bank (15).
+#: So many clients draw everything that a level has: more than ten times as many as the largest bank (15).
 _MANY = 200
-#: The budget whose seeds "distributions" is a mean over.
+#: The metric "distributions" is a mean over the seeds of this budget.
 _BUDGET = "paper"
 
-#: Metric -> the number of different ... in the distributions of a level.
+#: Metric -> a count over the distributions of a level: of different angles, colours, ...
 COUNTS: Mapping[str, Callable[[Sequence[Distribution]], int]] = {
     "angles": lambda drawn: len({one.rotation.angle for one in drawn}),
     "colours": lambda drawn: len({one.rotation.colour for one in drawn}),
-    "classes": lambda drawn: max(len(one.classes or ()) for one in drawn),  # that a client keeps
+    "classes": lambda drawn: max(len(one.classes or ()) for one in drawn),  # of one client
     "swapped": lambda drawn: len({k for one in drawn for k, _ in one.labels}),
     "turned": lambda drawn: len({k for one in drawn for k, rotation in one.rotations if rotation.angle}),
 }
 
 
 def level_number(table: Table, row: Row, column: Column) -> Value:
-    """A cell: of the shift of the column's partition at the row's level, on data of the row's classes.
+    """The number of a cell: for the column's partition at the row's level, on data with the row's number of classes.
 
-    "distributions" is how many different ones the protocol's clients draw; ± is its standard deviation (ddof 0) over
-    the seeds of the paper's budget. Raises FedbenchError for a partition that has no levels.
+    "distributions" is the number of different ones that the protocol's clients draw; its ± is the standard deviation
+    (ddof 0) over the seeds of the paper's budget. Raises FedbenchError for a partition that has no levels.
     """
     if (metric := str(column.metric)) in COUNTS:
         return Value(COUNTS[metric](_drawn(_spec(table, row, column, clients=_MANY), row.classes)))
@@ -63,14 +63,14 @@ def level_number(table: Table, row: Row, column: Column) -> Value:
 
 
 def _spec(table: Table, row: Row, column: Column, **chosen: int) -> PartitionSpec:
-    """The partition, on no data set in particular."""
+    """The spec of the cell's partition, without a data set."""
     rules = protocol.load(table.protocol)
     return rules.partition_spec(DatasetSpec("", "", ""), row.classes, **column.partition, level=row.level, **chosen)
 
 
 @cache
 def _drawn(spec: PartitionSpec, classes: int) -> tuple[Distribution, ...]:
-    """The different distributions that its clients draw."""
+    """The different distributions that the partition's clients draw."""
     from fedbench.partitions import schemes
 
     scheme = schemes.of(spec)
@@ -81,19 +81,19 @@ def _drawn(spec: PartitionSpec, classes: int) -> tuple[Distribution, ...]:
 
 
 # -- properties ------------------------------------------------------------------------------------------------
-# Statistic "properties": what methods say of themselves, and whether their counted costs are comparable to FedAvg's.
+# Statistic "properties": what methods declare, and whether their counted costs are comparable to FedAvg's.
 #
 # A mark is 1 (yes), 0.5 (on a condition) or 0 (no).
 
 
-#: Costs up to so many times FedAvg's are comparable to them; up to the other, on a condition.
+#: Costs up to COMPARABLE times FedAvg's have the mark 1, up to CONDITIONAL times 0.5.
 COMPARABLE, CONDITIONAL = 1.2, 2.0
-#: Whether a method scales: with so many times the clients and the clusters its costs grow as FedAvg's do.
+#: A method scales if its costs grow like FedAvg's with so many times the clients and the clusters.
 _GROWTH = 10
 
 
 def _category(method: Declaration) -> str:
-    """CFL: clustered; AFL: one model, which adapts to clients as they are asked; PFL: a part of each client's own."""
+    """CFL: clustered; AFL: one model that adapts to unlabelled clients; PFL: personal parameters or models."""
     if method.clusters_by or method.adapts:
         return "clustered" if method.clusters_by else "adaptive"
     return "personalised" if method.personal or method.personal_models else ""
@@ -106,12 +106,12 @@ DECLARED: Mapping[str, Callable[[Declaration], bool]] = {
     "adaptive": lambda method: _category(method) == "adaptive",
     "all_shifts": lambda method: {*method.made_for} == {*SHIFTS},
     "adapts": lambda method: method.adapts,
-    "no_prior": lambda method: "clusters" not in method.hyper_parameters,  # else the true number is its default
+    "no_prior": lambda method: "clusters" not in method.hyper_parameters,  # otherwise its default is the true number
     "by_losses": lambda method: method.clusters_by == "losses",
     "by_parameters": lambda method: method.clusters_by == "parameters",
     "by_descriptors": lambda method: method.clusters_by == "descriptors",
 }
-#: Metric -> how many times FedAvg's cost it is.
+#: Metric -> a cost as a multiple of FedAvg's.
 COSTS: Mapping[str, Callable[[cost.Cost, cost.Cost], float]] = {
     "low_bytes": lambda ours, base: (ours.bytes_up + ours.bytes_down) / (base.bytes_up + base.bytes_down),
     "low_server": lambda ours, base: ours.printed_server / base.printed_server,
@@ -120,7 +120,7 @@ COSTS: Mapping[str, Callable[[cost.Cost, cost.Cost], float]] = {
 
 
 def property_number(row: Row, column: Column) -> Value:
-    """The mark of a cell. Raises FedbenchError for costs that nobody has counted."""
+    """The mark of a cell. Raises FedbenchError for a method without counted costs."""
     if (metric := str(column.metric)) in DECLARED:
         return Value(float(DECLARED[metric](declarations.of(row.method))))
     assert column.costs is not None
@@ -133,13 +133,13 @@ def property_number(row: Row, column: Column) -> Value:
 
 
 def _times(method: str, case: cost.Case) -> dict[str, float]:
-    """Each of the costs as a multiple of FedAvg's."""
+    """Metric -> the method's cost as a multiple of FedAvg's."""
     ours, base = cost.cost(method, case), cost.cost("fedavg", case)
     return {name: times(ours, base) for name, times in COSTS.items()}
 
 
 def _mark(times: float) -> float:
-    rounded = round(times, 9)  # a multiple such as 1.2 is no exact sum
+    rounded = round(times, 9)  # a multiple such as 1.2 is not exact in floating point
     return 1.0 if rounded <= COMPARABLE else 0.5 if rounded <= CONDITIONAL else 0.0
 
 
@@ -147,7 +147,7 @@ def _mark(times: float) -> float:
 
 
 def counted(table: Table, row: Row, column: Column) -> Value:
-    """A cell of a table that needs no run. Raises FedbenchError if a preset or a partition has no such number."""
+    """The number of a cell that needs no run. Raises FedbenchError if a preset or a partition has no such number."""
     if table.statistic == "levels":
         return level_number(table, row, column)
     if table.statistic == "properties":
@@ -168,14 +168,14 @@ def _parameters(row: Row, column: Column) -> float:
 
 
 def _costs(table: Table, row: Row, column: Column) -> float:
-    """Of a round of the row's method, for what the column says."""
+    """A cost of one round of the row's method, in the column's case."""
     if column.costs is None:
         raise FedbenchError(f"{table.path}, column {column.key} does not say what costs are counted for")
     return float(getattr(cost.cost(row.method, column.costs), str(column.metric)))
 
 
 def _of_preset(table: Table, row: Row, column: Column) -> float:
-    """Of one client on one side of its split; class counts follow from the data set's smallest classes."""
+    """A number of one client and side; for class counts, all classes have the size of the data set's smallest one."""
     from fedbench.partitions import schemes
     from fedbench.partitions.distribution import normalised
     from fedbench.partitions.schemes.colored import Colored
@@ -202,7 +202,7 @@ def _of_preset(table: Table, row: Row, column: Column) -> float:
 
 
 def _preset(table: Table) -> PartitionSpec:
-    """The preset that the table is about, on no data set in particular."""
+    """The spec of the table's preset, without a data set."""
     return protocol.load(table.protocol).partition_spec(DatasetSpec("", "", ""), 1, preset=table.preset, seed=0)
 
 
@@ -211,10 +211,10 @@ def _preset(table: Table) -> PartitionSpec:
 
 
 def derived(column: Column, values: Sequence[Value], base: Sequence[Value]) -> Value | None:
-    """The number of a row in a column `of` others: the mean over `values`, the row's in these columns.
+    """The number of a row in a column `of` others: the mean over `values`, the row's values in these columns.
 
-    With `base`, another row's values in them, each is first set against that row's by the column's relation; None where
-    there is no such number. The ± is the column's `spread`, if it has one.
+    With `base` (another row's values there), each value is first related to its base by the column's relation; None if
+    a relation is undefined. The ± is the column's `spread`, if it has one.
     """
     numbers = _against(column, [v.mean for v in values], [v.mean for v in base])
     if numbers is None:
@@ -224,7 +224,7 @@ def derived(column: Column, values: Sequence[Value], base: Sequence[Value]) -> V
         from fedbench.metrics.statistics import spread_of_mean
 
         std = spread_of_mean(column.spread, numbers, [value.std for value in values])
-    each = {}  # seed -> the numbers of its runs, where all parts are of the same seeds
+    each = {}  # seed -> the numbers of its runs, if all columns have the same seeds
     if all(v.per_seed.keys() == values[0].per_seed.keys() for v in (*values, *base)):
         for seed in values[0].per_seed:
             each[seed] = _against(column, [v.per_seed[seed] for v in values], [v.per_seed[seed] for v in base])
@@ -235,27 +235,27 @@ def derived(column: Column, values: Sequence[Value], base: Sequence[Value]) -> V
 
 
 def _against(column: Column, numbers: Sequence[float], base: Sequence[float]) -> list[float] | None:
-    """The numbers, each set against that of the base, if there is one; None where a share of nothing is asked for."""
+    """The numbers, each related to its base, if there is one; None for a percentage of zero."""
     if base and column.relation == "percent" and not all(base):
         return None
     return [RELATIONS[column.relation](n, b) for n, b in zip(numbers, base, strict=True)] if base else list(numbers)
 
 
 # -- pairs -----------------------------------------------------------------------------------------------------
-# Statistic "pairs": xi of FLUX's descriptors over all pairs of the snapshots that each of a cell's runs has kept.
+# Statistic "pairs": xi of FLUX's descriptors over all pairs of the snapshots that a run stored, for each run of a cell.
 
 
 def xi(runs: Sequence[Artifact]) -> Array:
-    """xi of all pairs of snapshots of the same run, those of all runs one after another: only snapshots through the
-    same model can be compared.
+    """xi of all pairs of snapshots within each run, concatenated over the runs. Snapshots by different models are not
+    comparable.
 
-    Raises FedbenchError for a run that kept none, and for damaged ones.
+    Raises FedbenchError for a run without snapshots, and for damaged ones.
     """
     return np.concatenate([_of_run(run) for run in runs])
 
 
 def over_pairs(values: Array, column: Column, runs: int) -> Value:
-    """A column's number from xi of all pairs of so many runs; a mean has the standard deviation (ddof 0)."""
+    """A column's number from xi of all pairs of `runs` runs; the ± of a mean is the standard deviation (ddof 0)."""
     factor = UNITS[str(column.unit)][0]
     if column.metric == "xi_mean":
         std = float(values.std()) * factor if len(values) > 1 else None
@@ -265,8 +265,8 @@ def over_pairs(values: Array, column: Column, runs: int) -> Value:
 
 
 def _of_run(run: Artifact) -> Array:
-    """xi of a run's snapshots, each of them (`methods.descriptor_bounds.snapshot`): the length of its descriptor, that,
-    and its Gaussian."""
+    """xi of all pairs of a run's snapshots. A snapshot is the descriptor's length, the descriptor, and its Gaussian
+    (`methods.descriptor_bounds.snapshot`)."""
     from fedbench.metrics.predictions import broken
     from fedbench.theory.arrays import deviations
 
