@@ -45,7 +45,7 @@ class Offset:
 def offset(
     table: Table, row: Row, column: Column, value: Value, ratio: float | None, reported: tuple[float, float | None]
 ) -> Offset | None:
-    """The offset of a cell's number, or of its ratio; None if the paper has no ratio to compare it with."""
+    """The offset of a cell's number, or of its ratio if the table has ratios; None if a ratio is missing."""
     ours, (theirs, std) = value.mean, reported
     if table.ratio_to:
         base = table.reported.get((table.ratio_to, column.key))
