@@ -161,9 +161,9 @@ class CellSpec:
 class SeriesSpec:
     """Tables whose cells are points of lines, and the axis of these lines."""
 
-    tables: Mapping[str, str]  #: heading of the panels ("" where there is one table) -> table
-    #: Kind "series": an option of the columns' partitions, such as "level" or "clients". Kind "sweep": a hyper-
-    #: parameter or training option of the rows. Kind "epochs": "epochs". Kind "rounds": "round".
+    tables: Mapping[str, str]  #: heading of the panels ("" for a single table) -> table
+    #: Kind "series": an option of the columns' partitions, such as "level" or "clients". Kind "sweep":
+    #: a hyper-parameter or training option of the rows. Kind "epochs": "epochs". Kind "rounds": "round".
     x: str
     label: str  #: of the axis
     scale: str = "linear"  #: or "log", or "even" (equal steps between values)
@@ -239,7 +239,7 @@ def names() -> list[str]:
 
 
 def of_user(name: str) -> FigureSpec:
-    """The figure './figures.toml:NUMBER' of a user's file; './figures.toml' is enough if it has only one.
+    """The figure './figures.toml:NUMBER' of a user's file; './figures.toml' is enough if the file has a single one.
 
     Raises FedbenchError for a faulty file, an unknown number, and a figure with panels, which only papers can have.
     """
