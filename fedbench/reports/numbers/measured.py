@@ -95,7 +95,7 @@ def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str)
     if not len(values) or last > len(values):
         raise _lacks(metrics, f"{metric} of {f'client {last}' if len(values) else 'any client'}{after}")
     sizes = metrics.per_client("test_images")
-    # Not every client has an AUC, and the values do not show which clients lack it.
+    # Not every client has an AUC. The values do not show which clients lack it, so they cannot be weighted.
     images = sizes[first - 1 : last] if len(sizes) == len(values) else None
     numbers = values[first - 1 : last]
     summary, weighted = across_clients(numbers), None if images is None else weighted_mean(numbers, images) * factor
