@@ -1,4 +1,4 @@
-"""Figures 2 and 3 of FTW-ERM: spectra of the clients' training and test images, of which test against training."""
+"""Figures 2 and 3 of FTW-ERM: spectra of the clients' training and test images, and the ratios of test to training."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 # -- curves ----------------------------------------------------------------------------------------------------
-# The numbers of Figures 2 and 3 of FTW-ERM: from images to spectra, and what they say. Pure.
+# The numbers of Figures 2 and 3 of FTW-ERM, computed from images. Pure functions.
 
 
-#: λ of the bound on s_i, in squared pixels of [0, 1]; the paper names none.
+#: λ of the bound on s_i, in squared pixels of [0, 1]; the paper does not give it.
 RIDGE = 1.0
 
 
@@ -49,13 +49,13 @@ class Curve:
 
 
 def curves(images: Mapping[tuple[int, str], NDArray[np.uint8]], ridge: float = RIDGE) -> list[Curve]:
-    """The curves of all clients, by client.
+    """The curves of all clients, in order of the clients.
 
     Arguments:
         images: (client, "train" or "test") -> images [n, ...], uint8 or floats in [0, 1].
         ridge: λ > 0 of the bound on s_i (`fedbench.theory.ftw_erm.compare`).
 
-    Raises FedbenchError if a client lacks one side, or its sides differ in size of the image.
+    Raises FedbenchError if a client lacks training or test images, or these differ in image size.
     """
     out = []
     for client in sorted({client for client, _ in images}):
@@ -64,13 +64,13 @@ def curves(images: Mapping[tuple[int, str], NDArray[np.uint8]], ridge: float = R
             raise FedbenchError(f"client {client} lacks training or test images", "both spectra are compared")
         train, test = (spectrum(side) for side in sides if side is not None)
         curve = Curve(client, train, test, ridge)
-        _ = curve.comparison  # bad input shows here, not when drawing
+        _ = curve.comparison  # so that bad input fails here, not when drawing
         out.append(curve)
     return out
 
 
 def findings(curve: Curve) -> dict[str, Any]:
-    """What one client's spectra say: s_i normalised by n, and shares of the ranks up to the smaller numerical rank."""
+    """One client's s_i up to the smaller numerical rank: the largest, raw and normalised, and shares below bounds."""
     c = curve.comparison
     return {
         "client": curve.client,
@@ -89,7 +89,7 @@ def findings(curve: Curve) -> dict[str, Any]:
 # -- spectra ---------------------------------------------------------------------------------------------------
 
 
-#: More curves than this cannot be told apart.
+#: Most clients in one panel: more curves are not distinguishable.
 MOST = 8
 
 _TERMS = (
@@ -110,7 +110,7 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
     def see(
         self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None
     ) -> Sequence[Curve]:
-        """A figure's panels print clients as the paper counts them, from 1."""
+        """The curves of these clients. A paper's panels count clients from 1, as the paper does."""
         from fedbench import data
 
         room_for(len(clients), MOST, "clients cannot be told apart in one panel", f"choose up to {MOST}: --client")
@@ -126,7 +126,7 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
         return _panels(content.panels, _spectrum, "singular value $S_i$", looks)
 
     def rows(self, marks: Sequence[Curve]) -> Iterator[Mapping[str, Any]]:
-        """One line a client and rank; ratios are empty beyond the numerical rank."""
+        """One row per client and rank; ratios are empty beyond the numerical rank."""
         for curve in marks:
             lists = _lists(curve)
             columns = [name.replace("values", "value") for name in lists]
@@ -165,7 +165,7 @@ class Ratio(Spectra):
     """Test against training eigenvalues by rank."""
 
     def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
-        """On one axis in all panels."""
+        """Draw all panels with the same y axis."""
         looks = [{"label": "normalised"}, {"label": "raw (paper)", **_RAW}, {"label": "largest", **_DOT}]
         picture = _panels(content.panels, _ratio, r"$s_i=\sqrt{\lambda'_i/\lambda_i}$", looks, sharey=True)
         every = [curve for panel in content.panels for curve in panel.marks]
@@ -186,7 +186,7 @@ def _lists(curve: Curve) -> dict[str, list[float]]:
 
 
 def _cells(values: dict[str, Any]) -> list[Text]:
-    """One client's findings as the cells of a line."""
+    """One client's findings as the cells of a table row."""
     from rich.text import Text
 
     rank = min(values["rank_train"], values["rank_test"])
@@ -200,7 +200,7 @@ def _cells(values: dict[str, Any]) -> list[Text]:
 
 
 def _percent(share: float) -> str:
-    """Rounded down, so that 100 % means all."""
+    """A share in percent, rounded down so that 100 % means all."""
     return f"{int(1000 * share) / 10:.1f} %"
 
 
@@ -219,7 +219,7 @@ def _panels(
     looks: list[dict[str, Any]],
     sharey: bool = False,
 ) -> Figure:
-    """All panels; the legend shows the clients' colours and then the `looks` of lines."""
+    """Draw all panels in a row; the legend shows the clients' colours, then `looks`, the styles of lines."""
     clients = sorted({curve.client for panel in panels for curve in panel.marks})
     colours = {client: colour(i) for i, client in enumerate(clients)}
     picture, (row,) = subplots((0.6 + 3.3 * len(panels), 3.3), 1, len(panels), sharey=sharey)
@@ -235,7 +235,7 @@ def _panels(
 
 
 def _ratio(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
-    """s_i by rank: normalised by n, and as the paper's code computes it. The largest is often the first: a dot."""
+    """Draw s_i by rank, normalised by n and as the paper's code computes it. A dot marks the largest."""
     for bound, name, dash in ((LEAST_BOUND, "1", "-"), (LARGEST_BOUND, "1.618", ":")):
         axes.axhline(bound, color="0.45", linewidth=0.8, linestyle=dash, zorder=0)
         axes.annotate(
@@ -252,7 +252,7 @@ def _ratio(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
 
 
 def _spectrum(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
-    """Singular values by rank."""
+    """Draw singular values by rank."""
     least = []
     for curve in marks:
         for side, look in ((curve.train, _TRAINING), (curve.test, {})):
@@ -260,4 +260,4 @@ def _spectrum(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> No
             axes.plot(np.arange(1, len(values) + 1), values, color=colours[curve.client], **look)
             least.append(side.values[: side.rank].min(initial=1.0))
     axes.set_yscale("log")
-    axes.set_ylim(min(least) / 30, None)  # rounding errors beyond the rank leave the picture
+    axes.set_ylim(min(least) / 30, None)  # cut off the rounding errors beyond the rank
