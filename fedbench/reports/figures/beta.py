@@ -174,7 +174,7 @@ def _judged(figure: FigureSpec, numbers: Mapping[tuple[str, str], float], column
 
 _BAR, _GAP = "0.87", 0.2
 #: How many dots fit side by side into a bar of width 1.
-_ABREAST = 15
+_DOTS_PER_BAR = 15
 #: Shades of COLOURS[1] for severities 1 to 5.
 _SHADES = ("#F7C6A3", "#EF9A5F", "#D55E00", "#963F00", "#4F2100")
 
@@ -183,7 +183,7 @@ def _bars(axes: Axes, marks: Betas) -> None:
     """Draw each group as a bar (mean ± standard deviation) with a dot per client; large groups get wider bars."""
     middles, end = [], 0.0
     for group in marks.groups.values():
-        over, wide = summary(group), min(3.0, max(1.0, len(group) / _ABREAST))
+        over, wide = summary(group), min(3.0, max(1.0, len(group) / _DOTS_PER_BAR))
         middle, end = end + wide / 2, end + wide
         middles.append(middle)
         axes.bar(middle, over.mean, wide - _GAP, color=_BAR, zorder=1)
@@ -239,14 +239,14 @@ class Drift(Kind[Courses]):
             check_seed(seed)
         heads = dict(zip((CLIENT, TARGET), zip(*map(simulate, seeds), strict=True), strict=True))
         relative = {name: np.array([d.relative for d in runs]) for name, runs in heads.items()}
-        own = {name: np.array([d.drift for d in runs]) for name, runs in heads.items()}
-        ratio = {RATIO: own[CLIENT] / own[TARGET]}
+        drift = {name: np.array([d.drift for d in runs]) for name, runs in heads.items()}
+        ratio = {RATIO: drift[CLIENT] / drift[TARGET]}
         quantities = r"$G^2\,/\,\|\nabla\ell\|^2$", r"$G^2_\mathrm{client}\,/\,G^2_\mathrm{class}$"
         panels = [
             Panel("Against the head's own gradient", {}, Courses(quantities[0], relative, seeds)),
             Panel("Client head against target head", {}, Courses(quantities[1], ratio, seeds)),
         ]
-        numbers, columns = _numbers({f"{name}, relative": v for name, v in relative.items()} | own, seeds)
+        numbers, columns = _numbers({f"{name}, relative": v for name, v in relative.items()} | drift, seeds)
         return Content(panels, {"seeds": list(seeds)}, _judged(figure, numbers, columns))
 
     def rows(self, marks: Courses) -> Iterator[Mapping[str, Any]]:

@@ -131,7 +131,7 @@ def _paint(axes: Axes, marks: Counts, area: float) -> None:
     axes.spines[["left", "bottom"]].set_visible(False)
 
 
-def _legend(beside: Figure | Axes, most: int, diameter: float, **place: Any) -> None:
+def _legend(owner: Figure | Axes, most: int, diameter: float, **place: Any) -> None:
     """Add a legend of a few round sample counts, drawn in the panels' scale."""
     top = 10 ** math.floor(math.log10(most))
     largest = max(n for n in (top, 2 * top, 5 * top) if n <= most)
@@ -139,4 +139,4 @@ def _legend(beside: Figure | Axes, most: int, diameter: float, **place: Any) -> 
     handles = [
         handle(f"{n:,}", color=COLOURS[0], alpha=0.6, markersize=diameter * math.sqrt(n / most), **DOT) for n in sizes
     ]
-    beside.legend(handles=handles, title="samples", labelspacing=1.1, handlelength=1.2 * diameter / 8, **place)
+    owner.legend(handles=handles, title="samples", labelspacing=1.1, handlelength=1.2 * diameter / 8, **place)

@@ -77,7 +77,7 @@ class Clients(Kind[Pairs]):
         panels = []
         for group in grouped([run for run in runs if run.id not in lacking], request.by or ()):
             (first, base), *others = group.lines.items()
-            marks = [_pairs((first, name), (base, own), values, factor) for name, own in others]
+            marks = [_pairs((first, name), (base, line), values, factor) for name, line in others]
             panels += [Panel(group.title, {}, one) for one in marks or [_pairs((first,), (base,), values, factor)]]
         return Content(panels, {"metric": metric, "unit": unit, "test_images": view})
 
@@ -127,14 +127,14 @@ def _pairs(
 ) -> Pairs:
     """The clients on the partitions and seeds that all lines share. Raises FedbenchError if there are none."""
     by_draw = [{(run.spec.setting.partition.id, run.spec.setting.seed): run for run in line} for line in lines]
-    if all(len(own) == 1 for own in by_draw):  # single runs may be compared across seeds
-        by_draw = [{(run.spec.setting.partition.id, 0): run for run in own.values()} for own in by_draw]
-    common = [draw for draw in by_draw[0] if all(draw in own for own in by_draw[1:])]
+    if all(len(runs_of) == 1 for runs_of in by_draw):  # single runs may be compared across seeds
+        by_draw = [{(run.spec.setting.partition.id, 0): run for run in runs_of.values()} for runs_of in by_draw]
+    common = [draw for draw in by_draw[0] if all(draw in runs_of for runs_of in by_draw[1:])]
     if not common:
         raise FedbenchError(
             f"{' and '.join(labels)} have no partition and seed in common", "their clients are not the same"
         )
-    runs = [tuple(own[draw].id for own in by_draw) for draw in common]
+    runs = [tuple(runs_of[draw].id for runs_of in by_draw) for draw in common]
     counts = [min(len(values[id]) for id in ids) for ids in runs]
     outsiders = [by_draw[0][draw].spec.setting.partition.outsiders for draw in common]
     client = np.concatenate([np.arange(n) for n in counts])
@@ -153,9 +153,9 @@ def _two(marks: Pairs) -> bool:
 def _brief(marks: Pairs) -> str:
     """A panel's result in a few words."""
     if not _two(marks):
-        own = marks.values[0]
-        spread = f" ± {own.std(ddof=1):.2f} over clients" if len(own) > 1 else ""
-        return f"mean {own.mean():.2f}{spread}, worst {own.min():.2f}"
+        values = marks.values[0]
+        spread = f" ± {values.std(ddof=1):.2f} over clients" if len(values) > 1 else ""
+        return f"mean {values.mean():.2f}{spread}, worst {values.min():.2f}"
     gain, seeds = marks.gain, len(marks.runs)
     every = f"{len(gain)} clients" + (f" of {seeds} seeds" if seeds > 1 else "")
     return f"of {every} {int((gain > 0).sum())} gain, {int((gain < 0).sum())} lose: {gain.mean():+.2f} on average"
@@ -203,6 +203,6 @@ def _sorted(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:
 
 def _dots(axes: Axes, marks: Pairs, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
     for unseen, fill in ((False, COLOURS[0]), (True, "white")):
-        own = marks.unseen == unseen
+        shown = marks.unseen == unseen
         look = {**DOT, **_EDGE, "markerfacecolor": fill, "markersize": 4.5, "alpha": 0.75}
-        axes.plot(x[own], y[own], **look, zorder=2)
+        axes.plot(x[shown], y[shown], **look, zorder=2)

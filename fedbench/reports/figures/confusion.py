@@ -113,9 +113,9 @@ class Confusion(Kind[Matrix]):
             (1.6 + 0.07 * letters + max(sides), sum(1.0 + 0.04 * letters + side for side in sides)),
             len(sides), 2, width_ratios=[max(sides), 0.9], height_ratios=sides,
         )  # fmt: skip
-        for (axes, beside), panel in zip(grid, content.panels, strict=True):
+        for (axes, right), panel in zip(grid, content.panels, strict=True):
             _paint(axes, panel.marks, shades)
-            _bars(beside, panel.marks)
+            _bars(right, panel.marks)
             axes.set_title(panel.title)
         return picture
 

@@ -92,7 +92,7 @@ class Descriptors(Kind[Plane]):
     def paint(self, figure: FigureSpec, content: Content[Plane]) -> Figure:
         """Draw up to three panels per row; the legend of the true groups is below them."""
         planes = [panel.marks for panel in content.panels]
-        wide = min(_ABREAST, len(planes))
+        wide = min(_PER_ROW, len(planes))
         tall, size = -(-len(planes) // wide), 2.6 if wide > 1 else 3.6
         most = max(len(set(plane.group)) for plane in planes)
         listed, columns = min(most, len(_MARKERS)), max(3, 2 * wide)
@@ -168,7 +168,7 @@ def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, 
 _MARKERS = "osD^vP*X<>ph"
 _NONE = "0.7"
 #: Most panels in a row.
-_ABREAST = 3
+_PER_ROW = 3
 #: With more clients than this, markers are smaller and clusters are labelled without sizes.
 _FEW = 30
 
@@ -182,7 +182,7 @@ def _panel(axes: Axes, marks: Plane) -> None:
     clusters = _numbered([m for m in marks.cluster if m is not None])
     groups = _numbered(marks.group)
     for m, number in clusters.items():
-        members = marks.place[[own == m for own in marks.cluster]]
+        members = marks.place[[cluster == m for cluster in marks.cluster]]
         middle, colour = members.mean(axis=0), colour_of(number)
         for end in members:
             axes.plot(*zip(middle, end, strict=True), color=colour, linewidth=0.7, alpha=0.7, zorder=1)
@@ -192,8 +192,8 @@ def _panel(axes: Axes, marks: Plane) -> None:
             textcoords="offset points", ha="right" if out[0] < 0 else "left", va="top" if out[1] < 0 else "bottom",
             color=colour, fontsize=7, zorder=2, annotation_clip=False, path_effects=halo,
         )  # fmt: skip
-    for (x, y), own, g in zip(marks.place, marks.cluster, marks.group, strict=True):
-        colour = _NONE if own is None else colour_of(clusters[own])
+    for (x, y), cluster, g in zip(marks.place, marks.cluster, marks.group, strict=True):
+        colour = _NONE if cluster is None else colour_of(clusters[cluster])
         axes.plot(
             x, y, linestyle="none", marker=_MARKERS[groups[g] % len(_MARKERS)], markersize=6 if few else 4,
             color=colour, markeredgecolor="white", markeredgewidth=0.5, alpha=0.9, zorder=3,

@@ -52,7 +52,7 @@ class Content(Generic[Marks]):
 
     panels: Sequence[Panel[Marks]]
     about: Mapping[str, Any] = field(default_factory=dict)  #: facts about all panels, as in `Panel`
-    claims: Sequence[Verdict] = ()  #: on the paper's claims about the figure
+    claims: Sequence[Verdict] = ()  #: verdicts on the paper's claims about the figure
     cells: tuple[int, int] | None = None  #: (measured, all) cells of the tables behind it
 
     @property

@@ -96,9 +96,7 @@ def curves(
     if errors and not found:
         raise errors[0]
     chosen = metric or next((m for m in DEFAULTS if any(m in one.names for one in found.values())), DEFAULTS[0])
-    by_view = {
-        one: {id: by_round(own, chosen, one) for id, own in found.items()} for one in ([view] if view else VIEWS)
-    }
+    by_view = {one: {id: by_round(m, chosen, one) for id, m in found.items()} for one in ([view] if view else VIEWS)}
     view = max(by_view, key=lambda one: (sum(map(bool, by_view[one].values())), sum(map(len, by_view[one].values()))))
     series = by_view[view]
     left = [run for run in runs if series.get(run.id)]
@@ -111,11 +109,11 @@ def curves(
     if unit == "fraction":
         factor, unit = UNITS["percent"]
     panels = [
-        Panel(panel.title, {}, {name: _curve(own, series, at, by, factor) for name, own in panel.lines.items()})
+        Panel(panel.title, {}, {name: _curve(group, series, at, by, factor) for name, group in panel.lines.items()})
         for panel in grouped(left, by)
     ]
     problems = [str(error) for error in errors]
-    problems += [f"run {id} has no {chosen} by round ({view} test images)" for id, own in series.items() if not own]
+    problems += [f"run {id} has no {chosen} by round ({view} test images)" for id, curve in series.items() if not curve]
     more = len(problems) - _REMARKS
     for problem in problems[:_REMARKS] + [f"and {more} more runs without"] * (more > 0):
         remark(problem)

@@ -57,7 +57,7 @@ class Series(Kind[Lines]):
         axis = figure.series
         tables = [(heading, source.filled(name, request)) for heading, name in axis.tables.items()]
         read = [self._read(filled, heading, axis, bool(request.compare), request.frame) for heading, filled in tables]
-        panels = [panel for own, _, _ in read for panel in own if panel.marks.lines]
+        panels = [panel for shown, _, _ in read for panel in shown if panel.marks.lines]
         source.check(figure, panels, [filled for _, filled in tables])
         for (_, filled), (_, missing, others) in zip(tables, read, strict=True):
             source.say(figure, request, filled, missing, others)
@@ -129,8 +129,8 @@ class Series(Kind[Lines]):
         """The points of a cell: here a single one."""
         from fedbench.planner.settings import sketch
 
-        own = None if column.of else sketch(filled.table, column, filled.budget, row).rounds
-        return [Point(x, entry.value, self.error(entry.value) if entry.value else None, reported, own, entry.runs)]
+        rounds = None if column.of else sketch(filled.table, column, filled.budget, row).rounds
+        return [Point(x, entry.value, self.error(entry.value) if entry.value else None, reported, rounds, entry.runs)]
 
     def error(self, value: Value) -> float | None:
         """Half the length of an error bar: the value's ±."""
@@ -190,10 +190,10 @@ class Series(Kind[Lines]):
         if any(p.x is None for p in every):
             handles.append(handle("own choice", color="0.2", linewidth=0.9, linestyle="--"))
         lines = [points for panel in content.panels for points in panel.marks.lines.values()]
-        beside = {_measured(points) for points in lines if any(p.reported for p in points)}
-        if True in beside:
+        measured = {_measured(points) for points in lines if any(p.reported for p in points)}
+        if True in measured:
             handles.append(handle("the paper's", color="0.2", **_TICK))
-        if False in beside:
+        if False in measured:
             handles.append(handle("the paper's, not measured", color="0.2", **_REPORTED))
         picture.legend(handles=handles, loc="outside lower center", ncols=abreast(handles, picture.get_figwidth()))
         return picture
@@ -238,12 +238,12 @@ _MARKERS = "os^DvPX*<>ph"
 _TICK: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 8, "markeredgewidth": 1.1}
 _REPORTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": ":"}
 #: Lines with error bars are shifted along x, within this share of the smallest distance between points.
-_ABREAST = 0.36
+_SHIFT = 0.36
 
 #: Seconds get a logarithmic axis if the largest is more than so many times the smallest.
-_APART = 4.0
+_LOG_FROM = 4.0
 #: Smallest range of an accuracy axis, in percentage points.
-_LEAST = 4.0
+_LEAST_RANGE = 4.0
 
 
 def looks_of(content: Content[Lines], axis: SeriesSpec) -> dict[str, dict[str, Any]]:
@@ -278,7 +278,7 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
         looks = looks | distinct_looks(marks.measured_lines, looks)
     for i, (name, points) in enumerate(marks.lines.items()):
         look = looks[name]
-        aside = _ABREAST * least * ((i + 0.5) / len(marks.lines) - 0.5) if spread else 0.0
+        aside = _SHIFT * least * ((i + 0.5) / len(marks.lines) - 0.5) if spread else 0.0
         placed = [(places[p.x] + aside, p) for p in points if p.x is not None]
         measured = [(places[x] + aside, *rest) for x, *rest in marks.measured(name) if x in places]
         if measured:
@@ -301,11 +301,11 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
     axes.grid(axis="y")
     axes.set_ylabel({"": "accuracy", "%": "accuracy (%)", "s": "seconds"}.get(marks.unit, marks.unit))
     low, high = axes.get_ylim()
-    if marks.unit == "%" and high - low < _LEAST:  # do not magnify negligible differences
-        axes.set_ylim((low + high - _LEAST) / 2, (low + high + _LEAST) / 2)
+    if marks.unit == "%" and high - low < _LEAST_RANGE:  # do not magnify negligible differences
+        axes.set_ylim((low + high - _LEAST_RANGE) / 2, (low + high + _LEAST_RANGE) / 2)
     if marks.unit not in ("%", ""):
         means = [p.value.mean for p in marks.points if p.value is not None]
-        if marks.unit == "s" and min(means, default=0) > 0 and max(means) > _APART * min(means):
+        if marks.unit == "s" and min(means, default=0) > 0 and max(means) > _LOG_FROM * min(means):
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         else:
@@ -319,10 +319,10 @@ def _places(values: Sequence[float], scale: str) -> list[float]:
     return [math.log2(x) if scale == "log" else float(x) for x in values]
 
 
-def _on_one_axis(alike: Sequence[Axes]) -> None:
+def _on_one_axis(grid_row: Sequence[Axes]) -> None:
     """Give a table's panels of accuracies the same y range."""
-    ends = [axes.get_ylim() for axes in alike]
-    for axes in alike:
+    ends = [axes.get_ylim() for axes in grid_row]
+    for axes in grid_row:
         axes.set_ylim(max(0.0, min(low for low, _ in ends)), min(101.0, max(high for _, high in ends)))
 
 
@@ -396,11 +396,11 @@ class Epochs(Series):
         picture, (row,) = subplots((0.6 + 3.0 * len(content.panels), 3.0), 1, len(content.panels))
         looks = {name: look(i) for i, name in enumerate(line_names(content))}
         for axes, panel in titled([row], content.panels):
-            for name, own in distinct_looks(panel.marks.measured_lines, looks).items():
+            for name, style in distinct_looks(panel.marks.measured_lines, looks).items():
                 at, means, spread = zip(*panel.marks.measured(name), strict=True)
                 if any(spread):
-                    axes.errorbar(at, means, spread, color=own["color"], linestyle="none", capsize=2, linewidth=0.8)
-                axes.plot(at, means, **own, label=name)
+                    axes.errorbar(at, means, spread, color=style["color"], linestyle="none", capsize=2, linewidth=0.8)
+                axes.plot(at, means, **style, label=name)
             measured = sorted({p.x for p in panel.marks.points if p.x is not None})
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
@@ -412,7 +412,7 @@ class Epochs(Series):
             axes.set_xlabel(figure.series.label)
         unit = content.panels[0].marks.unit
         row[0].set_ylabel("mean local test accuracy" + (f" ({unit})" if unit else ""))
-        handles = [handle(name, **own) for name, own in looks.items()]
+        handles = [handle(name, **style) for name, style in looks.items()]
         picture.legend(handles=handles, loc="outside lower center", ncols=abreast(handles, picture.get_figwidth()))
         return picture
 
@@ -483,10 +483,10 @@ class Rounds(Series):
         picture, grid = subplots((0.6 + 3.2 * across, 3.6 * down), down, across)
         styles = {name: {k: look[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
         for axes, panel in titled(grid, content.panels):
-            own = distinct_looks(panel.marks.measured_lines, styles)
+            distinct = distinct_looks(panel.marks.measured_lines, styles)
             for name, points in panel.marks.lines.items():
                 rounds, values, _ = zip(*map(_numbers, points), strict=True)
-                axes.plot(rounds, values, **own[name], marker="." if len(rounds) < _FEW else "")
+                axes.plot(rounds, values, **distinct[name], marker="." if len(rounds) < _FEW else "")
             axes.set_xlabel(figure.series.label)
             axes.set_ylabel(panel.marks.unit)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -243,12 +243,12 @@ def _ratio(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
             ha="right", va="bottom", color="0.35", fontsize=7,
         )  # fmt: skip
     for curve in marks:
-        c, own = curve.comparison, colours[curve.client]
+        c, shade = curve.comparison, colours[curve.client]
         ranks = np.arange(1, c.rank + 1)
-        axes.plot(ranks, c.raw, color=own, **_RAW)
-        axes.plot(ranks, c.normalised, color=own)
+        axes.plot(ranks, c.raw, color=shade, **_RAW)
+        axes.plot(ranks, c.normalised, color=shade)
         if c.rank:
-            axes.plot(1 + c.normalised.argmax(), c.largest, color=own, **_DOT)
+            axes.plot(1 + c.normalised.argmax(), c.largest, color=shade, **_DOT)
 
 
 def _spectrum(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:

@@ -155,14 +155,14 @@ def fitted(picture: Figure) -> Figure:
 
 #: Titles are not wrapped to fewer letters than this, even if they do not fit.
 _FEWEST = 8
-_BOUND = "\N{NO-BREAK SPACE}"  #: a space at which a line is not broken
+_NO_BREAK = "\N{NO-BREAK SPACE}"  #: a space at which a line is not broken
 
 
 def _wrapped(text: str, letters: int) -> str:
     """The text wrapped to lines of at most `letters` letters and of similar length. A number stays on the line of the
     word before it, and brackets stay on one line if they fit."""
-    bound = re.sub(r"\([^()]*\)", lambda m: m[0].replace(" ", _BOUND) if len(m[0]) <= letters else m[0], text)
-    bound = re.sub(r"(?<=[^,]) (?=[\d.+-])", _BOUND, bound)
+    bound = re.sub(r"\([^()]*\)", lambda m: m[0].replace(" ", _NO_BREAK) if len(m[0]) <= letters else m[0], text)
+    bound = re.sub(r"(?<=[^,]) (?=[\d.+-])", _NO_BREAK, bound)
 
     def lines(letters: int) -> list[str]:
         return [part for line in bound.split("\n") for part in textwrap.wrap(line, letters, break_on_hyphens=False)]
@@ -170,7 +170,7 @@ def _wrapped(text: str, letters: int) -> str:
     fewest, count = max(_FEWEST, *map(len, re.split("[ \n]", bound))), len(lines(letters))
     while letters > fewest and len(lines(letters - 1)) == count:
         letters -= 1
-    return "\n".join(lines(letters)).replace(_BOUND, " ")
+    return "\n".join(lines(letters)).replace(_NO_BREAK, " ")
 
 
 def _lengths(picture: Figure) -> Iterator[tuple[Text, float, float]]:
@@ -199,9 +199,9 @@ def literal(picture: Figure) -> Figure:
     from matplotlib.axis import Axis
     from matplotlib.text import Text
 
-    own = {id(text) for axis in picture.findobj(Axis) for text in axis.findobj(Text)}
+    along_axes = {id(text) for axis in picture.findobj(Axis) for text in axis.findobj(Text)}
     for text in picture.findobj(Text):
-        if id(text) not in own and isinstance(text, Text):
+        if id(text) not in along_axes and isinstance(text, Text):
             text.set_parse_math(False)
             text.set_text(plain(text.get_text(), keep="\n"))
     return picture

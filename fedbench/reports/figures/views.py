@@ -111,18 +111,18 @@ class Images(source.OfPartitions[Views]):
         shapes = [_grid(len(panel.marks.views)) for panel in content.panels]
         across = max(columns for _, columns in shapes)
         images = [view.images for panel in content.panels for view in panel.marks.views]
-        wide = max(_side_by_side(own).shape[1] / own.shape[1] for own in images)  # width / height of the widest cell
+        wide = max(_side_by_side(image).shape[1] / image.shape[1] for image in images)  # width / height of a cell
         side = min(1.35, 9.0 / (across * wide))  # height of an image in inches
         room = side * wide * (_LETTERS if side > _LARGE else _SMALL_LETTERS)
         titles = [[_title(view, int(room)) for view in panel.marks.views] for panel in content.panels]
-        lines = max(title.count("\n") + 1 for own in titles for title in own)
+        lines = max(title.count("\n") + 1 for of_panel in titles for title in of_panel)
         tall = [0.3 + rows * (side + 0.05 + 0.11 * lines) for rows, _ in shapes]
         picture = Figure(figsize=(across * (side * wide + 0.1), sum(tall)))
         parts = picture.subfigures(len(tall), 1, height_ratios=tall, squeeze=False)[:, 0]
-        for part, panel, own, (rows, columns) in zip(parts, content.panels, titles, shapes, strict=True):
+        for part, panel, labels, (rows, columns) in zip(parts, content.panels, titles, shapes, strict=True):
             part.suptitle(panel.title, fontsize=9)
             grid = part.subplots(rows, columns, squeeze=False)
-            for axes, view, title in zip_longest(chain(*grid), panel.marks.views, own):
+            for axes, view, title in zip_longest(chain(*grid), panel.marks.views, labels):
                 axes.set_axis_off()
                 if view is not None:
                     axes.imshow(_side_by_side(view.images), interpolation="nearest")
@@ -172,7 +172,7 @@ def _labels(dataset: Dataset, rows: Sequence[int]) -> dict[int, str]:
 #: Images above so many inches get titles of 7 points, others of 6; letters per inch in either size.
 _LARGE, _LETTERS, _SMALL_LETTERS = 1.2, 18, 21
 #: A space at which a line is not broken.
-_STAY = "\xa0"
+_NO_BREAK = "\xa0"
 
 
 def _grid(cells: int) -> tuple[int, int]:
@@ -195,6 +195,6 @@ def _side_by_side(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _title(view: View, room: int) -> str:
     """Client and transform, wrapped to lines of `room` letters; a step of the transform is not broken."""
     parting = "; " if "; " in view.transform else ", "
-    steps = parting.join(step.replace(" ", _STAY) for step in view.transform.split(parting))
+    steps = parting.join(step.replace(" ", _NO_BREAK) for step in view.transform.split(parting))
     lines = textwrap.wrap(steps, max(room, 1), break_long_words=False, break_on_hyphens=False)
-    return "\n".join([f"client {view.client}", *lines]).replace(_STAY, " ")
+    return "\n".join([f"client {view.client}", *lines]).replace(_NO_BREAK, " ")

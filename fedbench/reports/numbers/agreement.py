@@ -63,9 +63,9 @@ def offset(
         return Offset(difference, None)
     points, slack = factor * difference, factor * slack
     close, errors = abs(points) <= POINTS + slack, _two_errors(table, column, value, std)
-    alike = None if errors is None else abs(points) <= factor * errors + slack
-    near = (close or bool(alike)) and abs(points) <= FAR + slack
-    return Offset(difference, near, points, close, alike, alike is not None and value.noise is None)
+    within = None if errors is None else abs(points) <= factor * errors + slack
+    near = (close or bool(within)) and abs(points) <= FAR + slack
+    return Offset(difference, near, points, close, within, within is not None and value.noise is None)
 
 
 def _two_errors(table: Table, column: Column, value: Value, std: float | None) -> float | None:

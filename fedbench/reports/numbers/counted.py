@@ -163,8 +163,8 @@ def _parameters(row: Row, column: Column) -> float:
     height, width, channels = row.shape
     network = counts(row.model, (height, width, channels), row.classes)
     gaussian = row.classes * network.features + network.features * (network.features + 1) // 2
-    own = {"gaussian": gaussian, "overhead": (gaussian - network.head) / network.total}
-    return own[metric] if (metric := str(column.metric)) in own else float(getattr(network, metric))
+    computed = {"gaussian": gaussian, "overhead": (gaussian - network.head) / network.total}
+    return computed[metric] if (metric := str(column.metric)) in computed else float(getattr(network, metric))
 
 
 def _costs(table: Table, row: Row, column: Column) -> float:
@@ -228,7 +228,7 @@ def derived(column: Column, values: Sequence[Value], base: Sequence[Value]) -> V
     if all(v.per_seed.keys() == values[0].per_seed.keys() for v in (*values, *base)):
         for seed in values[0].per_seed:
             each[seed] = _against(column, [v.per_seed[seed] for v in values], [v.per_seed[seed] for v in base])
-    per_seed = {seed: fmean(own) for seed, own in each.items() if own} if None not in each.values() else {}
+    per_seed = {seed: fmean(of_seed) for seed, of_seed in each.items() if of_seed} if None not in each.values() else {}
     seed_std = stdev(per_seed.values()) if len(per_seed) > 1 else None
     seeds = min(value.seeds for value in values)
     return Value(sum(numbers) / len(numbers), std, len(numbers), seeds=seeds, seed_std=seed_std, per_seed=per_seed)

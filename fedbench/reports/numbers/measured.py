@@ -58,24 +58,24 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
         if not summary.count:
             raise _lacks(metrics, f"{metric} of any round")
         return _of_summary(summary, factor), ""
-    own = metric not in METRICS  # declared by the method: per round, or per client of the last evaluation
-    seen = "" if own else view if view in metrics.views else "plain"
-    if column.statistic in SOME_CLIENTS and not own:
+    by_method = metric not in METRICS  # declared by the method: per round, or per client of the last evaluation
+    seen = "" if by_method else view if view in metrics.views else "plain"
+    if column.statistic in SOME_CLIENTS and not by_method:
         return Value(_of_some_clients(metrics, setting, column, seen) * factor), seen
     if column.statistic in OVER_CLIENTS:
         return _over_clients(metrics, setting, column, seen), seen
     series = metrics.series(metric, seen)
     if column.statistic in OVER_SEEDS:
         number = _best_round(metrics, seen or "plain") if column.statistic == "best_round" else setting.rounds
-        if own and number not in series:
+        if by_method and number not in series:
             number = 0  # measured once, for the whole run
         return Value(_after(metrics, metric, seen, number, column.client) * factor), seen
     summary, expected = last_rounds(series, setting.window), min(setting.window, setting.rounds)
     if seen == "plain" and setting.augment != "none" and summary.count == 1 and setting.rounds in series:
         return Value(summary.mean * factor), seen  # with crops, plain images are evaluated only once
-    whole = summary.count if own else summary.count == expected and setting.rounds in series
+    whole = summary.count if by_method else summary.count == expected and setting.rounds in series
     if not whole:
-        raise _lacks(metrics, f"{metric} of the last {setting.window if own else expected} rounds")
+        raise _lacks(metrics, f"{metric} of the last {setting.window if by_method else expected} rounds")
     return _of_summary(summary, factor), seen
 
 
