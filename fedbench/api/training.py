@@ -57,8 +57,8 @@ def train(
     from fedbench import observers as named
     from fedbench.core.trainer import Interrupted
     from fedbench.engine.engines import Where
+    from fedbench.observers import make
     from fedbench.observers.bars import Bars
-    from fedbench.observers.watch import make
 
     if isinstance(part, Part):
         if store is not None and store_of(store).home != part.store.home:
@@ -175,8 +175,8 @@ def sweep(
     from fedbench.engine.sweep import End
     from fedbench.engine.sweep import sweep as outcomes_of
     from fedbench.methods import load
+    from fedbench.observers import make
     from fedbench.observers.bars import Bars
-    from fedbench.observers.watch import make
 
     home = store_of(store)
     given = _listed("methods", methods)

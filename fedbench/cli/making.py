@@ -44,13 +44,13 @@ def run(
     observers: Sequence[Observer] = (),
     limit: Limit | None = None,
 ) -> list[Artifact]:
-    """Train and evaluate runs (`observers.watch.make`) with progress bars; a sweep passes its `bars`. At an interrupt,
+    """Train and evaluate runs (`observers.make`) with progress bars; a sweep passes its `bars`. At an interrupt,
     print how to continue and exit with 130; if the engine trains several runs at a time, `stoppable` does this for all.
     Raises OutOfTime if the limit stops the runs."""
     from fedbench.core.trainer import Interrupted
     from fedbench.engine.sweep import OutOfTime
+    from fedbench.observers import make
     from fedbench.observers.bars import Bars
-    from fedbench.observers.watch import make
 
     console = context.err()
     try:

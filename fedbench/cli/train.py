@@ -152,7 +152,7 @@ def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
     from fedbench import observers
 
     named = [observers.of(name) for name in names or ()]
-    return [*([] if log is None else [observers.log(log)]), *named]
+    return [*([] if log is None else [observers.JsonLines(log)]), *named]
 
 
 def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:

@@ -349,7 +349,7 @@ def calls(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def made(*_: Any, **__: Any) -> Any:
         raise FedbenchError("as far as this")
 
-    for place in ("observers.watch.make", "engine.engines.Where._in_processes", "conformance.suite.outcomes"):
+    for place in ("observers.make", "engine.engines.Where._in_processes", "conformance.suite.outcomes"):
         monkeypatch.setattr(f"fedbench.{place}", made)
     monkeypatch.setattr("fedbench.engine.sweep.sweep", lambda *_, **__: [])
     monkeypatch.setattr("fedbench.partitions.obtain", made)

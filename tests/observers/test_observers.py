@@ -17,9 +17,8 @@ from rich.console import Console
 
 from fedbench import observers
 from fedbench.core.trainer import Progress
-from fedbench.observers import Observer, Training
+from fedbench.observers import Observer, Training, Watch
 from fedbench.observers.bars import Bars
-from fedbench.observers.watch import Watch
 from fedbench.screen import Screen
 from fedbench.store import Store
 from tests.support.cli_user import fedbench, good
@@ -125,7 +124,7 @@ def test_what_is_no_observer_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
         ("wandb:", "names no PROJECT; such as wandb:PROJECT"),
     ):
         refused(f"^--observe {said} {line}$", observers.of, said)
-    refused("cannot write", observers.log, tmp_path)
+    refused("cannot write", observers.JsonLines, tmp_path)
     monkeypatch.setitem(sys.modules, "wandb", None)  # as where it is not installed
     refused(r"pip install 'fedbench-fl\[wandb\]'", observers.of, "wandb")
     said = fedbench("--home", tmp_path, "train", "--table", "1", "--observe", "wandb")
