@@ -1,4 +1,4 @@
-"""Partitions: who holds which sample, in which split, seen through which covariate shift."""
+"""Partitions: which client holds which sample, in which split, and under which covariate shift."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""FLUX's four shifts at eight levels, their mixtures and the drifting ones: who draws which distribution.
+"""FLUX's four shifts at eight levels, mixed and drifting shifts: the distributions from which clients draw.
 
-Appendix F.1 and Table 9 (static), F.3 (mixed), D.3 and Table 6 (phases); what the paper leaves open stands in
+Appendix F.1 and Table 9 (static), F.3 (mixed), D.3 and Table 6 (phases); choices that the paper leaves open are in
 flux/protocol.md#levels, #mixed-shifts and #drifting-data. Draws come from counter-based streams keyed by (seed,
-purpose, client, phase), so the clients of a seed are not the paper's, only of the same law; `anda.py` draws those.
+purpose, client, phase), so a seed's clients follow the paper's distribution but are not the paper's clients;
+`schemes/equal.py` can draw those.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from fedbench.partitions.transforms import Rotation
 from fedbench.rng import stream
 from fedbench.specs import PartitionSpec, require
 
-#: The shifts, each at LEVELS levels, or in drift phases at DRIFT_LEVELS: what differs between clients.
+#: The shifts and what differs between clients. Static shifts have LEVELS levels, drifting ones DRIFT_LEVELS.
 LEVELLED = {
     "px": "P(X)", "py": "P(Y)", "pyx": "P(Y|X)", "pxy": "P(X|Y)",
     "px+py": "P(X) and P(Y)", "pxy+py": "P(X|Y) and P(Y)", "pyx+py": "P(Y|X) and P(Y)",
 }  # fmt: skip
 LEVELS, DRIFT_LEVELS = 8, 3
 
-#: A draw of one client.
+#: Draws one client's distribution.
 Bank = Callable[[np.random.Generator], Distribution]
 
-#: Entries of the bank of P(Y) and of the mixed shifts.
+#: Number of entries in the bank of P(Y) and of the mixed shifts.
 BANK = 5
 _COLOURS = ("red", "blue", "green")
-_ROTATIONS = (2, 3, 4, 5)  #: of P(X) at levels 1 to 4; the same again, in three colours, at 5 to 8
+_ROTATIONS = (2, 3, 4, 5)  #: angles of P(X) at levels 1 to 4; levels 5 to 8 repeat them in three colours
 _MIXED_CLASSES = 4
-#: From so many classes on the levels are CIFAR-100's.
+#: With at least this many classes, the levels are those of CIFAR-100.
 _MANY = 100
 
-# Of the levels of the drifting shifts.
+# Parameters of the drifting shifts by level.
 _DRIFTING_X = ((4, (None,)), (2, _COLOURS), (4, _COLOURS))
 _DRIFTING_BANK = (4, 6, 8)
 _DRIFTING_POOL = (3, 4, 5)
@@ -46,11 +47,11 @@ _DRIFTING_CLASSES, _DRIFTING_TURNED = 2, 8
 class Level:
     """A shift of LEVELLED at a level, on data of K classes."""
 
-    spec: PartitionSpec  #: its shift, seed, clients and drift phases
-    level: int  #: from the mildest, 1
+    spec: PartitionSpec  #: gives the shift, seed, clients and drift phases
+    level: int  #: from 1, the mildest
     classes: int  #: K
-    strict: bool = False  #: under P(X|Y) all classes that a client sees turned share one angle
-    fewer_classes: bool = False  #: mixed with P(Y), a client keeps 11 - level classes (else 4 at every level)
+    strict: bool = False  #: under P(X|Y) all rotated classes of a client share one angle
+    fewer_classes: bool = False  #: mixed with P(Y), a client keeps 11 - level classes (default: 4 at every level)
 
     @property
     def seed(self) -> int:
@@ -58,21 +59,21 @@ class Level:
 
     @property
     def pool(self) -> int:
-        """Classes whose labels are permuted under P(Y|X)."""
+        """Number of classes whose labels are permuted under P(Y|X)."""
         return self.level if self.classes < _MANY else 10 * self.level + 20
 
     @property
     def angles(self) -> tuple[int, ...]:
-        """Of a class under P(X|Y)."""
+        """Possible angles of a class under P(X|Y)."""
         return (0, 90, 180, 270) if self.classes < _MANY else (0, 120, 240)
 
     @property
     def colours(self) -> tuple[str, ...]:
-        """Of a class under P(X|Y): none but with many classes."""
+        """Possible colours of a class under P(X|Y); empty unless there are many classes."""
         return () if self.classes < _MANY else _COLOURS
 
     def check(self, number: int) -> None:
-        """Raise FedbenchError if the data have fewer classes."""
+        """Raise FedbenchError if the data have fewer than `number` classes."""
         require(
             number <= self.classes,
             f"{LEVELLED[self.spec.shift]} at level {self.level} needs {number} classes, and {self.spec.dataset.name} "
@@ -81,22 +82,22 @@ class Level:
         )
 
     def some(self, purpose: str, number: int, *key: int) -> tuple[int, ...]:
-        """So many of the classes, in order."""
+        """Draw `number` distinct classes, in ascending order."""
         self.check(number)
         chosen = stream(self.seed, purpose, *key).choice(self.classes, number, replace=False)
         return tuple(sorted(int(k) for k in chosen))
 
     def scaled(self, number: int) -> int:
-        """A number of classes, ten times as many of CIFAR-100's."""
+        """Return a number of classes, multiplied by ten on CIFAR-100."""
         return 10 * number if self.classes >= _MANY else number
 
 
 def draw(at: Level) -> Drawn:
-    """The distributions of the clients.
+    """Draw the distributions of the clients.
 
-    Static: one a client, in both splits. In drift phases: one a phase, drawn from the bank with replacement; the test
-    distribution is drawn from those that any client has in the last phase (the paper: one drift at test time), but
-    with 2 phases, as in the released code, from those that the client itself has had.
+    Static: each client draws one, for both splits. In drift phases: each client draws one per phase from the bank with
+    replacement. Its test distribution is drawn from those that any client has in the last phase (the paper: one drift
+    at test time), but with 2 phases, as in the released code, from those that the client itself has had.
     Raises FedbenchError if the data have too few classes.
     """
     clients, phases, seed = range(at.spec.clients), at.spec.phases or 1, at.seed
@@ -128,12 +129,12 @@ def _uniform(entries: Sequence[Distribution]) -> Bank:
 
 
 def _px(at: Level) -> Bank:
-    """Any pair of an angle and a colour, for all images of a client."""
+    """One angle and one colour for all images of a client."""
     return _uniform(of_images(at.level))
 
 
 def of_images(level: int) -> list[Distribution]:
-    """The bank of P(X) at a level."""
+    """Return the bank of P(X) at a level."""
     return _pairs(_ROTATIONS[(level - 1) % 4], _COLOURS if level > 4 else (None,))
 
 
@@ -143,7 +144,7 @@ def _pairs(angles: int, colours: Sequence[str | None]) -> list[Distribution]:
 
 
 def _py(at: Level) -> Bank:
-    """One of five subsets of 11 - level classes."""
+    """One of five subsets, each of 11 - level classes."""
     return _subsets(at, BANK, at.scaled(11 - at.level))
 
 
@@ -152,12 +153,12 @@ def _subsets(at: Level, entries: int, number: int) -> Bank:
 
 
 def subset(number: int, classes: Sequence[int]) -> Distribution:
-    """An entry of the bank of P(Y)."""
+    """Return one entry of the bank of P(Y)."""
     return Distribution(number=number, classes=tuple(sorted(classes)))
 
 
 def _pyx(at: Level) -> Bank:
-    """A permutation of the labels of a pool of `level` classes."""
+    """A permutation of the labels of `pool` classes."""
     return _permutations(at.some("pool", at.pool))
 
 
@@ -170,7 +171,7 @@ def _permutations(pool: Sequence[int]) -> Bank:
 
 
 def _pxy(at: Level) -> Bank:
-    """An angle for each of `level` classes; with many classes a colour for each of as many others, too."""
+    """An angle for each of `level` classes; with many classes also a colour for each of as many independent ones."""
     turned = at.some("turned", at.scaled(at.level))
     angles, coloured = at.angles, at.some("coloured", at.scaled(at.level)) if at.colours else ()
 
@@ -190,7 +191,7 @@ def _pxy(at: Level) -> Bank:
 
 
 def _mixed(at: Level, bank: Bank) -> Bank:
-    """One of five pairs of a class subset and a draw of the other shift."""
+    """One of five fixed pairs of a class subset and a draw of the other shift."""
     number = 11 - at.level if at.fewer_classes else _MIXED_CLASSES
     subsets = [at.some("subset", at.scaled(number), i) for i in range(BANK)]
     others = [bank(stream(at.seed, "mixed", i)) for i in range(BANK)]
@@ -214,7 +215,7 @@ def _drifting_pyx(at: Level) -> Bank:
 
 
 def _drifting_pxy(at: Level) -> Bank:
-    """One of a few patterns: eight classes that share an angle and a colour."""
+    """One of a few patterns; each rotates and colours eight classes in the same way."""
     entries = []
     for i in range(_DRIFTING_BANK[at.level - 1]):
         turned = at.some("turned", _DRIFTING_TURNED, i)

@@ -1,4 +1,4 @@
-"""From a dataset to its partition: drawn once, written down, then loaded."""
+"""Build a partition from a data set: draw it once, store it, then load it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 def build(
     spec: PartitionSpec, store: Store, roots: Sequence[Path] = (), notify: Callable[[str], None] | None = None
 ) -> Partition:
-    """The partition of `spec`: loaded if the store has it, else drawn and written.
+    """Load the partition of `spec` from the store, or draw and store it.
 
-    `notify` gets a line when the dataset has to be built first. Raises FedbenchError if the dataset lacks the column
-    to part by, and as `make` does.
+    `notify` receives a line if the data set must be built first. Raises FedbenchError if the data set lacks the column
+    to partition by, and as `make` does.
     """
     return read(obtain(spec, store, roots, notify))
 
@@ -46,7 +46,7 @@ def obtain(
     notify: Callable[[str], None] | None = None,
     again: bool = False,
 ) -> Artifact:
-    """The artifact of `spec`, drawn if the store lacks it, or (`again`) if other code drew it or read its images."""
+    """Return the artifact of `spec`. Draw it if the store lacks it, or (`again`) if its code has changed since."""
     from fedbench.data.build import obtain as images_of
     from fedbench.data.dataset import from_artifact
 
@@ -59,10 +59,10 @@ def obtain(
 
 
 def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
-    """Draw the partition of a loaded dataset; nothing is written.
+    """Draw the partition of a loaded data set without storing it.
 
-    What the partitioner draws, then the modifiers: validation images held back, the rest subsampled and repeated, and
-    unseen clients under corruptions behind all others.
+    The partitioner draws first. Then the modifiers hold back validation images, subsample and repeat the rest, and
+    append unseen clients under corruptions.
     """
     scheme = schemes.of(spec)
     if dataset.multi_label and scheme.needs_classes(spec):
@@ -87,11 +87,11 @@ def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
 
 
 def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) -> Partition:
-    """The partition of what a partitioner drew."""
+    """Turn the partitioner's assignment into a partition."""
     a = assignment
     sizes = [[*map(len, train), len(test)] for train, test in zip(a.train, a.test, strict=True)]
     rows = iter(cut(np.arange(sum(map(sum, sizes))), [n for mine in sizes for n in mine]))
-    pieces: list[list[Indices]] = []  # [M][2P + 1]: training and validation rows of each phase, and test rows
+    pieces: list[list[Indices]] = []  # [M][2P + 1]: training rows by phase, validation rows by phase, test rows
     for c, mine in enumerate(sizes):
         if a.held_back is None:
             halves = [modifiers.hold_back(next(rows), spec, c, s) for s in range(len(mine) - 1)]
@@ -108,7 +108,7 @@ def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) ->
     sample = np.concatenate([part for train, test in sides for part in (*train, test)])[row]
 
     def of_piece(values: list[Any], dtype: Any) -> NDArray[Any]:
-        """[R] of each row what is so of its piece, the same for all clients."""
+        """[R] repeat a value for each row of a piece; the values are the same for all clients."""
         return np.repeat(np.array(values * len(pieces), dtype), [len(piece) for mine in pieces for piece in mine])
 
     transforms = _transforms(spec, a, dataset.images.shape[-1] == 1) + [transform for _, transform in again]
@@ -134,7 +134,7 @@ def _labels(dataset: Dataset, sample: Indices) -> NDArray[np.integer]:
 
 
 def _relabelled(p: Partition) -> NDArray[np.integer]:
-    """The labels [R] as the distributions that the rows are drawn from give them out: permuted under P(Y|X)."""
+    """The labels [R] after each row's distribution has permuted them (under P(Y|X))."""
     if not any(one.labels for one in p.distributions):
         return p.label
     labels = np.tile(np.arange(len(p.classes), dtype=np.int32), (len(p.distributions), 1))
@@ -145,7 +145,7 @@ def _relabelled(p: Partition) -> NDArray[np.integer]:
 
 
 def _transforms(spec: PartitionSpec, assignment: Assignment, grey: bool) -> list[Transform]:
-    """[M] the partitioner's own, and the shift's behind them."""
+    """[M] the partitioner's transforms combined with those of the shift, which come after."""
     shift = of_clients(spec.shift, spec.clients) if spec.shift in SHIFTS else [Transform()] * spec.clients
     own = assignment.transforms or [Transform()] * spec.clients
 
@@ -157,7 +157,7 @@ def _transforms(spec: PartitionSpec, assignment: Assignment, grey: bool) -> list
 
 
 # -- mixture csv -----------------------------------------------------------------------------------------------
-# Class weights of a mixture from a CSV file: client, split, class, value.
+# Class weights of a mixture from a CSV file with columns client, split, class, value.
 
 
 _COLUMNS = ("client", "split", "class", "value")
@@ -165,14 +165,14 @@ _SIDES = ("train", "test")
 
 
 def read_mixture(path: Path, classes: int) -> dict[str, Any]:
-    """The fields `scheme`, `train_mix` and `test_mix` of a PartitionSpec, from the class weights in a CSV file.
+    """Read the fields `scheme`, `train_mix` and `test_mix` of a PartitionSpec from the class weights in a CSV file.
 
-    A row gives the weight of a class (0 .. classes - 1) in the train or the test split of a client; clients are
-    counted from 0 or from 1. Weights need not sum to 1, and a class without a row weighs nothing. Further columns
-    are ignored, but a column `table` must hold one value only.
+    A row gives the weight of a class (0 .. classes - 1) in the train or test split of a client; clients count from 0
+    or from 1. Weights need not sum to 1, and a class without a row has weight 0. Additional columns are ignored, except
+    that a column `table` must hold one value only.
 
-    Raises FedbenchError if the file cannot be read, lacks a column, a client or a side of one, or has a bad or a
-    second value for an entry.
+    Raises FedbenchError if the file cannot be read, lacks a column, a client or one of its splits, or has an invalid or
+    duplicate value for an entry.
     """
     weights: dict[tuple[int, str, int], float] = {}
     for line, row in _rows(path):
@@ -201,8 +201,8 @@ def read_mixture(path: Path, classes: int) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """The rows with their line numbers, of one table."""
-    if path.exists() and not path.is_file():  # a folder; or a device, which may never end
+    """Return the rows of the file's single table with their line numbers."""
+    if path.exists() and not path.is_file():  # a folder, or a device that may never end
         raise FedbenchError(f"cannot read {path}: it is no file", "--counts takes a CSV file")
     with reading(path, "is not a CSV file in UTF-8"), path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)

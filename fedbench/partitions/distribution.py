@@ -1,4 +1,4 @@
-"""What clients' data are drawn from: which classes, under which labels, seen how; clients of equal ones are a group."""
+"""Distributions of the clients' data: classes, labels and rotations. Clients with equal ones form a group."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 
 # -- density ---------------------------------------------------------------------------------------------------
-# What is known of the clients' training and test distributions: the probability of each stratum.
+# Known training and test distributions of the clients: the probability of each stratum.
 #
 # A stratum is what an importance weight depends on: the class under target shift (FTW-ERM, Proposition 4), and
-# whether the colour agrees with the label on Colored MNIST. Nominal probabilities where the partitioner knows
-# them; the shares of the samples that the clients hold where it does not.
+# whether the colour agrees with the label on Colored MNIST. The probabilities are nominal if the partitioner knows
+# them, and otherwise the shares among the client's samples.
 
 
 @dataclass(frozen=True, eq=False)
 class Densities:
     """R samples in S strata, and the probability of each stratum for M clients; every row of both tables sums to 1."""
 
-    strata: NDArray[np.int64]  #: [R] 0..S-1: the stratum of each row of the partition
+    strata: NDArray[np.int64]  #: [R] stratum of each row of the partition, 0..S-1
     train: NDArray[np.float64]  #: [M, S] under the client's training distribution
-    test: NDArray[np.float64]  #: [M, S] under its test distribution
+    test: NDArray[np.float64]  #: [M, S] under the client's test distribution
 
 
 def normalised(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Class probabilities: each row divided by its sum."""
+    """Divide each row by its sum, which gives class probabilities."""
     weights = np.array(rows, np.float64)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def realised(label: NDArray[np.integer], client: NDArray[np.integer], clients: int, classes: int) -> Densities:
-    """The class shares of all of a client's samples, for both of its sides: a random split is no shift.
+    """Return the class shares of all samples of a client, for training and test alike: a random split is no shift.
 
     Arguments:
-        label, client: class and client of each sample [R]; with several labels [R, U] all samples are one stratum.
+        label, client: class and client of each sample [R]; with multi-label data [R, U] all samples are one stratum.
         clients, classes: M and the number of classes, which are the strata.
     """
     if label.ndim > 1:
@@ -54,7 +54,7 @@ def realised(label: NDArray[np.integer], client: NDArray[np.integer], clients: i
 
 
 def counted(client: NDArray[np.integer], label: NDArray[np.integer], clients: int, classes: int) -> NDArray[np.int64]:
-    """[M, K]: samples of each class, from client and class of each sample [R]; or with each label [R, K]."""
+    """Count each client's samples by class, [M, K], from client and class of each sample [R], or from labels [R, K]."""
     if label.ndim > 1:
         counts = np.zeros((clients, classes), np.int64)
         np.add.at(counts, client, label)
@@ -70,19 +70,19 @@ def counted(client: NDArray[np.integer], label: NDArray[np.integer], clients: in
 class Distribution:
     """One true distribution; the default is that of the data set. Classes are numbers counted from 0.
 
-    Clients share a distribution where they drew the same one: two class subsets of P(Y) that happen to coincide are
-    two distributions, with numbers of their own.
+    Clients share a distribution if they drew the same one: two class subsets of P(Y) that happen to coincide are
+    two distributions, with different numbers.
     """
 
-    number: int | None = None  #: its place in the bank that clients draw from, where a bank's entries may coincide
-    name: str | None = None  #: of the natural group
-    rotation: Rotation = field(default_factory=Rotation)  #: how all classes but those of `rotations` are seen
-    rotations: tuple[tuple[int, Rotation], ...] = ()  #: P(X|Y): (class, how it is seen)
-    classes: tuple[int, ...] | None = None  #: P(Y): those that are kept; None: all
-    labels: tuple[tuple[int, int], ...] = ()  #: P(Y|X): (class, the label that its images are given)
+    number: int | None = None  #: its place in the bank, which tells equal entries apart
+    name: str | None = None  #: name of the natural group
+    rotation: Rotation = field(default_factory=Rotation)  #: rotation of all classes without an entry in `rotations`
+    rotations: tuple[tuple[int, Rotation], ...] = ()  #: P(X|Y): (class, rotation)
+    classes: tuple[int, ...] | None = None  #: P(Y): the classes that occur; None: all
+    labels: tuple[tuple[int, int], ...] = ()  #: P(Y|X): (class, label given to its images)
 
     def described(self, names: Sequence[str]) -> str:
-        """In words, with the names of all classes; what only befalls classes that are not kept goes unsaid."""
+        """Describe it in words, given the names of all classes; omit changes to classes that do not occur."""
         present = range(len(names)) if self.classes is None else self.classes
         parts = [self.name] if self.name is not None else []
         if self.classes is not None:
@@ -99,7 +99,7 @@ class Distribution:
         return "; ".join(parts) or "as it is"
 
     def to_json(self) -> str:
-        """All fields, for a table of an artifact; `from_json` reads it."""
+        """Return all fields as JSON, for a table of an artifact; `from_json` reads it."""
         raw = {_STORED.get(name, name): value for name, value in asdict(self).items()}
         return json.dumps(raw, separators=(",", ":"))
 
@@ -123,36 +123,36 @@ _STORED = {"rotation": "look", "rotations": "looks"}
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The G distributions that M clients meet, counted in order of appearance, and which of them each client does."""
+    """The G distributions of M clients, numbered in order of appearance, and which one each client has."""
 
     distributions: tuple[Distribution, ...]  #: [G]
-    of_phase: NDArray[np.int32]  #: [P + 1, M] that of each drift phase of the training data, and last of the test data
+    of_phase: NDArray[np.int32]  #: [P + 1, M] distribution of each drift phase of the training data, then of test data
 
     @classmethod
     def of(cls, phases: Sequence[Sequence[Distribution]]) -> Drawn:
-        """The distributions of the clients, drift phase after drift phase and then of their test data, numbered."""
+        """Number the clients' distributions, given by drift phase [P][M] and last for the test data [M]."""
         numbers: dict[Distribution, int] = {}
         of_phase = [[numbers.setdefault(one, len(numbers)) for one in clients] for clients in phases]
         return cls(tuple(numbers), np.array(of_phase, np.int32))
 
     @property
     def groups(self) -> list[int]:
-        """[M] each client's in the last phase of its training data."""
+        """[M] the distribution of each client in the last phase of its training data."""
         return list(self.of_phase[-2].tolist())
 
 
 def _listed(parts: Sequence[str]) -> str:
-    """A list in words, long ones cut."""
+    """Join the parts; shorten long lists."""
     return ", ".join(parts) if len(parts) <= 12 else f"{', '.join(parts[:10])} and {len(parts) - 10} more"
 
 
 # -- official --------------------------------------------------------------------------------------------------
-# The data set's own split into training and test images, and what stands in where there is none.
+# The data set's official split into training and test images, and the replacement if there is none.
 
 
 def test_images(dataset: Dataset, rng: np.random.RandomState | np.random.Generator) -> NDArray[np.bool_]:
-    """Which images [N] are official test images; without any (scikit-learn's digits) a fifth of each class, drawn;
-    with multi-label images a fifth of all."""
+    """Return which images [N] are official test images. Without an official split (scikit-learn's digits), draw a fifth
+    of each class; of multi-label images, draw a fifth of all."""
     official = dataset.split == 1
     if official.any():
         return np.asarray(official)

@@ -1,5 +1,5 @@
-"""What any partition may have beside what its partitioner does: validation samples, fewer training samples, copies of
-them, and clients that never train."""
+"""Modifiers that apply to the partitions of many partitioners: validation samples, subsampled or repeated training
+samples, and clients that never train."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from fedbench.specs import PartitionSpec, require
 
 
 def check(spec: PartitionSpec) -> None:
-    """Raise FedbenchError for corruptions of unseen clients that there are not."""
+    """Raise FedbenchError for unknown or repeated corruptions of unseen clients."""
     for text in spec.unseen_as or ():
         named(text)
         require((spec.unseen_as or ()).count(text) == 1, f"unseen_as names {text} twice")
 
 
 def least(spec: PartitionSpec) -> int:
-    """Training images that a client needs."""
+    """Return the minimum number of training images of a client."""
     return 1 if spec.validation is None else 2
 
 
-# In drift phases under P(Y) a validation image of one phase may be a training image of another; it only says when a
-# method such as FLUX ends its warm-up.
+# In drift phases under P(Y) a validation image of one phase may be a training image of another. This is acceptable
+# because the validation loss only decides when a method such as FLUX ends its warm-up.
 def hold_back(part: Indices, spec: PartitionSpec, client: int, phase: int = 0) -> tuple[Indices, Indices]:
-    """Training and validation samples: ceil(validation x n) of them, drawn uniformly, are held back; one at least
-    stays on either side."""
+    """Split into training and validation samples: ceil(validation x n) samples, drawn uniformly, are held back; each
+    side gets at least one."""
     if spec.validation is None:
         return part, part[:0]
     require(len(part) >= 2, f"client {client} has {len(part)} training images: too few to hold one back", "see --split")
@@ -41,24 +41,24 @@ def hold_back(part: Indices, spec: PartitionSpec, client: int, phase: int = 0) -
 
 
 def subsampled(part: Indices, spec: PartitionSpec) -> Indices:
-    """The first floor(subsample x n) of a client's training samples, one at least: smaller sets lie in larger ones."""
+    """Return the first floor(subsample x n) training samples, at least one; smaller subsets are nested in larger."""
     return part if spec.subsample is None else part[: max(1, int(spec.subsample * len(part)))]
 
 
 def repeated(part: Indices, spec: PartitionSpec) -> Indices:
-    """Every training sample so many times."""
+    """Repeat the training samples `duplicates` times."""
     return part if spec.duplicates is None else np.tile(part, spec.duplicates)
 
 
 def again(spec: PartitionSpec) -> list[tuple[int, Transform]]:
-    """Unseen clients that come again: which client each is, and the corruption that it then sees its images under."""
+    """List the copies of unseen clients under corruptions: the original client, and the corruption of its images."""
     unseen = range(spec.trainees, spec.clients)
     corrupted = [Transform(corruption=name, severity=severity) for name, severity in map(named, spec.unseen_as or ())]
     return [(client, transform) for transform in corrupted for client in unseen]
 
 
 def details(spec: PartitionSpec) -> list[str]:
-    """The modifiers in a few words each."""
+    """Describe each modifier in a few words."""
     own = [f"{spec.phases} phases"] if spec.phases else []
     own += [f"{100 * spec.validation:g} % of the training images for validation"] if spec.validation else []
     own += [f"every training image {spec.duplicates} times"] if spec.duplicates else []
