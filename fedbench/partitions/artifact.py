@@ -1,4 +1,4 @@
-"""A partition: who holds which sample, in which split, under which label and seen how."""
+"""A partition: which client holds which sample, in which split, with which label and which image transform."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # -- distinct --------------------------------------------------------------------------------------------------
-# The different images of a federation: each (sample, rotation) once, however many rows show it.
+# The distinct images of a federation: each (sample, rotation) pair is computed once, even if many rows show it.
 
 
 def distinct_images(
@@ -33,11 +33,11 @@ def distinct_images(
     distributions: Sequence[Distribution],
     channels: int,
 ) -> tuple[Images, NDArray[np.int64]]:
-    """The images as the clients see them, uint8 [U, H, W, channels], and which of them each row shows, int64 [R].
+    """Return the images as the clients see them, uint8 [U, H, W, channels], and each row's index into them, int64 [R].
 
     Arguments:
-        sample, distribution: the data set's row of each of the R rows, and the number of its distribution.
-        distributions: those that the numbers stand for; none: all images are seen as they are.
+        sample, distribution: for each of the R rows, its row in the data set and the number of its distribution.
+        distributions: the distributions by number; if empty, no image is rotated.
     """
     those = distributions or (Distribution(),)
     rotations = list(dict.fromkeys([d.rotation for d in those] + [one for d in those for _, one in d.rotations]))
@@ -48,12 +48,12 @@ def distinct_images(
         for k, rotation in d.rotations:
             table[g, k] = number[rotation]
     n = len(dataset.labels)
-    classes = 0 if dataset.multi_label else dataset.labels[sample]  # all alike where there are several labels
+    classes = 0 if dataset.multi_label else dataset.labels[sample]  # multi-label data have no rotation per class
     key = table[distribution, classes] * n + sample
     present = np.zeros(len(rotations) * n, bool)
     present[key] = True
     if rotations == [Rotation()] and channels == dataset.images.shape[-1] and present.all():
-        return dataset.images, sample.astype(np.int64)  # as they are: no copy of them all
+        return dataset.images, sample.astype(np.int64)  # nothing changes, so avoid a copy
     place = np.cumsum(present) - 1
     out = np.empty((int(place[-1]) + 1, *dataset.images.shape[1:3], channels), np.uint8)
     for i, rotation in enumerate(rotations):
@@ -81,16 +81,16 @@ class Partition:
     test: NDArray[np.bool_]  #: [R]
     label: NDArray[np.integer]  #: [R] int32 0..K-1; with multi-label images, 0 or 1 for each [R, K] uint8
     transforms: tuple[Transform, ...]  #: [M] how each client sees its images
-    #: [M] true groups: clients of one distribution share a number, counted in order of appearance. Where distributions
-    #: were drawn it is their number in `distributions`, where data drift that of the last phase; elsewhere the
-    #: partitioner says it, or clients of one transform are a group.
+    #: [M] true groups: clients with the same distribution share a number, numbered in order of appearance. If the
+    #: distributions are known, this is the index into `distributions` (under drift: of the last phase). Otherwise the
+    #: partitioner sets it, or clients with the same transform form a group.
     groups: list[int]
-    colour: NDArray[np.int8] | None = None  #: [R] 0 red, 1 green: the channel that a grey image is painted in
-    validation: NDArray[np.bool_] | None = None  #: [R] held back from training; None: no row is
-    #: [R] drift phase of each training and validation row, from 0, where the data drift; test rows have -1.
+    colour: NDArray[np.int8] | None = None  #: [R] channel in which a grey image is painted: 0 red, 1 green
+    validation: NDArray[np.bool_] | None = None  #: [R] whether a row is for validation; None: no row is
+    #: [R] drift phase of each training and validation row, counted from 0; -1 for test rows. None: no drift.
     phase: NDArray[np.int8] | None = None
-    drawn: Drawn | None = None  #: true distributions of the clients, where they were drawn as such
-    #: What the partitioner knows of the clients' training and test distributions; None: no more than the samples tell.
+    drawn: Drawn | None = None  #: true distributions of the clients; None: the partitioner did not draw distributions
+    #: Training and test distributions of the clients, if the partitioner knows them; None: estimate them from samples.
     declared: Densities | None = None
 
     @property
@@ -99,58 +99,58 @@ class Partition:
 
     @property
     def clients(self) -> int:
-        """M, unseen clients and those that they are again under corruptions included."""
+        """M, including the unseen clients and their copies under corruptions."""
         return self.spec.all_clients
 
     @property
     def multi_label(self) -> bool:
-        """Whether an image has several labels, 0 or 1 each, instead of one class."""
+        """Whether an image has a 0/1 label for each class, instead of one class."""
         return self.label.ndim > 1
 
     @property
     def unseen(self) -> NDArray[np.bool_]:
-        """Whether each client [M] never trains; such clients come last."""
+        """[M] whether each client never trains; unseen clients come last."""
         return np.arange(self.spec.all_clients) >= self.spec.trainees
 
     @cached_property
     def training(self) -> NDArray[np.bool_]:
-        """[R] whether a row is trained on."""
+        """[R] whether a row is a training row."""
         return ~self.test if self.validation is None else ~(self.test | self.validation)
 
     @cached_property
     def n_train(self) -> NDArray[np.int64]:
-        """Training samples of each client [M]; in drift phases, those of all phases."""
+        """[M] training samples of each client; under drift, of all phases."""
         return np.bincount(self.client[self.training], minlength=self.clients)
 
     @cached_property
     def n_validation(self) -> NDArray[np.int64]:
-        """Validation samples of each client [M]."""
+        """[M] validation samples of each client."""
         rows = slice(0) if self.validation is None else self.validation
         return np.bincount(self.client[rows], minlength=self.clients)
 
     @cached_property
     def n_test(self) -> NDArray[np.int64]:
-        """Test samples of each client [M]."""
+        """[M] test samples of each client."""
         return np.bincount(self.client[self.test], minlength=self.clients)
 
     @property
     def phase_groups(self) -> list[list[int]]:
-        """[P][M] the true group of each client in each drift phase of its training data; one where none drifts."""
+        """[P][M] the true group of each client in each drift phase of its training data; without drift P is 1."""
         return [self.groups] if self.drawn is None else self.drawn.of_phase[:-1].tolist()
 
     @property
     def test_groups(self) -> list[int]:
-        """[M] the true group of each client's test data, by the same numbers."""
+        """[M] the true group of each client's test data, with the same numbers as `groups`."""
         return self.groups if self.drawn is None else list(self.drawn.of_phase[-1].tolist())
 
     @property
     def distributions(self) -> tuple[Distribution, ...]:
-        """[G] the true distributions by group number, where they were drawn as such; else none."""
+        """[G] the true distributions by group number; empty if the partitioner did not draw distributions."""
         return () if self.drawn is None else self.drawn.distributions
 
     @cached_property
     def distribution(self) -> NDArray[np.int32]:
-        """[R] number of the distribution that each row was drawn from; zeros where none were drawn as such."""
+        """[R] number of the distribution that each row was drawn from; zeros if no distributions were drawn."""
         if self.drawn is None:
             return np.zeros(len(self.sample), np.int32)
         phase = self.phase if self.phase is not None else np.where(self.test, -1, 0)
@@ -163,41 +163,41 @@ class Partition:
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
-        """[M, 4] where each client's training rows begin, and where training, validation and test rows end."""
+        """[M, 4] start of each client's training rows, and the ends of its training, validation and test rows."""
         sizes = np.stack([self.n_train, self.n_validation, self.n_test], axis=1)
         ends = np.cumsum(sizes).reshape(-1, 3)
         return np.concatenate([ends[:, :1] - sizes[:, :1], ends], axis=1)
 
     def rows(self, client: int, test: bool | None = None) -> slice:
-        """A client's rows: all of them, its training rows (test=False) or its test rows (test=True)."""
+        """Return the client's rows: all of them (None), its training rows (test=False) or its test rows (test=True)."""
         start, trained, validated, stop = self._ends[client].tolist()
         return slice(validated if test else start, trained if test is False else stop)
 
     def validation_rows(self, client: int) -> slice:
-        """A client's rows that are held back from training."""
+        """Return the client's validation rows."""
         return slice(*self._ends[client, 1:3].tolist())
 
     def class_counts(self, test: bool | None = None) -> NDArray[np.int64]:
-        """Samples of each client in each class (or with each label) [M, K]: all of them, those to train on (test=False)
-        or to test on."""
+        """Count each client's samples by class (or label), [M, K]: all of them (None), the training samples
+        (test=False) or the test samples (test=True)."""
         chosen = slice(None) if test is None else self.test if test else self.training
         return counted(self.client[chosen], self.label[chosen], self.clients, len(self.classes))
 
     @property
     def _rotations(self) -> Iterator[Rotation]:
-        """How the distributions see images."""
+        """The rotations of all distributions."""
         return (r for d in self.distributions for r in (d.rotation, *(one for _, one in d.rotations)))
 
     @property
     def alters(self) -> bool:
-        """Whether a client may see images other than as the data set has them."""
+        """Whether any client may see images that differ from those of the data set."""
         seen = any(one != Transform() for one in self.transforms) or any(r != Rotation() for r in self._rotations)
         return seen or self.image_shape((1, 1, 1)) != (1, 1, 1)
 
     def image_shape(self, shape: Sequence[int]) -> tuple[int, int, int]:
-        """(H, W, C) of an image as the clients see it, given that of the data set: coloured ones have 3 channels.
+        """Return (H, W, C) of an image as the clients see it, from the data set's shape; coloured images have C = 3.
 
-        So has every image under P(X) and P(X|Y), even at levels without a colour (flux/protocol.md#shards-and-images).
+        Under P(X) and P(X|Y) C is 3 even at levels without a colour (flux/protocol.md#shards-and-images).
         """
         height, width, channels = shape
         lit = any(rotation.colour for rotation in self._rotations)
@@ -205,8 +205,8 @@ class Partition:
         return height, width, 3 if coloured else channels
 
     def moments(self, dataset: Dataset) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Mean and standard deviation [D] of each value of a vector, over the samples that are trained on (each once);
-        of a value that never differs the deviation is 1."""
+        """Return the mean and standard deviation [D] of each component of a vector over the distinct training samples;
+        the deviation of a constant component is set to 1."""
         rows = np.unique(self.sample[self.training & ~self.unseen[self.client]])
         values = dataset.images[rows].astype(np.float64).reshape(len(rows), -1)
         std = values.std(axis=0)
@@ -215,14 +215,14 @@ class Partition:
     def distinct(
         self, dataset: Dataset, moments: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The different images that the clients see, uint8 [U, H, W, C], and which of them each row shows [R].
+        """Return the distinct images that the clients see, uint8 [U, H, W, C], and each row's index into them [R].
 
-        Copies of an image are one. Where clients see images through steps of colour or corruptions, every row is an
-        image of its own: a corruption draws from a stream for either side of a client, image after image, so that
-        the images of a subsampled client are among those of the whole one, whose test images are the same.
+        Copies of an image count once. If a client sees images through colour steps or corruptions, every row has an
+        image of its own. A corruption uses one random stream for each side of a client and draws image by image, so a
+        subsampled client sees a subset of the full client's images, and the same test images.
 
-        Vectors, float32 [U, 1, 1, D], are normalised: less the mean and by the deviation of `moments`, by default those
-        of this partition's own training samples.
+        Vectors, float32 [U, 1, 1, D], are standardised with `moments`, by default those of this partition's training
+        samples.
         """
         if dataset.spec.id != self.spec.dataset.id:
             raise FedbenchError(f"partition {self.id} is of dataset {self.spec.dataset.id}, not {dataset.spec.id}")
@@ -243,18 +243,18 @@ class Partition:
 
         def transformed(side: int) -> None:
             client, test = divmod(side, 2)
-            start, _, middle, stop = self._ends[client].tolist()  # validation images are a part of the training side
+            start, _, middle, stop = self._ends[client].tolist()  # validation images belong to the training side
             rows, transform = slice(middle, stop) if test else slice(start, middle), self.transforms[client]
             own = images[index[rows]]
             out[rows] = apply(own, transform, key=side) if transform.alters else own
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow and NumPy let go of the interpreter's lock
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # threads help: Pillow and NumPy release the GIL
             list(pool.map(transformed, range(2 * self.clients)))
         return out, np.arange(len(out))
 
     def scaling(self) -> NDArray[np.float32] | None:
-        """[R, 2, C] factor and offset by which channels in [-1, 1] become what their client's mean m and deviation s
-        make of them: 1/(2s) and (1/2 - m)/s. None where no client has a normalisation of its own."""
+        """[R, 2, C] factor 1/(2s) and offset (1/2 - m)/s that turn channels in [-1, 1] into channels normalised by the
+        client's mean m and standard deviation s. None if no client has a personal normalisation."""
         own = {c: (t.mean, t.std) for c, t in enumerate(self.transforms) if t.mean is not None}
         if not own:
             return None
@@ -266,13 +266,13 @@ class Partition:
         return of_client.astype(np.float32)[self.client]
 
     def transformed_images(self, dataset: Dataset) -> NDArray[Any]:
-        """[R, H, W, C]: row r is the image of `sample[r]` as its client sees it; see `distinct`."""
+        """[R, H, W, C]: image r is the image of `sample[r]` as its client sees it; see `distinct`."""
         images, index = self.distinct(dataset)
         alone = len(images) == len(index) and np.array_equal(index, np.arange(len(index)))
         return images if alone else images[index]
 
 
 def numbered(of: Sequence[Hashable]) -> list[int]:
-    """The group of each client by what is its own: those with equal ones share a number."""
+    """Number the clients' groups: clients with equal values share a number, in order of appearance."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(one, len(numbers)) for one in of]
