@@ -1,9 +1,9 @@
 """A partition as a file of rows: client, sample, split. Read strictly from CSV or Parquet, and written as either.
 
 `client` counts from 0 (or from 1) without gaps, `sample` is a row of the data set from 0 (training images first, then
-test images, each in their official order), `split` is train, validation or test. The order of the rows means nothing:
-they are brought into one, and their canonical text is the CSV file that `fedbench export` writes. Its SHA-256 is what
-a spec knows the rows by, so CSV and Parquet files with the same rows are the same partition.
+test images, each in their official order), `split` is train, validation or test. The order of the rows does not matter:
+they are sorted, and their canonical text is the CSV file that `fedbench export` writes. A spec identifies the rows by
+the SHA-256 of this text, so CSV and Parquet files with the same rows are the same partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 COLUMNS = ("client", "sample", "split")
 SPLITS = ("train", "validation", "test")
 _FORM = f"its columns are {','.join(COLUMNS)}"
-#: Numbers are below this: a partition keeps them in 32 bits.
+#: Numbers must be below this, because a partition stores them in 32 bits.
 _MOST = 2**31
 
 
@@ -39,17 +39,17 @@ class Rows:
 
     client: NDArray[np.int64]  #: [R] from 0 without gaps
     sample: NDArray[np.int64]  #: [R] row of the data set
-    split: NDArray[np.int64]  #: [R] which of SPLITS
-    where: str = "the rows"  #: names the file in an error
+    split: NDArray[np.int64]  #: [R] index into SPLITS
+    where: str = "the rows"  #: the file's name, for errors
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         return int(self.client[-1]) + 1
 
     @cached_property
     def text(self) -> bytes:
-        """The canonical text."""
+        """The rows as canonical CSV text."""
         rows = zip(self.client.tolist(), self.sample.tolist(), self.split.tolist(), strict=True)
         lines = [f"{client},{sample},{SPLITS[split]}" for client, sample, split in rows]
         return "\n".join([",".join(COLUMNS), *lines, ""]).encode()
@@ -60,7 +60,7 @@ class Rows:
         return hashlib.sha256(self.text).hexdigest()
 
     def table(self) -> pa.Table:
-        """The rows as an Arrow table."""
+        """Return the rows as an Arrow table."""
         import pyarrow as pa
 
         return pa.table(
@@ -72,12 +72,12 @@ class Rows:
         )
 
 
-#: Rows that this process has read, by their digest: a spec knows the rows, not the file they came from.
+#: Rows that this process has read, by digest, because a spec holds the rows' digest and not the file's path.
 _read: dict[str, Rows] = {}
 
 
 def by_digest(digest: str) -> Rows:
-    """The rows that this process has read. Raises FedbenchError if it has not."""
+    """Return rows that this process has read before. Raises FedbenchError if it has not."""
     if digest not in _read:
         raise FedbenchError(
             f"the rows {digest[:12]} of this partition are a file that is not at hand", "give it with --from FILE"
@@ -86,10 +86,10 @@ def by_digest(digest: str) -> Rows:
 
 
 def read(path: Path) -> Rows:
-    """The rows of a CSV or Parquet file.
+    """Read the rows of a CSV or Parquet file.
 
-    Raises FedbenchError, naming the line of a CSV file and the row of a Parquet file, for other columns, numbers that
-    are none or negative, an unknown split, a sample that a client has twice, a client that lacks training or test
+    Raises FedbenchError, naming the line of a CSV file or the row of a Parquet file, for unexpected or missing columns,
+    invalid or negative numbers, an unknown split, a sample that a client has twice, a client without training or test
     samples, and gaps between clients.
     """
     with readable(path):
@@ -109,10 +109,10 @@ def read(path: Path) -> Rows:
 
 
 def of(partition: Partition) -> Rows:
-    """The rows of a partition: what `read` gives of the file that they are written to.
+    """Return the rows of a partition, equal to what `read` returns for the exported file.
 
-    Unseen clients that come again under corruptions are left out, and copies of training samples are one: both are said
-    beside the file (see `fedbench.partitions.exports`). Raises FedbenchError where a client has a sample twice.
+    Copies of unseen clients under corruptions are left out, and repeated training samples count once: command-line
+    options restore both (see `fedbench.partitions.exports`). Raises FedbenchError if a client has a sample twice.
     """
     p = partition
     split = np.where(p.test, 2, 0 if p.validation is None else p.validation.astype(np.int64))
@@ -125,11 +125,11 @@ def of(partition: Partition) -> Rows:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where rows stand."""
+    """Names a row of a file in errors."""
 
     file: Path | str
-    unit: str  #: what a row is called
-    first: int  #: number of the first
+    unit: str  #: "line" or "row"
+    first: int  #: number of the first row
 
     def __call__(self, index: Any) -> str:
         return f"{self.file}, {self.unit} {int(index) + self.first}"
@@ -163,7 +163,7 @@ def _parquet(path: Path) -> pa.Table:
 
 
 def _numbers(column: pa.ChunkedArray, name: str, at: _Place) -> NDArray[np.int64]:
-    """Whole numbers from 0 on, of a column of them or of text."""
+    """Parse a column of whole numbers, or of their text, as numbers >= 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -196,7 +196,7 @@ def _splits(column: pa.ChunkedArray, at: _Place) -> NDArray[np.int64]:
 
 
 def _ordered(client: NDArray[np.int64], sample: NDArray[np.int64], split: NDArray[np.int64], at: _Place) -> Rows:
-    """The rows in their order, counted from client 0; checked as a whole."""
+    """Sort the rows, count clients from 0, and check the rows as a whole."""
     order = np.lexsort((sample, client))
     again = (np.diff(client[order]) == 0) & (np.diff(sample[order]) == 0)
     if again.any():
