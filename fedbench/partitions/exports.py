@@ -1,4 +1,4 @@
-"""A partition for others: who holds which sample as a file, or clients' images in the folders of other tools."""
+"""Export a partition: its rows as a file, or clients' images in the folder formats of other tools."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 # -- images ----------------------------------------------------------------------------------------------------
-# Clients' images in the folders of other tools: PFLlib's npz files and LEAF's JSON.
+# Clients' images in the folder formats of other tools: PFLlib's npz files and LEAF's JSON.
 
 
-#: A JSON file ends behind so many users (as LEAF's own do) or numbers.
+#: A JSON file holds at most this many users (as LEAF's own files do) and numbers.
 _USERS, _NUMBERS = 100, 20_000_000
 SIDES = ("train", "test")
-#: Name, images [n, H, W, C] and classes [n].
+#: A user's name, images [n, H, W, C] and classes [n].
 User = tuple[str, NDArray[np.uint8], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Clients' images as they see them, under the labels that they train on. Validation images are training images."""
+    """Images as the clients see them, with the partition's labels. Validation images count as training images."""
 
     partition: Partition
     dataset: Dataset
@@ -51,7 +51,7 @@ class Images:
         require(not p.multi_label, f"{p.spec.dataset.name} has several labels an image, and these folders one")
 
     def of(self, client: int, side: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """A client's images [n, H, W, C] and classes [n] of one side."""
+        """Return a client's images [n, H, W, C] and classes [n] of one side."""
         p, (images, index) = self.partition, self._seen
         rows = np.arange(*p.rows(client).indices(len(p.sample)))
         rows = rows[p.test[rows] == (side == "test")]
@@ -63,8 +63,8 @@ class Images:
 
 
 def write_pflib(folder: Path, content: Images) -> None:
-    """train/N.npz and test/N.npz with the arrays x (float32 [n, C, H, W] in [-1, 1]) and y (int64 [n]), and config.json
-    with PFLlib's keys, and the classes' names."""
+    """Write train/N.npz and test/N.npz with arrays x (float32 [n, C, H, W] in [-1, 1]) and y (int64 [n]), and
+    config.json with PFLlib's keys and the class names."""
     p, statistic = content.partition, []
     for side in SIDES:
         (folder / side).mkdir()
@@ -83,7 +83,7 @@ def write_pflib(folder: Path, content: Images) -> None:
 
 
 def write_leaf(folder: Path, content: Images) -> None:
-    """train/ and test/ with files all_data_I.json: users, num_samples, and user_data of each user with x, rows of
+    """Write files all_data_I.json into train/ and test/: users, num_samples, and user_data with each user's x, rows of
     H * W * C grey levels in 0..1, and y."""
     levels = [f"{level / 255:.6g}" for level in range(256)]
     for side in SIDES:
@@ -101,7 +101,7 @@ def write_leaf(folder: Path, content: Images) -> None:
 
 
 def _files(content: Images, side: str) -> Iterator[list[User]]:
-    """The users of each file, their names in the order of their numbers as texts too."""
+    """Yield the users of each file. Names are zero-padded so that their text order is their numerical order."""
     width, size = len(str(content.partition.clients - 1)), 0
     users: list[User] = []
     for client in range(content.partition.clients):
@@ -115,18 +115,18 @@ def _files(content: Images, side: str) -> Iterator[list[User]]:
 
 
 # -- export ----------------------------------------------------------------------------------------------------
-# Partitions written in a format.
+# Write a partition in a chosen format.
 
 
-#: Formats that say who holds which sample, by the endings of their files.
+#: Formats that hold client, sample and split, with their file suffixes.
 FILES = {"csv": (".csv",), "parquet": (".parquet", ".pq")}
-#: Formats that hold clients' images, in folders.
+#: Formats that hold clients' images, in folders, with the functions that write them.
 FOLDERS = {"pflib": write_pflib, "leaf": write_leaf}
 FORMATS = (*FILES, *FOLDERS)
 
 
 def format_of(output: Path, given: str | None) -> str:
-    """The format that is given, or that the output's ending says. Raises FedbenchError for an unknown one."""
+    """Return the given format, or that of the output's suffix. Raises FedbenchError for an unknown one."""
     if given is not None:
         check_known("format of a partition", given, FORMATS)
         return given
@@ -137,9 +137,9 @@ def format_of(output: Path, given: str | None) -> str:
 
 
 def write(partition: Partition, format: str, output: Path, images: Callable[[], Dataset]) -> list[str]:
-    """Write a partition in one of FORMATS; `images` gives its data set where the format holds images.
+    """Write a partition in one of FORMATS; `images` loads its data set if the format holds images.
 
-    Returns what the reader should know, a line each. Raises FedbenchError for what the format cannot say.
+    Returns messages for the user, one line each. Raises FedbenchError if the format cannot represent the partition.
     """
     if format in FOLDERS:
         return _write_folder(partition, format, output, images)
@@ -157,7 +157,7 @@ def write(partition: Partition, format: str, output: Path, images: Callable[[], 
 
 
 def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], Dataset]) -> list[str]:
-    """Write a folder, whole or not at all."""
+    """Write a folder atomically."""
     taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
     require(not taken, f"{output} is there already, and {format} is a new folder", "choose another --output")
     content = Images(p, images())
@@ -175,7 +175,7 @@ def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], 
 
 
 def _check(p: Partition, format: str) -> None:
-    """Raise FedbenchError unless rows of client, sample and split say all of the partition but its modifiers."""
+    """Raise FedbenchError unless client, sample and split, with the modifiers, describe the whole partition."""
     shifted = of_clients(_shift(p), p.spec.clients) + [transform for _, transform in modifiers.again(p.spec)]
     same = all(own in (one, one.on_grey()) for own, one in zip(p.transforms, shifted, strict=True))
     bare = [dataclasses.replace(one, number=None, name=None, classes=None) for one in p.distributions]
@@ -188,12 +188,12 @@ def _check(p: Partition, format: str) -> None:
 
 
 def _shift(p: Partition) -> str:
-    """The shift that any partitioner may have; FLUX's are of one only."""
+    """Return the shift if any partitioner supports it, else none; FLUX's shifts belong to one partitioner."""
     return p.spec.shift if p.spec.shift in SHIFTS else "none"
 
 
 def _beside(p: Partition) -> str:
-    """The options that say what the rows do not."""
+    """Return the command-line options for what the rows do not contain."""
     options = {
         "shift": None if _shift(p) == "none" else _shift(p),
         "duplicates": p.spec.duplicates,

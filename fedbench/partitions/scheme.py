@@ -1,8 +1,8 @@
-"""The base of all partitioners: who holds which sample, in which split, with options that are part of the spec.
+"""The base class of all partitioners: which client holds which sample, in which split.
 
-A partitioner is a frozen dataclass in a file of its own (`partitions/schemes/NAME.py`, or a user's FILE.py:Class). Most
-override `deal` alone, which gives each client its samples; their split is then random. One whose training and test
-samples are drawn apart overrides `draw`.
+A partitioner is a frozen dataclass in its own file (`partitions/schemes/NAME.py`, or a user's FILE.py:Class). Its
+options are part of the spec. Most partitioners override only `deal`, which gives each client its samples; the split is
+then random. A partitioner that draws training and test samples separately overrides `draw`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 # -- split -----------------------------------------------------------------------------------------------------
-# Random splits of what clients hold.
+# Random splits of clients' samples.
 
 
-#: Rows of a data set.
+#: Row numbers of a data set.
 Indices = NDArray[np.int64]
 
 
@@ -49,8 +49,8 @@ def split(
 ) -> list[tuple[Indices, Indices]]:
     """Shuffle each client's samples, in client order: the first floor(share x n) are for training, the rest for tests.
 
-    With `as_it_comes` the floor gives way to one sample at least for either. Raises FedbenchError for a client that is
-    left without a training or without a test sample; `remedy` says what else would help.
+    With `as_it_comes` each side gets at least one sample. Raises FedbenchError if a client is left without a training
+    or without a test sample; `remedy` is added to the error's hint.
     """
     assert spec.train_fraction is not None
     sides = []
@@ -72,42 +72,42 @@ def split(
 
 
 def shards(samples: Indices, clients: int) -> list[Indices]:
-    """Equal consecutive pieces, one a client; the last one takes what is left over."""
+    """Cut into consecutive pieces of equal size, one per client; the last piece also gets the remainder."""
     return cut(samples, [len(samples) // clients] * (clients - 1) + [len(samples)])
 
 
 def cut(samples: Indices, sizes: Sequence[int]) -> list[Indices]:
-    """Consecutive pieces of these sizes (np.split takes ten times as long for so many)."""
+    """Cut into consecutive pieces of these sizes (np.split takes ten times as long for this many)."""
     ends = np.cumsum([0, *sizes]).tolist()
     return [samples[a:b] for a, b in pairwise(ends)]
 
 
-#: What a partitioner takes that splits samples at random, and one that draws training and test samples apart.
+#: Modifiers of partitioners that split samples at random, and of those that draw training and test samples separately.
 AT_RANDOM = ("train_fraction", "subsample", "unseen", "unseen_as", "validation", "duplicates")
 APART = ("subsample", "validation", "duplicates")
-#: ... and one whose clients and splits are given, not drawn.
+#: Modifiers of partitioners whose clients and splits are given, not drawn.
 GIVEN = ("validation", "duplicates", "unseen", "unseen_as")
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Who holds which sample, as rows of the data set, for each of M clients."""
+    """The samples of each of M clients by split, as rows of the data set."""
 
-    train: Sequence[tuple[Indices, ...]]  #: [M] training samples, drift phase after drift phase; one where none drifts
+    train: Sequence[tuple[Indices, ...]]  #: [M] training samples of each drift phase; one phase without drift
     test: Sequence[Indices]  #: [M]
-    #: Labels and colours that were drawn with the samples, as the samples stand: client after client, its training
-    #: samples before its test samples. None: the data set's own labels, and no colours.
+    #: Labels and colours that were drawn with the samples, for all samples in this order: by client, training samples
+    #: before test samples. None: the data set's labels, and no colours.
     label: NDArray[np.int32] | None = None
     colour: NDArray[np.int8] | None = None
-    classes: tuple[str, ...] | None = None  #: names of the labels' classes; None: the data set's
-    drawn: Drawn | None = None  #: the clients' true distributions, where the partitioner knows them
-    transforms: Sequence[Transform] | None = None  #: [M] how each sees its images, before what the shift adds
-    #: [M] how many of each client's training samples, the last ones, are validation samples. None: the spec's share.
+    classes: tuple[str, ...] | None = None  #: names of the labels' classes; None: those of the data set
+    drawn: Drawn | None = None  #: true distributions of the clients, if the partitioner knows them
+    transforms: Sequence[Transform] | None = None  #: [M] transform of each client's images, applied before the shift's
+    #: [M] number of validation samples: the last ones of each client's training samples. None: the spec's share.
     held_back: Sequence[int] | None = None
 
     @classmethod
     def of(cls, sides: Iterable[tuple[Indices, Indices]], **more: Any) -> Assignment:
-        """That of the (training, test) samples of each client."""
+        """Build the assignment from the (training, test) samples of each client."""
         train, test = zip(*sides, strict=True)
         return cls([(one,) for one in train], test, **more)
 
@@ -116,20 +116,20 @@ class Assignment:
 class Scheme:
     """A partitioner. Its fields, made by `fedbench.options.option`, are its options."""
 
-    name: ClassVar[str] = ""  #: in specs; the file's name, or a user's class with its source's digest
-    version: ClassVar[int] = 1  #: raise it when the same options should give other clients (tests/golden says when)
-    #: Options of `fedbench partition` that stand for it -> its own option that they give a value to ("": none).
+    name: ClassVar[str] = ""  #: in specs: the file's name, or for a user's class also its source's digest
+    version: ClassVar[int] = 1  #: increase it when the same options give other clients (tests/golden explains when)
+    #: Options of `fedbench partition` that select this partitioner -> the option that they set ("": none).
     short: ClassVar[Mapping[str, str]] = {}
-    shifts: ClassVar[tuple[str, ...]] = SHIFTS  #: values of --shift that it takes
-    modifiers: ClassVar[tuple[str, ...]] = AT_RANDOM  #: fields of a PartitionSpec that it takes beside its own
-    by_class: ClassVar[bool] = True  #: whether it looks at classes, so that images cannot have several labels
-    #: Whether a client's samples are taken as they come, however few: one at least is then for either split.
+    shifts: ClassVar[tuple[str, ...]] = SHIFTS  #: accepted values of --shift
+    modifiers: ClassVar[tuple[str, ...]] = AT_RANDOM  #: accepted fields of a PartitionSpec besides its options
+    by_class: ClassVar[bool] = True  #: whether it uses classes; it then rejects multi-label data
+    #: Whether clients may be of any size; each split then gets at least one sample.
     as_it_comes: ClassVar[bool] = False
-    leaks: ClassVar[bool] = False  #: whether images may be trained on and tested on, on purpose
-    remedy: ClassVar[str] = ""  #: what else helps where a client is left without samples
+    leaks: ClassVar[bool] = False  #: whether it deliberately allows test images among the training images
+    remedy: ClassVar[str] = ""  #: additional hint for the error that a client is left without samples
 
     def __post_init__(self) -> None:
-        """Types and bounds. Raises FedbenchError."""
+        """Convert and check the options. Raises FedbenchError."""
         hints = type_hints(type(self))
         for option, field in self.options().items():
             value = coerce(f"{option} of {self.title()}", hints[field.name], getattr(self, field.name))
@@ -147,15 +147,15 @@ class Scheme:
         return
 
     def deal(self, dataset: Dataset, spec: PartitionSpec, rng: np.random.RandomState) -> Sequence[Indices]:
-        """The samples of each client before the split, as rows of the data set."""
+        """Return the samples of each client before the split, as rows of the data set."""
         raise NotImplementedError
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
-        """Who holds which sample. By default what `deal` gives each client is split at random.
+        """Assign samples to clients and splits. By default the samples that `deal` gives a client are split at random.
 
-        All draws come one after another from one NumPy legacy generator (Mersenne Twister) seeded with the spec's
-        seed, because the papers' partitions do: the same seed gives their very clients. Raises FedbenchError if the
-        data cannot serve as many clients, or a client is left without a training or without a test sample.
+        All draws come in order from one NumPy legacy generator (Mersenne Twister) seeded with the spec's seed. The
+        papers' partitions are drawn in the same way, so the same seed gives the papers' clients. Raises FedbenchError
+        if there are too few samples for the clients, or a client is left without a training or without a test sample.
         """
         rng, count = np.random.RandomState(spec.seed), len(dataset.labels)
         require(
@@ -167,65 +167,65 @@ class Scheme:
         return Assignment.of(split(clients, spec, rng, self.as_it_comes, self.remedy))
 
     def densities(self, partition: Partition) -> Densities | None:
-        """The probability of each stratum under the clients' training and test distributions, where it knows them."""
+        """Return the probability of each stratum under the clients' training and test distributions, if known."""
         return None
 
     def groups(self, partition: Partition) -> list[int] | None:
-        """The true group of each client, where that is more than who shares a transform."""
+        """Return the true group of each client; None: clients with the same transform form a group."""
         return None
 
     # -- what is said of it --------------------------------------------------------------------------------
 
     def label(self, spec: PartitionSpec) -> str:
-        """Its short name in tables, such as Dir-0.3: by default its own and its options."""
+        """Return the short name for tables, such as Dir-0.3; by default the partitioner's name and options."""
         values = {option: getattr(self, field.name) for option, field in self.options().items()}
         own = [f"{option.replace('_', ' ')} {value}" for option, value in values.items() if value not in (None, False)]
         return " ".join([self.title(), ", ".join(own)]).strip()
 
     def details(self, spec: PartitionSpec) -> list[str]:
-        """What else a person should know of it, in a few words each."""
+        """Return additional facts for the reader, in a few words each."""
         return []
 
     def view(self, partition: Partition, width: int) -> Iterable[RenderableType] | None:
-        """What `fedbench partition` prints of it; None: its clients and their classes."""
+        """Render the output of `fedbench partition`; None: print the table of clients and their classes."""
         return None
 
     def true_groups(self, spec: PartitionSpec, classes: int) -> int:
-        """How many true groups there are on data of so many classes, as far as the spec alone tells."""
+        """Return the number of true groups on data with `classes` classes, as far as the spec determines it."""
         return 1
 
     def needs_classes(self, spec: PartitionSpec) -> bool:
-        """Whether images cannot have several labels."""
+        """Whether the data must have one class per image, not several labels."""
         return self.by_class
 
     @classmethod
     def title(cls) -> str:
-        """Its name without a digest."""
+        """Return the name without the digest."""
         return (cls.name or cls.__name__).partition("@")[0]
 
     @classmethod
     def called(cls) -> str:
-        """A partition of its, such as "an iid partition"."""
+        """Return the partition's name with its article, such as "an iid partition"."""
         return f"{'an' if cls.title()[0] in 'aeiouAEIOU' else 'a'} {cls.title()} partition"
 
     # -- options -------------------------------------------------------------------------------------------
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:
-        """Its options by name."""
+        """Return the options by name."""
         return options.of(cls)
 
     @classmethod
     def kind(cls, option: str) -> Any:
-        """The type of an option's value on the command line, of options.VALUES; None if it cannot be given there."""
+        """Return the type of an option on the command line, from options.VALUES; None if it cannot be given there."""
         hint = type_hints(cls)[cls.options()[option].name]
         kinds = hint.__args__ if isinstance(hint, types.UnionType) else (hint,)
         return next((one for one in kinds if one in options.VALUES), None)
 
     @classmethod
     def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
-        """Whether a protocol's default of this name, among these values, says something to the partitioner."""
-        if cls.modifiers == GIVEN:  # the partition is as it comes unless the user says more
+        """Whether the partitioner uses a protocol's default of this name, given all defaults in `values`."""
+        if cls.modifiers == GIVEN:  # a given partition stays unchanged unless the user asks for modifiers
             return name in ("scheme", "clients", "seed") or name in cls.options()
         if name == "shift":
             return values[name] in cls.shifts
@@ -233,12 +233,12 @@ class Scheme:
 
     @classmethod
     def count(cls, values: Mapping[str, Any]) -> int | None:
-        """How many clients there are where nobody says it, if these options tell."""
+        """Return the number of clients that the options determine, if any."""
         return None
 
     @classmethod
     def create(cls, values: Mapping[str, Any]) -> Self:
-        """The partitioner with these options, by their names. Raises FedbenchError for one that is missing."""
+        """Build the partitioner from options by name. Raises FedbenchError if one is missing."""
         known = cls.options()
         for option, field in known.items():
             if field.default is dataclasses.MISSING and values.get(option) is None:
@@ -249,7 +249,7 @@ class Scheme:
 
     @classmethod
     def _example(cls, option: str) -> str:
-        """An option as it is written on the command line, if it can be."""
+        """Return an example of an option on the command line; empty if it cannot be given there."""
         if cls.kind(option) is None:
             return "for example --counts FILE.csv" if "counts" in cls.short else ""
         short = next((one for one, own in cls.short.items() if own == option), option.replace("_", "-"))
@@ -257,13 +257,13 @@ class Scheme:
 
     @classmethod
     def stored(cls) -> dict[str, str]:
-        """Key in stored specs -> option."""
+        """Map the key in stored specs to the option."""
         return {field.metadata.get("stored") or option: option for option, field in cls.options().items()}
 
     @property
     def values(self) -> dict[str, Any]:
-        """Its options under their stored keys. What is left at a default of None or False changes nothing and is left
-        out, so that a partition has one id."""
+        """The options under their stored keys. Options at a default of None or False are left out, so that adding such
+        an option changes no partition's id."""
         own = {}
         for key, option in self.stored().items():
             field = self.options()[option]
