@@ -2,8 +2,7 @@
 
 Appendix F.1 and Table 9 (static), F.3 (mixed), D.3 and Table 6 (phases); choices that the paper leaves open are in
 flux/protocol.md#levels, #mixed-shifts and #drifting-data. Draws come from counter-based streams keyed by (seed,
-purpose, client, phase), so a seed's clients follow the paper's law but are not the paper's; `schemes/equal.py` can draw
-those.
+client, phase), so a seed's clients follow the paper's law but are not the paper's (`schemes/equal.py` draws those).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the views of a partition are painted with: plain tables, and cells shaded by a share."""
+"""Building blocks for the views of a partition: plain tables, and cells shaded by a share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-#: More classes than this are summed up in one column, whose head is LARGEST.
+#: More classes than CLASSES are summarised in one column with the header LARGEST.
 CLASSES, LARGEST = 12, "largest classes"
-#: More clients (or groups of them) than MANY are cut to the first FEW.
+#: If there are more than MANY clients (or groups), only the first FEW are shown.
 MANY, FEW = 32, 10
-#: From nothing of a client's samples to all of them: background from dark blue to yellow, after viridis.
+#: Background colours from a share of 0 to a share of 1, from dark blue to yellow, after viridis.
 _RAMP = np.array([[38, 40, 74], [49, 89, 134], [38, 138, 141], [83, 187, 110], [240, 220, 60]])
 
 
 def rows_shown(count: int) -> int:
-    """How many of so many clients, or groups of them, have rows of their own."""
+    """Return how many of `count` clients or groups get a row."""
     return count if count <= MANY else FEW
 
 
 def plain_table(gap: int) -> Table:
-    """A table without a frame, its columns `gap` apart."""
+    """Return a table without a frame, with columns `gap` apart."""
     from rich import box
     from rich.table import Table
 
@@ -38,14 +38,14 @@ def plain_table(gap: int) -> Table:
 
 
 def measure(table: Table) -> int:
-    """Columns that a table takes when nothing is squeezed."""
+    """Return the width of a table, in terminal columns, if nothing is squeezed."""
     from rich.console import Console
 
     return Console(width=1000, markup=False, emoji=False).measure(table).maximum
 
 
 def shaded(text: str, share: float) -> Text:
-    """Text on a background that tells a share in 0..1; ink dark on light and light on dark."""
+    """Return text whose background shows a share in 0..1; the ink contrasts with it."""
     from rich.text import Text
 
     if share <= 0:
@@ -58,23 +58,23 @@ def shaded(text: str, share: float) -> Text:
 
 
 def percent(share: float) -> str:
-    """A share in 0..1 in whole per cent."""
+    """Format a share in 0..1 in whole per cent."""
     return f"{share:.0%}" if share >= 0.005 else "<1%"
 
 
 def two_lines(name: str) -> str:
-    """A class name over a narrow column: 5 letters a line, two lines at most."""
+    """Break a class name for a narrow column: 5 letters per line, at most two lines."""
     return name if len(name) <= 5 else f"{name[:5]}\n{name[5:10]}"
 
 
 def class_cells(counts: NDArray[np.int64]) -> list[Text]:
-    """How many samples of each class, each cell shaded by its share of all; a dot for none."""
+    """Return a cell per class with its count, shaded by its share of all samples; a dot for no samples."""
     total = counts.sum()
     return [shaded(f"{n:,}" if n else "·", n / total) for n in counts]
 
 
 def largest_cells(counts: NDArray[np.int64], names: Sequence[str], room: int) -> list[Text]:
-    """How many classes there are samples of, and the largest three in `room` columns."""
+    """Return the number of classes that occur, and the largest three classes in `room` terminal columns."""
     from rich.text import Text
 
     total, present = counts.sum(), int((counts > 0).sum())
@@ -87,7 +87,7 @@ def largest_cells(counts: NDArray[np.int64], names: Sequence[str], room: int) ->
 
 
 def head(columns: Sequence[str], gap: int) -> Table:
-    """A table with these right-aligned columns, which are never broken."""
+    """Return a table with these right-aligned columns, whose text is never wrapped."""
     from rich.text import Text
 
     grid = plain_table(gap)
@@ -97,7 +97,7 @@ def head(columns: Sequence[str], gap: int) -> Table:
 
 
 # -- sides -----------------------------------------------------------------------------------------------------
-# The view of partitions whose training and test distributions differ: a line for either side of each client.
+# Views of partitions whose training and test distributions differ: one line for each side of each client.
 
 
 #: Name, side and class counts [K] of each line.
@@ -105,8 +105,8 @@ Lines = Sequence[tuple[str, str, np.ndarray]]
 
 
 def of_groups(p: Partition, label: str, groups: int, disjoint: bool, width: int) -> Iterable[RenderableType]:
-    """The lines and the table that describe a mixture: clients in groups, which share their images out (`disjoint`)
-    or hold the same."""
+    """Render a mixture: a heading and a table. The clients of a group divide its images (`disjoint`) or hold the
+    same."""
     members = p.clients // groups
     copies = 1 if disjoint else members
     sizes = f"{p.n_train.sum() // copies:,} training and {p.n_test.sum() // copies:,} test images"
@@ -126,8 +126,8 @@ def of_groups(p: Partition, label: str, groups: int, disjoint: bool, width: int)
 def of_flips(
     p: Partition, label: str, strata: Sequence[str], flips: Sequence[Sequence[float]], label_noise: float
 ) -> Iterable[RenderableType]:
-    """The same of a colored partition: labels, and how often the colour agrees with them (`strata`) beside the
-    probabilities that it does not, of each client's two sides (`flips`)."""
+    """Render a colored partition: for each side of each client its labels, how often the colour agrees with them
+    (`strata`), and the probability that it does not (`flips`)."""
     sizes = f"{p.n_train.sum():,} training and {p.n_test.sum():,} test images"
     yield _heading(p, label, f"{sizes}; {label_noise:.0%} of the labels are flipped")
     grid = head(["client", "", *p.classes, *strata, "flip probability", "images"], gap=2)
@@ -157,7 +157,7 @@ def _more(groups: int) -> Iterable[str]:
 
 
 def _lines(p: Partition, groups: int, disjoint: bool) -> Iterable[tuple[str, str, np.ndarray]]:
-    """Name, side and class counts for either side of each group; a group of one is its client."""
+    """Yield name, side and class counts for both sides of each group; a group of one is named after its client."""
     members = p.clients // groups
     train, test = (p.class_counts(side).reshape(groups, members, -1) for side in (False, True))
     for g in range(rows_shown(groups)):

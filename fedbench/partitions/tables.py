@@ -1,25 +1,25 @@
 """The partition artifact: one row per (client, sample), one per client, and one per true distribution.
 
     samples        client, sample, split, label (, colour) (, stage)   ordered by client; its training rows first,
-                   then its validation rows; then as drawn
+                   then its validation and test rows; otherwise in the order of the draws
     clients        client, n_train, n_test, gamma, hue, saturation, posterize, group (, corruption, severity)
                    (, mean, std) (, newcomer) (, n_validation) (, distribution) (, stage_groups, test_group)
-    distributions  group, description, definition   only where distributions were drawn as such (FLUX)
-    densities      client, train, test              the probability of each stratum, whose number `samples` then has
+    distributions  group, description, definition   only if distributions were drawn (FLUX)
+    densities      client, train, test              probability of each stratum; `samples` then has its number
 
-`sample` is a row of the dataset; `split` is train, validation or test; `label` is what the client trains on (coarse
-for CIFAR-20, whatever the labels it was partitioned by; half of the classes in a colored partition; permuted under
-P(Y|X)), or with multi-label images a list of 0 and 1; `colour`, in a colored partition only, is 0 for red and 1
-for green; `stage`, where the data drift, is the drift phase, counted from 0, and test rows have -1; a step of the
-transform that is not done is null; `group` numbers the true groups of clients, where the data drift those of the last
-phase, and `distribution` says in words what it is. A column of corruptions is there only if a client has one, one of
-unseen clients only if there are any, and so on.
+`sample` is a row of the data set. `split` is train, validation or test. `label` is what the client trains on (coarse
+for CIFAR-20, even if it was partitioned by other labels; binary in a colored partition; permuted under P(Y|X)); for
+multi-label images it is a list of 0 and 1. `colour`, only in a colored partition, is 0 for red and 1 for green.
+`stage`, only under drift, is the drift phase, counted from 0; test rows have -1. An unused step of a transform is null.
+`group` is the number of the client's true group, under drift that of the last phase, and `distribution` describes it
+in words. The columns in brackets exist only if some client needs them: those of corruptions if a client has one,
+`newcomer` if there are unseen clients, and so on.
 
-The densities are written only for a user's own partitioner that knows them: training must not need its file.
+The densities are written only for a user's partitioner that knows them, so that training does not need its file.
 
-Unseen clients are the last of the clients that the samples are dealt to. For each corruption of `newcomers_as`, in that
-order, each of them comes again behind all others: a client with the same samples and split that sees its images
-under this corruption instead of its own shift.
+Unseen clients are the last clients that hold samples. For each corruption of `unseen_as`, in this order, a copy of each
+of them follows after all other clients: a client with the same samples and split that sees its images under this
+corruption instead of its shift.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SIDES, _ALL_SIDES = ["train", "test"], ["train", "validation", "test"]
 
 
 def read(artifact: Artifact) -> Partition:
-    """The partition of an artifact. Raises FedbenchError if a file is damaged or the tables disagree."""
+    """Read the partition of an artifact. Raises FedbenchError if a file is damaged or the tables disagree."""
     spec = artifact.spec
     if not isinstance(spec, PartitionSpec):
         raise FedbenchError(f"{artifact.kind} {artifact.id} is not a partition")
@@ -82,7 +82,7 @@ def read(artifact: Artifact) -> Partition:
 
 
 def _transforms(steps: pa.Table) -> tuple[Transform, ...]:
-    """[M] how each client sees its images, from a column a step; equal ones are one."""
+    """[M] each client's transform, from a table with a column per step; equal transforms are one object."""
     columns = [[tuple(v) if isinstance(v, list) else v for v in column.to_pylist()] for column in steps.columns]
 
     @cache
@@ -93,7 +93,7 @@ def _transforms(steps: pa.Table) -> tuple[Transform, ...]:
 
 
 def _declared(artifact: Artifact, p: Partition, samples: pa.Table) -> Densities | None:
-    """The densities that a built-in partitioner knows, or that a user's own wrote down."""
+    """Return the densities that a built-in partitioner knows, or that a user's partitioner has stored."""
     if not schemes.is_users(p.spec.scheme):
         return schemes.of(p.spec).densities(p)
     if "stratum" not in samples.column_names:
@@ -104,7 +104,7 @@ def _declared(artifact: Artifact, p: Partition, samples: pa.Table) -> Densities 
 
 
 def write(writer: Writer, p: Partition) -> None:
-    """Both tables, to an artifact that is being written."""
+    """Write the tables to an artifact that is being written."""
     writer.table("samples", _samples_table(p))
     writer.table("clients", _clients_table(p))
     if p.drawn is not None:
@@ -114,7 +114,7 @@ def write(writer: Writer, p: Partition) -> None:
 
 
 def _drawn(artifact: Artifact, clients: pa.Table) -> Drawn:
-    """The distributions that were drawn, and which of them each client met."""
+    """Read the distributions, and which of them each client has."""
     definitions = artifact.table("distributions")["definition"].to_pylist()
     phases = np.array(clients["stage_groups"].to_pylist(), np.int32).T
     of_phase = np.concatenate([phases, values_of(clients["test_group"])[None]])

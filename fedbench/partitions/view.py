@@ -1,4 +1,4 @@
-"""A partition for the eye: the clients x classes table in colour, sizes and shifts."""
+"""Print a partition: the clients x classes table in colour, sizes and shifts."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 
 # -- true groups -----------------------------------------------------------------------------------------------
-# The view of true groups: which clients share a distribution, and what it is.
+# The view of true groups: which clients share a distribution, and its description.
 
 
-#: Clients of a group that are named.
+#: At most this many clients of a group are listed.
 _NAMED = 12
 
 
 def of_client(p: Partition, client: int) -> str:
-    """A client's group; in drift phases, those one after another and then the test data's."""
+    """Return a client's group; under drift, its group in each phase and then that of its test data."""
     if p.spec.phases is None:
         return str(p.groups[client])
     return "→".join(str(phase[client]) for phase in p.phase_groups) + f", {p.test_groups[client]}"
 
 
 def render_groups(p: Partition, width: int) -> Iterable[str | Table]:
-    """A line a group: its clients (in drift phases: how many meet it, and how many are tested on it), and in words what
-    their data are drawn from."""
+    """Render one line per group: its clients (under drift those that train on it and those that are tested on it), and
+    its distribution in words."""
     total = len(p.distributions)
     drifting = p.spec.phases is not None
     if drifting:
@@ -76,7 +76,7 @@ def render_groups(p: Partition, width: int) -> Iterable[str | Table]:
 
 
 def _clients(numbers: list[int]) -> str:
-    """Which clients, as many as are named."""
+    """List client numbers, shortened after _NAMED of them."""
     named = ", ".join(map(str, numbers[:_NAMED]))
     more = len(numbers) - _NAMED
     return f"{named} and {more} more" if more > 0 else named or "none"
@@ -85,12 +85,12 @@ def _clients(numbers: list[int]) -> str:
 # -- view ------------------------------------------------------------------------------------------------------
 
 
-#: Columns wanted where the output is not a terminal.
+#: Width if the output is not a terminal.
 WIDTH = 100
 
 
 def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]:
-    """The lines and tables that describe a partition, within `width` columns where its class names allow it."""
+    """Render a partition as lines and tables, within `width` terminal columns if the class names allow it."""
     from rich.text import Text
 
     p, spec = partition, partition.spec
@@ -98,7 +98,7 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
     if own is not None:
         yield from own
         return
-    dealt = slice(spec.clients)  # unseen clients under corruptions hold no images but those of others
+    dealt = slice(spec.clients)  # unseen clients under corruptions hold only copies of others' images
     groups = len(set(p.groups[dealt]))
     seen = "no covariate shift" if spec.shift == "none" else f"shift {spec.shift} in {groups} groups"
     if p.drawn is not None:
@@ -123,7 +123,7 @@ def _sizes(p: Partition, dealt: slice) -> str:
 
 
 def _tables(p: Partition, width: int) -> Iterable[RenderableType]:
-    """The clients x classes table in the widest form that there is room for."""
+    """Render the clients x classes table in the widest form that fits."""
     if p.clients > (shown := rows_shown(p.clients)):
         yield _summary(p)
         yield f"The first {shown} clients:"
@@ -141,7 +141,7 @@ def _tables(p: Partition, width: int) -> Iterable[RenderableType]:
 
 
 def _details(spec: PartitionSpec) -> Iterable[str]:
-    """How else the samples were dealt out, and who never trains."""
+    """Yield how the samples were assigned in addition, and which clients never train."""
     if details := schemes.details(spec):
         yield "; ".join(details)
     if spec.unseen:
@@ -150,7 +150,7 @@ def _details(spec: PartitionSpec) -> Iterable[str]:
 
 
 def _grey(p: Partition) -> bool:
-    """Whether the shift lost its colour steps, the images being grey."""
+    """Whether the shift lost its colour steps because the images are grey."""
     if p.spec.shift not in SHIFTS:
         return False
     whole = of_clients(p.spec.shift, p.spec.clients)
@@ -158,7 +158,7 @@ def _grey(p: Partition) -> bool:
 
 
 def display(console: Console, partition: Partition) -> None:
-    """Print `render` on the console: as wide as the terminal, WIDTH columns elsewhere."""
+    """Print `render` on the console, as wide as the terminal, or WIDTH columns if there is none."""
     if not console.is_terminal:
         console.width = WIDTH
     for part in render(partition, console.width):
@@ -166,14 +166,14 @@ def display(console: Console, partition: Partition) -> None:
 
 
 def _matrix(p: Partition, shift: bool = True) -> Table:
-    """How many samples of each class, each cell shaded by its share of the client."""
+    """Return a table of samples by class, each cell shaded by its share of the client's samples."""
     grid = head(["client", *map(two_lines, p.classes)], gap=1)
     counts = p.class_counts()
     return _fill(grid, p, lambda c: class_cells(counts[c]), shift)
 
 
 def _compact(p: Partition, room: int) -> Table:
-    """How many classes, and the largest of them in `room` columns."""
+    """Return a table of the number of classes, and of the largest ones in `room` terminal columns."""
     grid = head(["client", "classes"], gap=2)
     grid.add_column(LARGEST, no_wrap=True)
     counts = p.class_counts()
@@ -181,7 +181,7 @@ def _compact(p: Partition, room: int) -> Table:
 
 
 def _fill(grid: Table, p: Partition, cells: Callable[[int], list[Text]], shift: bool = True) -> Table:
-    """Add sizes and perhaps the shift behind the cells of each client. A step that none of them takes has no column."""
+    """Add sizes, and optionally the shift, after the cells of each client. Unused steps of the shift have no column."""
     steps = {"gamma": "{:g}", "hue": "{:+g}", "saturation": "{:g}", "posterize": "{:d}", "corruption": "{}"}
     heads = {"saturation": "satu-\nration", "posterize": "poste-\nrize", "validation": "vali-\ndation"}
     shown = rows_shown(p.clients)
@@ -222,11 +222,11 @@ def _summary(p: Partition) -> Table:
 
 
 # -- counts ----------------------------------------------------------------------------------------------------
-# Who holds how many samples of which class in a stored partition: only that, quickly, and without pandas.
+# Class counts of a stored partition, read quickly and without pandas.
 
 
 def class_counts(artifact: Artifact) -> tuple[tuple[str, ...], NDArray[np.int64], bool]:
-    """The names of the K classes, each client's samples in each of them [M, K], and whether an image has several
+    """Return the names of the K classes, each client's samples by class [M, K], and whether an image has several
     labels. Raises FedbenchError if the artifact is no partition or its file is damaged."""
     spec = artifact.spec
     if not isinstance(spec, PartitionSpec):

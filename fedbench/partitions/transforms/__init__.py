@@ -1,8 +1,8 @@
-"""How a client sees its images, in both splits: through steps of colour, under a corruption, or both.
+"""Image transforms of clients, for training and test images alike: colour steps, a corruption, or both.
 
-Colours (FedDRM, section 5.2): the arithmetic is that of torchvision 0.19 on Pillow images, with 8-bit rounding between
-the steps. A corruption (pFedFDA, section 5.1) draws its noise once, and it stays. A mean and a standard deviation
-change no pixel: the trainer normalises by them what the network gets (FedDRM's centres of RETINA).
+Colour steps (FedDRM, section 5.2) repeat the arithmetic of torchvision 0.19 on Pillow images, with 8-bit rounding
+between the steps. A corruption (pFedFDA, section 5.1) draws its noise once for all epochs. A mean and a standard
+deviation change no pixel: the trainer normalises the network's input by them (FedDRM's centres of RETINA).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedbench.partitions.transforms.corruption import CORRUPTIONS, SEVERITIES, I
 from fedbench.specs import require
 
 # -- paint -----------------------------------------------------------------------------------------------------
-# Grey images in colour.
+# Colouring of grey images.
 
 
 PAINTS = ("red", "green")
 
 
 def paint(grey: NDArray[np.uint8], colour: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Grey images [N, H, W, 1] as [N, H, W, 3]: each in the channel of its colour [N], the other two channels dark."""
+    """Turn grey images [N, H, W, 1] into [N, H, W, 3]: each in the channel of its colour [N], other channels black."""
     out = np.zeros((*grey.shape[:3], 3), np.uint8)
     for channel in range(len(PAINTS)):
         chosen = colour == channel
@@ -38,29 +38,28 @@ def paint(grey: NDArray[np.uint8], colour: NDArray[np.int8]) -> NDArray[np.uint8
 # -- transform -------------------------------------------------------------------------------------------------
 
 
-#: Of the random streams of all corruptions.
+#: Seed of the random streams of all corruptions.
 _SEED = 5
 
-#: Images treated at once: enough to be fast, few enough to stay in the processor's cache.
+#: Images processed at once: enough to be fast, few enough to stay in the processor's cache.
 _BLOCK = 2048
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Steps of colour, behind them a corruption at a severity, and by what the result is normalised; what is None is
-    not done at all.
+    """Colour steps, then a corruption at a severity, then a normalisation; a step that is None is skipped.
 
-    A hue of 0.0 is not the same as None: the way to 8-bit HSV and back moves colours by a few levels, and the
-    clients of the pool whose hue is 0.0 do go that way.
+    A hue of 0.0 differs from None: conversion to 8-bit HSV and back changes colours by a few levels, and the clients
+    of the pool with hue 0.0 do go through it.
     """
 
     gamma: float | None = None  #: exponent of brightness: below 1 is lighter, above 1 darker
     hue: float | None = None  #: turn of the colour circle, in whole turns (-0.5 .. 0.5)
     saturation: float | None = None  #: 0 is grey, 1 leaves the colours, above 1 is more colourful
-    posterize: int | None = None  #: bits kept of each 8-bit value
+    posterize: int | None = None  #: bits that are left of each 8-bit value
     corruption: str | None = None  #: one of CORRUPTIONS
     severity: int | None = None  #: 1 to SEVERITIES
-    #: Of each channel, of pixels in 0..1; None is 0.5 for all, which makes [-1, 1] of them.
+    #: For each channel of pixels in 0..1; None is 0.5 for all channels, which maps pixels to [-1, 1].
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
@@ -90,16 +89,16 @@ class Transform:
 
     @property
     def alters(self) -> bool:
-        """Whether it changes pixels."""
+        """Whether the transform changes pixels."""
         return replace(self, mean=None, std=None) != Transform()
 
     def __or__(self, other: Transform) -> Transform:
-        """Both of them; where they have the same step, that of the other."""
+        """Combine both transforms; if both have a step, that of `other` counts."""
         own = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
         return replace(self, **own)
 
     def on_grey(self) -> Transform:
-        """What is left of it on images of one channel, which have neither hue nor saturation."""
+        """Return the transform for images of one channel, which have neither hue nor saturation."""
         return replace(self, hue=None, saturation=None)
 
     def __str__(self) -> str:
@@ -114,11 +113,11 @@ class Transform:
 
 
 def apply(images: Images, transform: Transform, key: int = 0) -> Images:
-    """The images [N, H, W, 3 or 1] through saturation, then hue, gamma, posterize, and the corruption.
+    """Apply saturation, then hue, gamma, posterize and the corruption to images [N, H, W, 3 or 1].
 
-    On images of one channel saturation and hue do nothing. A corruption draws from a stream of its own for its name,
-    its severity and `key`, image after image: the first k images of a stack come out as they would alone. It runs in
-    one thread, as callers treat many clients at once. Always a new array.
+    Saturation and hue leave images of one channel unchanged. A corruption uses a random stream that depends on its
+    name, its severity and `key`, and draws image by image: the first k images of a stack do not depend on the others.
+    It uses one thread, because callers process many clients in parallel. Always returns a new array.
     """
     check(images, "a transform")
     out = _steps(images, transform)
@@ -129,7 +128,7 @@ def apply(images: Images, transform: Transform, key: int = 0) -> Images:
 
 
 def _steps(images: Images, transform: Transform) -> Images:
-    """The steps of colour; without any, under a corruption, the images themselves."""
+    """Apply the colour steps; if there are none but a corruption follows, return the images themselves."""
     steps = (transform.gamma, transform.hue, transform.saturation, transform.posterize)
     if steps == (None,) * 4 and transform.corruption is not None:
         return images
@@ -145,7 +144,7 @@ def _steps(images: Images, transform: Transform) -> Images:
 
 
 def _recolour(block: Images, transform: Transform) -> Images:
-    """Saturation and hue of RGB images, laid on one tall picture."""
+    """Change saturation and hue of RGB images, stacked into one tall picture."""
     from PIL import Image, ImageEnhance
 
     n, height, width, _ = block.shape
@@ -153,14 +152,14 @@ def _recolour(block: Images, transform: Transform) -> Images:
     if transform.saturation is not None:
         picture = ImageEnhance.Color(picture).enhance(transform.saturation)
     if transform.hue is not None:
-        turn = int(transform.hue * 255)  # towards zero; then modulo 256, where torchvision 0.19 relies on a C cast
+        turn = int(transform.hue * 255)  # rounds towards zero; modulo 256 below, where torchvision 0.19 uses a C cast
         h, s, v = picture.convert("HSV").split()
         picture = Image.merge("HSV", (h.point([(i + turn) % 256 for i in range(256)]), s, v)).convert("RGB")
     return np.asarray(picture).reshape(block.shape)
 
 
 def _curve(transform: Transform) -> Images:
-    """Gamma and posterize as one table of 256 values."""
+    """Return gamma and posterize as one lookup table of 256 values."""
     values = np.arange(256)
     if transform.gamma is not None:
         values = np.floor(255.999 * (values / 255) ** transform.gamma).astype(np.int64)
@@ -170,31 +169,31 @@ def _curve(transform: Transform) -> Images:
 
 
 # -- shifts ----------------------------------------------------------------------------------------------------
-# The shifts by name: which client sees its images through which transform.
+# Named shifts: each client's transform.
 
 
 SHIFTS = ("none", "low", "mid", "high", "pool", "corrupted", "corrupted_code")
-#: Gamma, hue and saturation of the two sides of each level; bits 0, 1 and 2 of the client's number choose the side.
+#: The two values of gamma, hue and saturation of each level; bits 0, 1 and 2 of the client's number select one.
 _LEVELS = {
     "low": ((0.9, 1.1), (-0.01, 0.01), (0.9, 1.1)),
     "mid": ((0.75, 1.25), (-0.05, 0.05), (0.7, 1.3)),
     "high": ((0.6, 1.4), (-0.1, 0.1), (0.5, 1.5)),
 }
-#: The pool of FedDRM's study of the number of clients (Table 3): digits to base 3 of the client's number choose.
+#: The pool of FedDRM's study of the number of clients (Table 3); base-3 digits of the client's number select values.
 _POOL = ((0.6, 1.0, 1.4), (-0.15, 0.0, 0.15), (0.4, 1.0, 1.6))
 _POOL_SIZE, _POOL_BITS = 54, 2
 
 
 def of_clients(shift: str, clients: int) -> list[Transform]:
-    """The transform of each client under a shift of SHIFTS.
+    """Return the transform of each client under a shift of SHIFTS.
 
-    low, mid and high have 8 combinations; client c sees number c mod 8. The pool has 54, one a client; more clients
+    low, mid and high have 8 combinations; client c gets number c mod 8. The pool has 54, one per client; more clients
     raise FedbenchError.
 
     corrupted and corrupted_code corrupt the images of the first half of the clients, in the order of CORRUPTIONS.
-    corrupted, the paper's rule, goes through the severities once all corruptions have had their turn: client i < 50
-    has a pair of its own. corrupted_code is what the official code does: the severity changes with each client, so
-    that a corruption only ever meets one of them, and there are 10 pairs.
+    corrupted, the paper's rule, changes the severity after each cycle through all corruptions, so each client i < 50
+    has a different pair. corrupted_code follows the official code: the severity changes with each client, so each
+    corruption occurs at one severity only, and there are 10 pairs.
     """
     check_known("shift", shift, SHIFTS)
     if shift == "none":
@@ -226,16 +225,16 @@ def of_clients(shift: str, clients: int) -> list[Transform]:
 
 
 # -- rotation --------------------------------------------------------------------------------------------------
-# How FLUX's clients see an image: turned by an angle, one colour channel lit (Appendix F.1).
+# Rotations of FLUX's images by an angle, with one colour channel set to its maximum (Appendix F.1).
 
 
 #: Colour -> the channel of an RGB image that is set to 255.
 COLOURS = {"red": 0, "green": 1, "blue": 2}
 
-#: Pillow's nearest-neighbour transform counts in 16.16 fixed point.
+#: Pillow's nearest-neighbour transform uses 16.16 fixed point.
 _ONE = 1 << 16
 
-#: Images turned at once: few enough to stay in the processor's cache.
+#: Images rotated at once: few enough to stay in the processor's cache.
 _ROTATED = 1024
 
 
@@ -256,7 +255,7 @@ class Rotation:
 
 
 def rotated(images: Images, rotation: Rotation, channels: int) -> Images:
-    """The images [N, H, W, C] turned and lit, as [N, H, W, channels]; grey ones are copied to three channels."""
+    """Rotate images [N, H, W, C] and set their colour, as [N, H, W, channels]; grey ones are copied to all channels."""
     turned = rotate(images, rotation.angle)
     if channels == turned.shape[-1]:
         out = turned.copy() if turned is images else turned
@@ -268,10 +267,10 @@ def rotated(images: Images, rotation: Rotation, channels: int) -> Images:
 
 
 def rotate(images: Images, angle: int) -> Images:
-    """The images [N, H, W, C] turned counter-clockwise about their middle, on the same canvas, gaps black.
+    """Rotate images [N, H, W, C] counter-clockwise about their centre, on a canvas of the same size, with black gaps.
 
-    Nearest neighbour, pixel for pixel what Pillow's `Image.rotate` makes of an 8-bit image, whose fixed-point
-    arithmetic this repeats. At no angle the images themselves are returned, not a copy.
+    Nearest neighbour. The result equals Pillow's `Image.rotate` of 8-bit images in every pixel, because this repeats
+    its fixed-point arithmetic. For angle 0 it returns the images themselves, not a copy.
     """
     if angle % 360 == 0:
         return images
@@ -288,9 +287,9 @@ def rotate(images: Images, angle: int) -> Images:
 
 @lru_cache(maxsize=64)
 def sources(height: int, width: int, angle: int) -> NDArray[np.intp]:
-    """For each pixel [H * W] of the turned image the pixel of the original that it shows; -1 for none."""
+    """Return, for each pixel [H * W] of the rotated image, the index of its source pixel; -1 for none."""
     rows, columns = np.mgrid[:height, :width]
-    # Pillow turns these by transposition, which its general way would miss by a pixel here and there.
+    # Pillow rotates by these angles by transposition; its general formula would differ in a few pixels.
     if angle == 180:
         return np.asarray(np.arange(height * width)[::-1])
     if angle in (90, 270) and height == width:

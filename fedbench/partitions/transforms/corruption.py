@@ -1,8 +1,7 @@
-"""The ten corruptions of CIFAR10-S and CIFAR100-S (pFedFDA, section 5.1), on whole stacks of images.
+"""The ten corruptions of CIFAR10-S and CIFAR100-S (pFedFDA, section 5.1), on stacks of images.
 
 Rules and constants are those of CIFAR-10-C and CIFAR-100-C (Hendrycks and Dietterich, ICLR 2019), meant for images of
-32x32. Nothing scales with the size of an image: on larger ones the same constants are a milder blur, and the fog has
-larger banks.
+32x32. Nothing scales with the image size: on larger images the same constants give a milder blur and larger fog banks.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import require
 
 # -- pixels ----------------------------------------------------------------------------------------------------
-# What all corruptions share: the check of their input and the way back to 8 bits.
+# Shared by all corruptions: the check of their input and the conversion to 8 bits.
 
 
 Images = NDArray[np.uint8]
 Values = NDArray[np.float32]
 
-#: Added before truncation: what exact arithmetic makes a whole level must not fall to the one below by rounding.
+#: Added before truncation, so that a whole level with a rounding error does not fall to the level below.
 _HAIR = np.float32(2**-12)
 
 
 def check(images: Images, what: str) -> None:
-    """Raise FedbenchError unless `images` are uint8 [N, H, W, 1 or 3]; `what` needs them."""
+    """Raise FedbenchError unless `images` are uint8 [N, H, W, 1 or 3]; `what` names the caller in the error."""
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
         raise FedbenchError(f"{what} needs uint8 images [N, H, W, 1 or 3], not {images.dtype} {list(images.shape)}")
 
 
 def to_levels(values: Values) -> Images:
-    """Values in 0..255 clipped and cut to whole levels, as the official code casts. Overwrites `values`."""
+    """Clip values to 0..255 and truncate them to whole levels, as the official code does. Overwrites `values`."""
     values += _HAIR
     np.clip(values, 0, 255, out=values)
     return values.astype(np.uint8)
 
 
 # -- noise -----------------------------------------------------------------------------------------------------
-# Noise on every value of an image, channels independent.
+# Noise on every value of an image, independent between channels.
 
 
 #: By severity: standard deviation of values in [0, 1].
 _SIGMA = (0.04, 0.06, 0.08, 0.09, 0.10)
-#: Events that a value of 1 stands for.
+#: Expected number of events for a value of 1.
 _EVENTS = (500, 250, 100, 75, 50)
-#: Share of values replaced, half of them by 0 and half by 1.
+#: Share of values that are replaced, half of them by 0 and half by 1.
 _IMPULSES = (0.01, 0.02, 0.03, 0.05, 0.07)
 
 
@@ -84,19 +83,19 @@ def impulse_noise(block: Images, severity: int, rng: np.random.Generator) -> Ima
 
 
 # -- blur ------------------------------------------------------------------------------------------------------
-# Blurs: a lens out of focus, a camera that moves.
+# Blurs of a lens out of focus and of a moving camera.
 
 
 #: By severity: radius of the disk and standard deviation of the 3x3 Gaussian that smooths its edge.
 _DEFOCUS = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))
-#: Radius and standard deviation of the trace of a moving point.
+#: Radius and standard deviation of the path of a moving point.
 _MOTION = ((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5))
-#: A tap of less weight cannot be seen in 8 bits.
+#: Taps with a smaller weight are invisible in 8 bits.
 _LIGHTEST = 1e-7
 
 
 def defocus_blur(block: Images, severity: int, rng: np.random.Generator) -> Images:
-    """A symmetric 3x3 kernel; at the border images are mirrored about their outermost pixel. Draws nothing."""
+    """A symmetric 3x3 kernel; borders are mirrored about their outermost pixel. Uses no random numbers."""
     centre, edge, corner = _defocus_weights(*_DEFOCUS[severity - 1])
     x = np.pad(block, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect").astype(np.float32)
     beside = x[:, :-2] + x[:, 2:]  # the pixels above and below
@@ -109,10 +108,10 @@ def defocus_blur(block: Images, severity: int, rng: np.random.Generator) -> Imag
 
 
 def _defocus_weights(radius: float, sigma: float) -> tuple[np.float32, np.float32, np.float32]:
-    """Weights of the pixel, of its 4 nearest and of its 4 diagonal neighbours.
+    """Return the weights of the pixel, of its 4 nearest and of its 4 diagonal neighbours.
 
-    A disk of radius below 1 is one pixel, and smoothing makes it a Gaussian. The larger disks are smoothed with a
-    sigma so small that nothing of it is left in 8 bits.
+    A disk of radius below 1 is one pixel, which smoothing turns into a Gaussian. The larger disks are smoothed with a
+    sigma so small that the effect is invisible in 8 bits.
     """
     if radius < 1:
         side = math.exp(-0.5 / sigma**2)
@@ -124,9 +123,9 @@ def _defocus_weights(radius: float, sigma: float) -> tuple[np.float32, np.float3
 
 
 def motion_blur(block: Images, severity: int, rng: np.random.Generator) -> Images:
-    """Each pixel is a one-sided Gaussian mean along a line from it, at an angle of its image in -45..45 degrees.
+    """Average each pixel along a line from it with one-sided Gaussian weights, at a random angle in -45..45 degrees.
 
-    The border pixels go on outside. Draws one angle an image.
+    Border pixels extend outwards. Draws one angle per image.
     """
     radius, sigma = _MOTION[severity - 1]
     weights = np.exp(-0.5 * (np.arange(2 * math.ceil(radius) + 1) / sigma) ** 2)
@@ -152,14 +151,14 @@ def motion_blur(block: Images, severity: int, rng: np.random.Generator) -> Image
 # Fog and frost.
 
 
-#: By severity: thickness of the fog, and how much smoother its map becomes with each halving of the distance.
+#: By severity: thickness of the fog, and the decay of its map's amplitude with each halving of the distance.
 _FOG = ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))
 #: Weights of the image and of the frost.
 _FROST = ((1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))
 
-#: Mean colour and standard deviation, in levels, of the photographs of frost at a fifth of their size.
+#: Mean colour and standard deviation, in levels, of the official photographs of frost at a fifth of their size.
 _PHOTOGRAPHS = (((78, 149, 166), 16), ((201, 205, 214), 18), ((138, 153, 165), 21), ((112, 123, 135), 35))
-#: Two of the five files hold the same photograph.
+#: Texture of each of the official code's five files; two hold the same photograph.
 _FILES = np.array([0, 1, 1, 2, 3])
 _TEXTURE_SIZE, _TEXTURE_DECAY, _TEXTURE_SEED = 256, 1.25, 20190326
 
@@ -177,7 +176,7 @@ def fog(block: Images, severity: int, rng: np.random.Generator) -> Images:
 
 
 def frost(block: Images, severity: int, rng: np.random.Generator) -> Images:
-    """a x + b F, F a random crop of one of the textures, their grey mean for grey images.
+    """a x + b F, F a random crop of one of the textures (for grey images of its grey mean).
 
     Draws file, top and left of each image's crop.
     """
@@ -196,7 +195,7 @@ def frost(block: Images, severity: int, rng: np.random.Generator) -> Images:
 
 @cache
 def textures(channels: int) -> Values:
-    """The 4 textures of frost [4, S, S, channels], in levels; their edges match, so that a crop may run over them."""
+    """Return 4 textures of frost [4, S, S, channels], in levels; their edges match, so crops may wrap around."""
     maps = fractal(len(_PHOTOGRAPHS), _TEXTURE_SIZE, _TEXTURE_DECAY, np.random.default_rng(_TEXTURE_SEED))
     maps -= maps.mean(axis=(1, 2), keepdims=True)
     maps /= maps.std(axis=(1, 2), keepdims=True)
@@ -207,11 +206,11 @@ def textures(channels: int) -> Values:
 
 
 def fractal(n: int, size: int, decay: float, rng: np.random.Generator) -> Values:
-    """Random maps [n, size, size] in [0, 1] by the diamond-square rule on a torus; size is a power of two.
+    """Draw random maps [n, size, size] in [0, 1] by the diamond-square rule on a torus; size is a power of two.
 
-    The grid is refined by halves. A new point is the mean of its four neighbours (first those in the middle of four
-    old points, then those between two old and two new ones) and w U(-w, w); w starts at 100 and is divided by `decay`
-    at each halving. A map's draws stand together: per halving the middles, those to the right, and those below.
+    Each step halves the grid spacing. A new point is the mean of its four neighbours (first the points in the middle of
+    four old points, then those between two old and two new ones) plus w U(-w, w); w starts at 100 and is divided by
+    `decay` at each halving. Each map's draws are consecutive: per halving the middle, the right and the lower points.
     """
     draws = 2 * rng.random((n, size * size - 1), np.float32) - 1
     maps = np.zeros((n, 1, 1), np.float32)
@@ -233,18 +232,18 @@ def fractal(n: int, size: int, decay: float, rng: np.random.Generator) -> Values
 
 
 # -- digital ---------------------------------------------------------------------------------------------------
-# What processing does to images: lighter, flatter, compressed. Nothing here draws random numbers.
+# Brightness, contrast and compression. Nothing here uses random numbers.
 
 
-#: By severity: added to the value of HSV, in [0, 1].
+#: By severity: value added to the HSV value in [0, 1].
 _LIGHTER = (0.05, 0.1, 0.15, 0.2, 0.3)
-#: Factor of the distance to the mean.
+#: Factor for the distance to the mean.
 _FLATTER = (0.75, 0.5, 0.4, 0.3, 0.15)
 _QUALITY = (80, 65, 58, 50, 40)
 
 
 def brightness(block: Images, severity: int, rng: np.random.Generator) -> Images:
-    """HSV value + c at most 1, hue and saturation kept; of grey images the value itself."""
+    """Add c to the HSV value, at most 1, with constant hue and saturation; for grey images to the pixel itself."""
     value = block.max(axis=-1, keepdims=True)
     out: Images = _lighter(_LIGHTER[severity - 1]).take(value * np.int32(256) + block)
     return out
@@ -252,9 +251,9 @@ def brightness(block: Images, severity: int, rng: np.random.Generator) -> Images
 
 @cache
 def _lighter(c: float) -> Images:
-    """[65536]: what becomes of a channel at level x in a pixel whose largest is v, at 256 v + x.
+    """[65536]: at 256 v + x, the new level of a channel x in a pixel whose largest channel is v.
 
-    With hue and saturation fixed, all channels are proportional to the value; black has none and becomes grey.
+    With constant hue and saturation, all channels are proportional to the value; black has no hue and becomes grey.
     """
     value, x = np.arange(256)[:, None], np.arange(256)
     lighter = np.minimum(value + 255 * c, 255)
@@ -263,7 +262,7 @@ def _lighter(c: float) -> Images:
 
 
 def contrast(block: Images, severity: int, rng: np.random.Generator) -> Images:
-    """(x - m) c + m, m the mean of the image's channel."""
+    """(x - m) c + m, with m the mean of the image's channel."""
     c = _FLATTER[severity - 1]
     mean = block.mean(axis=(1, 2), keepdims=True, dtype=np.float64)
     out = np.float32(c) * block
@@ -272,7 +271,7 @@ def contrast(block: Images, severity: int, rng: np.random.Generator) -> Images:
 
 
 def jpeg(block: Images, severity: int, rng: np.random.Generator) -> Images:
-    """Each image written and read by Pillow with its default subsampling; grey images in mode L."""
+    """Encode and decode each image by Pillow with its default subsampling; grey images in mode L."""
     from PIL import Image
 
     out = np.empty_like(block)
@@ -287,7 +286,7 @@ def jpeg(block: Images, severity: int, rng: np.random.Generator) -> Images:
 # -- corruption ------------------------------------------------------------------------------------------------
 
 
-#: In the order in which CIFAR-S deals them out, at severities 1 to SEVERITIES.
+#: In the order in which CIFAR-S assigns them to clients, at severities 1 to SEVERITIES.
 _OF: dict[str, Callable[[Images, int, np.random.Generator], Images]] = {
     one.__name__: one for one in (
         motion_blur, defocus_blur, gaussian_noise, shot_noise, impulse_noise, frost, fog, jpeg, brightness, contrast,
@@ -295,20 +294,20 @@ _OF: dict[str, Callable[[Images, int, np.random.Generator], Images]] = {
 }  # fmt: skip
 CORRUPTIONS = tuple(_OF)
 SEVERITIES = 5
-#: Rows and columns that an image needs at least.
+#: Minimum number of rows and columns of an image.
 SMALLEST = 8
 
 #: Values of the images corrupted at once: enough to be fast, few enough to stay in the processor's cache. The random
-#: streams hang on it.
+#: streams depend on it.
 _BLOCK = 2**18
 
 
 def corrupt(images: Images, name: str, severity: int, rng: np.random.Generator, threads: int | None = None) -> Images:
-    """The images [N, H, W, 1 or 3] under corruption `name` of CORRUPTIONS at `severity` 1..5. Always a new array.
+    """Apply corruption `name` of CORRUPTIONS at `severity` 1..5 to images [N, H, W, 1 or 3]. Returns a new array.
 
-    The same state of `rng` gives the same images, whatever the number of `threads` (None: one a core). Each image is
-    corrupted by draws of its own, that depend on its place in the stack and not on what follows: the first k images
-    of a stack come out as they would alone. `rng` moves on by the same few draws at each call.
+    The same state of `rng` gives the same images for any number of `threads` (None: one per core). The draws of an
+    image depend on its place in the stack and not on later images, so the first k images of a stack come out as they
+    would without the others. Each call advances `rng` by the same few draws.
 
     Raises FedbenchError for an unknown name, another severity, other arrays and images of fewer than 8 rows or columns.
     """
@@ -335,7 +334,7 @@ def corrupt(images: Images, name: str, severity: int, rng: np.random.Generator, 
 
 
 def check_name(name: str, severity: int) -> None:
-    """Raise FedbenchError unless there is such a corruption, and at such a severity."""
+    """Raise FedbenchError unless the corruption and the severity exist."""
     check_known("corruption", name, CORRUPTIONS)
     require(
         isinstance(severity, int | np.integer) and 1 <= severity <= SEVERITIES,
@@ -344,7 +343,7 @@ def check_name(name: str, severity: int) -> None:
 
 
 def named(text: str) -> tuple[str, int]:
-    """(name, severity) of a corruption as a spec writes it, such as 'fog-3'. Raises FedbenchError for others."""
+    """Parse a corruption in a spec, such as 'fog-3', as (name, severity). Raises FedbenchError for others."""
     name, _, severity = text.rpartition("-")
     if not name:
         raise FedbenchError(f"corruption '{text}' has no severity", f"for example {text}-3")
