@@ -1,4 +1,4 @@
-"""The partitioners, one file each, whose name is the partitioner's; and users' own, as FILE.py:Class."""
+"""The partitioners: one file per built-in one, named after it, and users' partitioners as FILE.py:Class."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _HERE = Path(__file__).parent
 _FIELDS = (*(name for name in MODIFIERS if name != "train_fraction"), "version")
 _COMMON = ("scheme", "clients", "seed", "train_fraction", "shift")
 _own = Named("partitioner", "--scheme")
-#: The name under which specs know a partitioner that is given by name or as FILE.py:Class.
+#: Return the name in specs of a partitioner that is given by its name or as FILE.py:Class.
 named = _own.name
 
 
 @cache
 def names() -> list[str]:
-    """The partitioners that there are, by their files (nothing is imported)."""
+    """List the built-in partitioners by their files, without importing them."""
     return sorted(path.stem for path in _HERE.glob("*.py") if path.stem != "__init__")
 
 
 def load(name: str) -> type[Scheme]:
-    """The class of a partitioner by the name that specs know it under. Raises FedbenchError for an unknown one."""
+    """Return the class of a partitioner by its name in specs. Raises FedbenchError for an unknown one."""
     if _own.is_plugin(name):
         return _users(name)
     return _built_in(name)
@@ -49,7 +49,7 @@ def _built_in(name: str) -> type[Scheme]:
 
 
 def _users(name: str) -> type[Scheme]:
-    """A user's class. Raises FedbenchError unless it is a dataclass whose options can be named and stored."""
+    """Return a user's class. Raises FedbenchError unless it is a dataclass with valid option names and types."""
     cls, at = _own.load(name, Scheme)
     cls.name = name
     where = at.reference
@@ -63,13 +63,13 @@ def _users(name: str) -> type[Scheme]:
 
 
 def all_options() -> dict[str, list[str]]:
-    """Option -> the built-in partitioners that have it."""
+    """Map each option to the built-in partitioners that have it."""
     return by_key((option, scheme) for scheme in names() for option in load(scheme).options())
 
 
 @cache
 def hints() -> Mapping[str, Any]:
-    """Option of any built-in partitioner -> its type, to check what TOML files say of partitions."""
+    """Map each option of the built-in partitioners to its type, to check TOML files."""
     types: dict[str, Any] = {}
     for cls in map(load, names()):
         for option, field in cls.options().items():
@@ -87,9 +87,10 @@ def spec(
     shift: str = "none",
     **values: Any,
 ) -> PartitionSpec:
-    """The checked spec of a partition: fields of a PartitionSpec and options of the partitioner; None is not given.
+    """Build and check the spec of a partition from fields of PartitionSpec and the partitioner's options; None: not
+    set.
 
-    Raises FedbenchError for a wrong value, and for an option or modifier that the partitioner does not have.
+    Raises FedbenchError for an invalid value, and for an option or modifier that the partitioner does not have.
     """
     name = named(scheme)
     cls = load(name)
@@ -108,7 +109,7 @@ def spec(
 
 
 def not_of(cls: type[Scheme], option: str) -> FedbenchError:
-    """The error for an option that a partitioner does not have: it says which one does."""
+    """Return the error for an option that a partitioner does not have; it names those that have it."""
     having = all_options().get(option)
     called = option.replace("_", " ")
     if having is None:
@@ -119,7 +120,7 @@ def not_of(cls: type[Scheme], option: str) -> FedbenchError:
 
 
 def check(scheme: Scheme, spec: PartitionSpec) -> None:
-    """Raise FedbenchError unless the partitioner takes what the spec has beside its options, and all of it fits."""
+    """Raise FedbenchError unless the partitioner accepts the spec's shift and modifiers, and all values fit."""
     if spec.shift not in scheme.shifts:
         with_it = [name for name in names() if spec.shift in load(name).shifts]
         if not with_it:
@@ -149,7 +150,7 @@ def _called(modifier: str) -> str:
 
 
 def of(spec: PartitionSpec) -> Scheme:
-    """The partitioner of a spec, with its options. Raises FedbenchError if it is a user's file that is not at hand."""
+    """Return the partitioner of a spec, with its options. Raises FedbenchError if the user's file is not loaded."""
     cls = load(spec.scheme)
     stored = cls.stored()
     extra = sorted(set(spec.options) - set(stored))
@@ -159,24 +160,24 @@ def of(spec: PartitionSpec) -> Scheme:
 
 
 def at_hand(spec: PartitionSpec) -> bool:
-    """Whether the partitioner of a spec can be had: a user's own only where its file was given."""
+    """Whether the partitioner of a spec is available: a user's partitioner only if its file was given."""
     return spec.scheme in _own if _own.is_plugin(spec.scheme) else spec.scheme in names()
 
 
 def label(spec: PartitionSpec) -> str:
-    """The field's short name of a partition, such as Dir-0.3, 5-SPC, IID, or of the shift at its level."""
+    """Return the usual short name of a partition, such as Dir-0.3, 5-SPC, IID, or the shift with its level."""
     if _own.is_plugin(spec.scheme):
         return of(spec).label(spec) if at_hand(spec) else spec.scheme.partition("@")[0]
     return _label(spec) if at_hand(spec) else spec.scheme
 
 
-@lru_cache(maxsize=2**12)  # a store's runs have few partitions
+@lru_cache(maxsize=2**12)  # much larger than the number of partitions in a store
 def _label(spec: PartitionSpec) -> str:
     return of(spec).label(spec)
 
 
 def details(spec: PartitionSpec) -> list[str]:
-    """What a person should know of a partition besides its label, shift and numbers, in a few words each."""
+    """Describe a partition in a few words each, beyond its label, shift and numbers."""
     if at_hand(spec):
         own = of(spec).details(spec)
     else:
@@ -185,22 +186,22 @@ def details(spec: PartitionSpec) -> list[str]:
 
 
 def facts(spec: PartitionSpec) -> Mapping[str, Any]:
-    """Every field and option of a partition by its name, to ask what is so of it."""
+    """Map the name of every field and option of a partition to its value."""
     stored = load(spec.scheme).stored() if at_hand(spec) else {}
     own = {stored.get(key, key): value for key, value in spec.options.items()}
     return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "options"} | own
 
 
 def code_of(scheme: str) -> tuple[str, ...]:
-    """The file of fedbench that defines the partitioner; none for a user's, which is part of the spec."""
+    """Return the file of fedbench that defines the partitioner; none for a user's, which is part of the spec."""
     return () if _own.is_plugin(scheme) else (f"partitions/schemes/{scheme}.py",)
 
 
 def file_of(scheme: str) -> Known | None:
-    """Where a user's partitioner is, if this process was given its file; None of any other."""
+    """Return the location of a user's partitioner if this process was given its file; None for all others."""
     return _own.known(scheme) if scheme in _own else None
 
 
 def is_users(scheme: str) -> bool:
-    """Whether a partitioner's name, as given or in a spec, is that of a user's file."""
+    """Whether a partitioner's name, as given or in a spec, refers to a user's file."""
     return is_file(scheme) or _own.is_plugin(scheme)

@@ -1,4 +1,4 @@
-"""Colored MNIST: a binary label with noise, and a colour that agrees with it as often as the client's side says."""
+"""Colored MNIST: a noisy binary label, and a colour that agrees with it with a probability that the client sets."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ class Colored(Scheme):
     for the lower half of the classes and 1 for the upper half, flipped with the probability of label noise; the colour
     is red (channel 0) for the noisy label 0 and green (channel 1) for 1, flipped with the side's probability.
 
-    The images are those of the data set's official training split, cut into blocks in file order. All draws come one
-    after another from one NumPy legacy generator: client after client, training before test, all label flips before
-    the colour flips.
+    The images are those of the data set's official training split, cut into blocks in file order. All draws come from
+    one NumPy legacy generator: by client, training before test, all label flips before the colour flips.
     """
 
     shifts: ClassVar[tuple[str, ...]] = ("none",)
     modifiers: ClassVar[tuple[str, ...]] = ()
-    #: In the order of the columns of the densities: whether the colour agrees with the noisy label.
+    #: Whether the colour agrees with the noisy label, in the order of the densities' columns.
     strata: ClassVar[tuple[str, ...]] = ("disagree", "agree")
 
     blocks: tuple[tuple[float, ...], ...] = option(
@@ -48,7 +47,7 @@ class Colored(Scheme):
         return "coloured"
 
     def check(self, spec: PartitionSpec) -> None:
-        """Four bounds and two probabilities a client, and a probability of label noise."""
+        """Check that each client has four bounds and two probabilities, and that probabilities are in [0, 1]."""
         for name, rows, width in (("blocks", self.blocks, 4), ("flips", self.flips, 2)):
             require(
                 len(rows) == spec.clients and all(len(row) == width for row in rows),
@@ -69,8 +68,8 @@ class Colored(Scheme):
         )
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
-        """Raises FedbenchError if the images are not grey, the data set has a single class, or a block reaches beyond
-        the official training images."""
+        """Raises FedbenchError if the images are not grey, the data set has a single class, or a block exceeds the
+        official training images."""
         name = dataset.spec.name
         require(
             dataset.images.shape[-1] == 1,
@@ -103,13 +102,13 @@ class Colored(Scheme):
         )
 
     def densities(self, partition: Partition) -> Densities:
-        """(e, 1 - e) of `strata`, with the flip probabilities e."""
+        """Return (e, 1 - e) for `strata`, where e is the flip probability."""
         assert partition.colour is not None
         train, test = (np.stack([e, 1 - e], axis=1) for e in np.array(self.flips).T)
         return Densities((partition.colour == partition.label).astype(np.int64), train, test)
 
     def groups(self, partition: Partition) -> list[int]:
-        """Clients of the same flip probabilities."""
+        """Clients with the same flip probabilities form a group."""
         from fedbench.partitions.artifact import numbered
 
         return numbered(self.flips)
@@ -121,7 +120,7 @@ class Colored(Scheme):
 
 
 def classes(dataset: Dataset) -> tuple[str, str]:
-    """Names of the two classes: "0-4" and "5-9" for the digits. Of an odd number, the upper half is the larger."""
+    """Name the two classes, "0-4" and "5-9" for the digits. For an odd number of classes, the upper half is larger."""
     half = len(dataset.classes) // 2
     low, high = dataset.classes[:half], dataset.classes[half:]
     return _span(low), _span(high)

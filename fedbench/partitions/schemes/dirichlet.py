@@ -1,4 +1,4 @@
-"""Label shift by Dirichlet distributions: each class is shared out to the clients by proportions drawn from one."""
+"""Label shift by Dirichlet distributions: each class is divided among the clients by Dirichlet proportions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedbench.specs import PartitionSpec, require
 if TYPE_CHECKING:
     from fedbench.data import Dataset
 
-#: Whole draws before giving up. pFedFDA's CIFAR-10 Dir(0.1) over 100 clients takes 5,266.
+#: Maximum number of draws of the whole partition. pFedFDA's CIFAR-10 Dir(0.1) over 100 clients needs 5,266.
 ATTEMPTS = 10_000
 
 
@@ -26,10 +26,9 @@ class Dirichlet(Scheme):
     """Each class is shared out to the clients by proportions from a symmetric Dirichlet distribution, until all of them
     hold enough. FedDRM and pFedFDA draw alike: feddrm/protocol.md#dirichlet-partition.
 
-    With `within`, each group of a column (a domain) is dealt out by itself to as many clients, as in pFedFDA's
-    federations of several digit data sets (Appendix D.1). Groups and their clients come in the order in which the
-    groups first appear in the data set, which is the order of its recipe's files whether the column holds codes or
-    names.
+    With `within`, each group of a column (a domain) is divided separately among the same number of clients, as in
+    pFedFDA's federations of several digit data sets (Appendix D.1). Groups, and so their clients, are in the order of
+    their first appearance in the data set. This is the order of its recipe's files, even if the column holds names.
     """
 
     short: ClassVar[Mapping[str, str]] = {"dir": "alpha"}
@@ -77,7 +76,7 @@ class Dirichlet(Scheme):
     def _share(
         self, labels: NDArray[np.integer], rows: Indices, members: int, rng: np.random.RandomState, where: str = ""
     ) -> list[Indices]:
-        """The samples of each of so many clients who share the rows out."""
+        """Divide `rows` among `members` clients; return the samples of each."""
         least, clients = self.min_size or 1, f"{members} clients"
         require(
             members * least <= len(rows),
@@ -104,9 +103,9 @@ class Dirichlet(Scheme):
 def share_out(
     pools: Sequence[Indices], alpha: float, clients: int, rng: np.random.RandomState
 ) -> list[tuple[Indices, Indices]]:
-    """One draw: each class's shuffled samples, and the cuts [clients + 1] between the clients' pieces.
+    """Draw once: return each class's shuffled samples, and the boundaries [clients + 1] between the clients' samples.
 
-    A client that already holds its even part of all samples gets no more of the later classes.
+    A client that already holds its even share of all samples gets none of the later classes.
     """
     even = sum(len(pool) for pool in pools) / clients
     concentration = np.full(clients, alpha)
@@ -117,7 +116,7 @@ def share_out(
         rng.shuffle(mixed)
         p = rng.dirichlet(concentration) * (sizes < even)
         total = p.sum()
-        # With a tiny alpha all the mass can fall on full clients (or underflow): this class then goes to the last one.
+        # With a tiny alpha all the mass can fall on full clients (or underflow): the last client gets this class.
         p = p / total if total > 0 else np.zeros(clients)
         cuts = np.zeros(clients + 1, np.int64)
         cuts[1:] = np.cumsum(p) * len(mixed)

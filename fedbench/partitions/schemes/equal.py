@@ -1,4 +1,4 @@
-"""Equal shards: FLUX's federations."""
+"""Equal shards for each client: FLUX's federations."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 # -- anda ------------------------------------------------------------------------------------------------------
-# FLUX's shifts in the order of draws of the paper's generator, so that a seed's clients are the paper's own.
+# FLUX's shifts in the draw order of the paper's generator, so that a seed gives the paper's clients.
 #
-# The public ANDA seeds torch and NumPy's legacy generator with the run's seed. From torch comes the order of training
-# images and then that of test images, whose consecutive shards are dealt out; all else comes from NumPy, one draw after
-# another (flux/protocol.md#draws). What is drawn has the law of `partitions/bank.py`.
+# The public ANDA seeds torch and NumPy's legacy generator with the run's seed. torch draws the order of the training
+# images and then of the test images, which are cut into consecutive shards. NumPy draws everything else, in sequence
+# (flux/protocol.md#draws). The distributions follow the same law as those of `partitions/bank.py`.
 
 
-#: The shifts whose order of draws is public.
+#: The shifts whose draw order is public.
 SHIFTS = ("px", "py", "pyx", "pxy")
 
 
 def draw(at: Level, dataset: Dataset, pools: Sequence[Indices]) -> Assignment:
-    """Who holds which image of the training and the test side's pools, and from which distribution.
+    """Assign the images of the training and test pools to clients, and draw the clients' distributions.
 
-    Raises FedbenchError if the data have too few classes, or a client none of those that it keeps.
+    Raises FedbenchError if the data have too few classes, or a client has no image of the classes that it keeps.
     """
     import torch
 
@@ -60,7 +60,7 @@ def draw(at: Level, dataset: Dataset, pools: Sequence[Indices]) -> Assignment:
 
 
 def without_images(at: Level) -> Drawn:
-    """The distributions of the clients under another shift than P(Y), whose draws go on with those of images.
+    """Draw the clients' distributions under shifts other than P(Y), which do not depend on the images.
 
     Raises FedbenchError if the data have too few classes.
     """
@@ -81,7 +81,7 @@ def _px(at: Level, rng: np.random.RandomState) -> list[Distribution]:
 def _pyx(at: Level, rng: np.random.RandomState) -> list[Distribution]:
     pool, distributions = _classes(at, at.pool, rng), []
     for _ in range(at.spec.clients):
-        rng.uniform()  # of how many of a client's labels are swapped, which is all of them
+        rng.uniform()  # ANDA draws the share of labels to swap here, although it swaps all of them
         labels = list(pool)
         rng.shuffle(labels)
         distributions.append(Distribution(labels=tuple(sorted(zip(pool, labels, strict=True)))))
@@ -89,7 +89,7 @@ def _pyx(at: Level, rng: np.random.RandomState) -> list[Distribution]:
 
 
 def _pxy(at: Level, rng: np.random.RandomState) -> list[Distribution]:
-    """All clients' angles come before all clients' colours, which only the levels of many classes have."""
+    """Draw all clients' angles before all clients' colours; colours occur only with many classes."""
     turned, coloured = (sorted(_classes(at, at.scaled(at.level), rng)) for _ in range(2))
     clients = range(at.spec.clients)
     angles = [{k: int(rng.choice(at.angles)) for k in turned} for _ in clients]
@@ -101,7 +101,7 @@ def _pxy(at: Level, rng: np.random.RandomState) -> list[Distribution]:
 
 
 def _padded(shard: Indices, of: Distribution, dataset: Dataset, rng: np.random.RandomState, who: str) -> Indices:
-    """The shard's images of the distribution's classes, and behind them draws of the same, rounded down."""
+    """Keep the shard's images of the distribution's classes, and append draws from them; round the number down."""
     classes = of.classes or ()
     mine = shard[np.isin(dataset.labels[shard], classes)]
     require(len(mine) > 0, f"{who} of classes {list(classes)}", "fewer clients, or --draws fedbench")
@@ -112,7 +112,7 @@ def _padded(shard: Indices, of: Distribution, dataset: Dataset, rng: np.random.R
 # -- equal -----------------------------------------------------------------------------------------------------
 
 
-#: Standard deviation of drawn training shares over their mean; they are cut at nothing and at twice the mean.
+#: Standard deviation of drawn training shares, relative to their mean; shares are truncated to (0, 2 x mean).
 SPREAD = 0.5
 
 
@@ -122,12 +122,12 @@ class Equal(Scheme):
     client; what the client's distribution asks for is then done to each side by itself, so no image is on both (FLUX,
     Appendices F.1 and F.2; flux/protocol.md#shards-and-images).
 
-    All draws come from counter-based streams keyed by (seed, purpose, client, ...): the shards of a seed are the same
+    All draws come from counter-based streams keyed by (seed, purpose, client, ...), so a seed gives the same shards
     under every shift and level. With `draws` anda they come in the order of the paper's generator instead
-    (`partitions/schemes/equal.py`), so that the clients of the seeds 42 to 46 are the paper's own.
+    (`partitions/schemes/equal.py`), so the seeds 42 to 46 give the paper's clients.
 
-    With `copies` all images are multiplied before they are dealt, so that clients share images with each other. With
-    `duplicates`, as Appendix F.2 has it, a client's training images are, after (flux/protocol.md#larger-federations).
+    With `copies` all images are multiplied before they are assigned, so clients share images. With `duplicates`, as in
+    Appendix F.2, a client's training images are multiplied afterwards (flux/protocol.md#larger-federations).
     """
 
     short: ClassVar[Mapping[str, str]] = {"equal": ""}
@@ -194,7 +194,7 @@ class Equal(Scheme):
 
     @staticmethod
     def _is_anda(shift: str | None, phases: int | None, strict: bool | None, data_share: float | None) -> bool:
-        """Whether the order of draws of the paper's generator is known."""
+        """Whether the draw order of the paper's generator is known."""
         return shift in SHIFTS and phases is None and not strict and data_share is None
 
     def needs_classes(self, spec: PartitionSpec) -> bool:
@@ -213,12 +213,12 @@ class Equal(Scheme):
         return own
 
     def at(self, spec: PartitionSpec, classes: int) -> bank.Level | None:
-        """The shift at its level, on data of so many classes; None: there is none."""
+        """Return the shift at its level, on data with `classes` classes; None: no shift."""
         return None if self.level is None else bank.Level(spec, self.level, classes, self.strict, self.fewer_classes)
 
     def drawn(self, spec: PartitionSpec, classes: int) -> Drawn | None:
-        """The distributions of the clients, on data of so many classes; None: all are that of the data set. With
-        `draws` anda under P(Y), for which it takes the images, those of clients of the same law."""
+        """Draw the clients' distributions on data with `classes` classes; None: all are that of the data set. With
+        `draws` anda under P(Y) the draw needs the images, so these are other draws from the same law."""
         at = self.at(spec, classes)
         if at is not None and self.draws == "anda" and spec.shift != "py":
             return without_images(at)
@@ -229,11 +229,11 @@ class Equal(Scheme):
         return 1 if drawn is None else len(set(drawn.groups))
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
-        """In each split: the shard, or the drawn number of its first images (`data_share`); cut into equal parts for
-        the drift phases; classes filtered and padded, under P(Y). In drift phases P(Y) filters the whole shard anew
-        for each phase, as ANDA does, and gives every phase the size of its part. Test shards are not cut.
+        """For each side of a client, take its shard or the drawn number of its first images (`data_share`); cut it into
+        equal parts for the drift phases; under P(Y) filter the classes and pad. In drift phases P(Y) filters the whole
+        shard for each phase, as ANDA does, and gives every phase the size of its part. Test shards are not cut.
 
-        Raises FedbenchError if there are fewer images than clients need.
+        Raises FedbenchError if there are fewer images than the clients need.
         """
         is_test = official.test_images(dataset, stream(spec.seed, "official split"))
         pools = [np.tile(np.flatnonzero(side), self.copies or 1) for side in (~is_test, is_test)]
@@ -252,7 +252,7 @@ class Equal(Scheme):
         sizes = self._sizes(spec, len(pools[0]), phases * modifiers.least(spec), [len(shard) for shard in shards[0]])
         trains, tests = [], []
         for c, (train, test, size) in enumerate(zip(*shards, sizes, strict=True)):
-            # The classes that are left in each phase, and last in the test data; None: all.
+            # The classes that occur in each phase, and last in the test data; None: all.
             left: list[Sequence[int] | None] = [None] * (phases + 1)
             if drawn is not None:
                 left = [drawn.distributions[g].classes for g in drawn.of_phase[:, c]]
@@ -271,10 +271,10 @@ class Equal(Scheme):
         return Assignment(trains, tests, drawn=drawn)
 
     def _sizes(self, spec: PartitionSpec, total: int, least: int, shards: Sequence[int]) -> list[int]:
-        """Training images of each client, its validation images included, and no more than its shard has.
+        """Return the number of training images of each client, including validation images, at most its shard's size.
 
-        Shares of all training images around `data_share` are normal, with SPREAD of it as standard deviation, cut off
-        at nothing and at twice the mean, so that the mean stays what it is.
+        Shares of all training images are normal with mean `data_share` and relative standard deviation SPREAD,
+        truncated to (0, 2 x mean), which keeps the mean.
         """
         if self.data_share is None:
             return list(shards)
@@ -296,11 +296,11 @@ def restricted(
     wanted: int | None,
     key: tuple[int, str, *tuple[int, ...]],
 ) -> Indices:
-    """The shard's images of these classes, and behind them draws from the same with replacement.
+    """Keep the shard's images of these classes, and append draws from them with replacement.
 
-    They fill it up to `wanted` images, or by the factor (all classes / these classes): to about its old size, if its
-    classes are balanced. A shard without any such image, as tiny ones may be, draws as many as it had from the whole
-    `pool` of its side. Raises FedbenchError if that has none either.
+    The result has `wanted` images, or grows by the factor (all classes / these classes), to about the shard's size if
+    its classes are balanced. A tiny shard without any such image draws `wanted` (or its own number of) images from the
+    whole `pool` of its side. Raises FedbenchError if the pool has none either.
     """
     rng = stream(*key)
     mine = shard[np.isin(dataset.labels[shard], classes)]
@@ -314,5 +314,5 @@ def restricted(
 
 
 def _shards(pool: Indices, spec: PartitionSpec, side: str) -> list[Indices]:
-    """The shards of the shuffled pool."""
+    """Shuffle the pool and cut it into shards."""
     return shards(stream(spec.seed, "shards", int(side == "test")).permutation(pool), spec.clients)

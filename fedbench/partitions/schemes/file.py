@@ -1,4 +1,4 @@
-"""A partition that somebody else made: a file of client, sample and split."""
+"""A given partition: a file of client, sample and split."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class File(Scheme):
     """Clients get the samples that the rows of a CSV or Parquet file say (`fedbench.partitions.rows`).
 
-    The spec holds the rows' digest, not the file: once the partition is made, the file is needed no more.
+    The spec holds the rows' digest, so the file is not needed once the partition is stored.
     """
 
     short: ClassVar[Mapping[str, str]] = {"from": "rows"}
@@ -68,7 +68,7 @@ class File(Scheme):
             "leave --validation out",
         )
         ends = np.bincount(own.client * 3 + own.split, minlength=3 * own.clients).cumsum()
-        pieces = np.split(own.sample, ends[:-1])  # of each client its training, its validation and its test samples
+        pieces = np.split(own.sample, ends[:-1])  # [3M] by client: training, validation and test samples
         train = [(np.concatenate(pieces[c : c + 2]),) for c in range(0, len(pieces), 3)]
         back = [len(piece) for piece in pieces[1::3]]
         return Assignment(train, pieces[2::3], held_back=back if held.any() else None)

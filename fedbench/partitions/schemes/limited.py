@@ -1,4 +1,4 @@
-"""Label shift by a label prior of each client's own."""
+"""Label shift by a label prior for each client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Limited(Scheme):
             prior = rng.dirichlet(np.full(len(pools), self.alpha))
             while missing:
                 p = prior * (used < sizes)
-                if not p.sum() > 0:  # a tiny alpha can put all the mass on classes without a sample (or underflow)
+                if not p.sum() > 0:  # with a tiny alpha all the mass can fall on used-up classes (or underflow)
                     p = (sizes - used).astype(float)
                 more = np.minimum(rng.multinomial(missing, p / p.sum()), sizes - used)
                 used += more

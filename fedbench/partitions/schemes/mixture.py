@@ -1,4 +1,4 @@
-"""Target shift: groups of clients that train on one mixture of the classes and are tested on another."""
+"""Target shift: groups of clients train on one mixture of the classes and are tested on another."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from fedbench.data import Dataset
     from fedbench.partitions.artifact import Partition
 
-#: One row of numbers a group of clients.
+#: One row of class weights per group of clients.
 Rows = tuple[tuple[float, ...], ...]
 
-#: Of a sample. Probabilities written with 16 digits, such as 0.005555555555555556, give a product that misses a whole
-#: number by about 1e-12, and a plain floor would lose that sample (the paper's float32 gives 4749 for 4750).
+#: Added before rounding down, in samples. Probabilities written with 16 digits, such as 0.005555555555555556, give a
+#: product about 1e-12 below a whole number, and a plain floor would lose a sample (the paper's float32: 4749 of 4750).
 _SLACK = 1e-6
 
 
 def counts(mix: Rows, available: Sequence[int]) -> NDArray[np.int64]:
-    """Samples of each class [G, K] that each group takes, given class weights [G, K] and the class sizes [K].
+    """Return how many samples of each class each group gets, [G, K], from class weights [G, K] and class sizes [K].
 
-    Classes that no group asks for do not count as the rarest.
+    Classes with weight 0 in all groups do not count as the rarest.
     """
     shares = normalised(mix)
     columns = shares.sum(axis=0)
@@ -43,7 +43,7 @@ def counts(mix: Rows, available: Sequence[int]) -> NDArray[np.int64]:
 
 
 def kept(taken: NDArray[np.int64], keep: Sequence[float] | None) -> NDArray[np.int64]:
-    """What is left of the groups' training samples [G, K] where each keeps only a share of every class."""
+    """Return the training samples [G, K] after each group keeps its share of every class; None: it keeps all."""
     return taken if keep is None else _floor(taken * np.array(keep)[:, None])
 
 
@@ -57,9 +57,9 @@ class Mixture(Scheme):
     to the rarest one, the groups' rows of class probabilities are divided by the largest column sum, so that no class
     is asked for more often than it is there, and every group takes whole numbers of samples.
 
-    Training samples come from the data set's official training split, test samples from its test split; where it has
-    none (scikit-learn's digits), a fifth of each class stands in. All draws come one after another from one NumPy
-    legacy generator.
+    Training samples come from the data set's official training split, test samples from its test split; a data set
+    without a split (scikit-learn's digits) uses a fifth of each class for tests. All draws come in sequence from one
+    NumPy legacy generator.
     """
 
     short: ClassVar[Mapping[str, str]] = {"counts": ""}
@@ -75,7 +75,7 @@ class Mixture(Scheme):
         return "target shift"
 
     def check(self, spec: PartitionSpec) -> None:
-        """Rows of one width, none of them empty, and a whole number of clients a group."""
+        """Check that all rows have the same width and none is empty, and that the groups have equal size."""
         for name, rows in (("train_mix", self.train_mix), ("test_mix", self.test_mix)):
             require(bool(rows), f"a mixture partition needs {name}: class probabilities, one row a group")
             for group, row in enumerate(rows):
@@ -97,11 +97,11 @@ class Mixture(Scheme):
         )
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
-        """The groups' samples of a class are consecutive, disjoint slices of its shuffled samples. All clients of a
-        group hold the same samples, or with `disjoint` share those of each class out evenly.
+        """Each group gets a consecutive slice of a class's shuffled samples; the groups' slices are disjoint. All
+        clients of a group hold the same samples, or with `disjoint` divide those of each class evenly.
 
-        Raises FedbenchError if the weights are not one a class, if the data lack a class that a client must have, or
-        if a client is left without a training or without a test sample.
+        Raises FedbenchError if the number of weights is not that of the classes, if the data lack a class with weight
+        above 0, or if a client is left without a training or without a test sample.
         """
         rng = np.random.RandomState(spec.seed)
         is_test = distribution.test_images(dataset, rng)
@@ -119,7 +119,7 @@ class Mixture(Scheme):
         keep: Sequence[float] | None,
         rng: np.random.RandomState,
     ) -> list[Indices]:
-        """The samples of each client in one split: of those `chosen` [N] of the data set."""
+        """Return the samples of each client in one split, from the rows `chosen` [N] of the data set."""
         classes, name = len(dataset.classes), dataset.spec.name
         require(len(mix[0]) == classes, f"the mixture has weights for {len(mix[0])} classes, but {name} has {classes}")
         pools = [np.flatnonzero((dataset.labels == k) & chosen) for k in range(classes)]
@@ -152,14 +152,14 @@ class Mixture(Scheme):
         return clients
 
     def densities(self, partition: Partition) -> Densities:
-        """A stratum is a class; nominal class probabilities, which neither `keep` nor rounding to whole samples
-        changes."""
+        """Return nominal class probabilities, which do not change by `keep` or by rounding to whole samples; a stratum
+        is a class."""
         members = partition.clients // len(self.train_mix)
         train, test = (np.repeat(normalised(rows), members, axis=0) for rows in (self.train_mix, self.test_mix))
         return Densities(partition.label.astype(np.int64), train, test)
 
     def groups(self, partition: Partition) -> list[int]:
-        """The clients of one row."""
+        """Clients of one row of weights form a group."""
         return [c * len(self.train_mix) // partition.clients for c in range(partition.clients)]
 
     def view(self, partition: Partition, width: int) -> Iterable[RenderableType]:

@@ -1,4 +1,4 @@
-"""Natural groups: writers, centres, domains."""
+"""Natural groups such as writers, centres and domains."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Natural(Scheme):
     """One client a group (a writer, a centre): `clients` of those with two samples or more, in order of their names; or
     those that `order` names. Then each may be normalised by numbers of its own, as FedDRM does with RETINA's centres.
 
-    With `round_robin` groups (domains) are dealt to the clients in turn and shuffled, and a group's samples are shared
-    out evenly to its clients: FLUX on Office-Home (flux/protocol.md#chexpert-and-office-home). Groups come in the order
-    in which they first appear in the data set.
+    With `round_robin` groups (domains) are assigned to the clients in turn and shuffled, and a group's samples are
+    divided evenly among its clients: FLUX on Office-Home (flux/protocol.md#chexpert-and-office-home). Groups are in the
+    order of their first appearance in the data set.
     """
 
     short: ClassVar[Mapping[str, str]] = {"by": "by"}
@@ -71,7 +71,7 @@ class Natural(Scheme):
         rng = np.random.RandomState(spec.seed)
         clients = self.deal(dataset, spec, rng)
         drawn = None
-        if self.round_robin:  # the groups are then distributions that several clients have
+        if self.round_robin:  # several clients can then have the same group, so groups are distributions
             column = dataset.column(self.by)
             named = [Distribution(name=f"{self.by} {column[mine[0]]}") for mine in clients]
             drawn = Drawn.of([named, named])

@@ -1,4 +1,4 @@
-"""Natural groups in the data set's own split: a federation that comes as such (PFLlib's and LEAF's folders)."""
+"""Natural groups with the data set's official split: a ready-made federation (PFLlib's and LEAF's folders)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Presplit(Scheme):
     """One client a group, such as a writer, in the order of their names. A client trains on the group's official
     training images and is tested on its official test images, in their order: nothing is drawn.
 
-    Of more groups than clients those that have both are drawn as `natural` draws them.
+    If there are fewer clients than groups, groups with both sides are drawn in the same way as `natural` does.
     """
 
     short: ClassVar[Mapping[str, str]] = {"by": "by"}
@@ -37,8 +37,7 @@ class Presplit(Scheme):
         return f"by {self.by}, own split"
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
-        """Raises FedbenchError for an unknown column, and for more clients than there are groups with images of
-        both sides."""
+        """Raises FedbenchError for an unknown column, and for more clients than groups with images on both sides."""
         _, group = np.unique(dataset.column(self.by), return_inverse=True)
         sides = [np.bincount(group[dataset.split == side], minlength=group.max() + 1) for side in (0, 1)]
         fit = np.flatnonzero((sides[0] > 0) & (sides[1] > 0))
@@ -51,7 +50,7 @@ class Presplit(Scheme):
         chosen = fit
         if spec.clients < len(fit):
             chosen = np.sort(np.random.RandomState(spec.seed).permutation(fit)[: spec.clients])
-        order = np.lexsort((dataset.split, group))  # stable: the data set's order within a side of a group
+        order = np.lexsort((dataset.split, group))  # stable, so each side of a group stays in the data set's order
         ends = np.bincount(group * 2 + dataset.split, minlength=2 * len(sides[0])).cumsum()
         pieces = np.split(order, ends[:-1])
         return Assignment.of([(pieces[2 * g], pieces[2 * g + 1]) for g in chosen])

@@ -25,9 +25,9 @@ class Sampled(Scheme):
     """Every client draws one group uniformly, and from it training samples of the data set's official training side and
     test samples of its official test side, none of them twice in a client (FLUX on CheXpert, Appendices B.1 and F.4).
 
-    Training samples are shared out among the clients of a group; test samples are drawn by each client for itself, so
-    that two clients of a group may be tested on the same ones. Groups that could not serve one client (a sex that is
-    not known) are none. All draws come from counter-based streams keyed by (seed, purpose, client or group).
+    Training samples are divided among the clients of a group; each client draws its test samples independently, so two
+    clients of a group may share test samples. Groups too small to serve one client (an unknown sex) are left out. All
+    draws come from counter-based streams keyed by (seed, purpose, client or group).
     """
 
     short: ClassVar[Mapping[str, str]] = {"by": "by"}
@@ -59,7 +59,7 @@ class Sampled(Scheme):
 
     @classmethod
     def takes(cls, name: str, values: Mapping[str, Any]) -> bool:
-        # A protocol's share of validation images is meant for whole shards; here it is said with the sizes.
+        # A protocol's share of validation images refers to whole shards; here the user gives it with the sizes.
         return name != "validation" and super().takes(name, values)
 
     def label(self, spec: PartitionSpec) -> str:
@@ -73,7 +73,7 @@ class Sampled(Scheme):
         return own + ([leak] if self.leak_test else [])
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
-        """Raises FedbenchError for an unknown column, and if a group that was drawn has too few training samples."""
+        """Raises FedbenchError for an unknown column, and if a drawn group has too few training samples."""
         names, group = self._groups(dataset)
         is_test = distribution.test_images(dataset, stream(spec.seed, "official split"))
         tested = ~is_test if self.leak_test else is_test
@@ -102,9 +102,9 @@ class Sampled(Scheme):
         return Assignment.of(sides, drawn=drawn)
 
     def _groups(self, dataset: Dataset) -> tuple[list[str], NDArray[np.int64]]:
-        """The groups' names [G], and the group of each sample [N]: what the columns of `by` hold together.
+        """Return the groups' names [G], and each sample's group [N]: a group is a combination of values of `by`.
 
-        A column of numbers makes two groups at the threshold, if there is one.
+        With a threshold, a column of numbers has two values: below it, and from it on.
         """
         parts = [_in_words(name, dataset.column(name), self.threshold) for name in self.by.split("+")]
         together = np.array([", ".join(those) for those in zip(*parts, strict=True)])
@@ -112,7 +112,7 @@ class Sampled(Scheme):
         return [str(name) for name in names], group.astype(np.int64)
 
     def _pieces(self, pool: Indices, members: int, seed: int, name: str, group: int) -> list[Indices]:
-        """A group's shuffled training samples shared out to its clients."""
+        """Shuffle a group's training samples and divide them among its clients."""
         require(
             len(pool) >= members * self.size,
             f"{len(pool)} training images of {name} cannot give {members} clients {self.size} each",
@@ -123,7 +123,7 @@ class Sampled(Scheme):
 
 
 def _in_words(name: str, values: NDArray[np.generic], threshold: float | None) -> Sequence[str]:
-    """Each sample's value of a column."""
+    """Describe each sample's value of a column in words."""
     if threshold is None or values.dtype.kind not in "iuf":
         return [f"{name} {value}" for value in values.tolist()]
     return [

@@ -1,4 +1,4 @@
-"""Label shift by shards of samples sorted by label."""
+"""Label shift by shards of samples that are sorted by label."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Shards(Scheme):
     """S-SPC: samples sorted by label, cut into clients x S equal shards; each client gets S of them at random.
 
-    The sort is stable, so that it does not depend on the NumPy build (FedDRM's is not; counts are the same). Where
-    the shards cannot be equal, the first ones hold one sample more, and no sample is left out.
+    The sort is stable, so the result does not depend on the NumPy build (FedDRM's sort is not; counts are the same). If
+    the shards cannot be equal, the first ones have one sample more, and no sample is left out.
     """
 
     short: ClassVar[Mapping[str, str]] = {"spc": "shards"}
