@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedbench.errors import FedbenchError
 from fedbench.rng import stream
 
-#: Iterations of one k-means start at most (scikit-learn's default, as in the paper's experiment).
+#: Maximum number of iterations of one k-means start (scikit-learn's default, as in the paper's experiment).
 ITERATIONS = 300
 
 
@@ -18,20 +18,19 @@ ITERATIONS = 300
 class Bound:
     """The largest ratio of shares over the bins.
 
-    The value means little when its bin holds a handful of training samples: with many bins it is a lottery, which
-    `train_count` shows.
+    The value is unreliable if its bin has few training samples, as is common with many bins; see `train_count`.
     """
 
-    value: float  #: r~, estimate of the ratio's upper bound; c = 1 / r~
-    train_count: int  #: training samples in the bin that attains it, the first of equal ones
+    value: float  #: r~, estimate of the upper bound of the ratio; c = 1 / r~
+    train_count: int  #: training samples in the bin with the largest ratio (the first of equal bins)
 
 
 def histogram_bound(train_bins: npt.ArrayLike, pool_bins: npt.ArrayLike, bins: int) -> Bound:
-    """The bound from the bin numbers 0..bins-1 of a client's training samples [n] and of the pool [m].
+    """Compute the bound from the bin numbers 0..bins-1 of a client's training samples [n] and of the pool [m].
 
     r~_m = (share of the pool in bin m) / (share of the training samples in it), and 0 for a bin without training
-    samples; r~ is the largest. Raises FedbenchError if no bin holds both kinds (then nothing can be said about the
-    ratio).
+    samples; r~ is the largest of these. Raises FedbenchError if no bin has both training and pool samples, because the
+    ratio then has no bound.
     """
     train, pool = (np.bincount(np.asarray(values), minlength=bins) for values in (train_bins, pool_bins))
     has_train = train > 0
@@ -47,11 +46,11 @@ def histogram_bound(train_bins: npt.ArrayLike, pool_bins: npt.ArrayLike, bins: i
 
 
 def kmeans_bound(train: np.ndarray, pool: np.ndarray, clusters: int, restarts: int = 10, seed: int = 0) -> Bound:
-    """The bound with k-means clusters of the union of training samples and pool as bins.
+    """Compute the bound with k-means clusters of the union of training samples and pool as bins.
 
-    train [n, ...] and pool [m, ...] are raw features of the same shape (they are flattened; their common scale is
-    irrelevant). k-means++ starts, `restarts` of them, the one of lowest inertia kept. On one thread, so that the bits
-    do not depend on the machine's cores. Raises FedbenchError for more clusters than samples.
+    train [n, ...] and pool [m, ...] are raw features of the same shape (they are flattened; a common scale does not
+    matter). The best of `restarts` k-means++ starts (lowest inertia) is used. It runs on one thread, so that the result
+    does not depend on the number of CPU cores. Raises FedbenchError for more clusters than samples.
     """
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
@@ -60,7 +59,7 @@ def kmeans_bound(train: np.ndarray, pool: np.ndarray, clusters: int, restarts: i
     if clusters > len(samples):
         raise FedbenchError(f"{len(samples)} samples cannot make {clusters} clusters", f"take 1 to {len(samples)}")
     start = int(stream(seed, "ratio clusters").integers(2**31))
-    # Elkan's variant skips distances that the triangle inequality decides: Lloyd's clusters in 0.6 of the time.
+    # Elkan's variant skips distances by the triangle inequality: the same clusters as Lloyd's in 0.6 of the time.
     kmeans = KMeans(
         clusters, init="k-means++", n_init=restarts, max_iter=ITERATIONS, random_state=start, algorithm="elkan"
     )

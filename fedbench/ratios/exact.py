@@ -1,7 +1,7 @@
-"""Exact ratios where the densities of a few strata (classes, or class and colour) say everything; the special cases
-with client 0 as the only target; and the samples' weights from ratios.
+"""Exact ratios for densities that depend only on a stratum (class, or class and colour); the special cases with client
+0 as the only target; and samples' weights from ratios.
 
-Under target shift with labels that are a function of the input, the ratio of inputs is that of class probabilities
+Under target shift with labels that are a function of the input, the ratio of inputs equals that of class probabilities
 (FTW-ERM, Prop. 4). Use nominal probabilities, not realised counts.
 """
 
@@ -16,10 +16,10 @@ Floats = npt.NDArray[np.float64]
 
 
 def stratum_ratios(train_density: npt.ArrayLike, test_density: npt.ArrayLike, scale: str = "mean") -> Floats:
-    """The ratio of every stratum [S] for a client with training density p [S]: mean (or sum) over l of q_l / p.
+    """Return the ratio of every stratum [S] for a client with training density p [S]: mean (or sum) over l of q_l / p.
 
-    `test_density` is [K, S] for K clients (FTW-ERM), or one row or [S] for the own test set (FITW-ERM). Where p is 0
-    the ratio is NaN: no training sample may ask for it (`weights_of` refuses). Raises FedbenchError for negative or
+    `test_density` is [K, S] for K clients (FTW-ERM), or one row or [S] for the client's test set (FITW-ERM). If p is 0
+    the ratio is NaN, and `weights_of` rejects training samples of that stratum. Raises FedbenchError for negative or
     non-finite values, sums other than 1, and unequal numbers of strata.
     """
     p = np.asarray(train_density, np.float64)
@@ -33,7 +33,7 @@ def stratum_ratios(train_density: npt.ArrayLike, test_density: npt.ArrayLike, sc
 
 
 def _divided(q: Floats, p: Floats) -> Floats:
-    """q / p [S], NaN where p is 0."""
+    """Return q / p [S]; NaN if p is 0."""
     ratio = np.full(len(p), np.nan)
     np.divide(q, p, out=ratio, where=p > 0)
     return ratio
@@ -48,16 +48,16 @@ def _check_density(values: Floats, what: str) -> None:
 
 
 # -- cases -----------------------------------------------------------------------------------------------------
-# The special cases with client 0 as the only target (FTW-ERM, Sec. 2 and App. C, Table 5).
+# Special cases with client 0 as the only target (FTW-ERM, Sec. 2 and App. C, Table 5).
 
 
 CASES = ("no_cs", "cs_one", "cs_both", "cs_multi")
 
 
 def case_ratios(case: str, train_densities: npt.ArrayLike, test_densities: npt.ArrayLike) -> Floats:
-    """Weights [K, S] of every client's training samples by stratum; client 0 is the target, densities are [K, S].
+    """Return weights [K, S] of each client's training samples by stratum; client 0 is the target, densities are [K, S].
 
-    With training densities p and test densities q, client 0's weight before the others':
+    With training densities p and test densities q, the weight of client 0 and then that of the others:
 
     - no_cs (K = 2, p_k = q_k, p_0 != p_1): 1, and p_0 / p_1
     - cs_one (K = 2, p_0 != q_0, p_1 = q_1): q_0 / p_0, and q_0 / p_1
@@ -65,8 +65,8 @@ def case_ratios(case: str, train_densities: npt.ArrayLike, test_densities: npt.A
     - cs_multi (p_k != q_0 for every k): q_0 / p_k
 
     Each weighted client average is consistent for the target's risk: E_{p_k}[weight_k loss] = E_{q_0}[loss], provided
-    p_k > 0 wherever q_0 > 0. NaN where p_k is 0. Raises FedbenchError if a case's assumption does not hold, naming it,
-    and for what is not a density.
+    p_k > 0 wherever q_0 > 0. The weight is NaN if p_k is 0. Raises FedbenchError, with its name, for an assumption of
+    the case that does not hold, and for values that are not a density.
     """
     check_known("case of covariate shift", case, CASES)
     p, q = np.asarray(train_densities, np.float64), np.asarray(test_densities, np.float64)
@@ -80,7 +80,7 @@ def case_ratios(case: str, train_densities: npt.ArrayLike, test_densities: npt.A
 
 
 def _check_case(case: str, p: Floats, q: Floats) -> None:
-    """Raise FedbenchError unless the densities are as the case assumes."""
+    """Raise FedbenchError unless the densities meet the case's assumptions."""
 
     def require(holds: bool, what: str) -> None:
         if not holds:
@@ -108,10 +108,10 @@ def _equal(a: Floats, b: Floats) -> bool:
 
 
 def weights_of(strata: npt.ArrayLike, ratios: npt.ArrayLike, client: int) -> Floats:
-    """The weights [n] of a client's training samples from the number of their stratum [n] and the ratios [S].
+    """Return the weights [n] of a client's training samples from their strata [n] and the ratios [S].
 
-    Raises FedbenchError for a stratum that does not exist, for one whose ratio is not defined (its training density
-    is 0, and yet there is a sample of it), and as `check_weights` does.
+    Raises FedbenchError for an unknown stratum, for a stratum whose ratio is undefined (its training density is 0
+    although it has a sample), and as `check_weights` does.
     """
     numbers, table = np.asarray(strata, np.int64), np.asarray(ratios, np.float64)
     if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(table)):
@@ -131,7 +131,7 @@ def weights_of(strata: npt.ArrayLike, ratios: npt.ArrayLike, client: int) -> Flo
 
 
 def check_weights(weights: npt.ArrayLike, client: int) -> None:
-    """Raise FedbenchError if a client's sample weights [n] hold a negative, NaN or infinite one, or are all 0."""
+    """Raise FedbenchError if any weight [n] of a client is negative, NaN or infinite, or all are 0."""
     values = np.asarray(weights, np.float64)
     for wrong, what in ((np.isnan(values), "NaN"), (np.isinf(values), "infinite"), (values < 0, "negative")):
         if wrong.any():

@@ -1,6 +1,6 @@
-"""Papers' theory as functions and checks, without torch, a module a paper (`ftw_erm`, `feddrm`); in `arrays` how far
-FLUX's descriptors are from Wasserstein distances (Table 4). PAPERS lists what `fedbench theory --paper NAME` checks on
-simulated data."""
+"""Papers' theory as functions and checks, without torch: one module per paper (`ftw_erm`, `feddrm`), and in `arrays`
+the distance between FLUX's descriptors and Wasserstein distances (Table 4). PAPERS lists what
+`fedbench theory --paper NAME` checks on simulated data."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedbench.theory.ftw_erm import Finding
 
 @dataclass(frozen=True)
 class Paper:
-    """What is checked, and how it is said."""
+    """The checks of one paper, and the texts of their report."""
 
     question: str
-    problems: str  #: what a draw is, in the plural
-    draws: int  #: unless the user says how many
-    check: Callable[[int, int], Sequence[Finding | Check]]  #: of draws and seed
-    terms: str  #: what the signs stand for
+    problems: str  #: name of the draws, in the plural
+    draws: int  #: default number of draws
+    check: Callable[[int, int], Sequence[Finding | Check]]  #: (draws, seed) -> results
+    terms: str  #: meaning of the symbols
 
 
 PAPERS = {

@@ -87,8 +87,7 @@ def spec(
     shift: str = "none",
     **values: Any,
 ) -> PartitionSpec:
-    """Build and check the spec of a partition from fields of PartitionSpec and the partitioner's options; None: not
-    set.
+    """Build and check a partition's spec from fields of PartitionSpec and the partitioner's options; None: not set.
 
     Raises FedbenchError for an invalid value, and for an option or modifier that the partitioner does not have.
     """
