@@ -1,4 +1,4 @@
-"""What the papers' theories have in common, and FLUX's xi."""
+"""Shared parts of the theories, and FLUX's xi."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ Array = NDArray[np.float64]
 
 
 def check_draws(draws: int, seed: int, most: int, because: str = "") -> None:
-    """Raise FedbenchError unless draws are 1 to `most` and the seed is one."""
+    """Raise FedbenchError unless `draws` is 1 to `most` and the seed is valid."""
     require(1 <= draws <= most, f"there must be at least 1 draw and at most {most:,}, {because}not {draws}")
     check_seed(seed)
 
 
 # -- wasserstein -----------------------------------------------------------------------------------------------
-# How far distances of FLUX's descriptors are from the distances they stand for (Fenoglio et al., NeurIPS 2025, Eq. 4,
-# App. C.1 and Table 4, whose definition is that of the authors' notebook).
+# Difference between distances of FLUX's descriptors and the Wasserstein distances that they approximate (Fenoglio et
+# al., NeurIPS 2025, Eq. 4, App. C.1 and Table 4, whose definition is that of the authors' notebook).
 #
-# A client's images and labels are taken for one Gaussian, of vectors [pixels; one-hot label], without covariances. The
-# squared 2-Wasserstein distance of two such Gaussians is ||m - m'||^2 + ||s - s'||^2, of means m and standard
-# deviations s: the Euclidean distance of the vectors (m, s). xi is how far it is from that of the two descriptors.
+# A client's images and labels are modelled as one Gaussian of vectors [pixels; one-hot label] without covariances. The
+# squared 2-Wasserstein distance of two such Gaussians is ||m - m'||^2 + ||s - s'||^2, with means m and standard
+# deviations s: the Euclidean distance of the vectors (m, s). xi is its difference from the distance of the descriptors.
 
 
 def deviations(descriptors: ArrayLike, gaussians: ArrayLike) -> Array:
-    """xi = | ||d_i - d_j|| - W2(i, j) | of all pairs [N (N - 1) / 2] of N snapshots, in the order of
+    """Return xi = | ||d_i - d_j|| - W2(i, j) | for all pairs [N (N - 1) / 2] of N snapshots, in the order of
     np.triu_indices(N, 1).
 
-    From descriptors [N, L], unscaled, and Gaussians [N, 2 D], means before standard deviations. Raises FedbenchError
+    `descriptors` is [N, L], unscaled, and `gaussians` [N, 2 D], means before standard deviations. Raises FedbenchError
     for less than two snapshots and for NaN or infinite numbers.
     """
     from scipy.spatial.distance import pdist
