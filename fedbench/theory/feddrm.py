@@ -1,8 +1,8 @@
-"""FedDRM's theory (Theorems 2.1, 2.2 and 2.5, Figure 3) on simulated data, where the truth is known: what the paper
-says against what is measured, with the two terms of Theorem 2.5, and what Figure 3 shows. NumPy only.
+"""FedDRM's theory (Theorems 2.1, 2.2 and 2.5, Figure 3) on simulated data with a known truth: the paper's claims
+against measurements, with both terms of Theorem 2.5, and Figure 3. NumPy only.
 
 `feddrm_model` has the functions: class-conditional distributions and their marginals, the empirical likelihood by its
-definition, Gaussian clients and the ratios that a head recovers, a head's fit, and its training by FedAvg.
+definition, Gaussian clients and ratios recovered by a head, a head's fit, and its training by FedAvg.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fedbench.theory.arrays import Array, check_draws
 from fedbench.theory.feddrm_model import Check, Labels, Point, centred, exponent, fit, information, near, with_constant
 
 # -- identities ------------------------------------------------------------------------------------------------
-# Theorems 2.1 and 2.2 of FedDRM on random problems: what they say is an identity, to rounding.
+# Theorems 2.1 and 2.2 of FedDRM on random problems: both claim identities, which must hold up to rounding.
 
 
-#: More than this is no rounding.
+#: Larger errors are not due to rounding.
 _ROUNDING = 1e-6
 _TILT, _ASIDE = 0.7, 0.01
 
 
 def of_marginals(rng: np.random.Generator, draws: int) -> list[Check]:
-    """Theorem 2.1, and what Remark 2.3 says of label shift."""
+    """Check Theorem 2.1, and Remark 2.3 about label shift."""
     errors, apart = [], []
     for _ in range(draws):
         joint, claimed = model.random_joint(rng)
@@ -48,10 +48,10 @@ def of_marginals(rng: np.random.Generator, draws: int) -> list[Check]:
 
 
 def of_likelihood(rng: np.random.Generator, draws: int) -> list[Check]:
-    """Theorem 2.2 at the largest likelihood for given ξ, and away from it."""
+    """Check Theorem 2.2 at the maximum of the likelihood for given ξ, and elsewhere."""
     multipliers, values, gaps = [], [], []
     for _ in range(draws):
-        m, d = int(rng.integers(2, 5)), int(rng.integers(2, 4))  # in one dimension several tilts are nearly dependent
+        m, d = int(rng.integers(2, 5)), int(rng.integers(2, 4))  # in one dimension many tilts are nearly dependent
         counts = rng.integers(15, 60, m)
         client, n = np.repeat(np.arange(m), counts), int(counts.sum())
         h = rng.standard_normal((m, d))[client] + rng.standard_normal((n, d))
@@ -83,7 +83,7 @@ def of_likelihood(rng: np.random.Generator, draws: int) -> list[Check]:
 
 
 def _gap(h: Array, client: Labels, gamma: Array, xi: Array, aside: Array) -> float:
-    """How far the dual is above the profile, a sample, at γ† + `aside`, or nearer if no weights meet (5)."""
+    """Return (dual - profile) per sample at γ† + `aside`; halve `aside` as long as no weights satisfy (5)."""
     value = -np.inf
     while value == -np.inf:
         value = model.profile(h, client, gamma + aside, xi).value
@@ -92,18 +92,18 @@ def _gap(h: Array, client: Labels, gamma: Array, xi: Array, aside: Array) -> flo
 
 
 # -- descent ---------------------------------------------------------------------------------------------------
-# Theorem 2.5 of FedDRM, its part on FedAvg (App. E, Eq. 10): how far from the minimiser of the loss FedAvg ends.
+# The FedAvg part of Theorem 2.5 of FedDRM (App. E, Eq. 10): the distance between FedAvg's result and the minimiser.
 #
 #     ‖ζ^T - ζ̂‖² ≤ (1 - ημ)^(E T) ‖ζ^0 - ζ̂‖² + η² E² Ḡ² / (1 - (1 - ημ)^E)
 #
-# with Ḡ² the sum of each head's largest drift over the rounds, times (1-λ)² and λ². It takes a μ-strongly convex and
-# L-smooth loss, η ≤ 1/L, η L E ≤ 1/4. (Its proof leaves out the cross term of a square, and measures drift in the
-# middle of a round by that at its start.)
+# with Ḡ² the sum of each head's largest drift over the rounds, times (1-λ)² and λ². It assumes a μ-strongly convex and
+# L-smooth loss, η ≤ 1/L, η L E ≤ 1/4. (Its proof omits the cross term of a square, and uses the drift at the start of a
+# round for that in its middle.)
 
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """m clients of n samples each, whose inputs and classes differ."""
+    """m clients with n samples each; their inputs and classes differ."""
 
     features: Array  #: [m, n, 1 + d]
     target: Labels  #: [m, n]
@@ -111,19 +111,19 @@ class Clients:
 
     @property
     def heads(self) -> tuple[tuple[Labels, int], tuple[Labels, int]]:
-        """Labels [m, n] and number of outputs of the client head and of the target head."""
+        """Labels [m, n] and number of outputs, of the client head and then of the target head."""
         m, n = self.target.shape
         return (np.repeat(np.arange(m)[:, None], n, axis=1), m), (self.target, self.classes)
 
     def smoothness(self, weight: float, ridge: float) -> float:
-        """An L of every client's loss: half the largest eigenvalue of E[xxᵀ], times the larger weight, and ρ."""
+        """Return an L valid for all clients: largest eigenvalue of E[xxᵀ] / 2, times the larger weight, plus ρ."""
         moments = np.einsum("mna,mnb->mab", self.features, self.features) / self.features.shape[1]
         return max(weight, 1 - weight) * float(np.linalg.eigvalsh(moments).max()) / 2 + ridge
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Squared distances [T + 1] to the minimiser before each round and after the last, and what (10) allows."""
+    """Squared distances [T + 1] to the minimiser before each round and after the last, and the bound (10) on them."""
 
     distance: Array
     bound: Array
@@ -147,7 +147,7 @@ def descend(clients: Clients, *, weight: float, ridge: float, rate: float, steps
 
 
 def random_clients(rng: np.random.Generator, clients: int = 3, n: int = 100, d: int = 2, classes: int = 4) -> Clients:
-    """Inputs N(μ_i, I) with μ_i of N(0, I), labels of one softmax model of coefficients N(0, 1)."""
+    """Draw inputs N(μ_i, I) with μ_i of N(0, I), and labels of one softmax model with coefficients N(0, 1)."""
     inputs = rng.standard_normal((clients, 1, d)) + rng.standard_normal((clients, n, d))
     x = with_constant(inputs)
     logits = x @ rng.standard_normal((1 + d, classes))
@@ -155,22 +155,22 @@ def random_clients(rng: np.random.Generator, clients: int = 3, n: int = 100, d: 
 
 
 # -- consistency -----------------------------------------------------------------------------------------------
-# Theorem 2.5 of FedDRM, its statistical part (Lemma E.1, Eq. 9): how near the minimiser of the pooled loss is to the
-# true parameters, on a fixed embedding and labels of a multinomial logistic model.
+# The statistical part of Theorem 2.5 of FedDRM (Lemma E.1, Eq. 9): the distance between the minimiser of the pooled
+# loss and the true parameters, with a fixed embedding and labels of a multinomial logistic model.
 #
-# The two heads share nothing then, so each is fitted by itself: the client head's loss has the factor 1 - λ, the target
-# head's λ, and both have the penalty (ρ/2)‖·‖². A softmax head is known up to what moves all classes equally: errors
-# are those of coefficients of mean 0, and λ_min is the smallest eigenvalue above 0 (without that the printed bound is
-# infinite for ρ = 0).
+# The two heads then share nothing, so each is fitted separately: the client head's loss has the factor 1 - λ, the
+# target head's λ, and both have the penalty (ρ/2)‖·‖². A softmax head is unique except for shifts of all classes:
+# errors are those of coefficients of mean 0, and λ_min is the smallest positive eigenvalue (otherwise the printed bound
+# is infinite for ρ = 0).
 
 
-#: Inputs that the population's Fisher information is a mean over.
+#: Number of inputs for the mean that approximates the population's Fisher information.
 _POPULATION = 20_000
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """Both heads' coefficients of mean 0 over the classes, and the Fisher information of each."""
+    """Both heads' coefficients, with mean 0 over the classes, and their Fisher information."""
 
     client: Array  #: [1 + d, m]
     target: Array  #: [1 + d, K]
@@ -178,7 +178,7 @@ class Truth:
     target_information: Array
 
     def sample(self, rng: np.random.Generator, n: int) -> tuple[Array, Labels, Labels]:
-        """Features [n, 1 + d] of inputs N(0, I), which client each comes to and which class it has [n]."""
+        """Draw features [n, 1 + d] of inputs N(0, I), with the client and the class [n] of each."""
         x = with_constant(rng.standard_normal((n, len(self.client) - 1)))
         client, target = (_labels(rng, x @ b) for b in (self.client, self.target))
         return x, client, target
@@ -189,23 +189,23 @@ class Truth:
         return float(1 / ((1 - weight) * least[0] + ridge) + 1 / (weight * least[1] + ridge))
 
     def client_error(self, x: Array, labels: Labels, weight: float, ridge: float) -> float:
-        """‖γ̂ - γ‖² of the client head fitted to this sample, λ = `weight`."""
+        """Return ‖γ̂ - γ‖² of the client head fitted to this sample; λ = `weight`."""
         return _error(self.client, x, labels, 1 - weight, ridge)
 
     def target_error(self, x: Array, labels: Labels, weight: float, ridge: float) -> float:
-        """‖β̂ - β‖² of the target head."""
+        """Return ‖β̂ - β‖² of the target head."""
         return _error(self.target, x, labels, weight, ridge)
 
 
 def random_truth(rng: np.random.Generator, clients: int = 3, classes: int = 4, d: int = 2) -> Truth:
-    """Coefficients of N(0, 1), and the information on a large sample of inputs."""
+    """Draw coefficients of N(0, 1), and compute the information on a large sample of inputs."""
     client, target = (centred(rng.standard_normal((1 + d, c))) for c in (clients, classes))
     x = with_constant(rng.standard_normal((_POPULATION, d)))
     return Truth(client, target, information(x, client), information(x, target))
 
 
 def eigenvalues(fisher: Array) -> Array:
-    """Those above 0, from the least."""
+    """Return the positive eigenvalues in ascending order."""
     values = np.linalg.eigvalsh(fisher)
     return np.asarray(values[values > 1e-9 * values[-1]])
 
@@ -215,16 +215,16 @@ def _error(true: Array, x: Array, labels: Labels, scale: float, ridge: float) ->
 
 
 def _labels(rng: np.random.Generator, logits: Array) -> Labels:
-    """A class of each row, with the probabilities of its softmax (the largest logit plus Gumbel noise)."""
+    """Draw a class for each row with its softmax probabilities (the largest logit plus Gumbel noise)."""
     return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(axis=1))
 
 
 # -- drift -----------------------------------------------------------------------------------------------------
-# Figure 3 of FedDRM: the gradients of clients drift apart more for the client head than for the target head.
+# Figure 3 of FedDRM: the clients' gradients drift more for the client head than for the target head.
 #
-# The paper says three clients, ten classes, a random embedding, linear heads, FedAvg. The rest is ours: 1,000
-# embeddings a client of N(μ_i, I) in 32 dimensions with μ_i of N(0, I/4), classes by the largest output of one random
-# linear model, heads with an intercept from 0, 100 rounds of ten full-batch steps of rate 0.01.
+# The paper specifies three clients, ten classes, a random embedding, linear heads, FedAvg. The rest is our choice:
+# 1,000 embeddings per client of N(μ_i, I) in 32 dimensions with μ_i of N(0, I/4), classes by the largest output of one
+# random linear model, heads with an intercept from 0, 100 rounds of ten full-batch steps with learning rate 0.01.
 
 
 CLIENTS, SAMPLES, DIMENSIONS, CLASSES = 3, 1000, 32, 10
@@ -234,7 +234,7 @@ _SPREAD = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """Of one head, by round [T]."""
+    """Drift of one head by round [T]."""
 
     drift: Array  #: G² (footnote 2 of the paper)
     squared_gradient: Array  #: ‖∇ℓ‖² of the mean of the clients' losses
@@ -246,7 +246,7 @@ class Drift:
 
 
 def clients(rng: np.random.Generator) -> Clients:
-    """The data of one simulation."""
+    """Draw the data of one simulation."""
     centre = _SPREAD * rng.standard_normal((CLIENTS, 1, DIMENSIONS))
     x = centre + rng.standard_normal((CLIENTS, SAMPLES, DIMENSIONS))
     target = (x @ rng.standard_normal((DIMENSIONS, CLASSES))).argmax(axis=2)
@@ -254,7 +254,7 @@ def clients(rng: np.random.Generator) -> Clients:
 
 
 def simulate(seed: int, rounds: int = ROUNDS) -> tuple[Drift, Drift]:
-    """The client head's and the target head's drift before each round."""
+    """Simulate the drift before each round of the client head and of the target head."""
     data = clients(np.random.default_rng(seed))
     out = []
     for labels, classes in data.heads:
@@ -267,18 +267,18 @@ def simulate(seed: int, rounds: int = ROUNDS) -> tuple[Drift, Drift]:
 # -- rates -----------------------------------------------------------------------------------------------------
 
 
-#: Samples of all clients.
+#: Total numbers of samples.
 SIZES = (400, 1600, 6400)
 _INPUTS = 1000
 WEIGHTS = (0.5, 0.8, 0.95)
-#: ρ where it stays as N grows, and where it makes the loss of FedAvg strongly convex.
+#: ρ that stays constant as N grows, and ρ that makes FedAvg's loss strongly convex.
 _RIDGE, _CONVEX = 0.02, 0.5
-#: A mean of squared errors is within this share of its expectation.
+#: Relative tolerance for a mean of squared errors.
 _LUCK = 0.4
 
 
 def of_ratios(rng: np.random.Generator, draws: int) -> list[Check]:
-    """Section 2.4, by Theorem 2.2: client logit less log n_i is the log density ratio."""
+    """Check Section 2.4 with Theorem 2.2: client logit minus log n_i is the log density ratio."""
     exact, raw, bent, richer = (np.zeros((draws, len(SIZES))) for _ in range(4))
     for i in range(draws):
         equal, unequal = model.random_gaussians(rng, equal=True), model.random_gaussians(rng, equal=False)
@@ -293,7 +293,7 @@ def of_ratios(rng: np.random.Generator, draws: int) -> list[Check]:
             richer[i, j] = _squared(model.head(model.products(x), client).log_ratios(model.products(at)), true)
 
     def check(statement: str, errors: Array, remark: str, control: bool) -> Check:
-        typical = np.exp(np.log(errors).mean(axis=0) / 2).tolist()  # no problem outweighs the others
+        typical = np.exp(np.log(errors).mean(axis=0) / 2).tolist()  # geometric, so that no problem dominates
         points, rate = _rate("root mean squared error", typical, -0.5)
         return Check("Density ratios (4)", statement, points, rate, remark, control)
 
@@ -312,7 +312,7 @@ def of_ratios(rng: np.random.Generator, draws: int) -> list[Check]:
 
 
 def of_statistics(rng: np.random.Generator, draws: int) -> list[Check]:
-    """Theorem 2.5's first term, and Lemma E.1 behind it."""
+    """Check Theorem 2.5's first term, and Lemma E.1, from which it follows."""
     truth, weight = random_truth(rng), WEIGHTS[1]
     free, fixed = np.zeros((draws, len(SIZES))), np.zeros((draws, len(SIZES)))
     client = np.zeros((draws, len(SIZES), len(WEIGHTS)))
@@ -356,7 +356,7 @@ def of_statistics(rng: np.random.Generator, draws: int) -> list[Check]:
 
 
 def of_descent(rng: np.random.Generator, draws: int) -> list[Check]:
-    """Theorem 2.5's second term: one problem, whatever `draws` says, since nothing but the data is random."""
+    """Check Theorem 2.5's second term on one problem, for any `draws`, because only the data are random."""
     clients = random_clients(rng)
 
     def follow(weight: float, steps: int, slower: int = 1) -> tuple[str, Path, float]:
@@ -387,15 +387,15 @@ def of_descent(rng: np.random.Generator, draws: int) -> list[Check]:
 
 
 def _squared(ratios: Array, true: Array) -> float:
-    """Mean squared error over inputs and all clients but the first, whose ratio is to itself."""
+    """Return the mean squared error over inputs and all clients but the first, which is the reference."""
     return float(np.square((ratios - true)[:, 1:]).mean())
 
 
 def _rate(
     quantity: str, values: Sequence[float], power: float, claimed: Sequence[float] | None = None
 ) -> tuple[tuple[Point, ...], bool]:
-    """A value a size, and the exponent of N, which may be lower; what is claimed without constants starts at the first
-    one measured."""
+    """Return a point per size, and whether N's exponent is at most `power` up to SHARE. Claims without constants start
+    at the first measured value."""
     claimed = claimed or [values[0] * (n / SIZES[0]) ** power for n in SIZES]
     points = [Point(f"{quantity}, N = {n:,}", *pair) for n, *pair in zip(SIZES, values, claimed, strict=True)]
     measured = exponent(SIZES, values)
@@ -406,13 +406,13 @@ def _rate(
 
 
 DRAWS = 20
-#: They take some half a second each.
+#: Each takes about half a second.
 MOST = 10_000
 
 
 def checks(draws: int = DRAWS, seed: int = 0) -> list[Check]:
-    """Every statement on `draws` simulated problems. Raises FedbenchError unless draws are 1 to MOST and the seed is
-    one."""
+    """Check every statement on `draws` simulated problems. Raises FedbenchError unless `draws` is 1 to MOST and the
+    seed is valid."""
     check_draws(draws, seed, MOST)
     parts = (of_marginals, of_likelihood, of_ratios, of_statistics, of_descent)
     streams = np.random.default_rng(seed).spawn(len(parts))

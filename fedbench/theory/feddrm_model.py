@@ -14,7 +14,7 @@ from fedbench.theory.arrays import Array
 # -- check -----------------------------------------------------------------------------------------------------
 
 
-#: An exponent may miss by this share of itself: the simulations are small.
+#: Relative tolerance of an exponent, because the simulations are small.
 SHARE = 0.25
 
 
@@ -22,76 +22,75 @@ SHARE = 0.25
 class Point:
     """One number of a check."""
 
-    at: str  #: what is measured, or where
+    at: str  #: name of the measured quantity, or where it was measured
     measured: float
     claimed: float
 
 
 @dataclass(frozen=True)
 class Check:
-    """One statement, its numbers, and whether they bear it out."""
+    """One statement, its numbers, and whether they confirm it."""
 
-    source: str  #: where it comes from, such as "Theorem 2.2"
+    source: str  #: place in the paper, such as "Theorem 2.2"
     statement: str
     points: tuple[Point, ...]
     holds: bool
-    remark: str  #: one line on what this shows
-    control: bool = False  #: what the statement needs is broken on purpose: it should not hold
+    remark: str  #: conclusion, in one line
+    control: bool = False  #: a condition of the statement is violated on purpose, so it should not hold
 
 
 def exponent(x: Sequence[float], y: Sequence[float]) -> float:
-    """r of y = c xʳ, by least squares of the logarithms."""
+    """Return r of y = c xʳ, by least squares of the logarithms."""
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def near(measured: float, claimed: float, share: float = SHARE) -> bool:
-    """Whether a number is within a share of what it should be."""
+    """Whether a number is within a relative tolerance of the claimed one."""
     return abs(measured - claimed) <= share * abs(claimed)
 
 
 # -- softmax ---------------------------------------------------------------------------------------------------
-# A linear softmax head on fixed features: its cross-entropy, its minimiser, its Fisher information.
+# A linear softmax head on fixed features: its cross-entropy, minimiser and Fisher information.
 #
-# Shapes: n samples, d features (a constant 1 among them where the head has an intercept), C classes; coefficients
-# [d, C].
+# Shapes: n samples, d features (including a constant 1 if the head has an intercept), C classes; coefficients [d, C].
 
 
 Labels = NDArray[np.int64]
 
 
 def log_probabilities(logits: Array) -> Array:
-    """Of classes, along the last axis."""
+    """Return the classes' log-probabilities, along the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def cross_entropy(logits: Array, labels: Labels) -> float:
-    """Its sum over all samples; logits [n, C]."""
+    """Return the cross-entropy summed over all samples; logits [n, C]."""
     return -float(log_probabilities(logits)[np.arange(len(labels)), labels].sum())
 
 
 def with_constant(features: Array) -> Array:
-    """Features [..., d] behind a constant 1: [..., 1 + d]."""
+    """Prepend a constant 1 to features [..., d]: [..., 1 + d]."""
     return np.concatenate([np.ones((*features.shape[:-1], 1)), features], axis=-1)
 
 
 def centred(coefficients: Array) -> Array:
-    """The coefficients that give the same probabilities and have mean 0 over the classes, as a fit's have."""
+    """Shift coefficients to mean 0 over the classes, as those of a fit; probabilities do not change."""
     return np.asarray(coefficients - coefficients.mean(axis=-1, keepdims=True))
 
 
 def information(features: Array, coefficients: Array) -> Array:
-    """Mean Fisher information [d C, d C]: E (diag(p) - p pᵀ) ⊗ x xᵀ, in the order of `coefficients.ravel()`.
+    """Return the mean Fisher information [d C, d C]: E (diag(p) - p pᵀ) ⊗ x xᵀ, in the order of `coefficients.ravel()`.
 
-    It is 0 in directions that move all classes equally, on which probabilities do not depend.
+    It is 0 in directions that shift all classes equally, because probabilities do not depend on them.
     """
     return _information(features, np.exp(log_probabilities(features @ coefficients)))
 
 
 def fit(features: Array, labels: Labels, classes: int, *, scale: float = 1.0, ridge: float = 0.0) -> Array:
-    """argmin of `scale` · mean cross-entropy + (`ridge`/2) ‖B‖²; of mean 0 over the classes.
+    """Return argmin of `scale` · mean cross-entropy + (`ridge`/2) ‖B‖², with mean 0 over the classes.
 
-    Without a ridge, classes that a hyperplane parts have no minimum: their coefficients are then merely large.
+    Without a ridge there is no minimum if a hyperplane separates the classes: the coefficients are then merely large.
     """
     (n, d), one_hot = features.shape, np.eye(classes)[labels]
 
@@ -115,25 +114,25 @@ def _information(features: Array, p: Array) -> Array:
 
 
 # -- newton ----------------------------------------------------------------------------------------------------
-# Damped Newton steps for the small convex problems of this room.
+# Damped Newton steps for the small convex problems of this folder.
 
 
-#: A step predicts to gain so little, relative to the value: the next one would be rounding.
+#: The iteration ends if the predicted gain, relative to the value, is at most this, because more would be rounding.
 _ENOUGH = 1e-11
 _MOST = 200
-#: Eigenvalues below this share of the largest are directions in which nothing changes.
+#: Eigenvalues below this share of the largest count as 0: the function is flat in these directions.
 _FLAT = 1e-11
 
 
 def minimise(function: Callable[[Array], tuple[float, Array, Array]], start: Array, problem: str) -> Array:
-    """Where a convex function is least.
+    """Minimise a convex function.
 
     Arguments:
         function: point [k] -> value, gradient [k], Hessian [k, k]; the value is inf outside of its domain.
-        start: a point of the domain; in directions in which the function is flat the answer keeps to it.
-        problem: what has no solution if the function has no least value.
+        start: a point of the domain; the result does not leave it in directions in which the function is flat.
+        problem: name of the problem in errors.
 
-    Raises FedbenchError if the steps do not settle, as where it falls for ever.
+    Raises FedbenchError if the steps do not converge, for example if the function is unbounded below.
     """
     point = np.asarray(start, float)
     value, gradient, hessian = function(point)
@@ -163,13 +162,13 @@ def minimise(function: Callable[[Array], tuple[float, Array, Array]], start: Arr
 #
 #     ℓ(p) = Σ_ij (γ_i + ξ_iᵀh_ij + log p_ij),  Σ p_ij = 1,  Σ p_ij exp(γ_l + ξ_lᵀh_ij) = 1 for all l
 #
-# Nothing in this file uses what the theorem says. Shapes: N samples h [N, d] of clients [N] in 0..m-1; γ [m] is the
-# paper's γ†, ξ [m, d]. (The equation under (6), again in App. D, lacks the "1 +" that App. C.2 has.)
+# Only `dual` uses the theorem's claim. Shapes: N samples h [N, d] of clients [N] in 0..m-1; γ [m] is the paper's γ†,
+# and ξ [m, d]. (The equation under (6), again in App. D, lacks the "1 +" that App. C.2 has.)
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The supremum over p at given parameters; of no weights at all it is -inf."""
+    """The supremum over p at given parameters; -inf if no weights satisfy the constraints."""
 
     value: float
     multipliers: Array  #: ρ_l [m]
@@ -177,7 +176,7 @@ class Profile:
 
 
 def profile(h: Array, client: Labels, gamma: Array, xi: Array) -> Profile:
-    """Solve for the Lagrange multipliers at these parameters (App. C.2), whatever they are."""
+    """Solve for the Lagrange multipliers at any parameters (App. C.2)."""
     tilts = gamma + h @ xi.T
     excess, (n, m) = np.expm1(tilts), tilts.shape
 
@@ -190,7 +189,7 @@ def profile(h: Array, client: Labels, gamma: Array, xi: Array) -> Profile:
 
     try:
         rho = minimise(dual, np.zeros(m), "the constraints (5)")
-    except FedbenchError:  # the dual falls for ever: no weights meet the constraints
+    except FedbenchError:  # the dual is unbounded below: no weights satisfy the constraints
         return Profile(-np.inf, np.full(m, np.nan), np.full(n, np.nan))
     weights = 1 / (n * (1 + excess @ rho))
     own = tilts[np.arange(n), client]
@@ -198,16 +197,16 @@ def profile(h: Array, client: Labels, gamma: Array, xi: Array) -> Profile:
 
 
 def optimal_intercepts(h: Array, client: Labels, xi: Array) -> Array:
-    """The γ [m] at which the profile log-likelihood is largest for these ξ, without a multiplier.
+    """Return γ [m] that maximises the profile log-likelihood for these ξ, computed without multipliers.
 
-    For weights p the constraints say γ_l = -log Σ p_ij exp(ξ_lᵀh_ij). Put into ℓ, that is to be maximised over p alone,
-    and in u = log p it is concave.
+    For weights p the constraints give γ_l = -log Σ p_ij exp(ξ_lᵀh_ij). With this, ℓ depends on p only, and it is
+    concave in u = log p.
     """
     (n, m), log_tilt = (len(h), len(xi)), h @ xi.T
     counts = np.bincount(client, minlength=m)
 
     def loss(u: Array) -> tuple[float, Array, Array]:
-        log_q = log_probabilities((u[:, None] + log_tilt).T)  # of each client over the samples [m, N]
+        log_q = log_probabilities((u[:, None] + log_tilt).T)  # for each client over the samples [m, N]
         q = np.exp(log_q)
         total = u[0] + log_tilt[0] - log_q[:, 0]  # log Σ exp(u + ξ_lᵀh) [m]
         mass = np.asarray(counts @ q, float)
@@ -220,8 +219,8 @@ def optimal_intercepts(h: Array, client: Labels, xi: Array) -> Array:
 
 
 def dual(h: Array, client: Labels, gamma: Array, xi: Array) -> float:
-    """What Theorem 2.2 says the profile is: minus the client cross-entropy of the logits log n_l + γ_l + ξ_lᵀh, and the
-    constant -Σ n_l log n_l."""
+    """Return the profile as Theorem 2.2 claims it: minus the client cross-entropy of the logits
+    log n_l + γ_l + ξ_lᵀh, plus the constant -Σ n_l log n_l."""
     counts = np.bincount(client, minlength=len(xi)).astype(float)
     log_p = log_probabilities(np.log(counts) + gamma + h @ xi.T)
     return float(log_p[np.arange(len(h)), client].sum() - (counts * np.log(counts)).sum())
@@ -230,15 +229,15 @@ def dual(h: Array, client: Labels, gamma: Array, xi: Array) -> float:
 # -- tilts -----------------------------------------------------------------------------------------------------
 # Theorem 2.1 of FedDRM: if class-conditional distributions are tilts of each other, so are the clients' marginals.
 #
-# Distributions are weights of S atoms, so that every probability is a sum and nothing is estimated. Class 1 has α = 0
-# and β = 0, as (2) tacitly assumes. Server and clients: 0, 1..m.
+# Distributions are weights of S atoms, so every probability is an exact sum, not an estimate. Class 1 has α = 0 and
+# β = 0, as (2) tacitly assumes. Index 0 is the server, 1..m are the clients.
 
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """Distributions of input and class of the server and m clients, and what h is at the atoms."""
+    """Distributions of input and class of the server and m clients, and the values of h at the atoms."""
 
-    probability: Array  #: [1 + m, K, S], of sum 1 each
+    probability: Array  #: [1 + m, K, S], each with sum 1
     h: Array  #: [S, d]
 
     @property
@@ -249,9 +248,9 @@ class Joint:
 
 
 def tilted(base: Array, g: Array, h: Array, alpha: Array, beta: Array, xi: Array) -> tuple[Joint, Array]:
-    """The distributions that (2) and (3) fix, and γ† + ξᵀh of (4) [m, S].
+    """Return the distributions that (2) and (3) determine, and γ† + ξᵀh of (4) [m, S].
 
-    (2) with one α for all clients and α†_ik = α_k + log(π_i1/π_ik) fixes π_i: each class's tilt has sum 1.
+    (2) with one α for all clients and α†_ik = α_k + log(π_i1/π_ik) determines π_i: each class's tilt has sum 1.
 
     Arguments: base P_1^(0) [S], g [S, q], h [S, d], α [K] and β [K, q] (first ones 0), ξ of the clients [m, d].
     """
@@ -265,14 +264,15 @@ def tilted(base: Array, g: Array, h: Array, alpha: Array, beta: Array, xi: Array
 
 
 def label_shift(joint: Joint, classes: Array) -> Joint:
-    """Label shift as Section 2.1 defines it: the server's P_k everywhere, and own shares of the classes [m, K]."""
+    """Apply label shift as in Section 2.1: the server's P_k for all clients, with client-specific class shares [m,
+    K]."""
     conditional = joint.probability[0] / joint.probability[0].sum(axis=1, keepdims=True)
     return Joint(np.concatenate([joint.probability[:1], classes[:, :, None] * conditional]), joint.h)
 
 
 def distance(joint: Joint) -> float:
-    """How far the clients' log ratios are from the nearest γ + ξᵀh: root mean square over atoms, by the server's
-    marginal."""
+    """Return the distance of the clients' log ratios from the nearest γ + ξᵀh: root mean square over atoms, weighted by
+    the server's marginal."""
     weight = np.sqrt(joint.probability[0].sum(axis=0))
     design, wanted = with_constant(joint.h) * weight[:, None], joint.log_ratios.T * weight[:, None]
     rest = wanted - design @ np.linalg.lstsq(design, wanted, rcond=None)[0]
@@ -280,7 +280,7 @@ def distance(joint: Joint) -> float:
 
 
 def random_joint(rng: np.random.Generator, clients: int = 3, classes: int = 4, atoms: int = 60) -> tuple[Joint, Array]:
-    """A random case of `tilted`, with g = h of two dimensions."""
+    """Draw a random case of `tilted`, with g = h of two dimensions."""
     g = rng.standard_normal((atoms, 2))
     alpha, beta = rng.standard_normal(classes), rng.standard_normal((classes, 2))
     alpha[0], beta[0] = 0, 0
@@ -288,10 +288,10 @@ def random_joint(rng: np.random.Generator, clients: int = 3, classes: int = 4, a
 
 
 # -- densities -------------------------------------------------------------------------------------------------
-# Density ratios of clients, recovered from a client head, where the true ones are known: Gaussian inputs.
+# Density ratios of clients with Gaussian inputs, recovered from a client head and known exactly.
 #
-# With equal covariances the density-ratio model (4) holds with h(x) = x; with unequal ones h needs the products of
-# coordinates too (FedDRM, Example B.1).
+# With equal covariances the density-ratio model (4) holds with h(x) = x; with unequal ones h also needs the products of
+# coordinates (FedDRM, Example B.1).
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,17 +300,17 @@ class Gaussians:
 
     mean: Array  #: [m, d]
     covariance: Array  #: [m, d, d]
-    shares: Array  #: of the samples [m], of sum 1
+    shares: Array  #: [m] of the samples, with sum 1
 
     def sample(self, rng: np.random.Generator, n: int) -> tuple[Array, Labels]:
-        """About n inputs [N, d], and whose they are [N]; each client has its share, rounded."""
+        """Draw about n inputs [N, d] with the client of each [N]; clients have their shares, rounded."""
         client = np.repeat(np.arange(len(self.mean)), np.rint(self.shares * n).astype(int))
         root = np.linalg.cholesky(self.covariance)[client]
         noise = rng.standard_normal((len(client), self.mean.shape[1]))
         return self.mean[client] + np.einsum("nij,nj->ni", root, noise), client
 
     def log_ratios(self, x: Array) -> Array:
-        """log dP^(i)/dP^(1) of every client at inputs [N, d]: [N, m]."""
+        """Return log dP^(i)/dP^(1) of every client at inputs [N, d]: [N, m]."""
         apart = x[:, None] - self.mean
         square = np.einsum("nmi,mij,nmj->nm", apart, np.linalg.inv(self.covariance), apart)
         log_density = -(square + np.linalg.slogdet(self.covariance)[1]) / 2
@@ -318,7 +318,7 @@ class Gaussians:
 
 
 def random_gaussians(rng: np.random.Generator, *, equal: bool, clients: int = 3, d: int = 2) -> Gaussians:
-    """Means of N(0, I/4), covariances of one client or each its own, and clients of shares 1 : 2 : 4 ..."""
+    """Draw means of N(0, I/4) and covariances, one for all clients if `equal`; the shares are 1 : 2 : 4 ..."""
     root = np.eye(d) + rng.uniform(-0.3, 0.3, (1 if equal else clients, d, d))
     covariance = np.broadcast_to(root @ np.swapaxes(root, 1, 2), (clients, d, d))
     shares = 2.0 ** np.arange(clients)
@@ -326,7 +326,7 @@ def random_gaussians(rng: np.random.Generator, *, equal: bool, clients: int = 3,
 
 
 def products(x: Array) -> Array:
-    """Coordinates and their products [N, d + d (d + 1)/2]: the h of Example B.1."""
+    """Return coordinates and their products [N, d + d (d + 1)/2]: the h of Example B.1."""
     first, second = np.triu_indices(x.shape[1])
     return np.concatenate([x, x[:, first] * x[:, second]], axis=1)
 
@@ -339,9 +339,9 @@ class Head:
     counts: Array  #: n_i [m]
 
     def log_ratios(self, features: Array, *, prior: bool = True) -> Array:
-        """Log density ratios to the first client at features [n, d]: [n, m].
+        """Return log density ratios to the first client at features [n, d]: [n, m].
 
-        They are logit_i - log n_i, less the first client's (Theorem 2.2); `prior` False leaves log n_i in.
+        They are logit_i - log n_i, minus that of the first client (Theorem 2.2); with `prior` False log n_i stays in.
         """
         logits = with_constant(features) @ self.coefficients
         ratios = logits - np.log(self.counts) if prior else logits
@@ -349,13 +349,13 @@ class Head:
 
 
 def head(features: Array, client: Labels) -> Head:
-    """The client head of least cross-entropy on features [N, d]."""
+    """Fit the client head with the smallest cross-entropy on features [N, d]."""
     counts = np.bincount(client).astype(float)
     return Head(fit(with_constant(features), client, len(counts)), counts)
 
 
 # -- federated -------------------------------------------------------------------------------------------------
-# FedAvg of one linear softmax head on fixed features, full batches, clients of one size (FedDRM, Section 2.4).
+# FedAvg of one linear softmax head on fixed features, full batches, clients of equal size (FedDRM, Section 2.4).
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,7 +387,7 @@ def train(
     scale: float = 1.0,
     ridge: float = 0.0,
 ) -> Iterator[Round]:
-    """Every round from coefficients 0, and after the last one where it has led: `rounds` + 1 items.
+    """Yield the state before each round, starting with coefficients 0, and the final one: `rounds` + 1 items.
 
     Arguments:
         features, labels: of the clients, [m, n, d] and [m, n].

@@ -1,11 +1,11 @@
 """FTW-ERM's theory (Lemma 1, Theorem 2, Proposition 3, the check behind Figures 2 and 3). NumPy only.
 
 Weighted ridge regression, θ̂ = argmin Σ_i w_i (θᵀx_i - y_i)² + λ‖θ‖² of y = Xθ* + ε, E ε = 0, E ε² = σ², has the excess
-risk R = E‖θ̂ - θ*‖² in the norm of Σ_te = E[xxᵀ] of the test inputs. (The paper's loss has a factor ½ that its own lemma
-drops.) Sums, no 1/n: λ is relative to X's column sums of squares. `OneHot` has bias and variance where inputs are unit
-vectors, the conditions say when weighting helps there (exactly, and as the paper prints it), `census` counts on random
-problems what they are worth (by the closed forms, never by a condition), and `compare`
-compares the eigenvalues of two data matrices.
+risk R = E‖θ̂ - θ*‖² in the norm of Σ_te = E[xxᵀ] of the test inputs. (The paper's loss has a factor ½ that its lemma
+drops.) Losses are sums, without 1/n: λ is relative to X's column sums of squares. `OneHot` computes bias and variance
+for unit vectors as inputs. The conditions tell when weighting helps there, exactly and as printed in the paper.
+`census` measures the conditions on random problems with the closed forms. `compare` compares the eigenvalues of two
+data matrices.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from fedbench.theory.arrays import Array, check_draws
 
 @dataclass(frozen=True, eq=False)
 class Risk:
-    """An excess risk in two parts: numbers, or arrays of one shape (one entry a problem or a coordinate)."""
+    """An excess risk in two parts: numbers, or arrays of one shape (one entry per problem or coordinate)."""
 
-    bias: Any  #: what is left of θ* because of the penalty
-    variance: Any  #: what the label noise adds
+    bias: Any  #: due to the penalty
+    variance: Any  #: due to label noise
 
     @property
     def total(self) -> Any:
@@ -34,20 +34,20 @@ class Risk:
 
 
 # -- onehot ----------------------------------------------------------------------------------------------------
-# The one-hot case of FTW-ERM's Theorem 2, where bias and variance are sums over coordinates.
+# The one-hot case of FTW-ERM's Theorem 2, in which bias and variance are sums over coordinates.
 #
 # Inputs are unit vectors e_1..e_d, drawn with probabilities λ_i for training and λ'_i for tests; μ_i training points
-# equal e_i, and all of them have the weight w_i. The paper scores the two estimators apart: the weighted one under the
-# test second moment Σ_te = diag(λ'), the unweighted one (ERM) under the *training* second moment diag(λ). So
-# "paper" scoring is what its Theorem 2 and Proposition 3 speak of; "consistent" scoring takes both under Σ_te.
+# equal e_i, and all of them have the weight w_i. The paper scores the two estimators differently: the weighted one
+# under the test second moment Σ_te = diag(λ'), the unweighted one (ERM) under the *training* second moment diag(λ).
+# This is "paper" scoring, on which Theorem 2 and Proposition 3 rely; "consistent" scoring evaluates both under Σ_te.
 
 
 @dataclass(frozen=True, eq=False)
 class OneHot:
-    """One problem, or many at once: arrays [..., d] over coordinates, and numbers or arrays [...] a problem."""
+    """One problem or many: arrays [..., d] over coordinates, and numbers or arrays [...] per problem."""
 
-    train: Array  #: λ_i [..., d], above 0, of sum 1
-    test: Array  #: λ'_i [..., d], above 0, of sum 1
+    train: Array  #: λ_i [..., d], above 0, with sum 1
+    test: Array  #: λ'_i [..., d], above 0, with sum 1
     counts: Array  #: μ_i [..., d] training points equal to e_i
     theta: Array  #: θ*_i [..., d]
     noise: Array  #: σ² [...]
@@ -59,7 +59,7 @@ class OneHot:
 
     @property
     def xi(self) -> Array:
-        """ξ_i = λ/(λ + μ_i) [..., d]: how much the penalty weighs in a coordinate; 1 where no point was seen."""
+        """ξ_i = λ/(λ + μ_i) [..., d]: the weight of the penalty in a coordinate; 1 for coordinates without points."""
         ridge = self.ridge[..., None]
         return ridge / (ridge + self.counts)
 
@@ -74,22 +74,22 @@ class OneHot:
         return self.test / self.train
 
     def weighted_terms(self, weights: ArrayLike) -> Risk:
-        """Bias and variance of the weighted estimate by coordinate [..., d], under Σ_te.
+        """Return bias and variance of the weighted estimate by coordinate [..., d], under Σ_te.
 
         B_i = λ² θ_i² λ'_i/(μ_i w_i + λ)²,  V_i = σ² λ'_i μ_i w_i²/(μ_i w_i + λ)²
         """
         return self._terms(np.asarray(weights, float), self.test)
 
     def erm_terms(self, scoring: str = "paper") -> Risk:
-        """The same of the unweighted estimate, under diag(λ) ("paper") or Σ_te ("consistent")."""
+        """Return those of the unweighted estimate, under diag(λ) ("paper") or Σ_te ("consistent")."""
         return self._terms(np.ones_like(self.train), self.train if scoring == "paper" else self.test)
 
     def weighted(self, weights: ArrayLike) -> Risk:
-        """Bias and variance [...] of the weighted estimate; weights [..., d], such as `ratio`."""
+        """Return bias and variance [...] of the weighted estimate; weights [..., d], such as `ratio`."""
         return _sum(self.weighted_terms(weights))
 
     def erm(self, scoring: str = "paper") -> Risk:
-        """Bias and variance [...] of the unweighted estimate."""
+        """Return bias and variance [...] of the unweighted estimate."""
         return _sum(self.erm_terms(scoring))
 
     def _terms(self, w: Array, moment: Array) -> Risk:
@@ -105,11 +105,11 @@ def _sum(terms: Risk) -> Risk:
 # -- conditions ------------------------------------------------------------------------------------------------
 # When does weighting help, coordinate by coordinate? FTW-ERM's conditions as printed, and the exact ones.
 #
-# All are functions of w_i, s_i = sqrt(λ'_i/λ_i) and ξ_i = λ/(λ+μ_i) alone (arrays of one shape), and return booleans.
-# The exact ones follow from the closed forms of `OneHot` without an inequality lost: they are equivalences wherever
-# θ_i ≠ 0 and σ² > 0. Written without divisions, so that μ_i = 0 (ξ_i = 1) needs no special limit.
+# All are functions of w_i, s_i = sqrt(λ'_i/λ_i) and ξ_i = λ/(λ+μ_i) only (arrays of one shape), and return booleans.
+# The exact ones follow from the closed forms of `OneHot` without estimates: they are equivalences if θ_i ≠ 0 and σ² >
+# 0. They avoid divisions, so μ_i = 0 (ξ_i = 1) needs no special case.
 #
-# The printed ones are indicators: (4.3) does not imply that FTW-ERM wins, and Proposition 3's half about the variance
+# The printed ones are only indicators: (4.3) does not imply that FTW-ERM wins, and the variance half of Proposition 3
 # has the wrong direction; `census` counts how often either fails.
 
 
@@ -117,7 +117,7 @@ Truth = NDArray[np.bool_]
 
 
 def printed_lower(w: Array, s: Array) -> Truth:
-    """The lower half of (4.3), s - 1 ≤ w; meant to give B_FTW ≤ B_ERM, which it does not."""
+    """The lower half of (4.3), s - 1 ≤ w; intended to give B_FTW ≤ B_ERM, but it does not."""
     return w >= s - 1
 
 
@@ -152,18 +152,18 @@ def bias_falls(w: Array, s: Array, xi: Array) -> Truth:
 
 
 def variance_falls(w: Array, s: Array, xi: Array) -> Truth:
-    """V_FTW ≤ V_ERM in the paper's scoring ⇔ s ≤ 1-ξ or w ≤ ξ/(s-1+ξ) ⇔ w (s-1+ξ) ≤ ξ; or μ = 0: nothing to vary."""
+    """V_FTW ≤ V_ERM in the paper's scoring ⇔ s ≤ 1-ξ or w ≤ ξ/(s-1+ξ) ⇔ w (s-1+ξ) ≤ ξ; or μ = 0 (no variance)."""
     return (w * (s - 1 + xi) <= xi) | (xi >= 1)
 
 
 def exact_theorem(w: Array, s: Array, xi: Array) -> Truth:
-    """What Theorem 2 needs: neither bias nor variance rises. Some w does that only where s ≤ 1."""
+    """The aim of Theorem 2: neither bias nor variance increases. Such a w exists only if s ≤ 1."""
     return bias_falls(w, s, xi) & variance_falls(w, s, xi)
 
 
 def corrected_proposition(w: Array, s: Array, xi: Array) -> Truth:
-    """Proposition 3 with its variance half turned round: ξ/(s-1+ξ) ≤ w ≤ s + (s-1) λ/μ; neither bias nor variance of
-    ERM is above FTW-ERM's. Some w does that only where s ≥ 1."""
+    """Proposition 3 with its variance half reversed: ξ/(s-1+ξ) ≤ w ≤ s + (s-1) λ/μ; neither bias nor variance of ERM is
+    above FTW-ERM's. Such a w exists only if s ≥ 1."""
     return (w * (1 - xi) <= s - xi) & ((w * (s - 1 + xi) >= xi) | (xi >= 1))
 
 
@@ -171,32 +171,32 @@ def corrected_proposition(w: Array, s: Array, xi: Array) -> Truth:
 
 
 DRAWS = 200_000
-#: All are held in memory at the same time, and so many tell a share to 0.0002.
+#: All draws are in memory at the same time, and this many determine a share up to 0.0002.
 MOST = 5_000_000
 _DIMENSION = 3
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One condition on random draws: in how many it held, and in how many of these its promise did."""
+    """One condition on random draws: how often it held, and how often the promise held too."""
 
-    source: str  #: where the condition comes from, such as "Theorem 2 (4.3)"
+    source: str  #: the condition's place in the paper, such as "Theorem 2 (4.3)"
     condition: str
     promise: str
-    unit: str  #: what was drawn: "coordinates" or "problems"
+    unit: str  #: "coordinates" or "problems", which were drawn
     drawn: int
     held: int
     followed: int
-    remark: str  #: one line on what this shows
+    remark: str  #: conclusion, in one line
 
     @property
     def share(self) -> float | None:
-        """Share of the draws with the condition in which the promise held; None if the condition never did."""
+        """Share of the draws satisfying the condition in which the promise held; None if there are none."""
         return self.followed / self.held if self.held else None
 
 
 def problems(rng: np.random.Generator, n: int, d: int = _DIMENSION) -> tuple[OneHot, Array]:
-    """n random problems of d coordinates, and weights [n, d] drawn without regard to any condition.
+    """Draw n random problems of d coordinates, and weights [n, d] independent of all conditions.
 
     Probabilities are uniform on the simplex, counts 1..20, λ and w log-uniform in [0.1, 10], σ² in [0.01, 1], θ normal.
     """
@@ -212,14 +212,14 @@ def problems(rng: np.random.Generator, n: int, d: int = _DIMENSION) -> tuple[One
 
 
 def inside(rng: np.random.Generator, problem: OneHot) -> tuple[Array, Truth]:
-    """Weights [n, d] drawn uniformly between the two ends of (4.3), and in which problems [n] that is possible."""
+    """Draw weights [n, d] uniformly between the bounds of (4.3), and return for which problems [n] this is possible."""
     low, high = np.maximum(problem.s - 1, 0), problem.xi / problem.s
     return low + rng.random(low.shape) * np.maximum(high - low, 0), np.all(low <= high, axis=-1)
 
 
 def census(draws: int = DRAWS, seed: int = 0) -> list[Finding]:
-    """Count every condition on `draws` random problems (three coordinates each). Raises FedbenchError unless draws are
-    1 to MOST and the seed is one."""
+    """Count every condition on `draws` random problems with three coordinates each. Raises FedbenchError unless `draws`
+    is 1 to MOST and the seed is valid."""
     check_draws(draws, seed, MOST, "which take some 3 GB, ")
     rng = np.random.default_rng(seed)
     problem, w = problems(rng, draws)
@@ -293,23 +293,23 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float, size: int | 
 # -- spectrum --------------------------------------------------------------------------------------------------
 # Do training and test inputs have similar eigenvalues? The check behind FTW-ERM's Figures 2 and 3.
 #
-# Remark 3 needs s_i = sqrt(λ'_i/λ_i) < (1 + sqrt(1 + 4ξ_i))/2, with λ_i the eigenvalues of E[xxᵀ], sorted. Of a data
-# matrix of n rows with singular values S_i these are S_i²/n. The paper's figures leave out the 1/n and so show
-# sqrt(n_test/n_train) times s_i: below 1 for want of test images. Both are computed here.
+# Remark 3 needs s_i = sqrt(λ'_i/λ_i) < (1 + sqrt(1 + 4ξ_i))/2, with λ_i the sorted eigenvalues of E[xxᵀ]. For a data
+# matrix of n rows with singular values S_i these are S_i²/n. The paper's figures omit the 1/n and so show
+# sqrt(n_test/n_train) times s_i, which is below 1 because there are fewer test images. Both are computed here.
 
 
-#: Bounds of s_i that hold whatever λ and μ are: the smallest (ξ = 0) and the largest (ξ = 1, the golden ratio).
+#: Bounds of s_i for all λ and μ: the smallest (ξ = 0) and the largest (ξ = 1, the golden ratio).
 LEAST_BOUND = 1.0
 LARGEST_BOUND = (1 + 5**0.5) / 2
-#: Rows that are converted to float64 at once.
+#: Number of rows that are converted to float64 at once.
 _BLOCK = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Singular values S_1 ≥ S_2 ≥ ... of an uncentred data matrix [n, d], as many as its smaller side."""
+    """Singular values S_1 ≥ S_2 ≥ ... of an uncentred data matrix [n, d]; min(n, d) of them."""
 
-    values: Array  #: [min(n, d)]; from the rank on, rounding errors
+    values: Array  #: [min(n, d)]; only rounding errors beyond the rank
     n: int
     d: int
 
@@ -326,16 +326,16 @@ class Spectrum:
 
 
 def spectrum(data: NDArray[np.uint8] | Array) -> Spectrum:
-    """Singular values of data [n, ...], every row flattened; uint8 pixels are divided by 255.
+    """Return the singular values of data [n, ...], with every row flattened; uint8 pixels are divided by 255.
 
     They are roots of the eigenvalues of the Gram matrix of the smaller side. Products of bytes are summed exactly
-    (integers below 2^53), so the Gram matrix of an image matrix is free of rounding. Raises FedbenchError if there are
-    no data, or some are not finite.
+    (integers below 2^53), so the Gram matrix of uint8 images has no rounding errors. Raises FedbenchError if the data
+    are empty or not finite.
     """
     require(data.ndim >= 2 and data.size > 0, f"a spectrum needs rows of numbers, not an array of shape {data.shape}")
     rows = data.reshape(len(data), -1)
     n, d = rows.shape
-    rows = rows[:, rows.any(axis=0)]  # an empty channel or an empty border adds zeros only
+    rows = rows[:, rows.any(axis=0)]  # columns of an empty channel or border contribute only zeros
     if rows.shape[1] == 0:
         return Spectrum(np.zeros(min(n, d)), n, d)
     if n > rows.shape[1]:
@@ -356,9 +356,9 @@ def spectrum(data: NDArray[np.uint8] | Array) -> Spectrum:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Test against training spectrum, for the ranks i = 1..r with r the smaller of the two numerical ranks."""
+    """Test spectrum relative to training spectrum, for i = 1..r with r the smaller of the two numerical ranks."""
 
-    raw: Array  #: S'_i/S_i [r], as the paper's figures have it
+    raw: Array  #: S'_i/S_i [r], as in the paper's figures
     normalised: Array  #: s_i = sqrt(λ'_i/λ_i) [r]
     bound: Array  #: (1 + sqrt(1 + 4ξ_i))/2 [r]
 
@@ -368,20 +368,20 @@ class Comparison:
 
     @property
     def largest(self) -> float:
-        """max s_i; NaN without a rank."""
+        """max s_i; NaN if the rank is 0."""
         return float(self.normalised.max()) if self.rank else float("nan")
 
     def share_below(self, bound: float | Array) -> float:
-        """Share of the ranks with s_i below a bound (one number, or [r]); NaN without a rank."""
+        """Return the share of i with s_i below a bound (one number, or [r]); NaN if the rank is 0."""
         return float((self.normalised < bound).mean()) if self.rank else float("nan")
 
 
 def compare(train: Spectrum, test: Spectrum, ridge: float = 1.0) -> Comparison:
-    """Set the test spectrum against the training spectrum.
+    """Compare the test spectrum with the training spectrum.
 
-    For the bound, ξ_i = λ/(λ + μ_i) takes λ = `ridge` and μ_i = S_i², the eigenvalues of the training inputs' XᵀX, as
-    Theorem 2 defines them; pixels lie in [0, 1]. The paper fixes no λ for its figures: λ → 0 gives LEAST_BOUND in every
-    rank, λ → ∞ gives LARGEST_BOUND. Raises FedbenchError if the inputs differ in dimension or the ridge is not above 0.
+    The bound uses ξ_i = λ/(λ + μ_i) with λ = `ridge` and μ_i = S_i², the eigenvalues of the training inputs' XᵀX, as in
+    Theorem 2; pixels are in [0, 1]. The paper specifies no λ for its figures: λ → 0 gives LEAST_BOUND for every i, and
+    λ → ∞ gives LARGEST_BOUND. Raises FedbenchError if the inputs differ in dimension or the ridge is not above 0.
     """
     require(train.d == test.d, f"training inputs have {train.d} numbers and test inputs {test.d}")
     require(ridge > 0, f"the ridge penalty must be above 0, not {ridge}")
