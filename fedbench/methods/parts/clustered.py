@@ -1,4 +1,4 @@
-"""One model a cluster: the server keeps and averages each, and a client may receive and evaluate all of them."""
+"""One model per cluster: the server averages each one, and a client may receive and evaluate all of them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from fedbench.partitions import schemes
 from fedbench.rng import stream
 from fedbench.specs import Setting
 
-#: What every clustered method reports of its rounds.
+#: Measure that every clustered method reports for its rounds.
 CLUSTERS = Measure(
     "clusters",
     "clusters that there are after a round; for the run those that clients are in at its end",
     "count", source="FLUX (NeurIPS 2025), section 5",
 )  # fmt: skip
 
-#: With more clients than this, a method that wants as many models as there are groups gets this many at most.
+#: With more clients than MANY_CLIENTS, a method that wants one model per group gets at most MOST_MODELS.
 MANY_CLIENTS = MOST_MODELS = 10
 
 
 def true_groups(context: Context) -> int:
-    """M, the number of distinct distributions among the clients (FLUX, section 5): what methods with a given number of
-    models are given. At most 10 with more than 10 clients, which the paper's run times show (protocol, section 8)."""
+    """Return M, the number of distinct distributions among the clients (FLUX, section 5), for methods that need the
+    number of models. At most 10 with more than 10 clients, as the paper's run times show (protocol, section 8)."""
     return _at_most(context.groups, context.clients)
 
 
 def expected_groups(setting: Setting) -> int:
-    """As many, by the setting alone, to estimate how long a run takes: what the partitioner says of data of ten
-    classes."""
+    """Return the same from the setting only, to estimate a run's time: the partitioner's number of true groups for data
+    with ten classes."""
     part = setting.partition
     return _at_most(schemes.of(part).true_groups(part, 10) if schemes.at_hand(part) else 1, part.clients)
 
@@ -50,24 +50,24 @@ def _at_most(groups: int, clients: int) -> int:
 
 
 def choice_cost(count: int, setting: Setting) -> float:
-    """What it costs a client to evaluate so many models on its training images, as a share of FedAvg's local work;
-    nothing with one model."""
+    """Return the cost of evaluating `count` models on a client's training images, as a share of FedAvg's local work; 0
+    for one model."""
     return count * FORWARD / (setting.epochs or 1) if count > 1 else 0.0
 
 
 def fresh_models(server: Server, count: int) -> list[State]:
-    """So many models, of which the first is the one that all runs begin with and the others come from the seeds after
-    its own. They hold the network's tensors and none of the method's variables."""
+    """Return `count` models: the first has the initial weights of all runs, the others come from the seeds after the
+    run's. They hold the network's tensors and no variables of the method."""
     first = {name: t for name, t in server.initial.items() if matches(name, (*BODY, *HEAD))}
     return [first, *(server.context.fresh(k) for k in range(1, count))]
 
 
 def average_by_cluster(server: Server, cohort: Sequence[Client], behind: Tensor | None = None) -> Tensor:
-    """Average the models of the cohort within each cluster, weighted by training images; a cluster none of whose
-    clients takes part keeps its model. Clients without a cluster are left out.
+    """Average the cohort's models within each cluster, weighted by training images. A cluster without a client in the
+    cohort keeps its model; clients without a cluster are ignored.
 
-    With `behind` [M], the training images behind each cluster's model so far, that model counts for as many: a running
-    mean of all models that its clients have sent. Returns how many images are behind the models now, [M].
+    `behind` [M] holds the number of training images behind each cluster's current model. With it, that model enters
+    the mean with this weight, which gives a running mean. Returns the numbers of images behind the new models, [M].
     """
     members: dict[int, list[Client]] = {}
     for client in cohort:
@@ -84,64 +84,64 @@ def average_by_cluster(server: Server, cohort: Sequence[Client], behind: Tensor 
 
 
 def shares_of(counts: Tensor) -> Tensor:
-    """[M]: counts as shares of their sum; equal ones if there is nothing."""
+    """[M]: counts divided by their sum; equal shares if all are 0."""
     return counts / counts.sum() if bool(counts.any()) else torch.full_like(counts, 1 / len(counts))
 
 
 def side_by_side(states: Sequence[State]) -> State:
-    """The models "0", "1", ... of a client that is sent all of them."""
+    """Return one state that holds all models, named "0", "1", ..., for a client that receives all of them."""
     return {name: t for m, state in enumerate(states) for name, t in as_model(state, str(m)).items()}
 
 
 def count_of(state: State) -> int:
-    """How many models such a state has."""
+    """Return the number of models in such a state."""
     return len({name.split("/", 1)[0] for name in state if "/" in name})
 
 
 def names_of(count: int) -> str | tuple[str, ...]:
-    """The models "0", "1", ... of a client that was sent so many, as a request names them."""
+    """Return the names "0", "1", ... of `count` models, as a request needs them."""
     return tuple(str(m) for m in range(count)) if count > 1 else "0"
 
 
 def each_model(
     client: Client, count: int, of: Callable[[Tensor, Tensor], Tensor], split: str
 ) -> Generator[Collect, Any, Collected]:
-    """Evaluate all models that the client received on a split of its data: rows [n, M, ...], of which `of` makes one
-    model's [n, ...] from its scores [n, K] and the labels; and the labels."""
+    """Evaluate all received models on a split of the client's data. Return rows [n, M, ...] and the labels; `of`
+    computes one model's [n, ...] from its scores [n, K] and the labels."""
     answer: Collected = yield Collect(OfEach(of), split=split, model=names_of(count))
     return answer
 
 
 def losses(scores: Tensor, y: Tensor) -> Tensor:
-    """The loss of each image [B], of which `cross_entropy` is the mean."""
+    """Return the loss of each image [B]; `cross_entropy` is their mean."""
     return task_of(y).losses(scores, y)
 
 
 def right(scores: Tensor, y: Tensor) -> Tensor:
-    """Whether each image is answered rightly, 0 or 1 [B]; of many labels the share that are."""
+    """Return 1 for each image [B] with a correct prediction, else 0; for multi-label images the share of correct
+    labels."""
     return task_of(y).right(scores, y)
 
 
 def probabilities(scores: Tensor, y: Tensor) -> Tensor:
-    """Probabilities [B, K] of the classes, or of each label by itself where images have many."""
+    """Return probabilities [B, K] of the classes, or of each label independently for multi-label images."""
     return task_of(y).probabilities(scores)
 
 
 def sample_losses(model: Any, batch: Batch) -> Tensor:
-    """The loss of each image [B] under one model."""
+    """Return the loss of each image [B] under one model."""
     return losses(model(batch.x).float(), batch.y)
 
 
 def mixture(client: Client, weights: Tensor) -> Generator[Collect, Any, None]:
-    """Let the client answer its test images with the mean, of these weights [M], of the class probabilities of the
-    models that it was sent."""
+    """Predict the client's test images with the mean of the received models' class probabilities, with weights [M]."""
     each = yield from each_model(client, len(weights), probabilities, "test")
     client.answer = torch.einsum("m,nmk->nk", weights.to(each.rows), each.rows)
 
 
 def answer_at_random(client: Client) -> Generator[Collect, Any, None]:
-    """Let each test image be answered by one of the models that the client was sent, each as likely: over many images
-    the mean of the models' accuracies."""
+    """Predict each test image with a random received model, all equally likely; the expected accuracy is the mean of
+    the models' accuracies."""
     count = count_of(client.state)
     each = yield from each_model(client, count, probabilities, "test")
     images = np.arange(len(each.rows))
@@ -151,28 +151,28 @@ def answer_at_random(client: Client) -> Generator[Collect, Any, None]:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """What a client without labels is sent where nothing assigns it to a cluster: the weights [M] of all models."""
+    """Message to a client without labels and without a cluster: the weights [M] of all models."""
 
     weights: Tensor
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a client sends with its model: the number of the model, or the cluster, that it has chosen."""
+    """Message from a client, sent with its model: the number of the model or cluster that it has chosen."""
 
     model: int
 
 
 @dataclass(frozen=True)
 class Clustered(Method):
-    """A method that keeps one model a cluster. A client without labels is answered by the ensemble of all of them."""
+    """A method with one model per cluster. The ensemble of all models predicts for clients without labels."""
 
     serves: ClassVar[tuple[str, ...]] = (MEMBER, UNLABELLED)
     measures = (CLUSTERS,)
 
     def weights(self, server: Server) -> Tensor:
-        """[M] float64: those of the models in the ensemble: the share of the assigned clients that each cluster has
-        (FLUX, section 5); equal shares while there is no assigned client."""
+        """[M] float64: the models' weights in the ensemble: each cluster's share of the assigned clients (FLUX, section
+        5), or equal shares if no client is assigned."""
         members = torch.tensor(list(server.assigned.values()), dtype=torch.long)
         return shares_of(torch.bincount(members, minlength=len(server.models)).double())
 
@@ -187,39 +187,39 @@ class Clustered(Method):
 
 @dataclass(frozen=True)
 class GivenCount(Clustered):
-    """One with a given number of models."""
+    """A clustered method with a given number of models."""
 
     clusters: int = hyperparameter(0, "models; 0: as many as there are true groups", "M", "FLUX, Sec. 5", least=0)
 
     def check_setting(self, setting: Setting) -> None:
-        # More models than clients that train: some could never be trained.
+        # With more models than clients that train, some models could never be trained.
         most = setting.partition.trainees
         wanted = f"at most the number of clients that train, {most}"
         check(self.clusters <= most, self.name, "clusters", self.clusters, wanted)
 
     def count(self, context: Context) -> int:
-        """M."""
+        """Return M."""
         return self.clusters or true_groups(context)
 
 
 # -- lowest loss -------------------------------------------------------------------------------------------------
-# A client among all models of the server: it goes on with the one that fits its training data best.
+# A client that receives all models of the server and continues with the one that fits its training data best.
 
 
 def offer(server: Server, client: Client) -> None:
-    """Send a client all models, that it shall choose from; the one that it holds is the first till then."""
+    """Send a client all models to choose from; until it has chosen, it holds the first."""
     client.put(server.models[0])
     client.state = {**client.state, **side_by_side(server.models)}
 
 
 def offer_to_unassigned(server: Server, client: Client) -> None:
-    """The same, if the client has no cluster; another one holds its cluster's model."""
+    """Do the same for a client without a cluster; other clients already hold their cluster's model."""
     if client.index not in server.assigned:
         offer(server, client)
 
 
 def choose(client: Client) -> Generator[Collect, Any, int]:
-    """Hold the model of the lowest mean loss on the client's training images, of equals the first, and return its
+    """Load the model with the lowest mean loss on the client's training images (the first of equal ones) and return its
     number. A client that received one model makes no request."""
     count, best = count_of(client.state), 0
     if count > 1:
@@ -232,7 +232,7 @@ def choose(client: Client) -> Generator[Collect, Any, int]:
 
 @dataclass(frozen=True)
 class LowestLoss(GivenCount):
-    """A method with a given number of models, of which a client that has no cluster takes the one of lowest loss."""
+    """A method with a given number of models; a client without a cluster chooses the one with the lowest loss."""
 
     serves = (MEMBER, UNSEEN, UNLABELLED)
 
@@ -245,7 +245,7 @@ class LowestLoss(GivenCount):
         server.models = fresh_models(server, self.count(server.context))
 
     def average(self, server: Server, cohort: Sequence[Client]) -> None:
-        """Each model becomes the mean of its clients of the round."""
+        """Set each model to the mean of its clients of the round."""
         images = average_by_cluster(server, cohort)
         if self.unchosen == "zero":
             server.models = [

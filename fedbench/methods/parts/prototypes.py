@@ -16,31 +16,32 @@ from fedbench.core.client import Client, Collect, Context
 from fedbench.core.state import State
 from fedbench.methods.base import features
 
-#: Prototypes in a state: class means of features [K, d], and the images [K] behind each; a class without images has
-#: none.
+#: Names of prototypes in a state: class means of features [K, d], and the number of images [K] of each; a class without
+#: images has no prototype.
 MEAN, COUNT = "prototypes.mean", "prototypes.count"
 
 
 def none(model: Any, context: Context) -> State:
-    """No prototypes yet."""
+    """Return an empty set of prototypes."""
     return {MEAN: torch.zeros(context.classes, model.feature_size), COUNT: torch.zeros(context.classes)}
 
 
 def class_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Mean row of each class [K, d], float64, from rows [n, d] and labels [n]; zero for a class without rows."""
+    """Return the mean row of each class [K, d], float64, from rows [n, d] and labels [n]; 0 for a class without
+    rows."""
     members = F.one_hot(labels, classes).T.double()
     return members @ rows.double() / members.sum(1, keepdim=True).clamp(min=1)
 
 
 def own_class_means(client: Client, model: str = "") -> Generator[Collect, Any, Tensor]:
-    """Mean features of each class [K, d], float32: of the client's training images by one of its models, in evaluation
-    mode."""
+    """Compute the mean features of each class [K, d], float32, of the client's training images under one of its models,
+    in evaluation mode."""
     rows, labels = yield Collect(features, model=model)
     return class_means(rows, labels, client.context.classes).float()
 
 
 def pooled(states: Sequence[State]) -> State:
-    """The prototypes of the pooled images of all clients, from those of each."""
+    """Combine the clients' prototypes into those of their pooled images."""
     means, counts = (torch.stack([state[name] for state in states]).double() for name in (MEAN, COUNT))
     total = counts.sum(0)
     mean = torch.einsum("mk,mkd->kd", counts, means) / total.clamp(min=1)[:, None]

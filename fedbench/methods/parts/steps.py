@@ -1,4 +1,4 @@
-"""What methods do with local steps: phases of a round, a model of the client's own, what goes with each parameter."""
+"""Building blocks for local steps: phases of a round, personal models, tensors for each parameter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedbench.specs import Setting
 
 
 def check_sgd(name: str, setting: Setting) -> None:
-    """Raise FedbenchError unless the setting leaves the optimiser at SGD: another would change the run's name alone."""
+    """Raise FedbenchError unless the optimiser is SGD: another one would change nothing but the run's id."""
     if setting.optimizer is not None:
         raise FedbenchError(
             f"{name} takes its steps by a rule of its own, not by {setting.optimizer}", "leave --optimizer out"
@@ -28,34 +28,36 @@ def check_sgd(name: str, setting: Setting) -> None:
 
 
 def check_pull(method: str, option: str, pull: float, setting: Setting) -> None:
-    """Raise FedbenchError for a pull towards a model by which a step of the setting's rate would go past it."""
+    """Raise FedbenchError if a step towards a model with weight `pull` would overshoot at the setting's learning
+    rate."""
     most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
     check(setting.lr * pull <= 1, method, option, pull, most)
 
 
 # -- split steps -----------------------------------------------------------------------------------------------
-# Local steps divided between two phases of a round, as FedDRM's comparison does (section 6 of its protocol).
+# Local steps split between two phases of a round, as in FedDRM's comparison (section 6 of its protocol).
 
 
 def check_split(method: str, option: str, phase_steps: int, setting: Setting) -> None:
-    """Raise FedbenchError unless a phase of so many steps leaves some of the setting's local steps (0: no split)."""
+    """Raise FedbenchError unless `phase_steps` leaves some of the setting's local steps for the other phase (0: no
+    split)."""
     if phase_steps:
         wanted = "0 where a setting counts local epochs" if setting.steps is None else f"below {setting.steps} steps"
         check(setting.steps is not None and phase_steps < setting.steps, method, option, phase_steps, wanted)
 
 
 def remaining(setting: Setting, phase_steps: int) -> int | None:
-    """The steps of the other phase; None, the setting's whole local work, where nothing is split."""
+    """Return the steps of the other phase; None, which is the setting's whole local work, without a split."""
     return setting.steps - phase_steps if phase_steps and setting.steps is not None else None
 
 
 def steps_hyperparameter(whose: str, code: int) -> Any:
-    """A hyper-parameter of methods whose rounds have two phases: the steps of one of them; FedDRM's code has `code`."""
+    """Return a hyper-parameter for the steps of one of a round's two phases; FedDRM's code has the value `code`."""
     return hyperparameter(0, f"of the setting's local steps, those of {whose}", source=f"FedDRM, code: {code}", least=0)
 
 
 class HeadFirst(Method):
-    """A method whose clients train their heads first, for `head_epochs` or `head_steps`, then their bodies."""
+    """A method whose clients first train their heads, for `head_epochs` or `head_steps`, then their bodies."""
 
     head_epochs: int
     head_steps: int
@@ -67,7 +69,7 @@ class HeadFirst(Method):
         return 1.0 if self.head_steps else 1 + self.head_epochs / (setting.epochs or 1)  # steps count as an epoch
 
     def train_head(self, client: Client) -> Generator[Train, Any, list[Trained]]:
-        """Train the client's head, if at all; the answer."""
+        """Train the client's head, if it has steps or epochs, and return the results."""
         if not (self.head_steps or self.head_epochs):
             return []
         epochs = None if self.head_steps else self.head_epochs
@@ -75,16 +77,16 @@ class HeadFirst(Method):
 
 
 # -- finetuning ------------------------------------------------------------------------------------------------
-# Last rounds of a run without communication, in which each client goes on with its own copy (FedDRM, Sec. 3.1).
+# Final rounds without communication, in which each client trains its local copy (FedDRM, Sec. 3.1).
 
 
 def finetune_hyperparameter() -> Any:
-    """The hyper-parameter `finetune_rounds`, the number of such rounds."""
+    """Return the hyper-parameter `finetune_rounds`, the number of such rounds."""
     return hyperparameter(0, "last rounds without communication", source="FedDRM, Sec. 3.1: 100 of 800", least=0)
 
 
 class FineTunes(Method):
-    """A method with `finetune_rounds`."""
+    """A method with `finetune_rounds` final rounds without communication."""
 
     finetune_rounds: int
 
@@ -100,7 +102,7 @@ class FineTunes(Method):
 
 
 class AsksFirst(Method):
-    """A method whose server asks all clients once, before the first round; `reply` is what they find out."""
+    """A method whose server asks all clients once, before the first round; `reply` handles the question."""
 
     def ask(self, server: Server, t: int, k: int) -> Question | None:
         return Question() if t == k == 0 else None
@@ -110,27 +112,27 @@ class AsksFirst(Method):
 
 
 class PersonalModel(Method):
-    """A method whose clients answer by a model of their own, "own"."""
+    """A method whose clients predict with a personal model, "own"."""
 
     personal_models = ("own",)
 
     def personalise(self, client: Client) -> ClientUpdate | None:
-        if client.kind == MEMBER:  # who has no labels has trained no model of its own
+        if client.kind == MEMBER:  # a client without labels has not trained a personal model
             client.answers_by = Collect(logits, model="own")
         return None
 
 
 # -- parameters ------------------------------------------------------------------------------------------------
-# What a method keeps or moves with each parameter of the network, running statistics left out.
+# Tensors for each parameter of the network, without running statistics.
 
 
 def zeros(model: nn.Module, *names: str) -> State:
-    """A tensor of zeros for each parameter of the network, under each of these names: "control/backbone.0.weight"."""
+    """Return a tensor of zeros for each parameter of the network and each name, as in "control/backbone.0.weight"."""
     return {name_in(name, n): torch.zeros_like(p.detach()) for name in names for n, p in model.named_parameters()}
 
 
 class PerParameter(Method):
-    """A method with further tensors for each parameter of the network, zero at first, under each of these names."""
+    """A method with additional tensors, initially zero, for each parameter of the network and each of these names."""
 
     per_parameter: ClassVar[tuple[str, ...]]
 
@@ -139,21 +141,21 @@ class PerParameter(Method):
 
 
 def trainable(state: State) -> list[str]:
-    """Names of what an optimiser may move: neither counters nor running statistics."""
+    """Return the names of tensors that an optimiser may change: neither counters nor running statistics."""
     return [n for n, t in state.items() if t.is_floating_point() and not n.endswith(STATISTICS)]
 
 
 def moved(before: State, after: State, share: float, names: Iterable[str]) -> State:
-    """The named tensors on that share of their way from one state to another; beyond the end if it is above 1."""
+    """Interpolate the named tensors between two states by `share`; extrapolate if it is above 1."""
     return {n: torch.lerp(before[n], after[n], share) for n in names}
 
 
 def vector(state: State, names: Iterable[str]) -> Tensor:
-    """The named tensors one after another in one vector [P]."""
+    """Concatenate the named tensors to one vector [P]."""
     return torch.cat([state[n].reshape(-1) for n in names])
 
 
 def from_vector(values: Tensor, like: State, names: Sequence[str]) -> State:
-    """The named tensors of a vector [P], each in memory of its own: a checkpoint holds no two views of one vector."""
+    """Split a vector [P] into the named tensors, as copies, so that a checkpoint stores no views of one vector."""
     parts = torch.split(values, [like[n].numel() for n in names])
     return {n: part.view(like[n].shape).clone() for n, part in zip(names, parts, strict=True)}

@@ -1,4 +1,4 @@
-"""FLUX's warm-up: clients' feedback on the averaged model after each of its rounds, and when it ends (Eq. 14)."""
+"""FLUX's warm-up: clients' feedback on the averaged model after each round, and the end of the warm-up (Eq. 14)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from fedbench.methods.parts.description import (
 )
 from fedbench.methods.parts.linkage import MEASURES
 
-#: Warm-up ends after this share of all rounds at the latest, and not before round EARLIEST (FLUX, Eq. 14).
+#: Warm-up ends at the latest after this share of all rounds, and not before round EARLIEST (FLUX, Eq. 14).
 LATEST, EARLIEST = 0.8, 3
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """A client's feedback on a model: its accuracy [] float64 on so many validation images, and the bounds float32 of
-    their latents: the smallest and the largest value of each coordinate [z], or for common bounds the largest of
-    all."""
+    """A client's feedback on a model: its accuracy [] float64 on `images` validation images, and the bounds float32 of
+    their latents: the smallest and largest value of each coordinate [z], or for common bounds only the largest
+    value."""
 
     accuracy: Tensor
     images: int
@@ -48,10 +48,10 @@ class Feedback:
 
 
 def correctness_and_latents(model: Any, batch: Batch) -> Tensor:
-    """[B, 1 + z]: whether the answer is right, 0 or 1, and the latents.
+    """[B, 1 + z]: whether the prediction is correct, 0 or 1, and the latents.
 
-    Multi-label images count as right by half, whatever the answer, as in the released code for CheXpert: so the
-    accuracy never rises, and warm-up ends after round 3 (Eq. 14; flux/protocol.md#warm-up-with-multi-label-images).
+    Multi-label images always count as half correct, as in the released code for CheXpert. So the accuracy never rises,
+    and warm-up ends after round 3 (Eq. 14; flux/protocol.md#warm-up-with-multi-label-images).
     """
     h = model.latent(batch.x)
     if batch.y.dim() > 1:
@@ -61,17 +61,17 @@ def correctness_and_latents(model: Any, batch: Batch) -> Tensor:
 
 
 def feedback(client: Client, per_coordinate: bool) -> Generator[Collect, Any, Feedback]:
-    """The client's feedback on the model that it holds, from its validation images, or its training images if it has
-    none. The released code does so; by the paper, bounds of each coordinate would be those of training images."""
+    """Return the client's feedback on its current model, from its validation images, or its training images if it has
+    none. This follows the released code; by the paper, bounds of each coordinate would be those of training images."""
     rows = (yield Collect(correctness_and_latents, split=client.validates_on)).rows
     bounds = extent(rows[:, 1:], f"client {client.index}")
     accuracy = rows[:, 0].double().mean()
-    low, high = bounds.low.float(), bounds.high.float()  # as the latents are
+    low, high = bounds.low.float(), bounds.high.float()  # latents are float32 too
     return Feedback(accuracy, len(rows), *((low, high) if per_coordinate else (None, high.max())))
 
 
 def remember(memory: Memory, cohort: Sequence[Client]) -> None:
-    """Put a round's accuracy (a mean weighted by images) and the bounds of the latents into the server's memory."""
+    """Store a round's accuracy (a mean weighted by images) and the bounds of the latents in the server's memory."""
     replies: list[Feedback] = [c.upload for c in cohort]
     accuracy = sum(one.accuracy.cpu() * one.images for one in replies) / sum(one.images for one in replies)
     memory.accuracies = [*memory.accuracies, float(accuracy)]
@@ -85,9 +85,9 @@ def warm_up_ends(
 ) -> bool:
     """Whether warm-up ends after round t, given the accuracies of the rounds that had a cohort (FLUX, Eq. 14).
 
-    From round 3 on, as soon as the accuracy has risen by less than the threshold in a round (of those from
-    `first_slope` on: A(first_slope) - A(first_slope - 1)); or when 80 % of all rounds are over, empty ones too. Where
-    the round of the clustering is given (`start`), before that.
+    It ends from round 3 on, as soon as the accuracy has risen by less than the threshold in some round s, where s
+    starts at `first_slope`: A(s) - A(s - 1); or after 80 % of all rounds, counting rounds without a cohort. If the
+    round of the clustering is given (`start`), it ends just before that round.
     """
     if start:
         return t >= start - 1
@@ -102,9 +102,9 @@ class WarmsUp(Method):
 
     measures: ClassVar[tuple[Measure, ...]] = MEASURES
     personal = (FIRST_BOUNDS,)
-    memory: ClassVar[type[Memory]] = Memory  #: of the server
+    memory: ClassVar[type[Memory]] = Memory  #: class of the server's memory
     first_slope = EARLIEST  #: first round whose slope counts
-    box = "common"  #: whether the bounds of latents are common to all coordinates
+    box = "common"  #: "common" for one bound of all latents, "coordinate" for a bound of each coordinate
 
     threshold: float = hyperparameter(0.06, "slope of the validation accuracy at which warm-up ends", "T", "Eq. 14")
     start_: int = hyperparameter(
@@ -159,7 +159,7 @@ class WarmsUp(Method):
         yield Train(cross_entropy)
 
     def describe(self, client: Client, split: str = "train") -> Generator[Collect, Any, Tensor]:
-        """The descriptor as it leaves the client."""
+        """Return the descriptor that the client sends."""
         d, _ = yield from description.describe(client, client.inbox.bounds, self.components, split)
         return d
 
