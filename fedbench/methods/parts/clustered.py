@@ -118,8 +118,7 @@ def losses(scores: Tensor, y: Tensor) -> Tensor:
 
 
 def right(scores: Tensor, y: Tensor) -> Tensor:
-    """Return 1 for each image [B] with a correct prediction, else 0; for multi-label images the share of correct
-    labels."""
+    """Return 1 or 0 [B]: whether the prediction is correct; for multi-label images the share of correct labels."""
     return task_of(y).right(scores, y)
 
 

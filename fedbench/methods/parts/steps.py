@@ -28,8 +28,7 @@ def check_sgd(name: str, setting: Setting) -> None:
 
 
 def check_pull(method: str, option: str, pull: float, setting: Setting) -> None:
-    """Raise FedbenchError if a step towards a model with weight `pull` would overshoot at the setting's learning
-    rate."""
+    """Raise FedbenchError if a step towards a model with weight `pull` overshoots at the setting's learning rate."""
     most = f"at most 1/lr, {1 / setting.lr:g} at a learning rate of {setting.lr:g}"
     check(setting.lr * pull <= 1, method, option, pull, most)
 
@@ -39,8 +38,7 @@ def check_pull(method: str, option: str, pull: float, setting: Setting) -> None:
 
 
 def check_split(method: str, option: str, phase_steps: int, setting: Setting) -> None:
-    """Raise FedbenchError unless `phase_steps` leaves some of the setting's local steps for the other phase (0: no
-    split)."""
+    """Raise FedbenchError unless `phase_steps` leaves local steps for the other phase (0: no split)."""
     if phase_steps:
         wanted = "0 where a setting counts local epochs" if setting.steps is None else f"below {setting.steps} steps"
         check(setting.steps is not None and phase_steps < setting.steps, method, option, phase_steps, wanted)
