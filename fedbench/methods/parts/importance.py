@@ -1,7 +1,7 @@
-"""Importance weights of clients' training images: exact from known densities, or matched from unlabelled samples.
+"""Importance weights of clients' training images: exact from known densities, or estimated from unlabelled samples.
 
-They are found once, before the first round, and kept as the client's personal state, so that a checkpoint holds them
-and nothing sends them.
+They are computed once, before the first round, and stored in the client's personal state, so checkpoints contain them
+and they are never sent.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fedbench.methods.parts.one_step import OneStep, weighted_loss
 from fedbench.ratios.exact import Floats, check_weights, weights_of
 from fedbench.ratios.matching import Estimate, Matching, contribution, estimate, find_bound, ratio_network
 
-#: Prefix of a client's own variables.
+#: Prefix of a client's personal variables.
 OWN = "ratio."
-#: Its images' weights, padded to the length of the largest client's so that clients can be stacked.
+#: Weights of the client's images, padded to the largest client's size so that clients can be stacked.
 WEIGHT = f"{OWN}weight"
-#: Prefix of metrics that are reported with the run.
+#: Prefix of metrics that the run reports.
 NOTE = f"{OWN}note."
 
 RATIO_BOUND = Measure(
@@ -36,7 +36,7 @@ RATIO_BOUND = Measure(
     "for the federation the largest of its clients",
     "ratio", of="client", federation="max", source="FTW-ERM (TMLR 2023), Table 13", least=0,
 )  # fmt: skip
-#: What the methods that weigh training images report of their clients; the last three of matched weights alone.
+#: Measures of the methods that weight training images; the last three exist only for estimated weights.
 MEASURES = (
     RATIO_BOUND,
     Measure("ratio_mean", "mean weight of a client's training images", "ratio", of="client", least=0),
@@ -48,13 +48,13 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Pool:
-    """Unlabelled images [m, H, W, C] uint8: a client's on the way to the server, or all clients' on the way back."""
+    """Unlabelled images [m, H, W, C] uint8: from one client to the server, or from all clients back to each."""
 
     images: Tensor
 
 
 def keep(client: Client, weights: Tensor, **metrics: float) -> None:
-    """Make these the weights [n] of a client's training images, and report the metrics and the mean weight.
+    """Set the weights [n] of a client's training images, and report the metrics and the mean weight.
 
     Raises FedbenchError for a weight that is negative or not finite, and if none is positive.
     """
@@ -66,27 +66,27 @@ def keep(client: Client, weights: Tensor, **metrics: float) -> None:
 
 
 def keep_metrics(client: Client, **metrics: float) -> None:
-    """Report these metrics of a client with the run."""
+    """Report a client's metrics with the run."""
     device = client.context.device
     notes = {f"{NOTE}{name}": torch.tensor(float(value), device=device) for name, value in metrics.items()}
     client.state = {**client.state, **notes}
 
 
 def note(client: Client) -> None:
-    """Hand a member's metrics on to the table of the run's clients."""
+    """Copy a member's metrics to the table of the run's clients."""
     if client.kind == MEMBER:
         notes = {name.removeprefix(NOTE): float(t) for name, t in client.state.items() if name.startswith(NOTE)}
         client.metrics.update(notes)
 
 
 def keep_exact(client: Client, ratios: Floats) -> None:
-    """Weights by the stratum of each image, from the ratio of each [S]. Raises FedbenchError as `weights_of`."""
+    """Set weights by the stratum of each image, from the strata's ratios [S]. Raises FedbenchError as `weights_of`."""
     weights = weights_of(client.strata.cpu().numpy(), ratios, client.index)
     keep(client, torch.from_numpy(weights), ratio_bound=weights.max())
 
 
 def keep_matched(client: Client, estimate: Estimate, times: int = 1) -> None:
-    """Matched weights, `times` over, with how many were lowered to the bound and raised to the floor."""
+    """Set estimated weights times `times`, and report how many were lowered to the bound or raised to the floor."""
     n = len(estimate.weights)
     keep(
         client, times * estimate.weights, ratio_bound=times * estimate.bound, ratio_clamped=estimate.at_bound / n,
@@ -95,8 +95,8 @@ def keep_matched(client: Client, estimate: Estimate, times: int = 1) -> None:
 
 
 def sample(client: Client, size: int, in_order: bool = False) -> Tensor:
-    """So many of the client's test images [size, H, W, C], in the order in which they are drawn or stored. Raises
-    FedbenchError if it has fewer."""
+    """Draw `size` of the client's test images [size, H, W, C], in the order of the draw or (`in_order`) of storage.
+    Raises FedbenchError if it has fewer."""
     images = client.images("test")
     positions = contribution(len(images), size, client.setting.seed, client.index)
     if in_order:
@@ -105,7 +105,7 @@ def sample(client: Client, size: int, in_order: bool = False) -> Tensor:
 
 
 def matched(client: Client, pool: Tensor, matching: Matching, draws: int | None = None) -> Estimate:
-    """The client's ratios, matched to unlabelled images [m, H, W, C], by its own draws or those of client `draws`.
+    """Estimate the client's ratios from unlabelled images [m, H, W, C], with its random streams or those of `draws`.
 
     The ratio network is the setting's model with one output. Raises FedbenchError as `ratios.matching.estimate` does,
     naming the client.
@@ -114,7 +114,7 @@ def matched(client: Client, pool: Tensor, matching: Matching, draws: int | None 
     index = client.index if draws is None else draws
     try:
         bound = find_bound(train, pool, matching, seed)
-        with LOCK:  # initial weights are drawn through torch's global generator, which threads share
+        with LOCK:  # initial weights come from torch's global generator, which threads share
             network = ratio_network(at.setting.model, at.shape, seed).to(at.device)
         return estimate(network, train, pool, matching, bound, seed, index, stored_to_input)
     except FedbenchError as error:
@@ -124,8 +124,8 @@ def matched(client: Client, pool: Tensor, matching: Matching, draws: int | None 
 
 
 def matched_once(client: Client, pool: Tensor, matching: Matching) -> Estimate:
-    """As `matched`, to a pool that all clients have in common: whoever of those with the same training images comes
-    first matches for all, by the draws of the first in number (FTW-ERM's hundred clients are ten groups of such)."""
+    """Do the same as `matched`, once for all clients with the same training images, if all share the pool. The draws
+    are those of the client with the lowest number (FTW-ERM's hundred clients are ten such groups)."""
     first = client.first_alike
     with LOCK:
         shared = MATCHES.setdefault(client.context, {}).setdefault(first, Match())
@@ -136,21 +136,21 @@ def matched_once(client: Client, pool: Tensor, matching: Matching) -> Estimate:
 
 @dataclass
 class Match:
-    """What is matched once; the lock is held while it is."""
+    """A shared estimate; its lock is held during the computation."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     estimate: Estimate | None = None
 
 
-#: Held while a ratio network is built, or `MATCHES` looked at.
+#: Held while a ratio network is built or `MATCHES` is accessed.
 LOCK = threading.Lock()
-#: By run (its context) and first client. Nothing but time is lost with it.
+#: Shared estimates by run (its context) and first client. This is only a cache.
 MATCHES: weakref.WeakKeyDictionary[Context, dict[int, Match]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Weighted(OneStep):
-    """A method whose clients weight their training images by density ratios, which they find once."""
+    """A method whose clients weight their training images by density ratios that are computed once."""
 
     serves = (MEMBER, UNLABELLED)
     takes_multi_label = False
@@ -168,7 +168,7 @@ class Weighted(OneStep):
 
     @property
     def matching(self) -> Matching:
-        """HDRM with these options."""
+        """HDRM's hyper-parameters from these options."""
         return Matching(self.divergence, self.matching_epochs, clusters=self.clusters, restarts=self.restarts)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:

@@ -1,6 +1,6 @@
-"""One gradient a client and round, and an Adam step of the server: the training loop of FTW-ERM's paper.
+"""One gradient per client and round, and one Adam step of the server: the training loop of FTW-ERM's paper.
 
-Its "FedAvg" is this loop, i.e. synchronous FedSGD with a server Adam, not local SGD (protocol, Sec. 1.2).
+The paper's "FedAvg" is this loop, synchronous FedSGD with a server Adam, not local SGD (protocol, Sec. 1.2).
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from fedbench.methods.parts.clustered import sample_losses
 from fedbench.methods.parts.steps import check_sgd, from_vector, vector
 from fedbench.specs import Setting
 
-#: Of Adam (torch's defaults; the paper's code does not set them).
+#: Adam's settings (torch's defaults; the paper's code does not set them).
 BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 def mean_loss(model: Any, batch: Batch) -> Loss:
-    """Mean over the batch of the cross-entropy of each image."""
+    """Return the batch's mean cross-entropy."""
     return Loss(sample_losses(model, batch).mean())
 
 
 def weighted_loss(model: Any, batch: Batch) -> Loss:
-    """Mean over the batch of weight times cross-entropy; `extras["weight"]` [>= n] are the client's images' weights.
+    """Return the batch's mean of weight times cross-entropy; `extras["weight"]` [>= n] are the weights of all images.
 
-    The weights are not normalised within the batch. What is logged is the plain cross-entropy.
+    The weights are not normalised within the batch. The plain cross-entropy is logged.
     """
     each = sample_losses(model, batch)
     return Loss((batch.extras["weight"][batch.position] * each).mean(), logged=each.mean())
 
 
 def server_step(server: Server, cohort: Sequence[Client], scale: str = "mean") -> None:
-    """One Adam step of the server on the mean (or, with scale "sum", the sum) of the clients' gradients.
+    """Take one Adam step on the mean (or, with scale "sum", the sum) of the clients' gradients.
 
-    Clients count equally: each gradient is a mean over its own batch. Running statistics of norms become the plain
-    mean of the participants' (paper, App. O). Step size and weight decay (L2, added to the gradient) are the setting's.
+    Clients have equal weight: each gradient is a batch mean. Running statistics of norms become the plain mean of the
+    participants' (paper, App. O). Learning rate and weight decay (L2, added to the gradient) are the setting's.
     """
     uploads = [c.upload.gradient for c in cohort if c.upload]
     if not uploads:
@@ -60,15 +60,15 @@ def server_step(server: Server, cohort: Sequence[Client], scale: str = "mean") -
 
 @dataclass(frozen=True)
 class Slope:
-    """What a client sends: the gradient of its batch, by parameter."""
+    """Message from a client: the gradient of its batch, by parameter."""
 
     gradient: State
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What Adam remembers of P parameters in the order of the gradient's names: the number of steps [] float64, and the
-    running means of gradients and of their squares, each [P]; none before the first step."""
+    """Adam's memory for P parameters in the order of the gradient's names: the number of steps [] float64, and the
+    running means of gradients and of their squares, [P] each; None before the first step."""
 
     step: Tensor | None = None
     mean: Tensor | None = None
@@ -76,9 +76,9 @@ class Moments:
 
 
 def adam(parameters: State, gradient: State, before: Moments, lr: float, weight_decay: float) -> tuple[State, Moments]:
-    """(parameters after one Adam step, the moments moved on); nothing is changed in place.
+    """Return the parameters after one Adam step and the updated moments; changes nothing in place.
 
-    As torch.optim.Adam, with coupled weight decay.
+    Follows torch.optim.Adam with coupled weight decay.
     """
     names = list(gradient)
     w, g = vector(parameters, names), vector(gradient, names)
@@ -93,13 +93,13 @@ def adam(parameters: State, gradient: State, before: Moments, lr: float, weight_
 
 
 def scale_hyperparameter(help: str = "of the clients' gradients") -> Any:
-    """The hyper-parameter `scale`, by which the server's step is on the mean of the gradients or on their sum."""
+    """Return the hyper-parameter `scale`: the server steps on the mean of the gradients or on their sum."""
     return hyperparameter("mean", help, source="code: mean; paper: sum", choices=("mean", "sum"))
 
 
 @dataclass(frozen=True)
 class OneStep(Method):
-    """A method of this loop: each client of the cohort sends one gradient, of one batch."""
+    """A method with this loop: each client of the cohort sends the gradient of one batch."""
 
     one_step = True
 
@@ -120,7 +120,7 @@ class OneStep(Method):
         server.memory = Moments()
 
     def request(self, client: Client) -> Gradient:
-        """The gradient that a client sends."""
+        """Return the request for the gradient that a client sends."""
         return Gradient(mean_loss)
 
     def local(self, client: Client) -> ClientUpdate:

@@ -27,8 +27,7 @@ def none(model: Any, context: Context) -> State:
 
 
 def class_means(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return the mean row of each class [K, d], float64, from rows [n, d] and labels [n]; 0 for classes without
-    rows."""
+    """Return each class's mean row [K, d], float64, from rows [n, d] and labels [n]; 0 for classes without rows."""
     members = F.one_hot(labels, classes).T.double()
     return members @ rows.double() / members.sum(1, keepdim=True).clamp(min=1)
 

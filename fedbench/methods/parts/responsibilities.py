@@ -1,7 +1,7 @@
-"""Mixtures of models that all clients share: whose images are whose, and M weighted trainings.
+"""Mixtures of models that all clients share: responsibilities of the models, and weighted training of all of them.
 
-Shapes: M models, n training images of a client, K classes. A client's pi [M] float64 is its share in each model; q
-[n, M] float64, the responsibilities, say how far each of its images belongs to each.
+Shapes: M models, n training images of a client, K classes. A client's pi [M] float64 are its mixture weights;
+q [n, M] float64, the responsibilities, are the probabilities that each image belongs to each model.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from fedbench.methods.parts.clustered import (
 )
 from fedbench.specs import Setting
 
-#: A client's pi, which it keeps to itself.
+#: A client's pi, which is personal.
 PI = "mixture.pi"
 
 
 def even(count: int) -> State:
-    """The pi that clients begin with."""
+    """Return the initial pi of all clients."""
     return {PI: torch.full((count,), 1 / count, dtype=torch.float64)}
 
 
 def posterior(pi: Tensor, costs: Tensor) -> Tensor:
-    """q [n, M] proportional to pi_m exp(-cost_im), from pi [M] and costs [M, n]; rows sum to one."""
+    """Return q [n, M], proportional to pi_m exp(-cost_im), from pi [M] and costs [M, n]; each row sums to 1."""
     return torch.softmax(pi.double().log() - costs.double().T, 1)
 
 
 def expectation(
     client: Client, class_shares: Tensor | None = None, judged_on: str = "train"
 ) -> Generator[Collect, Any, tuple[Tensor, Tensor]]:
-    """The E-step: the client's q from its pi and the losses of the models it was sent; pi becomes the mean of q.
+    """Run the E-step: compute the client's q from its pi and the losses of the received models, and set pi to q's mean.
 
-    With class shares [M, K], exp(-loss) is divided by the share that the image's class has in the model, or where
-    images have many labels by the geometric mean of its labels' shares. With `judged_on` validation a training image's
-    losses are those of the held-back image at its position, which begin again as often as there are training images.
-    Returns q and how many images of each class (or with each label) each model has, [M, K] float64.
+    With class shares [M, K], exp(-loss) is divided by the share of the image's class in the model, or for multi-label
+    images by the geometric mean of its labels' shares. With `judged_on` validation a training image gets the losses of
+    the validation image at the same position, and validation images repeat as often as needed. Returns q and the number
+    of images of each class (or with each label) that each model has, [M, K] float64.
     """
     pi = client.state[PI]
-    if len(pi) == 1:  # everything belongs to the one model
+    if len(pi) == 1:  # all images belong to the only model
         return torch.ones(client.n_train, 1, dtype=torch.float64, device=pi.device), client.class_counts[None].double()
     each = yield from each_model(client, len(pi), losses, "train")
     rows, y = each.rows, each.labels
@@ -73,19 +73,18 @@ def expectation(
 
 
 def of_labels(values: Tensor, y: Tensor) -> Tensor:
-    """What [M, K] values say of each image's class [M, n], from classes [n]; with multi-label images [n, K], the
-    mean over those that an image has, and 0 without any."""
+    """Look up values [M, K] for each image's class, [M, n], from classes [n]; for multi-label images [n, K], average
+    over the image's labels, with 0 for none."""
     return values[:, y] if y.dim() == 1 else values @ y.double().T / y.sum(1).clamp(min=1)
 
 
 def maximisation(client: Client, q: Tensor) -> ClientUpdate:
-    """The M-step: train every model on all images, weighted by q and divided by the size of the batch.
+    """Run the M-step: train every model on all images, weighted by q and divided by the batch size.
 
-    All models take their steps on the same batches, so that they can be computed side by side. The weights are not
-    normalised within a batch, so a model that has a small share of the images takes small steps. What is logged is the
-    models' cross-entropy, weighted by pi.
+    All models use the same batches, so they can be computed in parallel. The weights are not normalised within a batch,
+    so a model with a small share of the images takes small steps. The models' cross-entropy, weighted by pi, is logged.
     """
-    # As long as the largest client's, so that clients can be stacked.
+    # As long as the largest client's weights, so that clients can be stacked.
     weights = torch.zeros(q.shape[1], max(client.n_train, *client.context.n_train), device=q.device)
     weights[:, : len(q)] = q.T
     extras = {"weight": weights, "share": client.state[PI].to(weights)}
@@ -93,15 +92,15 @@ def maximisation(client: Client, q: Tensor) -> ClientUpdate:
 
 
 def weighted_losses(models: Any, batch: Batch) -> Loss:
-    """The sum over models of the mean over the batch of weight times loss. `extras["weight"]` [M, >= n] are the
-    client's images' weights; what is logged weighs the models' losses by `extras["share"]` [M] instead."""
+    """Return the sum over models of the batch's mean of weight times loss. `extras["weight"]` [M, >= n] are the weights
+    of the client's images; for the log, `extras["share"]` [M] weights the models' losses instead."""
     each = OfEach(losses)(models, batch)  # [B, M]
     weighted = (batch.extras["weight"][:, batch.position].T * each).mean(0).sum()
     return Loss(weighted, logged=each.mean(0) @ batch.extras["share"])
 
 
 def answer_by_pi(client: Client, class_shares: Tensor | None = None, judged_on: str = "train") -> ClientUpdate:
-    """Answer with the mixture of the models by the client's pi; a client that has learned none yet does so now."""
+    """Predict with the models' mixture by the client's pi; a client without a learned pi runs the E-step first."""
     pi = client.state[PI]
     if bool((pi == pi[0]).all()):
         yield from expectation(client, class_shares, judged_on)
@@ -110,7 +109,7 @@ def answer_by_pi(client: Client, class_shares: Tensor | None = None, judged_on: 
 
 @dataclass(frozen=True)
 class Mixtures(GivenCount):
-    """A method whose clients all share M models, side by side in the place of one network, each by its own pi."""
+    """A method whose clients share M models, held in one state, and mix them by a personal pi."""
 
     takes_votes = False
     personal = (PI,)
@@ -130,16 +129,16 @@ class Mixtures(GivenCount):
         return {"clusters": float(len(server.initial[PI]))}
 
     def relative_compute(self, setting: Setting) -> float:
-        """M trainings, and before them each model's answers."""
+        """Count M trainings, and the evaluation of each model before them."""
         count = self.clusters or expected_groups(setting)
         return count + choice_cost(count, setting)
 
     def class_shares_of(self, client: Client) -> Tensor | None:
-        """What the E-step divides by (see `expectation`)."""
+        """Return the class shares of the E-step (see `expectation`)."""
         return None
 
     def weights(self, server: Server) -> Tensor:
-        """The sum of the clients' pi."""
+        """Return the clients' mean pi."""
         mixtures = [state[PI].cpu() for _, state in sorted(server.personal.items()) if PI in state]
         return shares_of(torch.stack(mixtures).sum(0) if mixtures else torch.zeros_like(server.initial[PI]).cpu())
 
