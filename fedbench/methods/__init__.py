@@ -1,4 +1,4 @@
-"""Federated-learning methods, one file or package each, whose name is the method's."""
+"""Federated-learning methods: one file or package per method, with the method's name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fedbench.methods.base import Method
 
 _HERE = Path(__file__).parent
-#: Of the room's files those that are no methods.
+#: Files of this folder that are not methods.
 _OTHERS = {"__init__", "base", "declarations", "parts"}
-#: Options that commands which train have besides those of settings and partitions.
+#: Options of the commands that train, in addition to those of settings and partitions.
 _COMMANDS = frozenset({
     "again", "column", "cpus_per_run", "dataset", "device", "dry_run", "engine", "export", "from", "gpus_per_run",
     "help", "jobs", "json", "keep", "log", "method", "minutes", "observe", "partition_seed", "protocol", "save",
@@ -28,20 +28,20 @@ _COMMANDS = frozenset({
 
 @cache
 def names() -> list[str]:
-    """All methods of fedbench's own, by their files and packages."""
+    """List all built-in methods by their files and packages."""
     modules = (*_HERE.glob("*.py"), *(path.parent for path in _HERE.glob("*/__init__.py")))
     return sorted({path.stem for path in modules} - _OTHERS)
 
 
 def file_of(name: str) -> str:
-    """The file of fedbench that defines the method of that name, such as 'methods/fedavg.py'."""
+    """Return the file of fedbench that defines the method, such as 'methods/fedavg.py'."""
     package = f"methods/{name}/__init__.py"
     return package if (_HERE.parent / package).is_file() else f"methods/{name}.py"
 
 
 def load(name: str) -> tuple[type[Method], str | None]:
-    """The method class of that name, and None; or for 'FILE.py:Class' that class and the digest of its source:
-    of the code of the file and of all that it imports from its folder."""
+    """Return the method's class and None, or for 'FILE.py:Class' that class and the digest of its source: the code of
+    the file and of everything that it imports from its folder."""
     from fedbench.plugins.load import is_file, pick
 
     if is_file(name):
@@ -68,8 +68,8 @@ def _load_file(reference: str) -> tuple[type[Method], str]:
 
 @cache
 def reserved() -> frozenset[str]:
-    """Names of fedbench's own options: `--lr` would be the setting's, and leave a hyper-parameter of that name alone.
-    (Of a partitioner's own option and a hyper-parameter of one name it is the latter.)"""
+    """Return the names of fedbench's options, which a hyper-parameter must not have: `--lr` would set the setting's.
+    (If a hyper-parameter has the name of a partitioner's option, the command line sets the hyper-parameter.)"""
     from fedbench import partition_options
     from fedbench.specs import Setting
 
@@ -78,7 +78,7 @@ def reserved() -> frozenset[str]:
 
 
 def _check(cls: type[Method], reference: str) -> None:
-    """Raise FedbenchError unless runs of a user's class can be made, named and described."""
+    """Raise FedbenchError unless a user's class can be run, named and described."""
     from fedbench.options import VALUES, check_fields
     from fedbench.plugins import reported
 

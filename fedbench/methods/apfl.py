@@ -17,12 +17,12 @@ from fedbench.specs import Setting
 class APFL(Scored):
     """Adaptive personalized federated learning (Deng, Kamani and Mahdavi, arXiv:2003.13461, Algorithm 1).
 
-    Each client holds the shared model w and its own model v. On every batch, w takes an SGD step on its own loss,
-    and v one on the loss of the mixture alpha v + (1 - alpha) w, in which w is given; both steps start from the same
-    w, so they are one step on the sum of the two losses. Only w is sent and averaged. The logged loss is that of w.
+    Each client holds the shared model w and a personal model v. On every batch, w takes an SGD step on its loss, and v
+    takes one on the loss of the mixture alpha v + (1 - alpha) w, in which w is constant. Both steps start from the same
+    w, so they equal one step on the sum of the two losses. Only w is sent and averaged. The loss of w is logged.
 
-    What answers is the client's v mixed with the averaged w; with `score` after_local, for a client of the round, with
-    the w that it has just trained, which is the one that v was trained beside.
+    The client predicts with its v mixed with the averaged w. With `score` after_local, a client of the round predicts
+    with the w that it has just trained together with v.
 
     deviates: the logits of v and w are mixed, not their parameters, so that v's gradient does not pass through a
     third network; pFedFDA's paper does not say which it mixes.
@@ -44,18 +44,18 @@ class APFL(Scored):
     score: str = score_hyperparameter("not given; pFedFDA's comparison: after_local", AFTER_AGGREGATE, later=True)
 
     def loss(self, models: Any, batch: Batch) -> Loss:
-        """The two losses, which have no parameter in common."""
+        """Return the sum of the two losses, which have no parameter in common."""
         shared, own = (model(batch.x).float() for model in models)
         of_shared = F.cross_entropy(shared, batch.y)
         of_mixture = F.cross_entropy(self.mix(own, shared.detach()), batch.y)
         return Loss(of_shared + of_mixture, logged=of_shared)
 
     def mix(self, own: Tensor, shared: Tensor) -> Tensor:
-        """The mixture of two models' logits."""
+        """Mix the logits of two models."""
         return self.alpha * own + (1 - self.alpha) * shared
 
     def mixture(self, models: Any, batch: Batch) -> Tensor:
-        """What answers: logits [B, K]."""
+        """Return the logits [B, K] of the predictions."""
         shared, own = (model(batch.x) for model in models)
         return self.mix(own, shared)
 

@@ -29,7 +29,7 @@ from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import probabilities
 from fedbench.specs import Setting
 
-#: The share that a client holds.
+#: Name of the client's share of the shared model's copy.
 ALPHA = "alpha"
 
 
@@ -37,15 +37,15 @@ ALPHA = "alpha"
 class APFLFlux(Method):
     """What FLUX's comparison (NeurIPS 2025) calls APFL, after Deng, Kamani and Mahdavi, arXiv:2003.13461.
 
-    In every local epoch a client trains a copy of the shared model w, then its own model v, each on the cross-entropy
-    alone, and then mixes: v <- (1 - alpha) v + alpha w, running statistics of batch norms too. The copies are averaged
-    by training images; v stays. The mean of the averaged w's and v's class probabilities answers. A client without
-    labels has no v and is answered by w. Each epoch of each model begins with the optimiser at rest and a shuffle of
-    its own. Where the setting counts local steps, all of a round's are one epoch. The logged loss is w's in the first
-    epoch. (`apfl` is the method of pFedFDA's comparison.)
+    In every local epoch a client trains a copy of the shared model w, then its personal model v, each on cross-entropy
+    only, and then mixes: v <- (1 - alpha) v + alpha w, including running statistics of batch norms. The copies are
+    averaged by training images; v is not sent. Predictions are the mean of the class probabilities of the averaged w
+    and of v. A client without labels has no v and predicts with w. In each epoch each model starts with a reset
+    optimiser and a new shuffle. If the setting counts local steps, all steps of a round are one epoch. The logged loss
+    is w's in the first epoch. (`apfl` is the method of pFedFDA's comparison.)
 
-    With `adaptive`, a client takes one step on alpha at the end of each of its rounds, down the gradient of the loss of
-    (1 - alpha) v + alpha w on a batch more (APFL, Eq. 10, where alpha is v's share), and stays within [0, 1].
+    With `adaptive`, a client takes one step on alpha at the end of each of its rounds: gradient descent on the loss of
+    (1 - alpha) v + alpha w on one additional batch (APFL, Eq. 10, where alpha is v's share), clipped to [0, 1].
 
     deviates: APFL's paper trains v on the loss of the mixture; here, as in the code that FLUX names, v has its own loss
     and is moved towards w afterwards.
@@ -98,17 +98,17 @@ class APFLFlux(Method):
 
     def local(self, client: Client) -> ClientUpdate:
         epochs, fedrc = client.setting.epochs, self.variant == "fedrc"
-        loss, length = (half, epochs) if fedrc else (cross_entropy, epochs and 1)  # None: the setting's steps
+        loss, length = (half, epochs) if fedrc else (cross_entropy, epochs and 1)  # None: the setting's number of steps
         for _ in range(epochs or 1):
             yield Train(loss, epochs=length)
             yield Train(loss, epochs=length, model="own")
             if not self.separate:
                 client.put(self.mixture(client), "own")
-        if self.adaptive:  # at the end, so that the rounds' batches stay those of a fixed share
+        if self.adaptive:  # at the end, so that the batches are the same as with a fixed share
             yield from self.learn_alpha(client)
 
     def learn_alpha(self, client: Client) -> Generator[Gradient, Any, None]:
-        """One SGD step on the client's share, at the round's learning rate."""
+        """Take one SGD step on the client's share, with the round's learning rate."""
         before, shared, own = client.state, client.model(), client.model("own")
         client.put(self.mixture(client))
         answer = yield Gradient(cross_entropy)
@@ -116,7 +116,7 @@ class APFLFlux(Method):
         client.state = {**before, ALPHA: (before[ALPHA] - client.lr * slope).clamp(0, 1)}
 
     def mixture(self, client: Client) -> State:
-        """The own model moved towards the copy of the shared one (counters of norm layers stay its own)."""
+        """Move the personal model towards the copy of the shared one (without counters of norm layers)."""
         shared, own, alpha = client.model(), client.model("own"), client.state[ALPHA]
         return {n: torch.lerp(t, shared[n], alpha) if t.is_floating_point() else t for n, t in own.items()}
 
@@ -124,7 +124,7 @@ class APFLFlux(Method):
         return 2.0 * ((setting.epochs or 1) if self.variant == "fedrc" else 1)
 
     def personalise(self, client: Client) -> None:
-        if client.kind == UNLABELLED:  # it has no model of its own
+        if client.kind == UNLABELLED:  # it has no personal model
             return
         if self.adaptive:
             client.metrics["alpha"] = float(client.state[ALPHA])
@@ -132,11 +132,11 @@ class APFLFlux(Method):
 
 
 def half(model: Any, batch: Batch) -> Loss:
-    """Half of the cross-entropy."""
+    """Return half of the cross-entropy."""
     whole = cross_entropy(model, batch)
     return Loss(whole.total / 2, logged=whole.total)
 
 
 def mean_probability(models: Any, batch: Batch) -> Tensor:
-    """The mean [B, K] of the models' class probabilities."""
+    """Return the mean [B, K] of the models' class probabilities."""
     return task_of(batch.y).outputs(OfEach(probabilities)(models, batch).mean(1))

@@ -16,23 +16,23 @@ from fedbench.core.state import State
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 
 # -- norm statistics -------------------------------------------------------------------------------------------
-# Running statistics of batch norms as if they were parameters: their way to those of a batch, and a loss's gradient
-# by them. For networks in evaluation mode; without batch norms there is nothing of either.
+# Running statistics of batch norms treated as parameters: their difference from a batch's statistics, and the gradient
+# of a loss with respect to them. For networks in evaluation mode; networks without batch norms give empty results.
 
 
 MEAN, VARIANCE = ".running_mean", ".running_var"
-#: torch's own, which all networks here keep.
+#: torch's default, which all networks here use.
 EPS = 1e-5
 
 
 def layers(state: State) -> list[str]:
-    """The batch norms of a network, by the names that its tensors begin with, as they come in its state."""
+    """Return the name prefixes of a network's batch norms, in the order of its state."""
     return [name.removesuffix(MEAN) for name in state if name.endswith(MEAN)]
 
 
 def moments(model: Any, batch: Batch) -> Tensor:
-    """[B, 3, C] of what every batch norm reads, the channels of all layers one after another: mean and variance over
-    an image's places, and how many places there are."""
+    """[B, 3, C] statistics of every batch norm's input, with the channels of all layers concatenated: mean and variance
+    over an image's positions, and the number of positions."""
     layer_moments: dict[str, Tensor] = {}
 
     def record(name: str, x: Tensor) -> None:
@@ -56,8 +56,8 @@ def moments(model: Any, batch: Batch) -> Tensor:
 
 
 def ways(client: Client, split: str, part: tuple[int, int]) -> Generator[Collect, Any, State]:
-    """Running minus batch statistics of each batch norm, where the batch goes through the network that the client holds
-    in evaluation mode (the variance is the unbiased one, as torch keeps it)."""
+    """Return running minus batch statistics of each batch norm for a batch that passes through the client's network in
+    evaluation mode (the variance is unbiased, as in torch)."""
     names = layers(client.state)
     if not names:
         return {}
@@ -75,7 +75,7 @@ def ways(client: Client, split: str, part: tuple[int, int]) -> Generator[Collect
 
 
 def gradients(state: State, gradient: State) -> State:
-    """The gradient by the running statistics, from that by the norms' weights and biases.
+    """Return the gradient by the running statistics, computed from that by the norms' weights and biases.
 
     In evaluation mode a norm gives y = w (x - m) / s + b with s^2 = v + eps. So dL/dm = -(w / s) dL/db, and
     dL/dv = -(w / 2 s^2) dL/dw.
@@ -93,31 +93,31 @@ def gradients(state: State, gradient: State) -> State:
 
 @dataclass(frozen=True)
 class Rates:
-    """What goes both ways: the rates [L], one for each of `adapted`'s tensors."""
+    """Message in both directions: the rates [L], one for each of `adapted`'s tensors."""
 
     rates: Tensor
 
 
 def adapted(state: State) -> list[str]:
-    """The L tensors that adapt: parameters, and running statistics of batch norms."""
+    """Return the names of the L tensors that adapt: parameters, and running statistics of batch norms."""
     return [name for name, t in state.items() if t.is_floating_point()]
 
 
 def entropy(model: Any, batch: Batch) -> Loss:
-    """Mean entropy of the class probabilities, which asks for no labels."""
-    model.eval()  # running statistics adapt, so they must be in use
+    """Return the mean entropy of the class probabilities, which needs no labels."""
+    model.eval()  # running statistics adapt, so the network must use them
     log_p = torch.log_softmax(model(batch.x).float(), 1)
     return Loss(-(log_p.exp() * log_p).sum(1).mean())
 
 
 def settled_cross_entropy(model: Any, batch: Batch) -> Loss:
-    """Cross-entropy, under running statistics too."""
+    """Return the cross-entropy of the network with running statistics."""
     model.eval()
     return cross_entropy(model, batch)
 
 
 def stepped(state: State, rates: Tensor, ways: State) -> State:
-    """Each tensor p of the network, moved to p - rate g along its way g; no variance falls below 0."""
+    """Move each tensor p of the network along its direction g to p - rate g; variances are at least 0."""
     moved = {name: state[name] - rate * ways[name] for name, rate in zip(adapted(state), rates, strict=True)}
     return {**state, **{n: t.clamp_min(0) if n.endswith(VARIANCE) else t for n, t in moved.items()}}
 
@@ -126,13 +126,13 @@ def stepped(state: State, rates: Tensor, ways: State) -> State:
 class ATP(Method):
     """Adaptive test-time personalization (Bao et al., NeurIPS 2023) as FLUX compares with it.
 
-    FedAvg trains the model theta. Then, in as many rounds again, the clients of the last round learn rates alpha, one
-    a tensor, from 0: on each batch of its validation images, a client takes one step theta - alpha_l g_l, where g_l is
-    the gradient of the mean entropy of the predictions (of a batch norm's running statistics: the way from the batch's
-    statistics), and then alpha_l <- alpha_l + eta <grad CE, g_l> / sqrt(numel), with the labelled loss's gradient where
-    the step led. The server takes the plain mean of the clients' rates. When a client is asked for answers, each batch
-    of its test images is answered by theta after one such step on that batch. No label is needed for that, so a client
-    answers the same whether it is known or not.
+    FedAvg trains the model theta. After that, in the same number of rounds, the clients of the last round learn rates
+    alpha, one per tensor, which start at 0. On each batch of its validation images, a client takes one step
+    theta - alpha_l g_l, where g_l is the gradient of the predictions' mean entropy (for a batch norm's running
+    statistics: their difference from the batch's statistics). Then alpha_l <- alpha_l + eta <grad CE, g_l> /
+    sqrt(numel), with the gradient of the labelled loss after that step. The server takes the plain mean of the clients'
+    rates. To predict, each batch of test images is evaluated by theta after one such step on this batch. This needs no
+    labels, so a client predicts the same whether it is known or not.
 
     deviates: in a federation without validation images rates are learned on training images.
 
@@ -179,12 +179,12 @@ class ATP(Method):
         server.memory = Rates(mean.float())
 
     def batches(self, client: Client, split: str) -> list[tuple[int, int]]:
-        """The batches of a split of the client's data: the first image and the one after the last of each."""
+        """Return the first image of each batch of a split, and the one after its last."""
         n, size = client.count(split), client.setting.batch_size
         return [(at, min(at + size, n)) for at in range(0, n, size)]
 
     def ways(self, client: Client, split: str, part: tuple[int, int]) -> Generator[Request, Any, State]:
-        """What the steps on a batch go along: g by tensor."""
+        """Return the direction g of a step on a batch, by tensor."""
         answer = yield Gradient(entropy, split=split, part=part)
         statistics = yield from ways(client, split, part)
         return {**answer.gradient, **statistics}

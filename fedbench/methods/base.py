@@ -1,4 +1,4 @@
-"""What a method is written with: its base class, losses and hyper-parameters. See `fedbench.core.method`."""
+"""What a method's file imports: base class, losses and hyper-parameters. See `fedbench.core.method`."""
 
 from fedbench.core.method import (
     AFTER_AGGREGATE,

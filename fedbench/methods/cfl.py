@@ -17,14 +17,14 @@ from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 from fedbench.methods.parts.linkage import halves
 from fedbench.methods.parts.steps import trainable
 
-#: In FedDrift's code: eps1 and eps2 as shares of the largest norm of a mean update; what the gap between two halves
-#: must be above.
+#: From FedDrift's code: eps1 and eps2 as shares of the largest norm of a mean update, and the minimum gap between the
+#: two halves.
 SHARES, GAP = (0.1, 0.6), 0.1
 
 
 @dataclass
 class Largest:
-    """The largest norm that a cluster's mean update has had so far."""
+    """The largest norm of a cluster's mean update so far."""
 
     mean: float = 0.0
 
@@ -33,17 +33,17 @@ class Largest:
 class CFL(Clustered):
     """Clustered federated learning (Sattler, Müller and Samek, IEEE TNNLS 2021), as FLUX compares it.
 
-    All clients begin in one cluster; each cluster is FedAvg on its own. A client's update Delta is what its training
-    has changed of the parameters. When the mean update of a cluster of more than two has nearly vanished while a single
-    one has not, that is, norm(mean) < eps1 and the largest norm > eps2, the cluster is split in two by the cosine
-    similarities of the updates, and the round's models are averaged within the halves. The client's cluster model
-    answers for it; a client without labels is answered by the ensemble of all clusters' models.
+    All clients start in one cluster, and FedAvg runs in each cluster separately. A client's update Delta is the change
+    of its parameters by training. A cluster of more than two is split if its mean update is small although a single
+    update is not, that is, if norm(mean) < eps1 and the largest norm > eps2. The split uses the cosine similarities of
+    the updates, and the round's models are averaged within the halves. A client predicts with its cluster's model; a
+    client without labels with the ensemble of all clusters' models.
 
-    Of the updates only their inner products are needed: they hold all norms, that of the mean, and the similarities.
+    Only inner products of the updates are needed: they give all norms, that of the mean, and the similarities.
 
-    The code that FLUX's comparison took (FedRC's) sums the squares of an update over an axis of length one, so that the
-    largest single entry of all updates stands for the largest norm (`largest` entry, which FLUX's protocol sets). It
-    seldom reaches eps2: so that comparison's CFL hardly ever splits, and is FedAvg.
+    The code behind FLUX's comparison (FedRC's) sums the squares of an update over an axis of length one, so the largest
+    single entry of all updates replaces the largest norm (`largest` entry, which FLUX's protocol sets). It rarely
+    exceeds eps2, so that comparison's CFL hardly ever splits, and is FedAvg.
 
     deviates: the halves come from complete linkage on cosine distances, as in the authors' code and FLUX's comparison,
     where the paper's criterion, the least similarity across the halves at most, would be single linkage; the thresholds
@@ -99,10 +99,10 @@ class CFL(Clustered):
                 self.split(server, members, m)
         if self.variant == "paper" or len(server.models) == count:
             average_by_cluster(server, cohort)
-        server.shared = server.models[0]  # what a client that has not been met holds
+        server.shared = server.models[0]  # the model of clients that have not participated yet
 
     def split(self, server: Server, members: Sequence[Client], m: int) -> None:
-        """Move a half of cluster m to a new cluster if its members' updates say so."""
+        """Move half of cluster m to a new cluster if its members' updates meet the criteria."""
         updates = [update(c) for c in members]
         products = inner_products(updates)
         sizes = np.sqrt(products.diagonal())
@@ -134,12 +134,12 @@ class CFL(Clustered):
 
 
 def update(client: Client) -> State:
-    """What training has changed of the client's parameters, by name."""
+    """Return the change of the client's parameters by training, by name."""
     return {name: client.state[name] - client.received[name] for name in trainable(client.received)}
 
 
 def inner_products(updates: Sequence[State]) -> NDArray[np.float64]:
-    """Inner products [n, n] of n updates, in float64; one tensor of all of them at a time."""
+    """Return inner products [n, n] of n updates, in float64; processes one tensor of all updates at a time."""
     total = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for name in updates[0]:
         rows = torch.stack([u[name].flatten() for u in updates]).double()
@@ -148,7 +148,7 @@ def inner_products(updates: Sequence[State]) -> NDArray[np.float64]:
 
 
 def cosine_distances(products: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distances [n, n] in [0, 2] of vectors with these inner products; a zero vector has distance 1 to all others."""
+    """Return distances [n, n] in [0, 2] of vectors from inner products; a zero vector has distance 1 to all others."""
     norms = np.sqrt(products.diagonal())
     scale = np.outer(norms, norms)
     similar: NDArray[np.float64] = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)

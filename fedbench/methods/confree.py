@@ -17,10 +17,10 @@ from fedbench.methods.parts.steps import HeadFirst, remaining, steps_hyperparame
 from fedbench.rng import stream
 
 # -- conflicts -------------------------------------------------------------------------------------------------
-# How ConFREE combines clients' updates that conflict, which is to say: have a negative inner product.
+# ConFREE's combination of clients' updates that conflict, that is, have a negative inner product.
 #
-# All of it is computed, in float64, from the inner products [n, n] of n updates; a combination of them is a vector of
-# weights [n].
+# All computations are in float64 and use only the inner products [n, n] of n updates; a combination of updates is a
+# vector of weights [n].
 
 
 Floats = npt.NDArray[np.float64]
@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def gram(states: Sequence[State], before: State, name: str) -> Floats:
-    """Inner products [n, n] of the clients' updates of a tensor."""
+    """Return inner products [n, n] of the clients' updates of one tensor."""
     updates = torch.stack([s[name].flatten() for s in states]) - before[name].flatten()
     parts = (u.double() for u in torch.split(updates, max(1, PIECE // (8 * len(states))), 1))
     products: Floats = torch.stack([u @ u.T for u in parts]).sum(0).cpu().numpy()
@@ -36,22 +36,23 @@ def gram(states: Sequence[State], before: State, name: str) -> Floats:
 
 
 def pairs(products: Floats, sizes: Sequence[int]) -> Floats:
-    """The weights [n] of the updates in their mean by sizes, each less its projections on those it conflicts with."""
+    """Return the updates' weights [n] in their mean by sizes after each has lost its projections on conflicting
+    ones."""
     shares = np.array(sizes) / sum(sizes)
     weights: Floats = shares - shares @ (np.minimum(products, 0) / (products.diagonal() + 1e-8))
     return weights
 
 
 def orders(rng: np.random.Generator, n: int) -> Ints:
-    """For each of n clients the others in a random order [n, n - 1]."""
+    """Return, for each of n clients, the other clients in a random order [n, n - 1]."""
     return np.array([rng.permutation(np.delete(np.arange(n), i)) for i in range(n)], np.int64)
 
 
 def guidance(products: Floats, order: Ints) -> Floats:
-    """The weights [n] of the updates in the guidance vector: the mean of the updates, each projected onto the normal
-    planes of the others that it conflicts with, one after another in its order (as in PCGrad, Yu et al., 2020)."""
+    """Return the updates' weights [n] in the guidance vector: the mean of the updates, each projected onto the normal
+    planes of the conflicting others, in sequence in the given order (as in PCGrad, Yu et al., 2020)."""
     squares, projected = products.diagonal(), np.eye(len(products))
-    for others in order.T:  # of all clients at once, each its next
+    for others in order.T:  # the next other client of each client at once
         conflict = np.minimum((projected * products[others]).sum(1), 0)
         projected[range(len(products)), others] -= conflict / np.where(squares[others] > 0, squares[others], 1)
     weights: Floats = projected.mean(0)
@@ -59,12 +60,12 @@ def guidance(products: Floats, order: Ints) -> Floats:
 
 
 def worst(products: Floats, order: Ints, alpha: float) -> Floats:
-    """The weights [n] of the updates in the server's step: the vector that serves the worst client best of all within
-    `alpha` times its length of the guidance vector (as in CAGrad, Liu et al., 2021), over 1 + alpha^2."""
+    """Return the updates' weights [n] in the server's step: the best vector for the worst client within `alpha` times
+    its length of the guidance vector (as in CAGrad, Liu et al., 2021), divided by 1 + alpha^2."""
     from scipy.optimize import Bounds, LinearConstraint, minimize
 
     n, guide = len(products), guidance(products, order)
-    if not products.trace() > 0:  # nothing has moved
+    if not products.trace() > 0:  # all updates are zero
         return guide
     scaled = products * (n / products.trace())
     gains = scaled @ guide
@@ -96,17 +97,17 @@ def worst(products: Floats, order: Ints, alpha: float) -> Floats:
 class ConFREE(HeadFirst):
     """Conflict-free client update aggregation (Zheng et al., AAAI 2025) on FedRep: head, then body; heads stay.
 
-    For each tensor of the body by itself, with the clients' updates u_i as columns of U: (1) each u_i is projected onto
-    the normal planes of those it conflicts with (a negative product), one after another in a random order; the mean of
-    what remains is the guidance vector c. (2) The worst client is the x on the simplex that minimises
-    x.(U'c) + α |c| |U x|. (3) The tensor moves by (c + α |c| U x / |U x|) / (1 + α²). Clients count alike. A client
-    answers with its own head on the new body. The logged loss is the mean of both phases'.
+    For each tensor of the body separately, with the clients' updates u_i as columns of U: (1) each u_i is projected
+    onto the normal planes of those with which it conflicts (a negative product), in sequence in a random order; the
+    mean of the results is the guidance vector c. (2) The worst client is the x on the simplex that minimises
+    x.(U'c) + α |c| |U x|. (3) The tensor moves by (c + α |c| U x / |U x|) / (1 + α²). Clients have equal weight. A
+    client predicts with its head on the new body. The logged loss is the mean of both phases'.
 
-    All of it needs inner products alone: the new tensor is a combination of the clients' and the old one.
+    Only inner products are needed, because the new tensor is a combination of the clients' tensors and the old one.
 
-    FedDRM's comparison has `rule` pairs: each update loses its projections on all others that it conflicts with, of the
-    updates as they came, the whole body being one vector; then they are averaged by training sizes. Of the local steps
-    `head_steps` train the head, its 5 of 10.
+    FedDRM's comparison has `rule` pairs: each update loses its projections on all original updates with which it
+    conflicts, where the whole body is one vector; then updates are averaged by training sizes. `head_steps` of the
+    local steps train the head, 5 of 10 there.
 
     deviates: projections divide by |u_j|², as in the paper; the authors' code does not, although it does not normalise
     the u_j either, so that of small updates nearly nothing is taken out.
@@ -142,7 +143,7 @@ class ConFREE(HeadFirst):
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         before, states, sizes = server.shared, [c.state for c in cohort], [c.n_train for c in cohort]
         server.shared = weighted_mean(states, sizes, before)
-        # Sorted: in another process, after a checkpoint, the state may come in another order.
+        # Sorted, because after a checkpoint another process may have the state in another order.
         moving = sorted(trainable(before))
         products = {n: gram(states, before, n) for n in moving}
         if self.rule == "pairs":
@@ -150,5 +151,5 @@ class ConFREE(HeadFirst):
         else:
             rng = stream(server.context.setting.seed, "order of projections", t)
             weights = {n: worst(products[n], orders(rng, len(cohort)), self.alpha) for n in moving}
-        for n, w in weights.items():  # what the clients' weights leave over of one is the old tensor's
+        for n, w in weights.items():  # the old tensor gets the rest of weight 1
             server.shared |= weighted_mean([*states, before], [*w, 1 - w.sum()], [n])

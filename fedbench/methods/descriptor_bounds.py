@@ -29,7 +29,7 @@ class Snapshot:
 
 @dataclass
 class Snapshots:
-    """What the server remembers: the snapshots of all rounds so far, and whose each is."""
+    """The server's memory: the snapshots of all rounds so far, and the client of each."""
 
     clients: list[int]
     moments: list[Tensor]
@@ -39,14 +39,14 @@ class Snapshots:
 class DescriptorBounds(Method):
     """FedAvg whose model stays as it is after some rounds and then describes its clients (FLUX, NeurIPS 2025, Table 4).
 
-    After warm-up nobody trains any more. In each further round every client of the cohort takes `samples` random halves
-    of its validation images, together, and sends FLUX's descriptor of them under the model and, of the images
-    themselves, mean and standard deviation of [pixels in 0 to 1; one-hot label]: the diagonal Gaussian whose
-    2-Wasserstein distances the descriptors' distances are to approach. The run stores these snapshots in place of
-    descriptors. Clients differ between rounds by what they drew, and where data drift, by their distribution.
+    After the warm-up no client trains. In each later round every client of the cohort draws `samples` random halves of
+    its validation images and joins them. It sends FLUX's descriptor of them under the model, and mean and standard
+    deviation of [pixels in 0 to 1; one-hot label] of the images themselves: a diagonal Gaussian, whose 2-Wasserstein
+    distances the descriptors' distances should approximate. The run stores these snapshots instead of descriptors. A
+    client's snapshots differ between rounds by the draws, and under drift also by its distribution.
 
-    All latents are reduced by one projection: the axes FLUX draws from the released code's first bounds, 0 and 2 in
-    each coordinate. With wider common bounds the axes are the same and only the origin moves.
+    All latents are reduced by one projection: the axes that FLUX draws from the released code's first bounds, 0 and 2
+    in each coordinate. Wider common bounds would give the same axes and only move the origin.
 
     deviates: neither the paper nor the authors' notebook behind it says of how many clients and rounds its 300
     snapshots are. The configuration beside the notebook has 20 clients and 20 rounds, which makes 15 rounds of
@@ -56,7 +56,7 @@ class DescriptorBounds(Method):
     name = "descriptor_bounds"
     title = "Descriptor bounds"
     version = 2
-    personal = (MEAN, AXES)  # constants: everyone has them from the beginning, nobody sends them
+    personal = (MEAN, AXES)  # constants: all clients have them from the start, so they are never sent
 
     components: int = hyperparameter(10, "axes that latents are projected on", "l", "App. B", least=1)
     warm_up: float = hyperparameter(
@@ -65,7 +65,7 @@ class DescriptorBounds(Method):
     samples: int = hyperparameter(3, "random halves of the validation images in a snapshot", least=1)
 
     def trains_until(self, rounds: int) -> int:
-        """The last round in which clients train, of so many."""
+        """Return the last of `rounds` rounds in which clients train."""
         return max(1, int(self.warm_up * rounds))
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
@@ -106,16 +106,16 @@ class DescriptorBounds(Method):
 
 
 def reduced_and_pixels(model: Any, batch: Batch) -> Tensor:
-    """[B, l + C H W]: the latents under the projection, and the pixels in 0 to 1."""
+    """[B, l + C H W]: the projected latents, and the pixels in 0 to 1."""
     return torch.cat([reduced(model, batch), (batch.x.float().flatten(1) + 1) / 2], 1)
 
 
 def snapshot(rows: Tensor, labels: Tensor, width: int, classes: int) -> Tensor:
-    """float32 [1 + L + 2 (P + U)] of images [n, l + P], reduced latents before pixels: how long the descriptor is, the
-    descriptor [L] (`description.descriptor`), and mean and standard deviation (dividing by n) of [pixels; one-hot
-    label].
+    """Return float32 [1 + L + 2 (P + U)] of images [n, l + P], reduced latents before pixels: the descriptor's length
+    L, the descriptor [L] (`description.descriptor`), and mean and standard deviation (dividing by n) of [pixels;
+    one-hot label].
 
-    `labels` are classes [n], or 0 and 1 [n, U] where an image may have many.
+    `labels` are classes [n], or 0 and 1 [n, U] for multi-label images.
     """
     described = descriptor(rows[:, :width], labels, classes)
     joint = torch.cat([rows[:, width:].double(), task_of(labels).members(labels, classes).double()], 1)

@@ -14,12 +14,12 @@ from fedbench.specs import Setting
 class Ditto(PersonalModel):
     """Ditto (Li, Hu, Beirami and Smith, ICML 2021, Algorithm 1) with pFedFDA's hyper-parameters.
 
-    The shared model w is FedAvg's. In each of its rounds a client also trains its own model v, which stays with it,
-    on loss(v) + (mu/2) ||v - w||^2, where w is the shared model as the client received it; v goes on from where it
-    was after the client's last round, at first from the common start. v answers. Running statistics of norm layers
-    belong to the model that saw the images.
+    The shared model w is FedAvg's. In each of its rounds a client also trains a personal model v on
+    loss(v) + (mu/2) ||v - w||^2, where w is the shared model that the client received. v is never sent; it continues
+    from its state after the client's last round, and starts from the common initial model. The client predicts with v.
+    Running statistics of norm layers belong to the model that processed the images.
 
-    FedDRM's comparison counts local steps and shares them out: `personal_steps` of them train v, the others w.
+    FedDRM's comparison counts local steps and splits them: `personal_steps` of them train v, the others w.
 
     deviates: v trains with the setting's momentum and weight decay, as all methods of pFedFDA's tables, where Ditto's
     algorithm takes plain gradient steps; the shared models are averaged by training sizes.

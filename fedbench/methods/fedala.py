@@ -26,22 +26,22 @@ from fedbench.methods.parts.steps import check_split, remaining, steps_hyperpara
 from fedbench.specs import Setting
 
 # -- entrywise -------------------------------------------------------------------------------------------------
-# A mixture of two models, entry by entry, whose weights are learned by projected gradient descent (FedALA).
+# A mixture of two models, elementwise, whose weights are learned by projected gradient descent (FedALA).
 
 
-#: Learning to the end: until the standard deviation of the mean losses of the last LAST passes is below CALM (authors'
-#: code, there of last batches), or MOST_PASSES.
+#: Learning "to the end" stops when the standard deviation of the mean losses of the last LAST passes is below CALM (the
+#: authors' code uses last batches), or after MOST_PASSES.
 LAST, CALM, MOST_PASSES = 10, 0.1, 100
-#: What of a mixture the loss reads, of each of its tensors.
+#: Prefix of the extras that hold shared - own for each mixed tensor.
 GAP = "gap"
 
 
 @dataclass(frozen=True)
 class Projected(Rule):
-    """What makes an optimiser's plain step of rate 1 the projected one, w <- clip(w - rate g, 0, 1)."""
+    """Turn the optimiser's plain step with rate 1 into the projected step w <- clip(w - rate g, 0, 1)."""
 
     rate: float
-    weight_decay: float  #: what the optimiser adds, times w, and must not
+    weight_decay: float  #: the optimiser adds this times w, which the rule compensates
 
     def direction(self, weights: State, gradient: State, beside: Any) -> State:
         ends = {n: (w - self.rate * gradient[n]).clamp(0, 1) for n, w in weights.items()}
@@ -49,15 +49,15 @@ class Projected(Rule):
 
 
 def mixture(own: State, shared: State, weights: State) -> State:
-    """own + (shared - own) W, of all that the client's own model has."""
+    """Return own + (shared - own) W for all tensors of the client's personal model."""
     return {n: t + (shared[n] - t) * weights[n] for n, t in own.items()}
 
 
 def learned_weights(
     client: Client, own: State, weights: State, rate: float, steps: int, to_the_end: bool
 ) -> Generator[Train, Any, State]:
-    """W after so many steps on the cross-entropy of the client's network with the mixture in it, or `to_the_end` after
-    passes of so many steps until the loss has settled. Leaves them where the network's own tensors were."""
+    """Return W after `steps` steps on the cross-entropy of the client's network with the mixture in it, or `to_the_end`
+    after passes of `steps` steps until the loss has settled. Leaves W in the place of the network's mixed tensors."""
     shared = client.model()
     gaps = {n: shared[n] - t for n, t in own.items()}
     a_pass = Train(
@@ -77,7 +77,7 @@ def learned_weights(
 
 
 def mixed_cross_entropy(model: Any, batch: Batch) -> Loss:
-    """Cross-entropy of the network with the mixture in the place of W."""
+    """Return the cross-entropy of the network in which the mixture replaces W."""
     mixed: dict[str, Tensor] = {
         name: batch.extras[f"{OWN}/{name}"] + gap * weights
         for name, weights in model.named_parameters()
@@ -87,14 +87,14 @@ def mixed_cross_entropy(model: Any, batch: Batch) -> Loss:
 
 
 def settled(losses: list[float]) -> bool:
-    """Whether the mean losses of these passes say that learning has come to its end."""
+    """Whether learning should stop after passes with these mean losses."""
     return len(losses) > LAST and (len(losses) == MOST_PASSES or statistics.pstdev(losses[-LAST:]) < CALM)
 
 
 # -- fedala ----------------------------------------------------------------------------------------------------
 
 
-#: What a client keeps of its top: as it was at the end of its last training, and the weights of the mixture.
+#: Prefixes of the client's personal top layers, as of the end of its last training, and of the mixture's weights.
 OWN, WEIGHTS = "own", "weights"
 
 
@@ -102,17 +102,18 @@ OWN, WEIGHTS = "own", "weights"
 class FedALA(Method):
     """Adaptive local aggregation (Zhang et al., AAAI 2023, Algorithm 1).
 
-    A client begins a round at Θ̂ = own + (shared - own) W, entry by entry, in the `top` of the network, and below it at
-    the shared model; its own model is what it last trained. W begins as ones and is learned before each training: on
-    a batch, W <- clip(W - η dL/dW, 0, 1), in one pass over `share` of the images; while W is still all ones, in passes
+    A client starts a round at Θ̂ = own + (shared - own) W, elementwise, in the `top` of the network, and at the shared
+    model below; "own" is the model that it last trained. W starts as ones and is learned before each training: on a
+    batch, W <- clip(W - η dL/dW, 0, 1), in one pass over `share` of the images; as long as W is all ones, in passes
     until the loss has settled. Then the whole network trains, and is averaged by training sizes. In the first round
     there is nothing to mix. The logged loss is that of the training.
 
-    With `score` after_aggregate a client answers, as in the authors' code, with the Θ̂ that it makes of the new shared
-    model, before training; with after_local, one of the round with what it has trained and others with the shared one.
+    With `score` after_aggregate a client predicts, as in the authors' code, with the Θ̂ from the new shared model,
+    before training. With after_local, clients of the round predict with their trained model and others with the shared
+    one.
 
-    FedDRM's comparison gives `weight_steps` of the local steps to W, its 5 of 10, and its code cuts W off from the
-    loss: FedAvg with the other steps, evaluated before averaging. That is `weight_steps` 5, `rate` 0 (no such steps are
+    FedDRM's comparison uses `weight_steps` of the local steps for W, 5 of 10, and its code detaches W from the loss:
+    it is FedAvg with the other steps, evaluated before averaging. This is `weight_steps` 5, `rate` 0 (no such steps are
     taken) and `score` after_local; with another rate W learns within that budget.
 
     deviates: `share` of the images is drawn anew in every pass, where the code takes a run of the training list; passes
@@ -157,7 +158,7 @@ class FedALA(Method):
         client.put({n: client.state[n] for n in client.model(OWN)}, OWN)
 
     def mix(self, client: Client) -> Generator[Train, Any, None]:
-        """Learn W, and lay the mixture over the top of the network that the client has received."""
+        """Learn W, and put the mixture into the top of the network that the client has received."""
         shared, own, weights = client.model(), client.model(OWN), client.model(WEIGHTS)
         if not self.rate or all(torch.equal(shared[n], t) for n, t in own.items()):
             return

@@ -28,31 +28,31 @@ from fedbench.methods.parts.steps import check_split, remaining, steps_hyperpara
 from fedbench.specs import Setting
 
 # -- fisher ----------------------------------------------------------------------------------------------------
-# How much a client's images say about its model's parameters: the empirical Fisher information.
+# The information that a client's images carry about its model's parameters: the empirical Fisher information.
 
 
 def fisher_trace(client: Client) -> Generator[Gradient, Any, float]:
-    """Trace of the empirical Fisher information of the client's model as it is: the squared norms of the gradients of
-    the batches of one pass over its training images, in their stored order and in training mode, summed."""
+    """Return the trace of the empirical Fisher information of the client's current model: the sum of squared gradient
+    norms of the batches of one pass over its training images, in their stored order and in training mode."""
     state, images, size = client.state, client.pass_rows, client.setting.batch_size
     squares: list[Tensor] = []
     for first in range(0, images, size):
         answer = yield Gradient(cross_entropy, part=(first, min(first + size, images)))
         squares += [g.square().sum() for g in answer.gradient.values()]
-    client.state = state  # whose running statistics the gradients have moved
+    client.state = state  # undo the changes of running statistics by the gradients
     return float(torch.stack(squares).double().sum())
 
 
 # -- fedas -----------------------------------------------------------------------------------------------------
 
 
-#: The client's own model as it was at the end of its last training.
+#: Prefix of the client's personal model as of the end of its last training.
 PREVIOUS = "previous"
 
 
 @dataclass(frozen=True)
 class Information:
-    """What a client sends with its body: the trace of the empirical Fisher information of its model."""
+    """Message from a client, sent with its body: the trace of the empirical Fisher information of its model."""
 
     trace: float
 
@@ -61,17 +61,17 @@ class Information:
 class FedAS(Method):
     """FedAS: bridging inconsistency in personalized federated learning (Yang, Huang and Ye, CVPR 2024).
 
-    Parameter alignment: before its own training a client trains the shared body on how far its features are from p_k,
-    the class means of the features by the client's own previous body: the sum over a batch's classes of the mean
-    squared distance, over images and features. Then body and own head train together. Client synchronisation: bodies
-    are averaged by F_i, the trace of the empirical Fisher information of the client's model after its training: the
-    squared norms of the loss's gradients, summed over the batches of one pass. With `score` after_local a client
-    answers, as in the authors' code, with its own model of its last training; with after_aggregate with its head on the
-    averaged body. The logged loss is that of the training.
+    Parameter alignment: before the training a client trains the shared body on the distance of its features from p_k,
+    the class means of the features of the client's previous body: the sum over a batch's classes of the mean squared
+    distance, over images and features. Then body and personal head train together. Client synchronisation: bodies are
+    averaged by F_i, the trace of the empirical Fisher information of the client's trained model: the squared norms of
+    the loss's gradients, summed over the batches of one pass. With `score` after_local a client predicts, as in the
+    authors' code, with its model of its last training; with after_aggregate with its head on the averaged body. The
+    logged loss is that of the training.
 
-    FedDRM's comparison gives `align_steps` of the local steps, its 2 of 10, to bringing the backbone's features near
-    those of the client's previous model on the same images, without labels, and averages by training sizes:
-    `align_steps` 2, `weigh_by` size and `score` after_aggregate.
+    FedDRM's comparison uses `align_steps` of the local steps, 2 of 10, to move the backbone's features towards those of
+    the client's previous model on the same images, without labels, and averages by training sizes: `align_steps` 2,
+    `weigh_by` size and `score` after_aggregate.
 
     deviates: every client aligns the body that the server has averaged; the authors' code changes that one in place, so
     that a client starts from what those before it have aligned to themselves.
@@ -129,19 +129,19 @@ class FedAS(Method):
 
     def relative_compute(self, setting: Setting) -> float:
         fisher = self.weigh_by == "fisher"
-        if self.align_steps and setting.steps:  # a forward pass more
+        if self.align_steps and setting.steps:  # one additional forward pass
             return 1 + self.align_steps / (3 * setting.steps) + fisher
         return 1 + (self.align_epochs + fisher) / (setting.epochs or 1)  # local steps count as an epoch
 
 
 def to_means(model: Any, batch: Batch) -> Loss:
-    """Mean square distance to the class mean, summed over the classes of the batch."""
+    """Return the mean squared distance to the class mean, summed over the classes of the batch."""
     distance = (features(model, batch).float() - batch.extras["means"][batch.y]).square().mean(1)
     class_size = (batch.y[:, None] == batch.y).sum(1)  # [B]: images of the same class in the batch
     return Loss((distance / class_size).sum())
 
 
 def to_previous(models: Any, batch: Batch) -> Loss:
-    """Mean square distance of the backbone's features to those of the previous model."""
+    """Return the mean squared distance of the backbone's features from those of the previous model."""
     ours, previous = (model.backbone(batch.x).float() for model in models)
     return Loss(F.mse_loss(ours, previous.detach()))

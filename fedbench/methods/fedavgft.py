@@ -16,10 +16,10 @@ class FedAvgFT(FineTunes):
     Two protocols, which may be combined:
 
     - FedDRM (section 6 of its protocol): the last `finetune_rounds` of the run's rounds do not communicate; each
-      client goes on with its own copy under the same learning-rate schedule. Before them, the averaged model
-      answers.
+      client trains its local copy under the same learning-rate schedule. Before these rounds, the averaged model
+      predicts.
     - pFedFDA (section 4): after the last round each client trains `finetune_epochs` on the averaged model; only
-      the answers of the last round come from the fine-tuned models.
+      the predictions of the last round come from the fine-tuned models.
     """
 
     name = "fedavgft"

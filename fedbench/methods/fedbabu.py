@@ -13,12 +13,13 @@ from fedbench.methods.parts.steps import FineTunes
 class FedBABU(FineTunes):
     """Federated averaging with body aggregation and body update (Oh, Kim and Yun, ICLR 2022, Algorithm 1).
 
-    All clients hold the same random head, which stays as it was drawn; only the body trains, is sent and averaged.
-    After the last round each client trains its head for `finetune_epochs` on the averaged body; before that the
-    initial head answers.
+    All clients hold the same random head, which never changes; only the body trains, is sent and averaged. After the
+    last round each client trains its head for `finetune_epochs` on the averaged body; before that the initial head
+    predicts.
 
-    An unseen client starts from the averaged body and the initial head, and fine-tunes for as many epochs the head
-    alone or everything. pFedFDA's paper (App. C.3) takes the better of the two in the mean over clients: run both.
+    An unseen client starts from the averaged body and the initial head, and fine-tunes the head only or everything for
+    the same number of epochs. pFedFDA's paper (App. C.3) reports the better of the two in the mean over clients: run
+    both.
 
     In FedDRM's comparison the last `finetune_rounds` of the run's rounds train the head instead, without communication
     and under the schedule of the rounds.
@@ -31,7 +32,7 @@ class FedBABU(FineTunes):
     title = "FedBABU"
     personalised = True
     personal = HEAD
-    unlabelled_has = HEAD  # all begin with the same one, which the body has been trained for
+    unlabelled_has = HEAD  # the common initial head, for which the body has been trained
 
     finetune_epochs: int = hyperparameter(
         5, "epochs of head training after the last round", "τ", "pFedFDA, App. C.2", least=0

@@ -12,7 +12,7 @@ from fedbench.core.state import State
 from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.one_step import Moments, OneStep, Slope, adam
 
-#: Names of the moments of a client's own optimiser.
+#: Prefix of the moments of a client's local optimiser.
 OWN = "local_adam."
 
 
@@ -20,8 +20,8 @@ OWN = "local_adam."
 class FedBN(OneStep):
     """FedBN (Li et al., ICLR 2021) as FTW-ERM's paper compares with it (Tables 2 and 7).
 
-    As fedsgd, but the layers that normalise, their parameters and their running statistics, never leave the client;
-    they move in rounds in which it takes part. Without such layers it is fedsgd.
+    It is fedsgd, except that normalisation layers, their parameters and their running statistics, never leave the
+    client; they change only in rounds in which it participates. Without such layers it is fedsgd.
 
     deviates: as clients take no local step here, each trains the parameters of its own norms by an Adam of its own
     from the same gradient; the authors' code leaves them at 1 and 0 (`affine` frozen). Original FedBN has local epochs.
@@ -59,5 +59,5 @@ class FedBN(OneStep):
 
 
 def is_norm(name: str) -> bool:
-    """Whether a tensor belongs to a layer that normalises."""
+    """Whether a tensor belongs to a normalisation layer."""
     return any(part.startswith("norm") for part in name.split("."))

@@ -11,7 +11,7 @@ from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import PerParameter, check_sgd, moved
 from fedbench.specs import Setting
 
-#: A client's drift h_i, its last change a step, and the mean of all clients': a tensor for each parameter.
+#: Prefixes of a client's drift h_i, its last change per step, and the mean change of all clients, for each parameter.
 DRIFT, OWN, MEAN = "drift", "own_change", "change"
 
 
@@ -19,15 +19,16 @@ DRIFT, OWN, MEAN = "drift", "own_change", "change"
 class FedDC(PerParameter):
     """FedDC (Gao, Fu, Li, Chen, Xu and Xu, CVPR 2022).
 
-    From w, which it receives, a client of the cohort takes K plain steps on its loss plus the drift's penalty
-    (alpha/2) ||h_i + theta - w||^2 and the gradient correction <theta, g_i - g> / (lr K), to theta_i. Here g_i is how
-    far it went when it last took part, and g the mean of these over all that train. Then h_i <- h_i + theta_i - w. The
-    server's w becomes the mean of theta_i + h_i over the cohort. At first all h_i and g_i are zero.
+    A client of the cohort receives w. It takes K plain steps on its loss plus the drift's penalty
+    (alpha/2) ||h_i + theta - w||^2 and the gradient correction <theta, g_i - g> / (lr K), and ends at theta_i. Here g_i
+    is its change when it last participated, and g the mean of these over all clients that train. Then
+    h_i <- h_i + theta_i - w. The server's w becomes the mean of theta_i + h_i over the cohort. Initially all h_i and
+    g_i are zero.
 
-    Steps have no momentum, whatever the setting's: with it a change is no longer lr K times a gradient. The logged loss
-    includes (alpha/2) ||theta - w||^2, not the linear terms. In round 1 clients do what FedProx's do with mu = alpha,
-    and the server goes twice as far. So also with alpha = 0 and correction = 0 it is not FedAvg: w then has a momentum
-    of 1, which alpha damps.
+    Steps have no momentum, whatever the setting's, because with momentum a change is not lr K times a gradient. The
+    logged loss includes (alpha/2) ||theta - w||^2, not the linear terms. In round 1 clients train as in FedProx with
+    mu = alpha, and the server goes twice as far. So even with alpha = 0 and correction = 0 it is not FedAvg: w then has
+    a momentum of 1, which alpha damps.
 
     deviates: g_i is divided by the client's own lr K, of the round it is from, before the mean g is taken; the paper
     writes one K. With clients of one size and a constant rate that is the same.
@@ -65,7 +66,7 @@ class FedDC(PerParameter):
         drift = {n: h + theta[n] - w[n] for n, h in client.model(DRIFT).items()}
         change = {n: (theta[n] - w[n]) / (trained.steps * client.lr) for n in drift}
         client.put({n: theta[n] + h for n, h in drift.items()})
-        # What it sends: the mean of these is g and the mean change of g_i.
+        # The mean of these messages is g plus the mean change of g_i.
         client.put({n: mean[n] + change[n] - own[n] for n in drift}, MEAN)
         client.put(drift, DRIFT)
         client.put(change, OWN)
