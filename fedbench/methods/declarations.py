@@ -1,7 +1,7 @@
-"""What methods declare. That of fedbench's own is kept in declarations.json beside this file, so that a report needs
-no torch; a user's file is imported.
+"""What methods declare. Built-in declarations are stored in declarations.json in this folder, so that reports do not
+need torch; a user's file is imported.
 
-    python -m fedbench.methods.declarations      writes the file anew, whenever a method declares something else
+    python -m fedbench.methods.declarations      rewrites the file; run it after any change of a declaration
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ FILE = Path(__file__).with_name("declarations.json")
 
 @cache
 def built_in() -> dict[str, Declaration]:
-    """What each of fedbench's own methods declares, by name."""
+    """Return the declarations of all built-in methods, by name."""
     return {name: of(name) for name in names()}
 
 
 @cache
 def measures() -> dict[str, Measure]:
-    """All measures of the built-in methods, by name."""
+    """Return all measures of the built-in methods, by name."""
     return {one.name: one for method in built_in().values() for one in method.measures}
 
 
 def of(method: str) -> Declaration:
-    """What the method of that name, 'FILE.py:Class' or the only one of 'FILE.py' declares.
+    """Return the declaration of a built-in method, of 'FILE.py:Class' or of the only method in 'FILE.py'.
 
-    Raises FedbenchError for an unknown one, and as `fedbench.methods.load` for a user's file.
+    Raises FedbenchError for an unknown method, and as `fedbench.methods.load` for a user's file.
     """
     return _kept().get(method) or of_class(*load(method))
 
