@@ -29,18 +29,18 @@ from fedbench.methods.parts.linkage import within
 from fedbench.specs import Setting
 
 # -- merging ---------------------------------------------------------------------------------------------------
-# Models that do as well on each other's clients become one (FedDrift, AISTATS 2023).
+# Merging of models that do equally well on each other's clients (FedDrift, AISTATS 2023).
 
 
 def apart(accuracy: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distances [M, M] of models from the accuracy [M, M] of each (row) on each one's data (column)."""
+    """Return distances [M, M] of models from the accuracy [M, M] of each model (row) on each model's data (column)."""
     lost = accuracy.diagonal()[:, None] - accuracy
     return np.maximum(np.maximum(lost, lost.T), 0)
 
 
 def groups(server: Server, cohort: Sequence[Client], count: int, delta: float) -> list[list[int]]:
-    """Which models become one: those that the cohort has compared, of the first `count`, and all others alone. A
-    client's upload has the accuracy [M] of each model on its training images `so_far`."""
+    """Return groups of models to merge, among those of the first `count` that the cohort has compared; all other models
+    form groups of one. A client's upload has the accuracy [M] of each model on its training images `so_far`."""
     holders: dict[int, list[Client]] = {}
     for client in cohort:
         if (m := server.assigned[client.index]) < count:
@@ -57,8 +57,8 @@ def groups(server: Server, cohort: Sequence[Client], count: int, delta: float) -
 
 
 def in_parts(rows: Tensor, t: int, rounds: int) -> Tensor:
-    """Means [2, M] of values [n, M] of a client's images: over part t (from 1) of as many equal parts as there are
-    rounds, and over all parts so far; each has one image at least."""
+    """Return means [2, M] of values [n, M] of a client's images: over part t (from 1) of as many equal parts as there
+    are rounds, and over all parts so far; both contain at least one image."""
     begin, end = (k * len(rows) // rounds for k in (t - 1, t))
     begin = min(begin, len(rows) - 1)
     end = max(end, begin + 1)
@@ -66,8 +66,8 @@ def in_parts(rows: Tensor, t: int, rounds: int) -> Tensor:
 
 
 def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, float]) -> None:
-    """Make one model of each group, weighted by the training images of the clients that hold its models; a group that
-    no client holds is dropped, the others are numbered anew."""
+    """Merge each group into one model, weighted by the training images of the clients that hold its models. Groups that
+    no client holds are dropped, and the others are renumbered."""
     weight: dict[int, float] = {}
     for i, m in server.assigned.items():
         weight[m] = weight.get(m, 0.0) + images[i]
@@ -88,7 +88,7 @@ def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, 
 
 @dataclass(frozen=True)
 class Known:
-    """What a client receives with the models: the number of its own one (-1: none), and its last best accuracy."""
+    """Message to a client, sent with the models: the number of its model (-1: none), and its last best accuracy."""
 
     own: int
     best: float
@@ -96,8 +96,8 @@ class Known:
 
 @dataclass(frozen=True)
 class Compared:
-    """What it sends back: the accuracy of each model on its training images [M] float64, or on those of this round and
-    on those so far [2, M]; and which model it went on with (M: a fresh copy)."""
+    """Reply of a client: the accuracy of each model on its training images [M] float64, or on those of this round and
+    on those so far [2, M]; and the number of the model that it trains (M: a new copy)."""
 
     accuracy: Tensor
     model: int
@@ -113,7 +113,7 @@ class Compared:
 
 @dataclass
 class Memory:
-    """Of each client that has taken part: its last best accuracy, and its training images."""
+    """For each client that has participated: its last best accuracy, and its number of training images."""
 
     best: dict[int, float] = field(default_factory=dict)
     images: dict[int, float] = field(default_factory=dict)
@@ -123,14 +123,14 @@ class Memory:
 class FedDrift(Clustered):
     """FedDrift (Jothimurugesan et al., AISTATS 2023), as FLUX compares it: a time step is a round.
 
-    In the first round every client trains a model of its own. From then on a client is sent all models, finds their
-    accuracies on its training data, trains the best (of equals its own, else the first) and sends its accuracies along.
-    If the best is worse by more than delta than the best of the last time was, its data have drifted and it trains a
-    fresh copy of that model, which is nobody else's. The server averages each model over those who trained it. With
-    acc_ij the accuracy of model i on the data of the clients of model j, models are
-    max(acc_ii - acc_ij, acc_jj - acc_ji, 0) apart; those that complete linkage cut at delta puts together become one,
-    weighted by the training images of their clients. A model that no client holds any more is dropped. The client's
-    model answers for it; a client without labels is answered by the ensemble of all models (`assignment` ensemble).
+    In the first round every client trains its first model. After that a client receives all models, computes their
+    accuracies on its training data, trains the best one (of equal ones its current model, else the first) and sends the
+    accuracies along. If the best accuracy is lower by more than delta than the last time, its data have drifted, and it
+    trains a new copy of that model, which only it holds. The server averages each model over the clients that trained
+    it. With acc_ij the accuracy of model i on the data of the clients of model j, the distance of two models is
+    max(acc_ii - acc_ij, acc_jj - acc_ji, 0). Complete linkage, cut at delta, merges models, weighted by their clients'
+    training images. A model without clients is dropped. A client predicts with its model; a client without labels with
+    the ensemble of all models (`assignment` ensemble).
 
     deviates: FedDrift looks for clusters when new data arrive and then trains for many rounds. Here it does so in every
     round, and since all that the server learns of a round comes with its uploads, models are merged at its end, by the

@@ -18,13 +18,13 @@ from fedbench.methods.base import Method, hyperparameter
 class FedDRM(Method):
     """Density-ratio model of the clients' marginals, profiled to a dual cross-entropy (FedDRM, ICLR 2026, Eq. 9).
 
-    The network has a second branch that tells which client an image comes from. Loss of a batch of client i:
-    lambda CE(target, y) + (1 - lambda) CE(client, i). Everything is averaged but the last target layer. An
-    unseen image goes to the client that the branch finds most probable, and that client's target head answers.
+    The network has a second branch that classifies the client of an image. The loss of a batch of client i is
+    lambda CE(target, y) + (1 - lambda) CE(client, i). All tensors are averaged except the last target layer. An unseen
+    image is routed to the client that the branch finds most probable, and that client's target head predicts.
 
     The client branch's softmax is the posterior under training proportions; its logit minus log n_i is the log
     density ratio (Theorem 2.2). Both routing rules are stored: `probability` (the paper's, headline) and
-    `density_ratio` (prior removed, the official code's). They agree where clients are equally large.
+    `density_ratio` (prior removed, the official code's). They agree if clients have equal sizes.
 
     deviates: lambda is 0.8 as the paper reports, where the official configuration has 0.9.
     """
@@ -42,12 +42,12 @@ class FedDRM(Method):
     )
 
     def build(self, model: nn.Module, context: Context) -> nn.Module:
-        seed = int(torch.randint(2**31, ()))  # the run's own: the trainer seeds this call
+        seed = int(torch.randint(2**31, ()))  # depends on the run's seed, because the trainer seeds this call
         model.client_branch = model.branch(context.clients, seed)  # type: ignore[operator]
         return model
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """The dual cross-entropy; what is logged is the target part alone."""
+        """Return the dual cross-entropy; only the target part is logged."""
         features = model.backbone(batch.x)
         target = F.cross_entropy(model.head(model.projection(features)).float(), batch.y)
         origin = batch.extras["client"].expand(len(batch.y))

@@ -10,13 +10,13 @@ from fedbench.core.state import State, model_in
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import PerParameter
 
-#: The gradient of a client's loss where it last stopped: a tensor for each parameter.
+#: Prefix of the gradient of a client's loss at its last model, for each parameter.
 GRADIENT = "own_gradient"
 
 
 @dataclass
 class Memory:
-    """What the server remembers: h, a tensor for each parameter."""
+    """The server's memory: h, a tensor for each parameter."""
 
     h: State
 
@@ -25,13 +25,13 @@ class Memory:
 class FedDyn(PerParameter):
     """FedDyn (Acar, Zhao, Matas, Mattina, Whatmough and Saligrama, ICLR 2021, Algorithm 1).
 
-    From theta, which it receives, a client of the cohort P minimises L(w) - <g, w> + (alpha/2) ||w - theta||^2, to
-    theta_k, and then sets g <- g - alpha (theta_k - theta): the gradient of L at theta_k, if that is the minimum; g
-    begins as 0. With m all clients, the server sets h <- h - alpha (1/m) sum_P (theta_k - theta) and steps to
-    theta <- mean_P(theta_k) - h / alpha.
+    A client of the cohort P receives theta, minimises L(w) - <g, w> + (alpha/2) ||w - theta||^2, which gives theta_k,
+    and then sets g <- g - alpha (theta_k - theta). This is the gradient of L at theta_k, if theta_k is the minimum; g
+    starts at 0. With m the number of all clients, the server sets h <- h - alpha (1/m) sum_P (theta_k - theta) and
+    steps to theta <- mean_P(theta_k) - h / alpha.
 
-    The minimum is sought by the setting's optimiser, epochs or steps; its weight decay is part of L. In round 1 clients
-    do what FedProx's do with mu = alpha. The logged loss includes the proximal term, not the linear one.
+    The setting's optimiser minimises for the setting's epochs or steps; its weight decay is part of L. In round 1
+    clients train as in FedProx with mu = alpha. The logged loss includes the proximal term, not the linear one.
 
     deviates: clients count by their training sizes, in the mean and in h, as in FedAvg; Algorithm 1 counts them alike.
     With clients of one size that is the same.
@@ -49,7 +49,7 @@ class FedDyn(PerParameter):
     )
 
     def start(self, server: Server) -> None:
-        server.memory = Memory(model_in(server.initial, GRADIENT))  # zeros, as every client's g
+        server.memory = Memory(model_in(server.initial, GRADIENT))  # zeros, like every client's g
 
     def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, prox=self.alpha, rules=(Add(GRADIENT, -1.0),))

@@ -17,14 +17,15 @@ class FedEM(em.Mixtures):
     """Federated expectation maximization (Marfoq, Neglia, Bellet, Kameni and Vidal, NeurIPS 2021, Algorithm 1) as FLUX
     compares with it (2025, App. E.1).
 
-    All clients share M models; client k has shares pi_k in them, at first 1/M each. In its rounds it finds for each
-    training image i how far model m is responsible, q_im proportional to pi_km exp(-loss_im); pi_k becomes the mean of
-    q, and every model is trained on all images with weights q_im. All models are averaged over all clients by training
-    images. A client answers with the mean, by its pi, of the models' class probabilities; one that has taken part in
-    no round finds its pi when it is asked. A client without labels is answered with the sum of the clients' pi.
+    All clients share M models; client k has mixture weights pi_k, initially 1/M each. In its rounds it computes, for
+    each training image i, the responsibility of model m, q_im proportional to pi_km exp(-loss_im). pi_k becomes the
+    mean of q, and every model is trained on all images with weights q_im. All models are averaged over all clients by
+    training images. A client predicts with the mean of the models' class probabilities, weighted by its pi; a client
+    that has never participated computes its pi before it predicts. For clients without labels the clients' mean pi is
+    used.
 
-    The weighted losses are divided by the size of the batch, not by the sum of the weights. So with M models a step is
-    about 1/M as long, and at FLUX's learning rate and with many models all of them stay where they began.
+    The weighted losses are divided by the batch size, not by the sum of the weights. So with M models a step is about
+    1/M as long, and at FLUX's learning rate with many models all of them stay at their initial weights.
 
     deviates: FedEM's paper gives no way to serve clients without labels; the sum of pi is the plainest ensemble that
     FLUX's text allows. M is the true number of distributions, as FLUX has it.

@@ -16,7 +16,7 @@ from fedbench.specs import Setting
 
 @dataclass(frozen=True)
 class Normaliser:
-    """What a client sends with its model: ||a||_1, by which its change is divided."""
+    """Message from a client, sent with its model: ||a||_1, the divisor of its change."""
 
     value: float
 
@@ -25,14 +25,14 @@ class Normaliser:
 class FedNova(Method):
     """FedNova, normalised averaging (Wang, Liu, Liang, Joshi and Poor, NeurIPS 2020, its FedNova update rule).
 
-    What a client's local SGD changes is a sum of its gradients, x_i - x = -lr sum_k a_k g_k; so d_i = (x - x_i) /
+    A client's change by local SGD is a sum of its gradients, x_i - x = -lr sum_k a_k g_k, so d_i = (x - x_i) /
     (lr ||a_i||_1) is a mean of them. With p_i the cohort's shares of training images and tau_eff = sum_i p_i ||a_i||_1
-    the server steps to x - tau_eff lr sum_i p_i d_i: who takes more steps does not count more for it. ||a_i||_1 is the
-    number of plain steps; for momentum, and for the proximal term of `mu`, the paper gives formulas. Here it comes from
-    the recursion behind them, which holds for both together and where momentum begins anew with each pass. Weight decay
-    is part of the gradients.
+    the server steps to x - tau_eff lr sum_i p_i d_i: more steps give a client no more weight. ||a_i||_1 is the number
+    of plain steps; for momentum, and for the proximal term of `mu`, the paper gives formulas. Here it comes from the
+    recursion behind them, which covers both together and momentum that restarts with each pass. Weight decay is part of
+    the gradients.
 
-    Where all clients take equally many steps it is FedAvg, or with `mu` FedProx.
+    If all clients take the same number of steps it is FedAvg, or with `mu` FedProx.
 
     deviates: with a proximal term tau_eff stays the mean of ||a_i||_1, where the authors' code takes that of the steps.
 
@@ -67,8 +67,8 @@ class FedNova(Method):
 
 
 def normaliser(steps: int, momentum: float, pull: float, restarts: int) -> float:
-    """||a||_1 of so many local steps: how far they go if all gradients are 1 and the rate is 1. `pull` is lr mu, and
-    momentum is forgotten before every step whose number is a multiple of `restarts`."""
+    """Return ||a||_1 of `steps` local steps: their total length if all gradients and the learning rate are 1. `pull` is
+    lr mu, and momentum is reset before every step whose number is a multiple of `restarts`."""
     way = velocity = 0.0
     for k in range(steps):
         velocity = (momentum * velocity if k % restarts else 0.0) + 1 - pull * way

@@ -15,7 +15,7 @@ from fedbench.methods.parts.steps import from_vector, trainable, vector
 
 @dataclass
 class Moments:
-    """What the server remembers of all parameters as one vector, each [P]; none before the first round."""
+    """The server's memory of all parameters as one vector, [P] each; None before the first round."""
 
     m: Tensor | None = None
     v: Tensor | None = None
@@ -25,8 +25,8 @@ class Moments:
 class FedOpt(Method):
     """Adaptive federated optimization (Reddi et al., ICLR 2021, Algorithm 2) and FedAvgM (Hsu, Qi and Brown, 2019).
 
-    Clients train as FedAvg's. From the mean Delta of their changes x_i - x the server moves on, elementwise and
-    without bias correction, from m = 0 and v = tau^2:
+    Clients train as in FedAvg. With the mean Delta of their changes x_i - x the server updates, elementwise and without
+    bias correction, starting from m = 0 and v = tau^2:
 
         m <- beta1 m + (1 - beta1) Delta                          (avgm: m <- beta1 m + Delta)
         v <- v + Delta^2                                          adagrad
@@ -34,7 +34,7 @@ class FedOpt(Method):
         v <- v - (1 - beta2) Delta^2 sign(v - Delta^2)            yogi
         x <- x + eta m / (sqrt(v) + tau)                          (avgm: x <- x + eta m)
 
-    avgm with eta = 1 and beta1 = 0 is FedAvg. Each of them wants an eta of its own.
+    avgm with eta = 1 and beta1 = 0 is FedAvg. Each rule needs a different eta.
 
     deviates: Delta is weighted by training sizes, as FedAvg's mean is; Algorithm 2 weighs clients alike.
 
@@ -64,14 +64,14 @@ class FedOpt(Method):
         server.memory = Moments()
 
     def step(self, server: Server, before: State, share: float) -> None:
-        # Sorted: in another process, after a checkpoint, the state may come in another order.
+        # Sorted, because after a checkpoint another process may have the state in another order.
         moving = sorted(trainable(before))
         x, mean = vector(before, moving), vector(server.shared, moving)
         x = x + self.server_lr * self._direction(server, mean - x)
         server.shared = {**server.shared, **from_vector(x, before, moving)}
 
     def _direction(self, server: Server, delta: Tensor) -> Tensor:
-        """Where all parameters [P] go, in steps of eta; the moments [P] in the server's memory move on."""
+        """Return the direction of all parameters [P], to be scaled by eta; update the moments [P] in the memory."""
         of = server.memory
         m = self.beta1 * (torch.zeros_like(delta) if of.m is None else of.m)
         if self.server == "avgm":
@@ -83,7 +83,7 @@ class FedOpt(Method):
         return m / (v.sqrt() + self.tau)
 
     def _second(self, v: Tensor, square: Tensor) -> Tensor:
-        """v after a round whose squared change is `square`."""
+        """Return v after a round with the squared change `square`."""
         if self.server == "adagrad":
             return v + square
         towards = square - v if self.server == "adam" else square * torch.sign(square - v)

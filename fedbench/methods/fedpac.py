@@ -27,12 +27,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def nearest_to_origin(b: Floats) -> Floats | None:
-    """The a [M] that minimises |B a|^2 = a^T (B^T B) a with a >= 0 and sum a = 1, for B [r, M]; None if B is zero
-    (any a does as well) or not finite, or if the solver fails.
+    """Return the a [M] that minimises |B a|^2 = a^T (B^T B) a with a >= 0 and sum a = 1, for B [r, M]; None if B is
+    zero (any a is then optimal) or not finite, or if the solver fails.
 
     Exact, by non-negative least squares (Lawson and Hanson, 1974, ch. 23): the x >= 0 that minimises
-    |B x|^2 + (1^T x - 1)^2 is a multiple of a, for on each ray from the origin the minimum grows with |B a|. Unlike
-    a substitution by the inverse of B^T B, this holds where B^T B is singular too.
+    |B x|^2 + (1^T x - 1)^2 is a multiple of a, because on each ray from the origin the minimum grows with |B a|. Unlike
+    a substitution by the inverse of B^T B, this also works for singular B^T B.
     """
     from scipy.optimize import nnls
 
@@ -42,25 +42,25 @@ def nearest_to_origin(b: Floats) -> Floats | None:
         return None
     try:
         x, _ = nnls(np.vstack([b / scale, np.ones(b.shape[1])]), np.append(np.zeros(len(b)), 1.0))
-    except RuntimeError:  # more steps than it allows itself
+    except RuntimeError:  # SciPy's limit of iterations
         return None
     total = x.sum()
     return x / total if total > 0 else None
 
 
 # -- combination -----------------------------------------------------------------------------------------------
-# How FedPAC combines the clients' heads: the statistics that it needs, and the weights that follow from them.
+# FedPAC's combination of the clients' heads: the statistics that it needs, and the weights that follow from them.
 #
 # Shapes: M clients, K classes, d features, n rows. Everything runs in float64. Equations are those of FedPAC (Xu, Tong
 # and Huang, ICLR 2023) as its official code computes them.
 
 
-#: Weights of a combination that do not exceed this are set to zero (official code).
+#: Weights of a combination up to this value are set to zero (official code).
 LEAST_WEIGHT = 1e-3
 
 
 def statistics(rows: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """(V, h) of a client's features, float64: the variance of its classifier estimate, a scalar, and h [K, d].
+    """Return (V, h) of a client's features, float64: the variance of its classifier estimate, a scalar, and h [K, d].
 
     h_k = p_k mu_k and V = (sum_k p_k tr E[z z^T | k] - sum_k p_k^2 |mu_k|^2) / n, where p_k is the share of class k.
     The first sum is the mean of |z|^2 over all rows.
@@ -69,19 +69,19 @@ def statistics(rows: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tens
     share = torch.bincount(labels, minlength=classes).double() / len(z)
     h = share[:, None] * class_means(z, labels, classes)
     variance = (z.square().sum(1).mean() - h.square().sum()) / len(z)
-    return variance.clamp(min=0), h  # below zero by rounding alone
+    return variance.clamp(min=0), h  # only rounding can make it negative
 
 
 def combination(variances: Tensor, h: Tensor) -> Tensor:
-    """Weights [M, M], float64 on the host: row i mixes the clients' heads into that of client i.
+    """Return weights [M, M], float64 on the CPU: row i mixes the clients' heads into that of client i.
 
     Row i minimises a^T (diag V + D_i) a on the simplex, D_i[j, l] = sum_k <h_i,k - h_j,k, h_i,k - h_l,k>, for
-    variances V [M] and h [M, K, d]. Weights up to LEAST_WEIGHT are dropped; where there is no solution, the client
-    keeps its own head.
+    variances V [M] and h [M, K, d]. Weights up to LEAST_WEIGHT are dropped. Without a solution the client's head does
+    not change.
     """
     centred = h.double().flatten(1)
-    centred = centred - centred.mean(0)  # only differences count, and of smaller numbers less is lost
-    # Columns of these scalar products, but of few entries: <r_j, r_l> = <h_j, h_l>.
+    centred = centred - centred.mean(0)  # only differences count; smaller numbers lose less precision
+    # Columns with the same scalar products but fewer entries: <r_j, r_l> = <h_j, h_l>.
     r = torch.linalg.qr(centred.T, mode="r").R.cpu().numpy()
     deviations = np.diag(variances.double().sqrt().cpu().numpy())
     weights = np.eye(len(h))
@@ -97,7 +97,7 @@ def combination(variances: Tensor, h: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a client sends with its model: V [] and h [K, d] of its features (see `statistics`)."""
+    """Message from a client, sent with its model: V [] and h [K, d] of its features (see `statistics`)."""
 
     variance: Tensor
     h: Tensor
@@ -105,7 +105,7 @@ class Statistics:
 
 @dataclass
 class Heads:
-    """What the server remembers: the head that it has made for each client that took part."""
+    """The server's memory: the combined head of each client that has participated."""
 
     of: dict[int, State]
 
@@ -114,20 +114,19 @@ class Heads:
 class FedPAC(Scored):
     """Personalization with feature alignment and classifier collaboration (Xu, Tong and Huang, ICLR 2023, Alg. 1).
 
-    A round of a client: statistics of the received body's features; `head_epochs` of the head alone; the setting's
-    epochs of the body alone, on the cross-entropy and lambda times the mean squared distance of the features from
-    their class's prototype; new class means. In the first round there are no prototypes and no distance; where
-    nobody else has the class, the client's own mean stands in. The server averages bodies by training size,
-    prototypes class by class, and gives each client of the round the convex combination of their heads that a
-    quadratic programme finds for it.
+    A client's round: statistics of the received body's features; `head_epochs` of the head only; the setting's epochs
+    of the body only, on the cross-entropy plus lambda times the mean squared distance of the features from their
+    class's prototype; new class means. In the first round there are no prototypes and no distance; for a class that no
+    other client has, the client's mean is the prototype. The server averages bodies by training size and prototypes by
+    class. A quadratic programme determines the convex combination of all heads that each client of the round gets.
 
-    What answers for a client of the round is, with `score` after_local, its model at the end of its training (then
-    the last round combines no heads, since nobody would use them); with after_aggregate the averaged body under its
-    combined head. The logged loss is that of the head's epochs.
+    With `score` after_local a client of the round predicts with its model at the end of its training (so the last
+    round combines no heads, because they would not be used); with after_aggregate it predicts with the averaged body
+    and its combined head. The logged loss is that of the head's epochs.
 
-    An unseen client starts from the averaged body under the mean of the last round's trained heads, weighted by
-    training size, and after the last round fine-tunes the head alone or everything. pFedFDA's paper (App. C.3) takes
-    the better of the two in the mean over clients: run both.
+    An unseen client starts from the averaged body and the mean of the last round's trained heads, weighted by training
+    size, and after the last round fine-tunes the head only or everything. pFedFDA's paper (App. C.3) takes the better
+    of the two in the mean over clients: run both.
 
     deviates: the quadratic programme is solved exactly, by non-negative least squares; the official code calls a
     general solver, after dropping eigenvalues below 0.01 where rounding has made one negative.
@@ -162,7 +161,7 @@ class FedPAC(Scored):
         return none(model, context)
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """Cross-entropy, and the squared distance from the prototypes [K, d], a mean over batch and features."""
+        """Return cross-entropy plus lambda times the mean squared distance of features from the prototypes [K, d]."""
         z = model.features(batch.x)
         distance = F.mse_loss(z.float(), batch.extras["prototypes"][batch.y])
         return Loss(F.cross_entropy(model.head(z).float(), batch.y) + self.lambda_ * distance)
@@ -213,7 +212,7 @@ class FedPAC(Scored):
 
 
 def combined(cohort: Sequence[Client]) -> dict[int, State]:
-    """By client its combination of all their heads."""
+    """Return the combination of all heads for each client of the cohort."""
     variances, h = (torch.stack([getattr(c.upload, part) for c in cohort]) for part in ("variance", "h"))
     weights = combination(variances, h)
     heads: dict[int, State] = {c.index: {} for c in cohort}

@@ -16,8 +16,8 @@ class FedPer(Scored):
     personalization layers W_P, the last K_P of the network, never leave their client (Algorithm 2). Both train
     together on the cross-entropy. Here K_P = 1: W_P is the last linear layer, the network's head.
 
-    What answers for a client of the round is, with `score` after_local, its model at the end of its training; with
-    after_aggregate its head on the averaged body.
+    With `score` after_local a client of the round predicts with its model at the end of its training; with
+    after_aggregate with its head on the averaged body.
 
     deviates: clients start from one common head, where the paper draws each its own; the paper's base and
     personalization layers may be parted higher up, K_P from 1 to 4 blocks.

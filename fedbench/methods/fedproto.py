@@ -16,7 +16,7 @@ from fedbench.core.state import State
 from fedbench.methods.base import Method, cross_entropy, features, hyperparameter
 from fedbench.methods.parts.prototypes import COUNT, MEAN, none, own_class_means, pooled
 
-#: By what a client may answer: the nearest prototype, or the head of its network.
+#: How a client may predict: by the nearest prototype, or by the head of its network.
 ANSWERS = ("prototypes", "head")
 
 
@@ -24,11 +24,12 @@ ANSWERS = ("prototypes", "head")
 class FedProto(Method):
     """Federated prototype learning (Tan et al., AAAI 2022, Algorithm 1).
 
-    Every network stays with its client, which trains it on the cross-entropy and lambda times the mean squared distance
+    Networks are personal. A client trains its network on the cross-entropy plus lambda times the mean squared distance
     of the features from their class's prototype (LocalUpdate, line 4, Eq. 7), and sends the mean features of its
-    classes (Eq. 3). The server pools these, class by class, over the images of the round's cohort (line 6, Eq. 6); a
-    class that none of them has keeps its prototype; one that nobody has had yet is without, and has no distance. With
-    lambda = 0 the networks are those of Local. The nearest prototype answers. The logged loss includes the distance.
+    classes (Eq. 3). The server pools these by class over the images of the round's cohort (line 6, Eq. 6). A class
+    without images in the cohort keeps its prototype; a class that no client has had yet has none, and no distance. With
+    lambda = 0 networks are those of Local. Predictions are the nearest prototype. The logged loss includes the
+    distance.
 
     deviates: Eq. 6 divides the mean over all images of a class once more, by the number of clients that have it, which
     is taken for a misprint; the authors' code has the plain mean of the clients' means.
@@ -54,13 +55,13 @@ class FedProto(Method):
     answers: str = hyperparameter("prototypes", "what a client answers by", source="paper: prototypes", choices=ANSWERS)
 
     def is_personal(self, name: str) -> bool:
-        return name not in (MEAN, COUNT)  # all that is sent
+        return name not in (MEAN, COUNT)  # only these are sent
 
     def variables(self, model: Any, context: Context, generator: torch.Generator) -> State:
         return none(model, context)
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """Eq. 7; features of a class without a prototype are at no distance."""
+        """Return the loss of Eq. 7; features of a class without a prototype have distance 0."""
         z = features(model, batch).float()
         has_prototype = batch.extras[COUNT][batch.y] > 0
         targets = torch.where(has_prototype[:, None], batch.extras[MEAN][batch.y], z.detach())
@@ -87,11 +88,11 @@ class FedProto(Method):
 
 
 def prototypes(state: State) -> State:
-    """Those of the server, as a client has received them."""
+    """Return the server's prototypes from a client's state."""
     return {name: state[name] for name in (MEAN, COUNT)}
 
 
 def nearness(model: Any, batch: Batch) -> Tensor:
-    """Minus the distance of the features from each class's prototype [B, K]; of a class without one, minus infinity."""
+    """Return minus the distance of the features from each class's prototype [B, K]; minus infinity without one."""
     distance = torch.cdist(features(model, batch).float(), batch.extras[MEAN])
     return torch.where(batch.extras[COUNT] > 0, -distance, -torch.inf)

@@ -13,13 +13,13 @@ from fedbench.methods.parts.steps import FineTunes, finetune_hyperparameter
 class FedProx(FineTunes):
     """FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, MLSys 2020, Algorithm 2).
 
-    A client minimises h_k(w; w^t) = F_k(w) + (mu/2) ||w - w^t||^2 (Eq. 2), with w^t the model that it received: the
-    term counts every parameter, head and norms too, and its gradient mu (w - w^t) goes into each local step, before
-    momentum. The local solver's inexactness gamma is that of the setting's epochs or steps. With mu = 0 this is FedAvg.
-    The logged loss includes the term.
+    A client minimises h_k(w; w^t) = F_k(w) + (mu/2) ||w - w^t||^2 (Eq. 2), with w^t the received model. The term
+    includes every parameter, also head and norms; its gradient mu (w - w^t) enters each local step before momentum. The
+    local solver's inexactness gamma follows from the setting's epochs or steps. With mu = 0 this is FedAvg. The logged
+    loss includes the term.
 
     FedDRM's comparison has FedProxFT, `--mu 0.01 --finetune-rounds 100`: the last `finetune_rounds` of the run's rounds
-    do not communicate; in them each client goes on with its own copy, without the term, as in FedAvgFT.
+    do not communicate; in them each client trains its local copy without the term, as in FedAvgFT.
 
     deviates: Algorithm 2 draws clients by the sizes of their data and averages alike; here cohorts are those of every
     method, and the mean is weighted by training sizes, as in the authors' code.

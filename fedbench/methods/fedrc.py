@@ -13,9 +13,9 @@ from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.parts import responsibilities as em
 
-#: Shares [M, K] of each class among the images of each model; on their way to the server, a client's counts.
+#: Shares [M, K] of each class among the images of each model; in a client's message, its counts.
 CLASS_SHARES = "mixture.class_shares"
-#: Least share of a class.
+#: Minimum share of a class.
 FLOOR = 1e-8
 
 
@@ -24,14 +24,15 @@ class FedRC(em.Mixtures):
     """Robust clustering (Guo, Tang and Lin, "FedRC: Tackling diverse distribution shifts challenge in federated
     learning by robust clustering", ICML 2024, Algorithm 1) as FLUX compares with it (NeurIPS 2025, App. E.1).
 
-    As FedEM, all clients share M models, and a client's images belong to them by responsibilities q_im. But here q_im
-    is proportional to pi_km exp(-loss_im) / s_m(y_i), where s_m(y) is the share of class y among all images of model m:
-    what is weighed is how image and label go together, not which classes a client has. The clients of a round send how
-    many images of each class they gave to each model, and the server makes of their sums the shares of the next round,
-    each at least 1e-8; at first all are equal. Training, averaging and answering are FedEM's.
+    As in FedEM, all clients share M models, and a client's images belong to them by responsibilities q_im. But here
+    q_im is proportional to pi_km exp(-loss_im) / s_m(y_i), where s_m(y) is the share of class y among all images of
+    model m. So q depends on the relation of image and label, not on the classes that a client has. The clients of a
+    round send the number of images of each class that they assigned to each model. The server turns the sums into the
+    shares of the next round, each at least 1e-8; initially all are equal. Training, averaging and prediction are
+    FedEM's.
 
-    The weighted losses are divided by the size of the batch, not by the sum of the weights. So with M models a step is
-    about 1/M as long, and at FLUX's learning rate and with many models all of them stay where they began.
+    The weighted losses are divided by the batch size, not by the sum of the weights. So with M models a step is about
+    1/M as long, and at FLUX's learning rate with many models all of them stay at their initial weights.
 
     deviates: of a multi-label image (CheXpert) the geometric mean of its labels' shares counts; neither FedRC nor
     FLUX says how it is done.
@@ -71,5 +72,5 @@ class FedRC(em.Mixtures):
 
 
 def class_shares(counts: Tensor) -> Tensor:
-    """Shares [M, K] of the classes among each model's images, from counts [M, K]."""
+    """Return shares [M, K] of the classes among each model's images, from counts [M, K]."""
     return (counts / counts.sum(1, keepdim=True).clamp(min=FLOOR)).clamp(min=FLOOR)

@@ -13,14 +13,14 @@ from fedbench.methods.parts.steps import HeadFirst, remaining, steps_hyperparame
 class FedRep(HeadFirst, Scored):
     """Federated representation learning (Collins, Hassani, Mokhtari and Shakkottai, ICML 2021, Algorithm 1).
 
-    In a round a client first trains its own head on the body that it received, for `head_epochs`, then the body
-    under that head, for the setting's local epochs. Bodies are averaged, heads never leave their clients.
+    In a round a client first trains its head on the received body, for `head_epochs`, then the body under that head,
+    for the setting's local epochs. Bodies are averaged; heads never leave their clients.
 
-    What answers for a client of the round is, with `score` after_local, its model at the end of its training; with
-    after_aggregate its head on the averaged body. The logged loss is that of the head's epochs.
+    With `score` after_local a client of the round predicts with its model at the end of its training; with
+    after_aggregate with its head on the averaged body. The logged loss is that of the head's epochs.
 
-    FedDRM's comparison counts local steps and shares them out: `head_steps` of them train the head, the others the
-    body. What it calls FedPAC is this with a proximal term on the body (`mu`; section 6 of its protocol).
+    FedDRM's comparison counts local steps and splits them: `head_steps` of them train the head, the others the body.
+    What it calls FedPAC is this method with a proximal term on the body (`mu`; section 6 of its protocol).
 
     deviates: bodies are averaged by training sizes, as in pFedFDA's comparison; Algorithm 1 weighs clients alike.
     """

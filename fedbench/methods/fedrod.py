@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Context, Loss, Train
 from fedbench.methods.base import Scored
 
-#: What an absent class counts for, as a share of the commonest: in effect it is left out of the softmax.
+#: Count of an absent class, as a share of the most frequent class's; it practically removes the class from the softmax.
 NONE = 1e-12
 
 
@@ -22,10 +22,10 @@ class FedRoD(Scored):
     """Federated robust decoupling, its linear version (Chen and Chao, ICLR 2022).
 
     Body and generic head minimise the balanced softmax: cross-entropy of the logits plus the logarithms of the
-    client's class counts, which takes the client's label shift out of what is shared; they are averaged. A personal
-    linear head on the same features learns what the generic logits lack: the cross-entropy of the sum of both, in
-    which features and generic logits are given. The sum answers. The two losses share no parameter and are
-    minimised together. The logged loss is that of the sum.
+    client's class counts, which removes the client's label shift from the shared part; they are averaged. A personal
+    linear head on the same features learns what the generic logits lack, by the cross-entropy of the sum of both, with
+    constant features and generic logits. The sum predicts. The two losses share no parameter and are minimised
+    together. The logged loss is that of the sum.
 
     deviates: the personal head starts at zero, so that a client that has not trained yet answers with the generic
     head; pFedFDA's paper does not say where it starts.
@@ -49,7 +49,7 @@ class FedRoD(Scored):
         return model
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """Balanced softmax of the generic logits, and cross-entropy of the sum of generic and personal logits."""
+        """Return the balanced softmax of the generic logits plus the cross-entropy of generic plus personal logits."""
         z = model.features(batch.x)
         generic = model.head(z).float()
         both = generic.detach() + model.personal_head(z.detach()).float()
@@ -61,8 +61,8 @@ class FedRoD(Scored):
         yield Train(self.loss, extras={"log_counts": log_counts(client.class_counts)})
 
     def personalise(self, client: Client) -> ClientUpdate | None:
-        # The sum of two linear heads is a linear head. The generic one, which all may have in common, goes where the
-        # personal one was: so clients that share their body are seen to differ in nothing but the head that answers.
+        # The sum of two linear heads is a linear head. The generic head takes the place of the personal one, so that
+        # clients with the same body differ only in the head that predicts.
         generic = {name: client.state[f"head.{name}"] for name in ("weight", "bias")}
         for name, t in generic.items():
             personal = client.state[f"personal_head.{name}"]
@@ -71,5 +71,5 @@ class FedRoD(Scored):
 
 
 def log_counts(counts: Tensor) -> Tensor:
-    """Logarithms [K] of a client's class counts [K], up to a constant: zero for its commonest class."""
+    """Return the logarithms [K] of a client's class counts [K], up to a constant: zero for its most frequent class."""
     return torch.log((counts / counts.max()).clamp(min=NONE))

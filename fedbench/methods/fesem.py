@@ -14,7 +14,7 @@ from fedbench.core.state import STATISTICS, State
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import Choice, LowestLoss, choose, count_of, offer_to_unassigned
 
-#: Name of the extra that holds a loss's share.
+#: Name of the extra that scales a loss.
 SHARE = "share"
 
 
@@ -23,13 +23,13 @@ class FeSEM(LowestLoss):
     """Federated stochastic expectation maximization (Long, Xie, Shen, Zhou, Wang and Jiang, "Multi-center federated
     learning", World Wide Web 2023, Algorithm 1) as FLUX compares with it (NeurIPS 2025, App. E.1).
 
-    The server keeps M models. In its first round a client receives all and takes the one with the lowest mean loss on
-    its training images; later it receives that of its cluster. It trains the model, and the server moves it to the
-    cluster whose model, before this round's average, is nearest to what the client has trained: the distance is the sum
+    The server holds M models. In its first round a client receives all and chooses the one with the lowest mean loss on
+    its training images; later it receives that of its cluster. It trains the model. Then the server assigns the client
+    to the cluster whose model, before this round's average, is nearest to the trained model: the distance is the sum
     over parameter tensors of the L2 norms of the difference. Each model becomes the mean of its clients of the round,
-    weighted by training images; one that nobody came to stays (`unchosen` keep). A client answers with its cluster's
-    model; one that has taken part in no round chooses by its loss when it is asked. A client without labels is answered
-    by the ensemble of all models: the mean of their class probabilities, weighted by the clients of each.
+    weighted by training images; one without clients stays (`unchosen` keep). A client predicts with its cluster's
+    model; a client that has never participated first chooses by its loss. A client without labels predicts with the
+    ensemble of all models: the mean of their class probabilities, weighted by the number of clients of each.
 
     deviates: FeSEM's paper measures the squared L2 distance of whole models. The sum over tensors, the first choice by
     loss, the ensemble, and M, the true number of distributions, are those of FLUX's comparison. Running statistics of
@@ -54,7 +54,7 @@ class FeSEM(LowestLoss):
     def broadcast(self, server: Server, client: Client) -> None:
         offer_to_unassigned(server, client)
         if client.setting.momentum_lives and client.index in server.assigned:
-            client.inbox = Choice(server.assigned[client.index])  # so that it goes on with this model's momentum
+            client.inbox = Choice(server.assigned[client.index])  # selects this model's momentum
 
     def local(self, client: Client) -> ClientUpdate:
         count = count_of(client.state)
@@ -79,13 +79,13 @@ class FeSEM(LowestLoss):
 
 
 def shared_out(model: Any, batch: Batch) -> Loss:
-    """A share of the cross-entropy."""
+    """Return a share of the cross-entropy."""
     whole = cross_entropy(model, batch)
     return Loss(batch.extras[SHARE] * whole.total, logged=whole.total)
 
 
 def nearest(state: State, models: Sequence[State]) -> int:
-    """The model nearest to a client's: by the sum over parameter tensors of the L2 norms of the difference."""
+    """Return the model nearest to a client's, by the sum over parameter tensors of the L2 norms of the difference."""
     names = [name for name in models[0] if not name.endswith(STATISTICS)]
     far = [torch.stack([(state[n].double() - model[n].double()).norm() for n in names]).sum() for model in models]
     return int(torch.stack(far).argmin())

@@ -15,9 +15,9 @@ from fedbench.ratios.exact import stratum_ratios
 class FITWERM(AsksFirst, importance.Weighted):
     """Federated individual true weighted ERM (FTW-ERM's paper, TMLR 2023, Sec. 2, Eq. 2.4).
 
-    Client k weights the loss of its training image x by q_k(x) / p_k(x): its own test density over its own training
-    density. Nothing but gradients leaves the client; else the loop is fedsgd's. Ratios are exact or matched to `n_te`
-    of its own unlabelled test images, as in ftw_erm.
+    Client k weights the loss of its training image x by q_k(x) / p_k(x), its test density over its training density.
+    Only gradients leave the client; otherwise the loop is fedsgd's. Ratios are exact, or estimated from `n_te` of the
+    client's unlabelled test images, as in ftw_erm.
 
     deviates: where a partition declares no densities, a class is as probable as its share of the client's images, in
     training as in tests.
