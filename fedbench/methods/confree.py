@@ -36,8 +36,7 @@ def gram(states: Sequence[State], before: State, name: str) -> Floats:
 
 
 def pairs(products: Floats, sizes: Sequence[int]) -> Floats:
-    """Return the updates' weights [n] in their mean by sizes after each has lost its projections on conflicting
-    ones."""
+    """Return the updates' weights [n] in their mean by sizes, each less its projections on conflicting ones."""
     shares = np.array(sizes) / sum(sizes)
     weights: Floats = shares - shares @ (np.minimum(products, 0) / (products.diagonal() + 1e-8))
     return weights

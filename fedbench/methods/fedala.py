@@ -109,8 +109,7 @@ class FedALA(Method):
     there is nothing to mix. The logged loss is that of the training.
 
     With `score` after_aggregate a client predicts, as in the authors' code, with the Θ̂ from the new shared model,
-    before training. With after_local, clients of the round predict with their trained model and others with the shared
-    one.
+    before training; with after_local, one of the round with its trained model and others with the shared model.
 
     FedDRM's comparison uses `weight_steps` of the local steps for W, 5 of 10, and its code detaches W from the loss:
     it is FedAvg with the other steps, evaluated before averaging. This is `weight_steps` 5, `rate` 0 (no such steps are
