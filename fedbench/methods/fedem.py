@@ -21,8 +21,7 @@ class FedEM(em.Mixtures):
     each training image i, the responsibility of model m, q_im proportional to pi_km exp(-loss_im). pi_k becomes the
     mean of q, and every model is trained on all images with weights q_im. All models are averaged over all clients by
     training images. A client predicts with the mean of the models' class probabilities, weighted by its pi; a client
-    that has never participated computes its pi before it predicts. For clients without labels the clients' mean pi is
-    used.
+    that has never participated computes its pi first. Clients without labels use the clients' mean pi.
 
     The weighted losses are divided by the batch size, not by the sum of the weights. So with M models a step is about
     1/M as long, and at FLUX's learning rate with many models all of them stay at their initial weights.

@@ -28,8 +28,7 @@ class FedProto(Method):
     of the features from their class's prototype (LocalUpdate, line 4, Eq. 7), and sends the mean features of its
     classes (Eq. 3). The server pools these by class over the images of the round's cohort (line 6, Eq. 6). A class
     without images in the cohort keeps its prototype; a class that no client has had yet has none, and no distance. With
-    lambda = 0 networks are those of Local. Predictions are the nearest prototype. The logged loss includes the
-    distance.
+    lambda = 0 networks are those of Local. The nearest prototype predicts. The logged loss includes the distance.
 
     deviates: Eq. 6 divides the mean over all images of a class once more, by the number of clients that have it, which
     is taken for a misprint; the authors' code has the plain mean of the clients' means.

@@ -27,9 +27,8 @@ class FedRC(em.Mixtures):
     As in FedEM, all clients share M models, and a client's images belong to them by responsibilities q_im. But here
     q_im is proportional to pi_km exp(-loss_im) / s_m(y_i), where s_m(y) is the share of class y among all images of
     model m. So q depends on the relation of image and label, not on the classes that a client has. The clients of a
-    round send the number of images of each class that they assigned to each model. The server turns the sums into the
-    shares of the next round, each at least 1e-8; initially all are equal. Training, averaging and prediction are
-    FedEM's.
+    round send the number of images of each class that they assigned to each model; the server turns the sums into the
+    shares of the next round, at least 1e-8; initially all are equal. Training, averaging and prediction are FedEM's.
 
     The weighted losses are divided by the batch size, not by the sum of the weights. So with M models a step is about
     1/M as long, and at FLUX's learning rate with many models all of them stay at their initial weights.

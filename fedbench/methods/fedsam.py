@@ -13,7 +13,7 @@ from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import FineTunes, check_sgd, finetune_hyperparameter, zeros
 from fedbench.specs import Setting
 
-#: Of MoFedSAM: the mean direction of the last round's local steps, over clients and steps; a tensor for each parameter.
+#: MoFedSAM's mean direction of the last round's local steps, over clients and steps; a tensor for each parameter.
 DIRECTION = "direction"
 
 
@@ -21,16 +21,16 @@ DIRECTION = "direction"
 class FedSAM(FineTunes):
     """FedSAM and MoFedSAM (Qu, Li, Duan, Liu, Tang and Lu, ICML 2022).
 
-    FedSAM is FedAvg whose local steps take the gradient at w + rho g / |g|, with g the gradient at w on the same batch
-    and the norm that of all parameters together. Weight decay is that of w. Each step passes twice over its batch. The
-    logged loss is that at w.
+    FedSAM is FedAvg whose local steps use the gradient at w + rho g / |g|, with g the gradient at w on the same batch
+    and the norm over all parameters. Weight decay is that of w. Each step processes its batch twice. The logged loss is
+    that at w.
 
-    With `beta` below 1 it is MoFedSAM: the local steps are w <- w - lr (beta g~ + (1 - beta) D), g~ that gradient (with
-    the weight decay of w) and D = mean_i (x - x_i) / (K_i lr) of the last round: the clients' mean direction, in the
-    scale of a gradient. They are plain steps, without the setting's momentum.
+    With `beta` below 1 it is MoFedSAM: the local steps are w <- w - lr (beta g~ + (1 - beta) D), with g~ that gradient
+    (with the weight decay of w) and D = mean_i (x - x_i) / (K_i lr) of the last round: the clients' mean direction, in
+    the scale of a gradient. They are plain steps, without the setting's momentum.
 
     FedDRM's comparison has FedSAMFT, `--rho 0.05 --finetune-rounds 100`: the last `finetune_rounds` of the run's rounds
-    do not communicate; in them each client goes on with its own copy by the setting's plain steps, as in FedAvgFT.
+    do not communicate; in them each client trains its local copy by the setting's plain steps, as in FedAvgFT.
 
     deviates: clients are averaged by training sizes, and the server's step size is 1, as in FedAvg; the paper counts
     clients alike and gives the server a step size of its own.
@@ -64,9 +64,9 @@ class FedSAM(FineTunes):
         elif self.beta == 1:
             yield Train(cross_entropy, rules=(Ascend(self.rho),))
         else:
-            # beta (g + (1 - beta) / beta D) at the rate lr is g + (1 - beta) / beta D at the rate beta lr.
+            # A step beta (g + (1 - beta) / beta D) with rate lr is a step g + (1 - beta) / beta D with rate beta lr.
             rules = (Ascend(self.rho), Add(DIRECTION, (1 - self.beta) / self.beta))
             trained = yield Train(cross_entropy, lr=self.beta * client.lr, momentum=0.0, rules=rules)
             start, end, rates = client.received, client.state, trained.steps * client.lr
-            # Averaged as the network is.
+            # Averaged like the network.
             client.put({n: (start[n] - end[n]) / rates for n in client.model(DIRECTION)}, DIRECTION)

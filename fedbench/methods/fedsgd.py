@@ -11,8 +11,8 @@ from fedbench.methods.parts.one_step import OneStep, scale_hyperparameter
 class FedSGD(OneStep):
     """Synchronous SGD: each client sends the gradient of one batch, the server takes an Adam step on their mean.
 
-    The loop of FTW-ERM's paper (TMLR 2023, Sec. 2) with all weights 1, which its tables call FedAvg. Clients count
-    equally. Batch-norm statistics are averaged.
+    This is the loop of FTW-ERM's paper (TMLR 2023, Sec. 2) with all weights 1, which its tables call FedAvg. Clients
+    have equal weight. Batch-norm statistics are averaged.
     """
 
     name = "fedsgd"

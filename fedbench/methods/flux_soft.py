@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Kernel:
-    """What weights clients by their descriptors: the reach and the width tau of the weights, and their sizes [K]."""
+    """Parameters of the clients' weights: the distance `reach`, the width tau, and the clients' sizes [K]."""
 
     reach: float
     width: float
@@ -33,8 +33,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What a client without labels finds its mixture by, with theta* and all models: the bounds, the scaling, the
-    scaled descriptors of the clients that trained [K, L], and the kernel."""
+    """Message to a client without labels, sent with theta* and all models: the bounds, the scaling, the scaled
+    descriptors [K, L] of the trained clients and the kernel, by which it finds its mixture."""
 
     bounds: Bounds
     scaling: Scaling
@@ -44,7 +44,7 @@ class Neighbours:
 
 @dataclass
 class Memory(description.Memory):
-    """What the server remembers, and of the last grouping the kernel and the weights [K, K] by which clients mix."""
+    """The server's memory, also of the last description: the kernel and the weights [K, K] with which clients mix."""
 
     kernel: Kernel | None = None
     weights: Tensor | None = None
@@ -54,11 +54,11 @@ class Memory(description.Memory):
 class FluxSoft(WarmsUp):
     """FLUX with a model for every client (Fenoglio et al., NeurIPS 2025, Table 6).
 
-    Warm-up and descriptors are FLUX's. From then on client i's model is, after every round, the mean of the trained
-    models theta_j of the clients near it, weighted by n_j exp(-|d_i - d_j|^2 / tau): near is up to the distance at the
-    elbow of the nearest-neighbour curve, i itself always is, and tau is the median squared distance to the nearest
-    neighbour. A client without labels mixes the final models in the same way by its label-free moments. When data
-    drift, clients describe themselves again instead of training, and mix the models there are by the new weights.
+    Warm-up and descriptors are FLUX's. After that, client i's model is, after every round, the mean of the trained
+    models theta_j of the clients near it, weighted by n_j exp(-|d_i - d_j|^2 / tau). Near means up to the distance at
+    the elbow of the nearest-neighbour curve, and i itself is always included; tau is the median squared distance to the
+    nearest neighbour. A client without labels mixes the final models in the same way by its label-free moments. In a
+    round of a drift, clients describe themselves again instead of training, and mix the current models by new weights.
 
     deviates: neither paper nor code defines FLUX-soft; the weights are ours.
 
@@ -86,7 +86,7 @@ class FluxSoft(WarmsUp):
             self.weigh(server, cohort, t)
             server.models = before
         else:
-            if phase == Phase.DESCRIPTION:  # the shared model stays what it is now, theta*
+            if phase == Phase.DESCRIPTION:  # from now on the shared model is theta*
                 self.weigh(server, cohort, t)
                 server.models = [server.shared] * len(cohort)
                 server.memory.phase = Phase.GROUPED
@@ -96,7 +96,7 @@ class FluxSoft(WarmsUp):
         self.mix(server, cohort)
 
     def weigh(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        """The weights of the clients of the cohort, from their descriptors."""
+        """Compute the weights of the cohort's clients from their descriptors."""
         d = description.remember(server, cohort, t, self.components)
         sizes = torch.tensor([float(c.n_train) for c in cohort], dtype=torch.float64)
         kernel = Kernel(elbow(d, self.scale), bandwidth(d), sizes)
@@ -105,7 +105,7 @@ class FluxSoft(WarmsUp):
         server.assigned = {c.index: k for k, c in enumerate(cohort)}
 
     def mix(self, server: Server, cohort: Sequence[Client]) -> None:
-        """Give the clients of the cohort the means of their models and those of the others near them."""
+        """Replace the model of each client in the cohort by the weighted mean of its own and its neighbours' models."""
         weights, trained = server.memory.weights, list(server.models)
         for k in (server.assigned[c.index] for c in cohort if c.index in server.assigned):
             server.models[k] = mixture(trained, weights[k].tolist())
@@ -136,17 +136,17 @@ class FluxSoft(WarmsUp):
 
 
 def mixture(models: Sequence[State], weights: Sequence[float]) -> State:
-    """The mean of the models, of which those without a weight are left out."""
+    """Return the weighted mean of the models; models with weight 0 are ignored."""
     near = [j for j, w in enumerate(weights) if w]
     return weighted_mean([models[j] for j in near], [weights[j] for j in near], models[near[0]])
 
 
 def soft_weights(points: Floats, descriptors: Floats, sizes: Floats, eps: float, tau: float) -> Floats:
-    """[P, K] weights, of sum 1 a row, that mix the clients' models for each point (FLUX-soft, Table 6).
+    """Return weights [P, K], with row sums 1, that mix the clients' models for each point (FLUX-soft, Table 6).
 
-    w_ij is proportional to n_j exp(-|p_i - d_j|^2 / tau) over clients j up to `eps` from the point [P, L], and in any
-    case over the nearest one: a client itself where the points are the descriptors [K, L]. `sizes` n [K] are training
-    images; tau as from `bandwidth`, and at 0 the nearest share alone.
+    w_ij is proportional to n_j exp(-|p_i - d_j|^2 / tau) over clients j up to `eps` from the point [P, L], and always
+    over the nearest one, which is the client itself if the points are the descriptors [K, L]. `sizes` n [K] are numbers
+    of training images; tau comes from `bandwidth`, and with tau = 0 only the nearest have weight.
     """
     square = np.square(distances(points, descriptors))
     beyond = square - square.min(1, keepdims=True)  # a row's common factor cancels
@@ -158,5 +158,5 @@ def soft_weights(points: Floats, descriptors: Floats, sizes: Floats, eps: float,
 
 
 def bandwidth(descriptors: Floats) -> float:
-    """tau of `soft_weights`: the median squared distance of a client to its nearest other client."""
+    """Return tau of `soft_weights`: the median squared distance of a client to its nearest other client."""
     return float(np.median(np.square(nearest_other(descriptors))))

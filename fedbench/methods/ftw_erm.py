@@ -22,10 +22,10 @@ from fedbench.ratios.matching import shuffle
 class FTWERM(importance.Weighted):
     """Federated true weighted ERM (FTW-ERM, TMLR 2023, Sec. 2, Eq. 2.5).
 
-    Client k weights the loss of its training image x by r_k(x) = sum_l q_l(x) / p_k(x), its training density p_k
-    against the test densities q_l of all clients; else the loop is fedsgd's. Ratios are exact, from the densities that
-    the partition declares (Prop. 4 under target shift; joint with the label on Colored MNIST), or matched (HDRM,
-    Algorithm 1): every client sends `n_te` unlabelled test images once, the server shuffles them and sends the
+    Client k weights the loss of its training image x by r_k(x) = sum_l q_l(x) / p_k(x), the test densities q_l of all
+    clients over its training density p_k; otherwise the loop is fedsgd's. Ratios are exact, from the densities that the
+    partition declares (Prop. 4 under target shift; joint with the label on Colored MNIST), or estimated (HDRM,
+    Algorithm 1): every client sends `n_te` unlabelled test images once, and the server shuffles them and sends the
     anonymous pool to all. With `case` only client 1's test distribution counts (Sec. 2, App. C, Table 5).
 
     deviates: where a partition declares no densities, a class is as probable as its share of the client's images, in
@@ -52,7 +52,8 @@ class FTWERM(importance.Weighted):
         check(self.case == "all" or self.ratios == "exact", self.name, "case", self.case, "all with --ratios hdrm")
 
     def ask(self, server: Server, t: int, k: int) -> Question | Pool | None:
-        """Before the first round: for images, and then to match them; with exact ratios there is nothing to send."""
+        """Before the first round ask for images, and then for estimates on them; exact ratios need only one
+        question."""
         if t or k > (self.ratios == "hdrm"):
             return None
         return server.memory if k else Question()
@@ -63,7 +64,7 @@ class FTWERM(importance.Weighted):
             estimate = importance.matched_once(client, client.inbox.images, self.matching)
             importance.keep_matched(client, estimate, client.context.clients if self.scale == "sum" else 1)
         elif self.ratios == "hdrm":
-            # In the order in which they are stored, which says nothing of the draw.
+            # In the order in which they are stored, which hides the order of the draw.
             client.upload = Pool(importance.sample(client, self.n_te, in_order=True))
         elif self.case == "all":
             importance.keep_exact(client, stratum_ratios(train[client.index], test, self.scale))
@@ -72,7 +73,7 @@ class FTWERM(importance.Weighted):
 
     def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         server.memory = Moments()
-        if cohort[0].upload:  # the pool lives until the clients have matched
+        if cohort[0].upload:  # the pool is needed until the clients have estimated their ratios
             images = torch.cat([c.upload.images for c in cohort])
             order = torch.from_numpy(shuffle(len(images), server.context.setting.seed)).to(images.device)
             server.memory = Pool(images[order])

@@ -13,8 +13,8 @@ from fedbench.methods.parts.one_step import OneStep
 
 
 class FirstChannel(nn.Module):
-    """The brightest channel of each pixel as the first channel, the others black: a grey image in any one channel
-    always looks the same. Inputs [B, C, H, W] in [-1, 1], as the trainer gives them."""
+    """Put the brightest channel of each pixel into the first channel and make the others black, so that a grey image in
+    any one channel always looks the same. Inputs [B, C, H, W] are in [-1, 1], as the trainer gives them."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x.amax(1, keepdim=True), torch.full_like(x[:, 1:], -1.0)], 1)
@@ -24,7 +24,7 @@ class FirstChannel(nn.Module):
 class Grayscale(OneStep):
     """FedSGD with a server Adam on images whose colour is hidden (FTW-ERM, TMLR 2023, Sec. 5 and Table 3).
 
-    The network is the same but for a first layer without parameters that puts the image into the first channel
+    The network is the same except for a first layer without parameters that puts the image into the first channel
     whatever its colour, in training and in tests. On grey images it is fedsgd.
     """
 

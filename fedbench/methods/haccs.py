@@ -17,7 +17,7 @@ from fedbench.methods.parts.clustered import Clustered, average_by_cluster
 from fedbench.methods.parts.linkage import noise_alone
 from fedbench.methods.parts.steps import AsksFirst
 
-#: Images whose pixels are counted at once.
+#: Number of images whose pixels are counted at once.
 CHUNK = 1024
 
 Array = NDArray[np.float64]
@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Histograms:
-    """What a client sends: images of each class [K] int32, and their pixels in each bin [K, bins] int32."""
+    """Message from a client: images of each class [K] int32, and their pixels in each bin [K, bins] int32."""
 
     labels: Tensor
     pixels: Tensor
@@ -36,16 +36,16 @@ class HACCS(AsksFirst, Clustered):
     """Heterogeneity-aware clustered client selection (Wolfrath et al., IPDPS 2022), as FLUX compares it (Table 8).
 
     Once before the first round every client sends histograms of its training data: of its labels, and of the pixels of
-    each class's images. Two clients are as far apart as the Hellinger distance of their label histograms plus the mean
-    over classes of those of their pixel histograms. OPTICS finds clusters of at least `min_samples` clients; who
-    belongs to none makes a cluster of its own. Each cluster is FedAvg from then on. The client's cluster model answers
-    for it, absent or not; a client without labels, which could send no such histograms, is answered by the ensemble of
-    all clusters' models.
+    each class's images. The distance of two clients is the Hellinger distance of their label histograms plus the mean
+    over classes of that of their pixel histograms. OPTICS finds clusters of at least `min_samples` clients; every other
+    client is a cluster of one. From then on FedAvg runs in each cluster. A client predicts with its cluster's model,
+    whether it participates or not; a client without labels, which could not send such histograms, predicts with the
+    ensemble of all clusters' models.
 
-    A class that a client has no image of has an empty histogram: at distance 0 from another empty one, and at the
-    square root of a half from any other, as in the authors' code, which also counts pixels of all channels together.
+    A class without images has an empty histogram: at distance 0 from another empty one, and at the square root of a
+    half from any other, as in the authors' code, which also counts pixels of all channels in one histogram.
 
-    Clients that are all equally far apart, such as each with a class of its own, come out of OPTICS as one cluster.
+    If all clients are equally far apart, for example with one class each, OPTICS puts them into one cluster.
 
     deviates: the paper has two variants, label histograms or pixel histograms a class, and FLUX does not say which;
     here the two distances are added, with 16 bins of pixel values. No noise for privacy is added to the histograms.
@@ -84,7 +84,7 @@ class HACCS(AsksFirst, Clustered):
 
 
 def histograms(images: Tensor, labels: Tensor, classes: int, bins: int) -> Tensor:
-    """How many pixels of each class's images [n, H, W, C] uint8 have values in each bin, [classes, bins]."""
+    """Count the pixels of each class's images [n, H, W, C] uint8 by value in bins, [classes, bins]."""
     counts = torch.zeros(classes * bins, dtype=torch.int64, device=images.device)
     for part, y in zip(torch.split(images, CHUNK), torch.split(labels, CHUNK), strict=True):
         cell = part.flatten(1).long() * bins // 256 + bins * y[:, None]
@@ -93,14 +93,14 @@ def histograms(images: Tensor, labels: Tensor, classes: int, bins: int) -> Tenso
 
 
 def distances(labels: Array, pixels: Array) -> Array:
-    """Distances [K, K] of K clients, from counts of their labels [K, classes] and of their pixels by class and bin
-    [K, classes, bins]."""
+    """Return distances [K, K] of K clients, from counts of their labels [K, classes] and of their pixels by class and
+    bin [K, classes, bins]."""
     by_class = [hellinger(pixels[:, c]) for c in range(pixels.shape[1])]
     return np.asarray(hellinger(labels) + np.mean(by_class, 0))
 
 
 def hellinger(counts: Array) -> Array:
-    """Hellinger distances [K, K] of histograms [K, n]; an empty one has a share of nothing in every bin."""
+    """Return Hellinger distances [K, K] of histograms [K, n]; an empty one has share 0 in every bin."""
     from scipy.spatial.distance import cdist
 
     roots = np.sqrt(counts / np.maximum(counts.sum(1, keepdims=True), 1))
@@ -108,13 +108,13 @@ def hellinger(counts: Array) -> Array:
 
 
 def optics(apart: Array, min_samples: int = 2) -> NDArray[np.int64]:
-    """The cluster of each of K >= 1 clients [K] from their distances [K, K]; noise makes clusters of one.
+    """Return the cluster of each of K >= 1 clients [K] from their distances [K, K]; noise points are clusters of one.
 
-    Clients at distance 0 from each other, or fewer than `min_samples`, are one cluster.
+    Fewer than `min_samples` clients, or clients at distance 0 from each other, are one cluster.
     """
     from sklearn.cluster import OPTICS
 
     if len(apart) < min_samples:
         return np.zeros(len(apart), np.int64)
-    with np.errstate(divide="ignore", invalid="ignore"):  # at distance zero: twins
+    with np.errstate(divide="ignore", invalid="ignore"):  # for clients at distance 0
         return noise_alone(OPTICS(min_samples=min_samples, metric="precomputed").fit_predict(apart))

@@ -17,11 +17,11 @@ class IFCA(LowestLoss):
     """Iterative federated clustering (Ghosh, Chung, Yin and Ramchandran, NeurIPS 2020, Algorithm 1, model averaging)
     as FLUX compares with it (NeurIPS 2025, App. E.1).
 
-    The server keeps M models. In each of its rounds a client receives all, takes the one with the lowest mean loss on
-    its training images, and trains it; each model becomes the mean of those trained from it, weighted by training
-    images, and one that nobody chose stays (`unchosen` keep). A client answers with the model, as it is now, that it
-    chose in its last round; one that has taken part in none chooses when it is asked. A client without labels is
-    answered by the ensemble of all models: the mean of their class probabilities, weighted by the clients that have
+    The server holds M models. In each of its rounds a client receives all, chooses the one with the lowest mean loss on
+    its training images, and trains it. Each model becomes the mean of those trained from it, weighted by training
+    images, and one that no client chose stays (`unchosen` keep). A client predicts with the current state of the model
+    that it chose in its last round; one that has never participated first chooses. A client without labels predicts
+    with the ensemble of all models: the mean of their class probabilities, weighted by the number of clients that have
     chosen each.
 
     deviates: IFCA's paper takes the plain mean of the clients' models and gives no way to serve clients without labels;

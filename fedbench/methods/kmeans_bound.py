@@ -20,10 +20,10 @@ from fedbench.ratios.bound import kmeans_bound
 class KMeansBound(AsksFirst):
     """Estimated maximum of q_k(x) / p_k(x) of each client (FTW-ERM's paper, TMLR 2023, App. N, Table 13).
 
-    The client's training and test images, as raw pixels, are clustered together; the estimate is the largest ratio of
-    a cluster's share of the test images to its share of the training images. It is noted as ratio_bound, and the number
-    of training images in that cluster as ratio_bound_images: few of them make a lottery. The network stays as it is,
-    and what it answers says nothing.
+    The client's training and test images, as raw pixels, are clustered jointly; the estimate is the largest ratio of a
+    cluster's share of the test images to its share of the training images. It is reported as ratio_bound, and the
+    number of training images in that cluster as ratio_bound_images, because the estimate is unreliable if they are few.
+    The network is not trained, and its predictions are meaningless.
     """
 
     name = "kmeans_bound"

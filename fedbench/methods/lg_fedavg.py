@@ -12,11 +12,11 @@ from fedbench.methods.base import Scored
 class LGFedAvg(Scored):
     """Local global federated averaging (Liang et al., arXiv:2001.01523), supervised, with the last layer shared.
 
-    Clients train body and head together on the cross-entropy. Only the head, the last linear layer, is sent and
-    averaged by training sizes; bodies never leave their clients.
+    Clients train body and head jointly on the cross-entropy. Only the head, the last linear layer, is sent and averaged
+    by training sizes; bodies never leave their clients.
 
-    What answers for a client of the round is, with `score` after_local, its model at the end of its training; with
-    after_aggregate its body under the averaged head.
+    With `score` after_local a client of the round predicts with its model at the end of its training; with
+    after_aggregate with its body under the averaged head.
 
     deviates: all clients start from common random weights; the authors' scripts start from a FedAvg model.
     """

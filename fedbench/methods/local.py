@@ -12,8 +12,8 @@ from fedbench.methods.base import Method
 class Local(Method):
     """Each client trains on its own data from the common start and sends nothing.
 
-    As in pFedFDA's code, a client trains only in the rounds whose cohort it belongs to, so that all methods of a
-    table spend the same local work (pFedFDA protocol, section 4).
+    As in pFedFDA's code, a client trains only in the rounds whose cohort includes it, so that all methods of a table do
+    the same amount of local work (pFedFDA protocol, section 4).
     """
 
     name = "local"

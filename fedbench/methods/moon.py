@@ -13,9 +13,9 @@ from fedbench.core.client import Batch, Client, ClientUpdate, Context, Loss, Tra
 from fedbench.core.state import State, as_model, name_in
 from fedbench.methods.base import BODY, HEAD, Method, cross_entropy, hyperparameter
 
-#: A client's further models: the one that it received this round, and the one that it trained in its last round.
+#: Names of a client's additional models: the one received in this round, and the one trained in its last round.
 RECEIVED, PREVIOUS = "received", "previous"
-#: 1 once the client has trained a model, else 0 [].
+#: Name of a flag: 1 once the client has trained a model, else 0 [].
 KNOWN = name_in(PREVIOUS, "known")
 
 
@@ -23,15 +23,15 @@ KNOWN = name_in(PREVIOUS, "known")
 class MOON(Method):
     """Model-contrastive federated learning (Li, He and Song, CVPR 2021, Algorithm 1).
 
-    A client minimises the cross-entropy and mu times the contrast (lines 13-19, Eq. 3 and 4)
+    A client minimises the cross-entropy plus mu times the contrast (lines 13-19, Eq. 3 and 4)
 
         -log( exp(s(z, z_glob)/tau) / (exp(s(z, z_glob)/tau) + exp(s(z, z_prev)/tau)) )
 
-    with the cosine similarity s, a mean over the batch: z, z_glob and z_prev are the features of the same augmented
-    images by the network that trains, by the one that the client received and by the one that it trained in its last
-    round, which answer without learning. In a client's first round its previous model is the received one: the
-    contrast is log 2 there and moves nothing. Models are averaged by training sizes (line 7). With mu = 0 this is
-    FedAvg. The logged loss is the sum.
+    with the cosine similarity s, averaged over the batch. z, z_glob and z_prev are the features of the same augmented
+    images under the network that trains, the received one and the one that the client trained in its last round; the
+    latter two are frozen. In a client's first round its previous model is the received one, so the contrast is log 2
+    and has no effect. Models are averaged by training sizes (line 7). With mu = 0 this is FedAvg. The logged loss is
+    the sum.
 
     deviates: features are those that the head reads. The paper adds a projection head to its networks, a perceptron of
     two layers with 256 outputs in front of the head; here that is the network's projection where it has one.
@@ -50,7 +50,7 @@ class MOON(Method):
         return {KNOWN: torch.zeros(())}
 
     def loss(self, models: Any, batch: Batch) -> Loss:
-        """Eq. 4, of the network that trains, the received and the previous one."""
+        """Return the loss of Eq. 4 from the network that trains, the received and the previous one."""
         model, received, previous = models
         z = model.features(batch.x)
         classified = cross_entropy(model.head, batch._replace(x=z))
@@ -59,7 +59,7 @@ class MOON(Method):
         return Loss(classified.total + self.mu * F.softplus(gap).mean())
 
     def similarity(self, z: Tensor, frozen: Any, batch: Batch) -> Tensor:
-        """s / tau [B] of features z [B, d] and those of a frozen network, whose norms keep to running statistics."""
+        """Return s / tau [B] of features z [B, d] and those of a frozen network in evaluation mode."""
         other = frozen.eval().features(batch.x).detach()
         return F.cosine_similarity(z.float(), other.float(), dim=1) / self.temperature
 

@@ -14,10 +14,11 @@ class MRMTL(PersonalModel):
     """Mean-regularised multi-task learning (Liu, Hu, Wu and Smith, NeurIPS 2022, without the noise of its private
     form): what FLUX's comparison (NeurIPS 2025) calls pFedMe.
 
-    A client's personal model v goes on from where it was after the client's last round, at first from the common start,
-    by SGD on loss(v) + (lambda/2) ||v - w||^2; w is the average of the personal models, weighted by training images, as
-    the client received it. v answers. A client without labels has no v, so there is no test phase. Running statistics
-    of batch norms belong to v. (`pfedme` is the algorithm of T. Dinh, Tran and Nguyen, with its Moreau envelopes.)
+    A client's personal model v starts from the common initial model and continues from its state after the client's
+    last round, by SGD on loss(v) + (lambda/2) ||v - w||^2; w is the average of the personal models, weighted by
+    training images, as the client received it. The client predicts with v. A client without labels has no v, so there
+    is no test phase. Statistics of batch norms belong to v. (`pfedme` is T. Dinh, Tran and Nguyen's algorithm with
+    Moreau envelopes.)
 
     deviates: pFedMe's paper solves for v on every batch and sends a second model that follows it; the code that FLUX
     names trains v as above, and FLUX's values for it are those of local training within noise. FLUX gives no pull; 0.1
@@ -37,5 +38,5 @@ class MRMTL(PersonalModel):
     pull: float = hyperparameter(0.1, "pull of the average on a personal model", "λ", "not given by FLUX", least=0)
 
     def local(self, client: Client) -> ClientUpdate:
-        yield Train(cross_entropy, model="own", prox=self.pull)  # held near the average that it received
-        client.put(client.model("own"))  # sent, and kept
+        yield Train(cross_entropy, model="own", prox=self.pull)  # prox pulls towards the received average
+        client.put(client.model("own"))  # the personal model is sent, and also stays

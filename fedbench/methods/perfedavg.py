@@ -13,7 +13,7 @@ from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import check_sgd
 from fedbench.specs import Setting
 
-#: The models on both sides of w between which HF differentiates numerically.
+#: Names of the two models around w whose gradients' difference approximates H v in HF.
 SIDES = ("plus", "minus")
 
 
@@ -26,11 +26,11 @@ class PerFedAvg(Method):
 
         w~ = w - alpha grad f(w, D),   v = grad f(w~, D'),   w <- w - beta (v - alpha H v)
 
-    with beta the round's learning rate and H the Hessian of f at w, on D''. The variant fo leaves H out; hf takes H v
-    for (grad f(w + delta v, D'') - grad f(w - delta v, D'')) / (2 delta): where a network has kinks (ReLU, pooling),
-    the smaller delta, the more of that is their jumps. A round has the setting's local steps, or one for each batch of
-    its epochs, without momentum and weight decay. With alpha = 0 a step is one of SGD on D'. The logged loss is
-    f(w~, D'). Who has labels takes `adapt_steps` steps of size alpha before it answers, each on a batch of its own.
+    with beta the round's learning rate and H the Hessian of f at w, on D''. The variant fo omits H; hf approximates H v
+    by (grad f(w + delta v, D'') - grad f(w - delta v, D'')) / (2 delta). If a network has kinks (ReLU, pooling), their
+    jumps dominate this for small delta. A round has the setting's local steps, or one for each batch of its epochs,
+    without momentum and weight decay. With alpha = 0 a step is one of SGD on D'. The logged loss is f(w~, D'). A client
+    with labels takes `adapt_steps` steps of size alpha before it predicts, each on a new batch.
 
     deviates: models are averaged by training sizes, as in FedAvg; line 13 weighs clients alike.
 
@@ -73,7 +73,7 @@ class PerFedAvg(Method):
         client.logged = sum(losses) / max(len(losses), 1)
 
     def hessian_product(self, client: Client, w: State, v: State) -> Generator[Request, Any, State]:
-        """H v by differences: one request, so that both gradients are on one batch."""
+        """Return H v by differences, in one request, so that both gradients use the same batch."""
         for side, by in zip(SIDES, (-self.delta, self.delta), strict=True):
             client.put({**client.model(), **stepped(w, v, by)}, side)
         ends = yield Gradient(sum_of_losses, model=SIDES)
@@ -88,11 +88,12 @@ class PerFedAvg(Method):
 
 
 def stepped(weights: State, direction: State, by: float) -> State:
-    """weights - by * direction, of what has a direction."""
+    """Return weights - by * direction, for the tensors of `direction`."""
     return {name: weights[name] - by * d for name, d in direction.items()}
 
 
 def sum_of_losses(models: Any, batch: Batch) -> Loss:
-    """Of models that have no parameter in common: its gradient holds each one's."""
+    """Return the sum of two models' losses; they share no parameter, so its gradient contains both models'
+    gradients."""
     plus, minus = (cross_entropy(model, batch).total for model in models)
     return Loss(plus + minus)

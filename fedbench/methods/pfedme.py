@@ -16,10 +16,10 @@ from fedbench.specs import Setting
 class PFedMe(PersonalModel):
     """Personalized FL with Moreau envelopes (T. Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1).
 
-    A client's local copy w_i begins as the shared model w. On each batch the personal model theta takes K steps
+    A client's local copy w_i starts as the shared model w. On each batch the personal model theta takes K steps
     theta <- theta - lr_p (grad loss(theta) + lambda (theta - w_i)), towards the minimiser that defines the envelope;
     then w_i <- w_i - lr lambda (w_i - theta), a gradient step on the envelope. The clients send w_i, and
-    w <- (1 - beta) w + beta mean(w_i). theta, as it stands after the client's last round, answers.
+    w <- (1 - beta) w + beta mean(w_i). A client predicts with theta as of the end of its last round.
 
     deviates: theta takes plain steps without momentum, but with the setting's weight decay; K and lr_p are not in
     pFedFDA's paper, the defaults are ours. At the start of a round theta is w, as in the authors' released code.

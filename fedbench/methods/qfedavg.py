@@ -17,7 +17,7 @@ from fedbench.methods.parts.steps import trainable
 
 @dataclass(frozen=True)
 class Before:
-    """What a client sends with its model: its loss before training."""
+    """Message from a client, sent with its model: its loss before training."""
 
     loss: float
 
@@ -26,9 +26,9 @@ class Before:
 class QFedAvg(Method):
     """q-FedAvg (Li, Sanjabi, Beirami and Smith, ICLR 2020, Algorithm 2).
 
-    With w the model sent, w_k what client k trains it to, F_k its mean loss on its training images before that and
-    L = 1 / learning rate (Sec. 4): Δw_k = L (w - w_k), Δ_k = F_k^q Δw_k, h_k = q F_k^(q-1) |Δw_k|² + L F_k^q, and the
-    server steps to w - ΣΔ_k / Σh_k. With q = 0 that is the plain mean of the w_k.
+    With w the received model, w_k client k's trained model, F_k its mean loss on its training images before training
+    and L = 1 / learning rate (Sec. 4): Δw_k = L (w - w_k), Δ_k = F_k^q Δw_k, h_k = q F_k^(q-1) |Δw_k|² + L F_k^q, and
+    the server steps to w - ΣΔ_k / Σh_k. With q = 0 this is the plain mean of the w_k.
 
     deviates: every client of the cohort counts alike, as in Algorithm 2; its sampling by training sizes is the
     setting's participation here.

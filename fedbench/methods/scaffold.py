@@ -11,7 +11,7 @@ from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import PerParameter, check_sgd, moved
 from fedbench.specs import Setting
 
-#: The server's control variate c, which all receive, and a client's own c_i: a tensor for each parameter.
+#: Prefixes of the server's control variate c, which all clients receive, and of a client's c_i, for each parameter.
 CONTROL, OWN = "control", "own_control"
 
 
@@ -24,7 +24,7 @@ class Scaffold(PerParameter):
     The server steps to x + eta_g mean(y - x), and c moves by |S|/N times the mean change (lines 16 and 17), so that
     c stays the mean of all c_i. Steps have no momentum, whatever the setting's; its weight decay is part of g.
 
-    In round 1 all control variates are zero: it is FedAvg's, without momentum.
+    In round 1 all control variates are zero: it is FedAvg without momentum.
 
     deviates: clients count by their training sizes, in both means and in |S|/N, as in FedAvg; Algorithm 1 counts them
     alike. With clients of one size that is the same.
@@ -51,7 +51,7 @@ class Scaffold(PerParameter):
         trained = yield Train(cross_entropy, momentum=0.0, rules=(Add(OWN, -1.0), Add(CONTROL)))
         x, y, c, own = client.received, client.state, client.model(CONTROL), client.model(OWN)
         new = {n: own[n] - c[n] + (x[n] - y[n]) / (trained.steps * client.lr) for n in c}
-        # What it sends: the mean of these is c and the mean change.
+        # The mean of these messages is c plus the mean change.
         client.put({n: c[n] + new[n] - own[n] for n in c}, CONTROL)
         client.put(new, OWN)
 

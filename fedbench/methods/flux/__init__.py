@@ -23,13 +23,13 @@ from fedbench.methods.parts.warm_up import WarmsUp
 from fedbench.rng import stream
 
 # -- messages --------------------------------------------------------------------------------------------------
-# FLUX's messages to and from a client that comes after the clustering, and what the server remembers.
+# FLUX's messages to and from a client that participates after the clustering, and the server's memory.
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """By what a late or unlabelled client finds its cluster, with theta* and all models: the bounds, the scaling, and
-    the centroids [M, L]."""
+    """Message to a late or unlabelled client, sent with theta* and all models: the bounds, the scaling and the
+    centroids [M, L], by which it finds its cluster."""
 
     bounds: Bounds
     scaling: Scaling
@@ -38,8 +38,8 @@ class Assignment:
 
 @dataclass
 class Memory(description.Memory):
-    """... and the last clustering: centroids [M, L], the distance at the elbow (None: none was looked for), and the
-    training images [M] behind the clusters' running means."""
+    """The server's memory, also of the last clustering: centroids [M, L], the distance at the elbow (None: not used),
+    and the number of training images [M] behind the clusters' running means."""
 
     centroids: Tensor | None = None
     elbow: float | None = None
@@ -52,14 +52,14 @@ class Memory(description.Memory):
 
 @dataclass(frozen=True)
 class Noise:
-    """Laplace noise on a descriptor (step S4), before it is scaled: b = range / (n epsilon) on every entry.
+    """Laplace noise on a descriptor (step S4), before scaling: b = range / (n epsilon) on every entry.
 
-    The budget epsilon holds for each entry; for a whole descriptor of L entries they add up to L epsilon.
+    The budget epsilon holds for each entry; for a whole descriptor of L entries the budgets add up to L epsilon.
 
-    released: as the authors' code has it: one range for all entries, largest minus smallest value of the client's
-    projected latents and of the projected synthetic points; the same draws for all clients, for it seeds the generator
-    anew before each; none on the descriptors of the test phase. Otherwise, as the paper says, each entry has the
-    range of its own coordinate over the client's projected latents, and each client its own draws.
+    released: follow the authors' code: one range for all entries, largest minus smallest value of the client's
+    projected latents and of the projected synthetic points; the same draws for all clients, because it reseeds the
+    generator before each; no noise in the test phase. Otherwise, as in the paper, each entry has the range of its
+    coordinate over the client's projected latents, and each client has independent draws.
     """
 
     epsilon: float
@@ -68,8 +68,8 @@ class Noise:
     def on(
         self, d: Tensor, projected: Tensor, points: Tensor, rng: np.random.Generator, *, test_phase: bool = False
     ) -> Tensor:
-        """A descriptor [L] of projected latents [n, l] (or its first entries) with noise; `points` [200, l] are the
-        projected synthetic points and `rng` is the client's own."""
+        """Add noise to a descriptor [L] (or its first entries) of projected latents [n, l]; `points` [200, l] are the
+        projected synthetic points, and `rng` is the client's generator."""
         if self.released and test_phase:
             return d
         rows = projected.double()
@@ -86,7 +86,7 @@ class Noise:
 # -- flux ------------------------------------------------------------------------------------------------------
 
 
-#: The moments of Table 66's rows.
+#: Moments in the rows of Table 66.
 BLOCKS = {"mu_x": ("mu_x",), "mu_x,sigma_x": ("mu_x", "sigma_x"), "mu_x,mu_u": ("mu_x", "mu_u"), "all": MOMENTS}
 
 
@@ -95,21 +95,21 @@ class Flux(WarmsUp):
     """FLUX (Fenoglio et al., NeurIPS 2025, Algorithms 1 and 2), in four phases (`parts/warm_up.py`).
 
     Warm-up is FedAvg. After each of its rounds the cohort reports the averaged model's accuracy on its validation
-    images and the bounds of their latents; when the accuracy's slope falls below T (Eq. 14), the next round is that of
-    description (Algorithm 1, lines 2 to 11): with the model as it is then, theta*, clients project their training
-    images' latents on l axes that everybody draws from these bounds, and send mean and standard deviation of each
-    coordinate, over all images and over each class (Eq. 5 to 8). The server scales each block of moments to [0, 1],
-    clusters the descriptors (neighbours within the distance at the elbow of the nearest-neighbour curve; who has none
-    stands alone) and from then on averages within clusters (lines 15 to 35). One that takes part only later goes to the
-    centroid nearest to its whole descriptor (lines 20 to 25), a client without labels to the one nearest to its
-    label-free moments (Eq. 9; Algorithm 2): by theta*, the bounds and the scaling of then.
+    images and the bounds of their latents. When the accuracy's slope falls below T (Eq. 14), the next round is that of
+    description (Algorithm 1, lines 2 to 11). With the model of that moment, theta*, clients project their training
+    images' latents on l axes that follow from these bounds, and send mean and standard deviation of each coordinate,
+    over all images and over each class (Eq. 5 to 8). The server scales each block of moments to [0, 1] and clusters the
+    descriptors: neighbours are within the distance at the elbow of the nearest-neighbour curve, and a client without
+    neighbours is a cluster of one. From then on it averages within clusters (lines 15 to 35). A client that first
+    participates later joins the centroid nearest to its whole descriptor (lines 20 to 25), a client without labels the
+    one nearest to its label-free moments (Eq. 9; Algorithm 2), with the stored theta*, bounds and scaling.
 
-    In the round in which data drift, clients describe themselves again instead of training; the server clusters anew,
-    and a cluster begins with the model of the old cluster whose centroid is nearest
+    In a round of a drift, clients describe themselves again instead of training. The server clusters them again, and a
+    new cluster starts with the model of the old cluster whose centroid is nearest
     (Table 6, Appendix D.3; flux/protocol.md#drifting-data).
 
-    With `clustering` prior it is FLUX-prior: k-means with the true number of distributions (where data drift, that of
-    the last stage), from a single k-means++ start as in the released code.
+    With `clustering` prior it is FLUX-prior: k-means with the true number of distributions (under drift, that of the
+    last phase), from a single k-means++ start as in the released code.
 
     deviates: in a federation without validation images, training images stand for them during warm-up.
 
@@ -199,7 +199,7 @@ class Flux(WarmsUp):
         yield from super().local(client)  # lines 4 and 5, and 32 to 35
 
     def describe(self, client: Client, split: str = "train") -> Generator[Collect, Any, Tensor]:
-        """The descriptor as it leaves the client."""
+        """Return the descriptor that the client sends, with noise if epsilon is above 0."""
         bounds = client.inbox.bounds
         d, rows = yield from description.describe(client, bounds, self.components, split)
         if not self.epsilon:
@@ -211,14 +211,14 @@ class Flux(WarmsUp):
         return noise.on(d, rows, points, rng, test_phase=unlabelled)
 
     def lead(self, server: Server, client: Client) -> None:
-        """Send a client that comes after the clustering, and holds theta*, what it finds its cluster by."""
+        """Send a client that needs a cluster after the clustering, and holds theta*, the data to find it."""
         memory = server.memory
         client.state = {**client.state, **side_by_side(server.models)}
         client.inbox = Assignment(memory.bounds, memory.scaling, memory.centroids)
 
     def choose(self, client: Client, d: Tensor) -> int:
-        """The cluster whose centroid is nearest to the client's descriptor, of which one without labels has the first
-        entries alone (Eq. 9). The client holds that cluster's model from then on."""
+        """Load the model of the cluster whose centroid is nearest to the client's descriptor, and return its number. A
+        client without labels has only the first entries of a descriptor (Eq. 9)."""
         at: Assignment = client.inbox
         point = description.scaled(
             at.scaling, d.cpu().numpy()[None], self.components, client.context.classes, BLOCKS[self.blocks]
@@ -234,7 +234,7 @@ class Flux(WarmsUp):
         if phase == Phase.WARM_UP:
             super().aggregate(server, cohort, t)
             return
-        if phase == Phase.DESCRIPTION:  # the shared model stays what it is now, theta*
+        if phase == Phase.DESCRIPTION:  # from now on the shared model is theta*
             self.cluster(server, cohort, t)
             server.models = [server.shared] * len(memory.centroids)
             memory.phase = Phase.GROUPED
@@ -248,7 +248,7 @@ class Flux(WarmsUp):
         memory.behind = behind if self.average == "running" else None
 
     def cluster(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        """Cluster the clients of the cohort by their descriptors (lines 9 to 11)."""
+        """Cluster the cohort's clients by their descriptors (lines 9 to 11)."""
         memory = server.memory
         descriptors = description.remember(server, cohort, t, self.components, BLOCKS[self.blocks])
         labels, eps = clustering.cluster(self.clustering, descriptors, self.scale, self.reach, server.context.groups)
@@ -258,7 +258,7 @@ class Flux(WarmsUp):
 
     def round_metrics(self, server: Server) -> Mapping[str, float]:
         memory = server.memory
-        if memory.phase != Phase.GROUPED:  # reported in warm-up too, so that a run that never clusters says so
+        if memory.phase != Phase.GROUPED:  # reported in warm-up too, so that runs that never cluster have a value
             return {"clusters": 1.0}
         numbers = {"clusters": float(len(server.models)), "clustering_round": float(memory.described.round)}
         return numbers if memory.elbow is None else {**numbers, "elbow": memory.elbow}
@@ -266,13 +266,13 @@ class Flux(WarmsUp):
     # -- answering ---------------------------------------------------------------------------------------
 
     def serve(self, server: Server, client: Client) -> None:
-        """A client that took no part since the clustering is led to a cluster as one that takes part late; one without
-        labels by its test images."""
+        """Send a client that has not participated since the clustering what it needs to find a cluster, as a late
+        client in a round; one without labels uses its test images."""
         if server.models and (client.kind == UNLABELLED or client.index not in server.assigned):
             self.lead(server, client)
 
     def personalise(self, client: Client) -> ClientUpdate:
-        if not isinstance(client.inbox, Assignment):  # it has a cluster, or there are none yet
+        if not isinstance(client.inbox, Assignment):  # it has a cluster, or there are no clusters yet
             return
         if client.kind == UNLABELLED and self.assignment == "random":
             yield from answer_at_random(client)

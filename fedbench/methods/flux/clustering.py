@@ -1,7 +1,7 @@
-"""Clients' descriptors to clusters: FLUX's density-based rule, and those that it is compared with (Tables 63 and 64).
+"""Clustering of clients' descriptors: FLUX's density-based rule, and alternatives (Tables 63 and 64).
 
-K descriptors of L entries, Euclidean distance. Cluster ids count from 0 in the order in which clients first show
-them. Descriptors that are all equal, such as that of a client alone, are always one cluster.
+K descriptors of L entries, Euclidean distance. Cluster ids count from 0 in order of first appearance. Equal
+descriptors, also that of a single client, are always one cluster.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Ints = npt.NDArray[np.int64]
 SEED, WARD_THRESHOLD = 42, 1.2
 
 
-#: The clusterings that `cluster` knows; "prior" (FLUX-prior) knows how many clusters there are.
+#: The clusterings of `cluster`; "prior" (FLUX-prior) knows the number of clusters.
 KINDS = ("density", "prior", "k_means", "hdbscan", "agglomerative")
 
 
 def cluster(kind: str, descriptors: Floats, scale: float, reach: float, count: int) -> tuple[Ints, float]:
-    """(cluster ids [K], epsilon) by one of KINDS; epsilon, scaled by `scale`, is NaN where no elbow is looked for, as
-    where a `reach` above 0 replaces it."""
+    """Return cluster ids [K] and epsilon, by one of KINDS. Epsilon, scaled by `scale`, is NaN if no elbow is computed,
+    as when a `reach` above 0 replaces it."""
     if kind == "density" and reach:
         return density(descriptors, reach), math.nan
     if kind == "density":
@@ -40,29 +40,29 @@ def cluster(kind: str, descriptors: Floats, scale: float, reach: float, count: i
 
 
 def dynamic(descriptors: Floats, scale: float = 1.0) -> tuple[Ints, float]:
-    """FLUX's clustering: cluster ids [K], and the epsilon that the elbow chose (see `elbow` and `density`)."""
+    """Return FLUX's cluster ids [K] and the epsilon at the elbow (see `elbow` and `density`)."""
     eps = elbow(descriptors, scale)
     return density(descriptors, eps), eps
 
 
 def density(descriptors: Floats, eps: float) -> Ints:
-    """Cluster ids [K] by DBSCAN: clients up to `eps` apart share a cluster, and so do theirs in turn; who has nobody
-    so near is a cluster of one.
+    """Return cluster ids [K] by DBSCAN: clients up to `eps` apart share a cluster, transitively; a client without such
+    neighbours is a cluster of one.
 
-    Where every client has its equal and eps is 0, all are one cluster: such descriptors distinguish nobody.
+    If every client has an equal one and eps is 0, all are one cluster, because such descriptors distinguish no client.
     """
     if _all_equal(descriptors) or (eps == 0 and not nearest_other(descriptors).any()):
         return _one_cluster(descriptors)
     from sklearn.cluster import DBSCAN
 
-    # eps is one of these very distances: computed in another way it might be a last bit too short. And DBSCAN takes
-    # no 0: the smallest number above it instead.
+    # eps is one of these distances, so they must be computed in the same way to be bitwise equal. DBSCAN does not
+    # accept 0, so the smallest positive number replaces it.
     scan = DBSCAN(eps=max(eps, np.nextafter(0, 1)), min_samples=2, metric="precomputed")
     return numbered(scan.fit_predict(distances(descriptors, descriptors)))
 
 
 def k_means(descriptors: Floats, k: int, seed: int = SEED) -> tuple[Ints, Floats]:
-    """(cluster ids [K], centres [M, L]) by k-means from one k-means++ start.
+    """Return cluster ids [K] and centres [M, L] by k-means from one k-means++ start.
 
     M is k, or less if there are fewer clients or fewer distinct descriptors.
     """
@@ -73,18 +73,18 @@ def k_means(descriptors: Floats, k: int, seed: int = SEED) -> tuple[Ints, Floats
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
-        # Descriptors apart by rounding alone may still be one to it.
+        # Descriptors that differ only by rounding may be equal to k-means.
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = KMeans(k, init="k-means++", n_init=1, random_state=seed).fit(descriptors)
     labels = numbered(fit.labels_)
-    first = np.unique(labels, return_index=True)[1]  # client of each cluster
+    first = np.unique(labels, return_index=True)[1]  # first client of each cluster
     centres = np.stack([fit.cluster_centers_[fit.labels_[i]] for i in first])
     return labels, centres
 
 
 def k_means_silhouette(descriptors: Floats, seed: int = SEED) -> tuple[Ints, Floats]:
-    """`k_means` with the k of 2 to K - 1 whose clusters have the largest mean silhouette, the smallest of equals; one
-    cluster if there are fewer than three clients."""
+    """Run `k_means` with the k of 2 to K - 1 with the largest mean silhouette (the smallest k of equal ones); return
+    one cluster for fewer than three clients."""
     from sklearn.metrics import silhouette_score
 
     gaps = distances(descriptors, descriptors)
@@ -101,7 +101,7 @@ def k_means_silhouette(descriptors: Floats, seed: int = SEED) -> tuple[Ints, Flo
 
 
 def hdbscan(descriptors: Floats) -> Ints:
-    """Cluster ids [K] by HDBSCAN with clusters of at least 2; each noise point is a cluster of its own."""
+    """Return cluster ids [K] by HDBSCAN with clusters of at least 2; each noise point is a separate cluster."""
     if _all_equal(descriptors):
         return _one_cluster(descriptors)
     from sklearn.cluster import HDBSCAN
@@ -110,7 +110,7 @@ def hdbscan(descriptors: Floats) -> Ints:
 
 
 def agglomerative(descriptors: Floats, threshold: float = WARD_THRESHOLD) -> Ints:
-    """Cluster ids [K] by Ward's linkage, merged up to this distance."""
+    """Return cluster ids [K] by Ward's linkage, merged up to the threshold."""
     if _all_equal(descriptors):
         return _one_cluster(descriptors)
     from sklearn.cluster import AgglomerativeClustering
@@ -120,14 +120,14 @@ def agglomerative(descriptors: Floats, threshold: float = WARD_THRESHOLD) -> Int
 
 
 def centroids(descriptors: Floats, labels: Ints) -> Floats:
-    """[M, L] mean descriptor of the members of each cluster, ids [K] from 0 to M - 1."""
+    """Return the mean descriptor of each cluster [M, L]; ids [K] are 0 to M - 1."""
     members = np.eye(int(labels.max()) + 1)[labels]
     means: Floats = members.T @ descriptors / members.sum(0)[:, None]
     return means
 
 
 def nearest(points: Floats, centres: Floats) -> Ints:
-    """[P] the cluster whose centre [M, L] is nearest to each point [P, L]; the smallest id of equals (Eq. 9)."""
+    """Return the cluster whose centre [M, L] is nearest to each point [P, L], [P]; the smallest of equals (Eq. 9)."""
     return np.asarray(distances(points, centres).argmin(1), np.int64)
 
 

@@ -26,11 +26,11 @@ SMALLEST = torch.finfo(torch.float32).tiny
 class PFedFDA(Method):
     """Personalized FL via feature distribution adaptation (McLaughlin and Su, NeurIPS 2024, Algorithm 1).
 
-    The head is the Bayes classifier of Gaussian features: class means mu, one tied covariance Sigma, and the
-    client's own prior. A round: freeze the head of the *global* Gaussian, train the body on cross-entropy, keep
-    the features of the training batches, estimate the client's Gaussian from them, choose beta by held-out
-    cross-entropy, send the body and beta local + (1 - beta) global. The server averages all three by training
-    size. To answer, a client adapts the Gaussian once more on the averaged body (no gradient step).
+    The head is the Bayes classifier of Gaussian features: class means mu, one tied covariance Sigma, and the client's
+    prior. A round: freeze the head of the *global* Gaussian, train the body on cross-entropy, store the features of the
+    training batches, estimate the client's Gaussian from them, choose beta by held-out cross-entropy, send the body and
+    beta local + (1 - beta) global. The server averages all three by training size. Before it predicts, a client adapts
+    the Gaussian once more on the averaged body (no gradient step).
 
     deviates: beta is found by a bounded solver (SciPy L-BFGS-B), as the paper says; the official code clips an
     unbounded one, which often stops exactly on 0 or 1 although an interior minimum exists.
@@ -66,7 +66,7 @@ class PFedFDA(Method):
         Measure("beta_0", "that weight for the class means, where there are two betas", "fraction", of="client"),
         Measure("beta_1", "that weight for the covariance, where there are two betas", "fraction", of="client"),
     )
-    # The unused linear head and the last beta never leave the client.
+    # Neither the unused linear head nor the last beta leaves the client.
     personal = ("head.", "gaussian.beta")
 
     betas: int = hyperparameter(
@@ -84,7 +84,7 @@ class PFedFDA(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.betas in (0, 1, 2), self.name, "betas", self.betas, "0, 1 or 2")
-        # Without spread in the features the ridge alone keeps the covariance, a float32, invertible.
+        # If features have no variance, only the ridge makes the float32 covariance invertible.
         check(self.cov_ridge >= SMALLEST, self.name, "cov-ridge", self.cov_ridge, f"at least {SMALLEST:.3g} (float32)")
 
     def check_setting(self, setting: Setting) -> None:
@@ -100,7 +100,7 @@ class PFedFDA(Method):
         }
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        """Cross-entropy through the frozen generative head; keeps the features."""
+        """Return the cross-entropy of the frozen generative head, and collect the features."""
         z = model.features(batch.x)
         logits = F.linear(z, batch.extras["weight"], batch.extras["bias"])
         return Loss(F.cross_entropy(logits.float(), batch.y), collected=z)
@@ -122,7 +122,7 @@ class PFedFDA(Method):
         }
 
     def interpolated(self, client: Client, rows: Tensor, labels: Tensor, min_rows: int = 1) -> tuple[Gaussian, Tensor]:
-        """Interpolated Gaussian and beta from a client's features (Alg. 1, lines 8 to 11).
+        """Return the interpolated Gaussian and beta from a client's features (Alg. 1, lines 8 to 11).
 
         Raises DivergedError if the features are not finite, or too large for float32.
         """
@@ -131,7 +131,7 @@ class PFedFDA(Method):
         def of(moments: Moments, least: int = 1) -> Gaussian:
             return estimate(moments, common, self.cov_ridge, self.cov_offset, least)
 
-        # The folds' sums make up the whole's, so no row is summed twice; they count as estimation, as that would.
+        # The sums of all folds give the total, so no row is summed twice. Their time counts as estimation.
         with client.timed("interpolation"):
             parts = halves(rows, labels) if self.betas else [Rows(rows.double(), labels)]
         with client.timed("estimation"):
@@ -149,7 +149,7 @@ class PFedFDA(Method):
         return mixed, beta
 
     def personalise(self, client: Client) -> ClientUpdate:
-        # Section 1.5 of the notes: the averaged body, one pass, means only of classes with more than two rows.
+        # Section 1.5 of the notes: the averaged body, one pass, means only for classes with more than two rows.
         rows, labels = yield Collect(features)
         mixed, _ = self.interpolated(client, rows, labels, min_rows=3)
         weight, bias = classifier(mixed, prior(client.class_counts))
@@ -161,7 +161,7 @@ def _gaussian(state: State) -> Gaussian:
 
 
 def _check_finite(client: Client, moments: Moments) -> None:
-    """Stop a run that has diverged: a sum is not finite where a feature is not."""
+    """Raise DivergedError for a diverged run: a sum is not finite if a feature is not."""
     if not bool(torch.stack([moments.mean.sum(), moments.scatter.sum()]).float().isfinite().all()):
         raise DivergedError(
             f"training diverged: client {client.index} in round {client.round} has features not finite",

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Share of the isotropic part mixed into a covariance before it is solved (official code; not in the paper).
+#: Share of the isotropic part in the covariance that the solver uses (official code; not in the paper).
 SHRINKAGE = 1e-4
-#: Added to every class's frequency, so that an absent class costs a finite logit (official code).
+#: Added to every class's frequency, so that an absent class has a finite logit (official code).
 PRIOR_FLOOR = 1e-4
-#: Eigenvalues of a correlation matrix below this are raised to it.
+#: Smaller eigenvalues of a correlation matrix are raised to this.
 EIGENVALUE_FLOOR = 1e-15
 
 
@@ -28,7 +28,7 @@ class Gaussian:
     covariance: Tensor
 
     def mix(self, other: Gaussian, beta_mean: Tensor | float, beta_covariance: Tensor | float) -> Gaussian:
-        """beta of this one and (1 - beta) of the other (Alg. 1, lines 10 and 11)."""
+        """Return beta times this one plus (1 - beta) times the other (Alg. 1, lines 10 and 11)."""
         return Gaussian(
             beta_mean * self.mean + (1 - beta_mean) * other.mean,
             beta_covariance * self.covariance + (1 - beta_covariance) * other.covariance,
@@ -37,10 +37,10 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Moments:
-    """What is summed over feature rows: counts [K], mean [K, d] and scatter [d, d] about the class means.
+    """Sums over feature rows: counts [K], mean [K, d] and scatter [d, d] about the class means.
 
-    The sum of two is the moments of the rows of both (Chan, Golub and LeVeque 1979, a class at a time). The mean of
-    a class without rows is zero.
+    The sum of two gives the moments of the rows of both (Chan, Golub and LeVeque 1979, for each class). The mean of a
+    class without rows is zero.
     """
 
     counts: Tensor
@@ -49,7 +49,7 @@ class Moments:
 
     @classmethod
     def of(cls, rows: Tensor, labels: Tensor, classes: int) -> Moments:
-        """Of feature rows [n, d] with labels [n]."""
+        """Compute the moments of feature rows [n, d] with labels [n]."""
         z = rows.double()
         counts = torch.bincount(labels, minlength=classes).double()
         sums = torch.zeros(classes, z.shape[1], dtype=torch.float64, device=z.device).index_add_(0, labels, z)
@@ -66,13 +66,13 @@ class Moments:
 
 
 def prior(class_counts: Tensor) -> Tensor:
-    """Smoothed label frequencies [K] (Sec. 1.1)."""
+    """Return smoothed label frequencies [K] (Sec. 1.1)."""
     share = class_counts.double() / class_counts.double().sum() + PRIOR_FLOOR
     return share / share.sum()
 
 
 def classifier(gaussian: Gaussian, class_prior: Tensor) -> tuple[Tensor, Tensor]:
-    """The linear head (weight [K, d], bias [K]) whose softmax is the posterior of the classes (Eq. 3 and 4).
+    """Return the linear head (weight [K, d], bias [K]) whose softmax is the classes' posterior (Eq. 3 and 4).
 
     S w_c = mu_c by a Cholesky solve of the shrunk covariance S, b_c = -mu_c.w_c / 2 + log prior_c.
     """
@@ -83,18 +83,18 @@ def classifier(gaussian: Gaussian, class_prior: Tensor) -> tuple[Tensor, Tensor]
 
 
 def shrunk(covariance: Tensor) -> Tensor:
-    """The covariance with a share of the isotropic matrix of its trace (Sec. 1.1)."""
+    """Mix the covariance with a share of the isotropic matrix with the same trace (Sec. 1.1)."""
     out = (1 - SHRINKAGE) * covariance
     out.diagonal().add_(SHRINKAGE * covariance.diagonal().mean())
     return out
 
 
 def estimate(moments: Moments, fallback: Gaussian, ridge: float, offset: float, min_rows: int = 1) -> Gaussian:
-    """Mean and covariance from the moments of feature rows (Sec. 1.3, Eq. 6 to 8).
+    """Estimate mean and covariance from the moments of feature rows (Sec. 1.3, Eq. 6 to 8).
 
-    A class with fewer than `min_rows` rows takes the fallback's mean; its rows are centred by their own mean all
-    the same. The tied covariance gets `offset` on every entry and `ridge` on the diagonal, and is made positive
-    semi-definite if it is not.
+    A class with fewer than `min_rows` rows gets the fallback's mean, but its rows are still centred by their mean. The
+    tied covariance gets `offset` on every entry and `ridge` on the diagonal, and is made positive semi-definite if it
+    is not.
     """
     covariance = moments.scatter / (moments.counts.sum() - 1).clamp(min=1) + offset
     covariance.diagonal().add_(ridge)
@@ -104,9 +104,9 @@ def estimate(moments: Moments, fallback: Gaussian, ridge: float, offset: float, 
 
 
 def positive_semidefinite(covariance: Tensor) -> Tensor:
-    """Raise the eigenvalues of the correlation matrix to a floor, keeping the variances (paper Sec. 4.3).
+    """Raise the eigenvalues of the correlation matrix to a floor, with unchanged variances (paper Sec. 4.3).
 
-    Returns the very matrix if none is below, which a Cholesky factorisation tells at a fraction of the cost.
+    Returns the same matrix if no eigenvalue is below; a cheap Cholesky factorisation checks this first.
     """
     scale = covariance.diagonal().clamp(min=0).sqrt()
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
@@ -127,7 +127,7 @@ def positive_semidefinite(covariance: Tensor) -> Tensor:
 
 
 def packed(matrix: Tensor) -> Tensor:
-    """The upper triangle [d (d + 1) / 2] of a symmetric matrix [d, d]: what is sent of a covariance."""
+    """Return the upper triangle [d (d + 1) / 2] of a symmetric matrix [d, d], in which a covariance is sent."""
     rows, columns = torch.triu_indices(*matrix.shape, device=matrix.device)
     return matrix[rows, columns]
 

@@ -1,4 +1,4 @@
-"""How much a client trusts its own statistics: pFedFDA's beta (paper Sec. 4.3, Eq. 9; notes 1.4)."""
+"""Interpolation of a client's statistics with common ones: pFedFDA's beta (paper Sec. 4.3, Eq. 9; notes 1.4)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize  # here: the first client's time would hold the import
+from scipy.optimize import minimize  # at module level, so that the first client's time does not include the import
 from torch import Tensor
-from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # torch exports it without saying so
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # torch exports it without declaring it
 
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, shrunk
 
@@ -25,9 +25,9 @@ class Rows(NamedTuple):
 
 
 def halves(rows: Tensor, labels: Tensor) -> list[Rows]:
-    """The rows in two halves stratified by label; then those in neither: of classes with a single row.
+    """Split the rows into two halves stratified by label, and a rest: rows of classes with a single row.
 
-    Halves are empty if no class has two rows.
+    The halves are empty if no class has two rows.
     """
     z, y = rows.double(), labels.cpu().numpy()
     searched = np.flatnonzero(np.bincount(y)[y] >= FOLDS)
@@ -41,10 +41,10 @@ def halves(rows: Tensor, labels: Tensor) -> list[Rows]:
 
 
 def folds_of(labels: np.ndarray) -> np.ndarray:
-    """[n]: the fold of each row, stratified by label [n], as scikit-learn's StratifiedKFold shuffles them from seed 0
-    (its import takes 80 MB and a second)."""
+    """[n]: the fold of each row, stratified by label [n], equal to scikit-learn's StratifiedKFold shuffled with seed 0
+    (importing that takes 80 MB and a second)."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))[inverse]  # classes in the order in which they appear
+    rank = np.argsort(np.argsort(first))[inverse]  # classes in order of first appearance
     ordered = np.sort(rank)
     sizes = np.stack([np.bincount(ordered[k::FOLDS], minlength=len(first)) for k in range(FOLDS)])
     generator, fold = np.random.RandomState(0), np.empty(len(labels), np.int64)
@@ -64,11 +64,11 @@ def search_beta(
     betas: int,
     previous: Tensor,
 ) -> Tensor:
-    """The beta in [0, 1] (one, or one for means and one for covariance) with the least held-out cross-entropy.
+    """Return the beta in [0, 1] (one, or one for means and one for covariance) with the lowest held-out cross-entropy.
 
-    Of `halves` and their moments: the interpolation of either half's statistics with the common ones is judged by
-    the rows of the other half. L-BFGS-B from 0.5. Returns [betas] float64: zeros (the common statistics) if no search
-    is possible, `previous` if the solver fails.
+    `parts` are `halves` and `moments` theirs: each half's statistics, interpolated with the common ones, are evaluated
+    on the other half. L-BFGS-B starts from 0.5. Returns [betas] float64: zeros (the common statistics) if no search is
+    possible, `previous` if the solver fails.
     """
     first, second = parts[:2]
     if not len(first.y):
@@ -99,7 +99,7 @@ def held_out_loss(
     """[3]: mean cross-entropy of the rows under the interpolated classifier, d/d beta_mean, d/d beta_covariance.
 
     With mu and the shrunk covariance S of the interpolation a row z has the logits z.w_c - mu_c.w_c / 2 + log prior_c,
-    w_c = S^-1 mu_c; written out, since autograd through the factorisation takes twice as long.
+    w_c = S^-1 mu_c. Gradients are explicit, because autograd through the factorisation takes twice as long.
     """
     z, y = rows
     mixed = own.mix(common, beta_mean, beta_covariance)
@@ -108,7 +108,7 @@ def held_out_loss(
     log_posterior = (z @ weight.T + (log_prior - 0.5 * (mixed.mean * weight).sum(1))).log_softmax(1)
     at = y[:, None]
     loss = -log_posterior.gather(1, at).mean()
-    error = log_posterior.exp_()  # from here d loss / d logits: posterior minus truth, over the rows
+    error = log_posterior.exp_()  # from here d loss / d logits: posterior minus one-hot labels, divided by the rows
     error.scatter_add_(1, at, torch.full_like(error[:, :1], -1.0)).div_(len(y))
     total = error.sum(0)[:, None]
     by_mean = torch.cholesky_solve((error.T @ z - total * mixed.mean).T, factor).T  # [K, d]
