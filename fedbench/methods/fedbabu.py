@@ -13,11 +13,11 @@ from fedbench.methods.parts.steps import FineTunes
 class FedBABU(FineTunes):
     """Federated averaging with body aggregation and body update (Oh, Kim and Yun, ICLR 2022, Algorithm 1).
 
-    All clients hold the same random head, which never changes; only the body trains, is sent and averaged. After the
-    last round each client trains its head for `finetune_epochs` on the averaged body; before, the initial head predicts.
+    All clients hold the same random head, which is constant; only the body trains, is sent and averaged. After the last
+    round each client trains its head for `finetune_epochs` on the averaged body; before, the initial head predicts.
 
     An unseen client starts from the averaged body and the initial head, and fine-tunes the head only or everything for
-    the same number of epochs. pFedFDA's paper (App. C.3) takes the better of the two in the mean over clients: run both.
+    as many epochs. pFedFDA's paper (App. C.3) takes the better of the two in the mean over clients: run both.
 
     In FedDRM's comparison the last `finetune_rounds` of the run's rounds train the head instead, without communication
     and under the schedule of the rounds.

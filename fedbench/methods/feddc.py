@@ -21,7 +21,7 @@ class FedDC(PerParameter):
 
     A client of the cohort receives w. It takes K plain steps on its loss plus the drift's penalty (alpha/2)
     ||h_i + theta - w||^2 and the gradient correction <theta, g_i - g> / (lr K), and ends at theta_i. Here g_i is its
-    change when it last participated, and g the mean of these over all clients that train. Then h_i <- h_i + theta_i - w.
+    change when it last participated, and g the mean of these over all training clients. Then h_i <- h_i + theta_i - w.
     The server's w becomes the mean of theta_i + h_i over the cohort. Initially all h_i and g_i are zero.
 
     Steps have no momentum, whatever the setting's, because with momentum a change is not lr K times a gradient. The

@@ -52,8 +52,7 @@ class FTWERM(importance.Weighted):
         check(self.case == "all" or self.ratios == "exact", self.name, "case", self.case, "all with --ratios hdrm")
 
     def ask(self, server: Server, t: int, k: int) -> Question | Pool | None:
-        """Before the first round ask for images, and then for estimates on them; exact ratios need only one
-        question."""
+        """Before the first round ask for images, then for estimates from the pool; exact ratios need one question."""
         if t or k > (self.ratios == "hdrm"):
             return None
         return server.memory if k else Question()

@@ -14,11 +14,10 @@ class MRMTL(PersonalModel):
     """Mean-regularised multi-task learning (Liu, Hu, Wu and Smith, NeurIPS 2022, without the noise of its private
     form): what FLUX's comparison (NeurIPS 2025) calls pFedMe.
 
-    A client's personal model v starts from the common initial model and continues from its state after the client's
-    last round, by SGD on loss(v) + (lambda/2) ||v - w||^2; w is the average of the personal models, weighted by
-    training images, as the client received it. The client predicts with v. A client without labels has no v, so there
-    is no test phase. Statistics of batch norms belong to v. (`pfedme` is T. Dinh, Tran and Nguyen's algorithm with
-    Moreau envelopes.)
+    A client's personal model v starts from the common initial model and continues from its state after its last round,
+    by SGD on loss(v) + (lambda/2) ||v - w||^2; w is the average of the personal models, weighted by training
+    images, as the client received it. A client predicts with v; without labels it has no v, so there is no test phase.
+    Statistics of batch norms belong to v. (`pfedme` is T. Dinh, Tran and Nguyen's algorithm with Moreau envelopes.)
 
     deviates: pFedMe's paper solves for v on every batch and sends a second model that follows it; the code that FLUX
     names trains v as above, and FLUX's values for it are those of local training within noise. FLUX gives no pull; 0.1

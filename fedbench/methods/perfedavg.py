@@ -93,7 +93,6 @@ def stepped(weights: State, direction: State, by: float) -> State:
 
 
 def sum_of_losses(models: Any, batch: Batch) -> Loss:
-    """Return the sum of two models' losses; they share no parameter, so its gradient contains both models'
-    gradients."""
+    """Return the sum of two models' losses; they share no parameter, so its gradient contains both gradients."""
     plus, minus = (cross_entropy(model, batch).total for model in models)
     return Loss(plus + minus)
