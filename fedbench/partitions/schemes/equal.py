@@ -124,7 +124,7 @@ class Equal(Scheme):
 
     All draws come from counter-based streams keyed by (seed, purpose, client, ...), so a seed gives the same shards
     under every shift and level. With `draws` anda they come in the order of the paper's generator instead
-    (`partitions/schemes/equal.py`), so the seeds 42 to 46 give the paper's clients.
+    (see `draw` in this file), so the seeds 42 to 46 give the paper's clients.
 
     With `copies` all images are multiplied before they are assigned, so clients share images. With `duplicates`, as in
     Appendix F.2, a client's training images are multiplied afterwards (flux/protocol.md#larger-federations).
@@ -147,7 +147,7 @@ class Equal(Scheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, nothing in (("copies", 1), ("draws", "fedbench")):  # which change nothing: a partition has one id
+        for name, nothing in (("copies", 1), ("draws", "fedbench")):  # defaults, which must not change the id
             if getattr(self, name) == nothing:
                 object.__setattr__(self, name, None)
 
@@ -299,7 +299,7 @@ def restricted(
     """Keep the shard's images of these classes, and append draws from them with replacement.
 
     The result has `wanted` images, or grows by the factor (all classes / these classes), to about the shard's size if
-    its classes are balanced. A tiny shard without any such image draws `wanted` (or its own number of) images from the
+    its classes are balanced. A tiny shard without any such image draws `wanted` (or as many as it has) images from the
     whole `pool` of its side. Raises FedbenchError if the pool has none either.
     """
     rng = stream(*key)
