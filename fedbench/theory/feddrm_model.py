@@ -264,8 +264,7 @@ def tilted(base: Array, g: Array, h: Array, alpha: Array, beta: Array, xi: Array
 
 
 def label_shift(joint: Joint, classes: Array) -> Joint:
-    """Apply label shift as in Section 2.1: the server's P_k for all clients, with client-specific class shares [m,
-    K]."""
+    """Apply label shift as in Section 2.1: the server's P_k for all clients, with class shares [m, K] by client."""
     conditional = joint.probability[0] / joint.probability[0].sum(axis=1, keepdims=True)
     return Joint(np.concatenate([joint.probability[:1], classes[:, :, None] * conditional]), joint.h)
 
