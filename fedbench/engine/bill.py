@@ -1,9 +1,9 @@
-"""What the tables of papers cost at a budget: the runs that they need, each once however many tables read it, in hours
-of one core here, and in hours of a GPU where result packs hold runs of the same network on one.
+"""The cost of papers' tables at a budget, in hours of one core of this machine, and in GPU hours if result packs have
+runs of the same network on a GPU. A run that several tables use counts once.
 
-Images need not be at hand: the partitions are drawn of made-up labels, as many as the recipe says there are, each class
-as often as every other. A GPU's hours are its seconds an image in the packs' runs of the same network, images, batch
-size and precision, times the run's images (`cost.images_to_process`, for both).
+The images are not needed: partitions are drawn from made-up labels, as many as the recipe states and with equal class
+frequencies. GPU hours: seconds per image of the packs' runs with the same network, image shape, batch size and
+precision, times the images of the run (both by `cost.images_to_process`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec, Setting
 
 
 class Step(NamedTuple):
-    """What determines the time of a step on a device."""
+    """The properties of a training step that determine its time on a device."""
 
     network: str
     shape: tuple[int, int, int]  #: (height, width, channels) of an image
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Rate:
-    """What the packs' runs of one kind of step took on a GPU."""
+    """The time of the packs' runs with this kind of step on a GPU."""
 
     step: Step
     device: str
@@ -59,15 +59,15 @@ class Need:
     """A run that a table needs."""
 
     spec: RunSpec
-    done: bool = False  #: by you, or shipped
-    core: float | None = None  #: seconds of one core; None: no recipe says how many images there are
-    gpu: float | None = None  #: seconds of the device of `rate`; None also where no pack has a run of the kind
+    done: bool = False  #: in the store or in a result pack
+    core: float | None = None  #: seconds of one core; None if the recipe lacks the number of images
+    gpu: float | None = None  #: seconds on `rate.device`; None also if no pack has such a run
     rate: Rate | None = None
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a table, or several, cost. Seconds are of the runs for which they are known."""
+    """The cost of one or more tables. Seconds are sums over the runs for which they are known."""
 
     name: str
     needs: Mapping[str, Need]
@@ -81,16 +81,16 @@ class Line:
         return sum(one.done for one in self.needs.values())
 
     def known(self, of: str) -> int:
-        """Of how many runs the seconds `of` the cores ("core") or of the GPU ("gpu") are known."""
+        """The number of runs whose seconds `of` "core" or "gpu" are known."""
         return sum(getattr(one, of) is not None for one in self.needs.values())
 
     def seconds(self, of: str, done: bool) -> float:
-        """Of the runs that are done, or that are left."""
+        """The sum of the seconds `of` "core" or "gpu", over the runs that are done or over those that are not."""
         return sum(getattr(one, of) or 0.0 for one in self.needs.values() if one.done is done)
 
     @property
     def rates(self) -> list[Rate]:
-        """The rates behind the GPU seconds, the longest measured first."""
+        """The rates that the GPU seconds are computed from, in descending order of measured seconds."""
         found = {one.rate.step: one.rate for one in self.needs.values() if one.rate}
         return sorted(found.values(), key=lambda rate: -rate.seconds)
 
@@ -98,10 +98,10 @@ class Line:
 def bill(
     names: Iterable[str], budget: str, frame: Frame, roots: Sequence[Path], precision: str | None = None
 ) -> list[Line]:
-    """A line for each of these tables that has runs at the budget; a run that several read is in each of their lines.
+    """A line for each of these tables that has runs at the budget; a run that several tables use is in each line.
 
-    Tables that are counted need no run, and of those that choose values by trials nobody knows which runs follow: they
-    are left out. Raises FedbenchError if none is left.
+    Two kinds of tables are left out: those that need no run (`counted`), and those that tune hyper-parameters, because
+    their runs depend on the trials. Raises FedbenchError if no table remains.
     """
     every = [tables.load(name) for name in names]
     runs = [table for table in every if not table.counted]
@@ -119,19 +119,19 @@ def bill(
 
 
 def summed(name: str, lines: Iterable[Line]) -> Line:
-    """One line for all of these."""
+    """Merge lines into one; a run in several of them counts once."""
     return Line(name, {key: need for line in lines for key, need in line.needs.items()})
 
 
 class _Prices:
-    """The costs of runs, each computed once."""
+    """Computes the costs of runs, each once."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.needs: dict[str, Need] = {}
 
     def of(self, table: Table, budget: str, roots: Sequence[Path], precision: str | None) -> list[str]:
-        """The keys of a table's runs among `needs`. A run is the same on whichever copy of a data set."""
+        """The keys of a table's runs in `needs`. Runs on different copies of a data set have the same key."""
         cells = find(table, budget, self.frame, roots, precision=precision, sketched=True)
         keys: dict[str, None] = {}  # an ordered set
         for cell in cells.all:
@@ -154,7 +154,7 @@ class _Prices:
 
     @cached_property
     def rates(self) -> dict[Step, Rate]:
-        """Of each kind of step that of the device on which packs hold most images."""
+        """Kind of step -> rate of the GPU on which the packs have processed the most images."""
         sums: dict[tuple[Step, str], Rate] = {}
         for pack in self.frame.packs.whole:
             for row, about in enumerate(pack.heads["about"]):
@@ -173,14 +173,14 @@ class _Prices:
 
 @cache
 def _of_any_copy(setting: Setting) -> str:
-    """What names the setting on whichever copy of its data set."""
+    """An id of the setting that does not depend on the copy of the data set."""
     part = setting.partition
     return replace(setting, partition=replace(part, dataset=DatasetSpec(part.dataset.name, "", ""))).id
 
 
 def _work(spec: RunSpec, method: str) -> tuple[Step, float, int] | None:
-    """What kind of step the run takes, its images in training-image equivalents, and how many classes there are; None
-    if no recipe says how many images there are."""
+    """(kind of step, images in training-image equivalents, number of classes) of a run; None if the recipe does not
+    state the number of images."""
     setting, part = spec.setting, spec.setting.partition
     if (drawn := _sizes(replace(part, dataset=replace(part.dataset, content=""), seed=0))) is None:
         return None
@@ -193,8 +193,8 @@ def _work(spec: RunSpec, method: str) -> tuple[Step, float, int] | None:
 
 @cache
 def _sizes(part: PartitionSpec) -> tuple[list[int], int, tuple[int, int, int], int] | None:
-    """Training images of each client (in drift phases, of a phase), test images of all, an image's shape and the number
-    of classes, of the partition as drawn of made-up labels; None where that takes more than a recipe tells."""
+    """(training images of each client, per drift phase; test images of all clients; image shape; number of classes) of
+    the partition, drawn from made-up labels; None if the recipe has too little information for that."""
     try:
         chosen = recipe(part.dataset.name)
         sizes = np.array(_images(chosen, part.dataset.source)).T  # [2, parts]
@@ -216,8 +216,8 @@ def _sizes(part: PartitionSpec) -> tuple[list[int], int, tuple[int, int, int], i
 
 
 def _images(of: Recipe, source: str = "") -> list[tuple[int, int]]:
-    """Training and test images of that source, or of the first; of a union those of each part. Raises FedbenchError
-    where the recipe does not tell."""
+    """(training images, test images) of the source, by default the first; for a union one pair per part. Raises
+    FedbenchError if the recipe does not state them."""
     chosen = next((one for one in of.sources if one.name == source), of.sources[0])
     if chosen.parts:
         return [one for part in chosen.parts for one in _images(recipe(part))]

@@ -1,4 +1,4 @@
-"""How long a run will take here, before it is started: images to process, over measured images a second."""
+"""Estimate the time of a run before it starts: images to process, divided by measured images per second."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
     from fedbench.methods.base import Method
 
-#: Measurements; the fastest counts, since whatever else the machine does only slows one down.
+#: Number of measurements; the fastest counts, because other processes can only slow one down.
 REPEATS = 2
-#: What the executors take of a GPU, as a multiple of eager steps one after another (core/README.md): captured stacks of
-#: small networks, and single clients on streams by precision.
+#: Speed of the GPU executors as a multiple of sequential eager steps (core/README.md): captured stacks of small
+#: networks, and single clients on streams by precision.
 STACKED, STREAMED = 15.0, {"fp32": 1.3, "tf32": 2.0, "bf16": 4.3}
-#: Images of a network's first step, by which it is seen how many images a longer look may take.
+#: Batch size of the first, short measurement, which decides the batch size and steps of the next ones.
 FEW = 8
 #: Seconds that one step of a network may take in a measurement; slower ones are measured on FEW images.
 PATIENCE = 0.3
 
 
 def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path], device: str = "auto") -> float:
-    """Estimated seconds of the method's run in the setting on this machine; its partition is made if need be.
+    """Estimated seconds of the method's run in the setting on this machine; the partition is made if missing.
 
-    Raises FedbenchError if the images do not suit the model, or are not at hand.
+    Raises FedbenchError if the model does not take such images, or if the images are not available.
     """
     from fedbench import data, partitions
 
@@ -44,7 +44,7 @@ def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path
     facts = data.info(setting.partition.dataset, store)
     n_train = [int(n) // (setting.partition.phases or 1) for n in part.n_train]
     work = images_to_process(setting, n_train, int(part.n_test.sum()), relative_compute)
-    batch = min(setting.batch_size, max(n_train))  # a probe must not take more memory than a step of the run
+    batch = min(setting.batch_size, max(n_train))  # measuring must not need more memory than the run
     shape = part.image_shape(facts.shape)
     return work / speed(setting.model, shape, len(part.classes), device, batch, setting.precision)
 
@@ -52,8 +52,8 @@ def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path
 def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, relative_compute: float = 1.0) -> float:
     """Training images of the whole run plus test images of its evaluations, in training-image equivalents.
 
-    `relative_compute` is that of the method's local work, as a multiple of FedAvg's. Assumes that every model answers
-    where the setting asks for votes; a shared body costs less.
+    `relative_compute`: compute of the method's local training as a multiple of FedAvg's. With votes, assumes that every
+    client's model predicts every test image; models that share a body cost less.
     """
     from fedbench.core.plan import Plan
     from fedbench.methods.base import FORWARD
@@ -65,7 +65,7 @@ def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, rel
 
 @cache
 def speed(model: str, shape: tuple[int, int, int], classes: int, device: str, batch: int, precision: str) -> float:
-    """Images a second, measured once a process."""
+    """Images per second, measured once per process."""
     import torch
 
     from fedbench.core.executors import RULES
@@ -84,11 +84,11 @@ def speed(model: str, shape: tuple[int, int, int], classes: int, device: str, ba
 def images_per_second(
     model: nn.Module, shape: tuple[int, int, int], device: torch.device, batch: int, precision: str
 ) -> float:
-    """Training images a second with one client a core (CPU) or one after another (GPU), from a probe of a second or so
-    on random images [batch, C, H, W], or on FEW of them where a step takes long.
+    """Training images per second with one client per core (CPU) or one after another (GPU), measured for about a second
+    on random images [batch, C, H, W], or on FEW of them if a step is slow.
 
-    An estimate for a remark to the user, not a benchmark. On a CPU it is what the processor takes for it: what other
-    processes are busy with now says nothing of the hours to come.
+    This is an estimate for a remark to the user, not a benchmark. On a CPU it counts CPU time, because the load by
+    other processes now does not predict the load during the run.
     """
     from fedbench.core.executors import available_cores, one_thread
     from fedbench.core.precision import keep_freed_pages, layout
@@ -108,7 +108,7 @@ def images_per_second(
 def _seconds_of_steps(
     model: nn.Module, shape: tuple[int, int, int], device: torch.device, batch: int, precision: str, steps: int
 ) -> float:
-    """What so many forward and backward passes on a batch of random images take."""
+    """Seconds of `steps` forward and backward passes on a batch of random images."""
     import torch
     from torch.nn import functional as F
 

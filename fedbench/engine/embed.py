@@ -1,4 +1,4 @@
-"""Embeddings of a data set's images by a frozen encoder, computed once: a table of vectors and its recipe."""
+"""Compute a frozen encoder's embeddings of a data set's images once, as a table of vectors with its recipe."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 #: Column of the table that holds the vectors.
 COLUMN = "embedding"
-#: Images that are embedded at a time.
+#: Batch size.
 BATCH = 64
 
 
 def encoder(name: str, shape: tuple[int, int, int]) -> nn.Module:
-    """A network of any name of the registry for images of (height, width, channels), ready to give its `features`.
+    """Build a network by its registry name for images of (height, width, channels), in evaluation mode.
 
-    Of `torchvision:NETWORK:FILE` the weights are a state dict of torchvision's in a file (.pt, .pth, .safetensors).
+    `torchvision:NETWORK:FILE` loads the weights from a torchvision state dict (.pt, .pth, .safetensors).
     Raises FedbenchError for an unknown name, and for weights that are not that network's.
     """
     from fedbench import models
@@ -44,7 +44,7 @@ def encoder(name: str, shape: tuple[int, int, int]) -> nn.Module:
 def embeddings(
     network: nn.Module, images: np.ndarray, size: tuple[int, int], device: str, advance: Callable[[int], object]
 ) -> np.ndarray:
-    """float32 [N, d] features of uint8 images [N, H, W, C], each brought to `size` (bilinear, antialiased)."""
+    """Features float32 [N, d] of images uint8 [N, H, W, C], which are resized to `size` (bilinear, antialiased)."""
     import numpy as np
     import torch
     from torch.nn.functional import interpolate
@@ -66,8 +66,8 @@ def embeddings(
 
 
 def target(dataset: Dataset, encoder: str, folder: Path) -> Path:
-    """The recipe to write, beside which its table is to lie. Raises FedbenchError for a data set that cannot be
-    embedded, and if one of the two is there already."""
+    """The path of the recipe to write; its table gets the suffix .parquet. Raises FedbenchError if the data set cannot
+    be embedded, or if one of the two files exists."""
     name = dataset.spec.name
     require(not dataset.spec.vectors, f"{name} holds vectors, and an encoder takes images", "partition it as it is")
     require(not dataset.multi_label, f"{name} has several labels an image, and a table of vectors has one class")
@@ -80,7 +80,7 @@ def target(dataset: Dataset, encoder: str, folder: Path) -> Path:
 
 
 def write(dataset: Dataset, recipe: Recipe, values: np.ndarray, encoder: str, path: Path) -> None:
-    """The recipe at `path`, and its table."""
+    """Write the recipe to `path`, and its table next to it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

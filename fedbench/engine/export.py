@@ -1,4 +1,4 @@
-"""A run's kept models as files for others: plain state dicts, and a card that says what they are."""
+"""Export a run's stored models: plain state dicts, and a model card that describes them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 # -- repeat ----------------------------------------------------------------------------------------------------
-# The commands that make a run: of its spec, whatever table or person made it first.
+# The commands that train a run, from its spec alone.
 
 
 def commands(spec: RunSpec) -> list[str] | None:
-    """The commands that make a run's partition and the run, or None where no options of `train` give its setting, such
-    as a table's own."""
+    """The commands that make a run's partition and train the run; None if no options of `train` give its setting, which
+    can be the case for a table's run."""
     trained = _train(spec)
     return None if trained is None else [_partition(spec.setting.partition), trained]
 
 
 def _partition(spec: PartitionSpec) -> str:
-    # The shift is said in any case, as protocols have one by default.
+    # The shift is always named, because protocols can have another default.
     values = {name: (getattr(spec, f.name), f.default) for name, f in typed(PartitionSpec).items()}
     options = {name: value for name, (value, usual) in values.items() if value != usual or name == "shift"}
     own = dict(spec.options)
@@ -51,7 +51,7 @@ def _partition(spec: PartitionSpec) -> str:
 
 
 def _train(spec: RunSpec) -> str | None:
-    """The shortest command by any protocol and budget."""
+    """The shortest command, over all protocols and budgets."""
     setting = spec.setting
     method = spec.method if spec.source is None else f"FILE.py:{spec.method}"
     candidates = []
@@ -65,7 +65,7 @@ def _train(spec: RunSpec) -> str | None:
         return None
     _, _, name, budget, values, rules = min(candidates, key=lambda one: one[:4])
     usual = rules.method_params(spec.method, budget, setting.partition.dataset.name)
-    if spec.source is None:  # of a user's file every value is said
+    if spec.source is None:  # a user's file gets all values
         usual = {**declarations.of(spec.method).defaults, **usual}
     own = {k: v for k, v in spec.params.items() if v != usual.get(k)}
     options = {"partition": setting.partition.id, "protocol": name, "budget": budget, **values, **own}
@@ -73,7 +73,7 @@ def _train(spec: RunSpec) -> str | None:
 
 
 def _options(rules: protocol.Protocol, budget: str, setting: Setting) -> dict[str, Any] | None:
-    """The options that make a protocol's budget this setting, or None if none do."""
+    """The options that turn a protocol's budget into this setting, or None if that is impossible."""
     try:
         usual = rules.setting(setting.partition, budget, model=setting.model)
         values = {name: getattr(setting, name) for name in typed(Setting)}
@@ -82,7 +82,7 @@ def _options(rules: protocol.Protocol, budget: str, setting: Setting) -> dict[st
             return None
     except FedbenchError:
         return None
-    with contextlib.suppress(FedbenchError):  # of a protocol that names no model for the data set
+    with contextlib.suppress(FedbenchError):  # if the protocol has no model for the data set
         if rules.setting(setting.partition, budget, **options) == setting:
             return options
     return {**options, "model": setting.model}
@@ -99,7 +99,7 @@ def _command(words: list[str], options: Mapping[str, Any]) -> str:
 
 
 # -- card ------------------------------------------------------------------------------------------------------
-# The card of exported models: where they come from, what they are worth, and how they are loaded.
+# The card of exported models: their origin, their metrics, and how to load them.
 
 
 #: The metrics on a card, if the run has them.
@@ -119,7 +119,7 @@ def card(
     shape: tuple[int, int, int],
     classes: int,
 ) -> str:
-    """The Markdown of the card of these files, for images of (height, width, channels)."""
+    """The Markdown text of the card of these files; `shape`: (height, width, channels) of images."""
     spec, p = run.spec, run.provenance
     assert isinstance(spec, RunSpec)
     part, setting = spec.setting.partition, spec.setting
@@ -231,13 +231,13 @@ FORMATS = ("safetensors", "pt")
 
 
 def export(run: Artifact, folder: Path, store: Store, format: str | None = None) -> list[str]:
-    """Write a run's models into a new folder: one file a model, and README.md, their card. Returns the files' names.
+    """Write a run's models into a new folder, one file per model, with their card README.md. Returns the file names.
 
-    Each file is a state dict of the run's network, under torchvision's own names if it is from there: the server's
-    (`model`), a cluster's (`cluster-M`), a client's (`client-I`, `client-I-NAME` of a further model of its own) where
-    it is not one of those. What is no network of the run is in `rest`, under the names of core/tables.py.
+    Each file is a state dict of the run's network, with torchvision's names if the network is from torchvision: the
+    server's (`model`), a cluster's (`cluster-M`), or a client's if it differs from those (`client-I`; `client-I-NAME`
+    for a further personal model). All other tensors are in `rest`, under the names of core/tables.py.
 
-    Raises FedbenchError if the run keeps no models, or there is something at `folder`.
+    Raises FedbenchError if the run has no stored models, or if `folder` is not empty.
     """
     import torch
     from safetensors.torch import save_file
@@ -254,7 +254,7 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
     shape, classes = image_of(run, store)
     network = models.initial(run.spec.setting, shape, classes)
     files = states(them, list(network.state_dict()))
-    if isinstance(network, Standard):  # under the names that others know
+    if isinstance(network, Standard):  # with torchvision's names
         files |= {name: network.as_torchvision(state) for name, state in files.items() if name != REST}
     with whole_folder(folder, "exporting models") as part:
         for name, state in files.items():
@@ -267,19 +267,19 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
     return sorted(path.name for path in folder.iterdir())
 
 
-#: The file of what is no network of the run.
+#: The file of all tensors that are not in a file of their network.
 REST = "rest"
 
 
 def states(them: Models, network: list[str]) -> dict[str, State]:
-    """File's name -> state dict, under the network's names."""
+    """File name -> state dict. `network`: the names in the network's state dict."""
     from fedbench.core.state import model_in
 
     out: dict[str, State] = {}
     used: set[str] = set()
 
     def add(file: str, place: str, state: State, model: str = "") -> bool:
-        """Note a whole network; False if it is none."""
+        """Add a file if the state has all tensors of the network; returns whether it has."""
         tensors = model_in(state, model) if model else state
         if not all(name in tensors for name in network):
             return False
@@ -306,7 +306,7 @@ def states(them: Models, network: list[str]) -> dict[str, State]:
 
 
 def image_of(run: Artifact, store: Store) -> tuple[tuple[int, int, int], int]:
-    """(height, width, channels) of the run's images, and its classes. Raises FedbenchError if its data are gone."""
+    """(height, width, channels) of the run's images, and its classes. Raises FedbenchError if the data are missing."""
     from fedbench import data
     from fedbench.partitions.tables import read
 

@@ -1,4 +1,4 @@
-"""A grid of runs: every method under every value of every option, with every seed; and what is best of it."""
+"""A grid of runs: all combinations of methods, option values and seeds; and the best points of the grid."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from fedbench.specs.base import described
 from fedbench.store import Store
 from fedbench.words import option_of
 
-#: Options whose texts may hold a comma, so that several values of them are given one by one.
+#: Options whose text may contain a comma: it is not split into values.
 WHOLE = ("model", "unseen_as", "counts", "scheme", "preset")
-#: Runs of a grid at most: more are a slip of the pen.
+#: Most runs of a grid; more are probably a typing error.
 MOST_RUNS = 100_000
 
-#: Option -> its values, as texts or as they are.
+#: Option -> its values, as text or already converted.
 Axes = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class Point:
-    """The runs of a method at one value of each option: one a seed."""
+    """The runs of a method with one value of each option; one run per seed."""
 
-    method: str  #: as the user names it
+    method: str  #: a name, or FILE.py:Class
     partition: Mapping[str, Any]
     setting: Mapping[str, Any]
     params: Mapping[str, Any]
@@ -49,21 +49,21 @@ class Point:
 
 @dataclass(frozen=True)
 class Grid:
-    """The options of `fedbench sweep`. Options of one value hold for all runs."""
+    """The options of `fedbench sweep`. Each has one or more values."""
 
     dataset: str
     methods: Sequence[str]
     partition: Axes
     setting: Axes
-    params: Axes  #: by name, or METHOD.NAME for one method alone
+    params: Axes  #: hyper-parameters: NAME, or METHOD.NAME for one method only
     seeds: Sequence[int]
 
     @classmethod
     def of(cls, dataset: str, names: Sequence[str], options: Axes, seeds: Sequence[int]) -> Grid:
-        """The grid of these options, each of which is one of the setting (lr), of the partition (dir) or a
-        hyper-parameter of a method. Raises FedbenchError for one that is none."""
+        """Create a grid from options: fields of the setting (lr), options of the partition (dir), or hyper-parameters
+        of a method. Raises FedbenchError for an unknown option."""
         having = {kind.name: kind.hyperparameters() for kind, _ in map(methods.load, names)}
-        chosen = [schemes.load(schemes.named(one)) for one in options.get("scheme", ())]  # a user's own, perhaps
+        chosen = [schemes.load(schemes.named(one)) for one in options.get("scheme", ())]  # maybe a user's file
         partition = partition_options.names() | {option for one in chosen for option in one.options()}
         of: dict[str, dict[str, Sequence[Any]]] = {"partition": {}, "setting": {}, "params": {}}
         for name, values in options.items():
@@ -85,13 +85,13 @@ class Grid:
 
     @property
     def varied(self) -> list[str]:
-        """The options of more than one value."""
+        """The options with more than one value."""
         return [
             k for axes in (self.partition, self.setting, self.params) for k, values in axes.items() if len(values) > 1
         ]
 
     def points(self, rules: Protocol, budget: str, store: Store, roots: Sequence[Path]) -> list[Point]:
-        """All of it, in the order of the options. Raises FedbenchError for what cannot be run, before anything is."""
+        """All points, in the order of the options. Raises FedbenchError for impossible runs or more than MOST_RUNS."""
         points: list[Point] = []
         for at in _product(self.partition):
             partition = partition_options.spec_of(self.dataset, at, rules, store, roots)
@@ -119,20 +119,20 @@ class Grid:
                 drawn = partition
                 if rules.redraws and seed is not None and "seed" not in at:
                     drawn = dataclasses.replace(partition, seed=seed)
-                # As a table's file would say it: a saved grid is one.
+                # As values of a table's file, which a saved grid is: they do not make the budget custom.
                 setting = rules.setting(drawn, budget, values, seed=seed)
                 runs.append(Wanted(Job.under(rules, budget, setting, method, params).spec, method))
             yield Point(method, at, values, params, runs)
 
 
 def settable() -> list[str]:
-    """The fields of a setting that a sweep may vary."""
+    """The names of the fields of a setting that a sweep can vary."""
     fixed = ("drifts", "executor", "seed", "votes", "window")
     return [name for name in described(Setting) if name not in fixed]
 
 
 def values(option: str, text: str) -> list[str]:
-    """The values of an option, such as 0.01,0.1. Raises FedbenchError where one is missing."""
+    """Split the values of an option, such as 0.01,0.1. Raises FedbenchError for an empty value."""
     texts = [text] if option in WHOLE else [one.strip() for one in text.split(",")]
     if "" in texts:
         raise FedbenchError(f"{option_of(option)} has an empty value in '{text}'", "such as 0.01,0.1")
@@ -140,7 +140,7 @@ def values(option: str, text: str) -> list[str]:
 
 
 def seeds(text: str) -> list[int]:
-    """Seeds such as 0-2 or 0,1,2, or both. Raises FedbenchError for what is none."""
+    """Parse seeds such as 0-2 or 0,1,2, or both. Raises FedbenchError for an invalid text."""
     out: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
@@ -157,16 +157,16 @@ def _product(axes: Axes) -> Iterator[dict[str, Any]]:
 
 
 # -- search ----------------------------------------------------------------------------------------------------
-# Hyper-parameters looked for by Optuna: each trial is scored on images held back from training.
+# Hyper-parameter search by Optuna; each trial is scored on validation images.
 
 
-#: Digits of a number that is tried: what another trial tries again is there already.
+#: Significant digits of a tried number: a trial with the same rounded value reuses the stored run.
 DIGITS = 3
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, on a logarithmic scale where that is a decade or more; `whole` ones only."""
+    """Numbers in [low, high], only integers if `whole`; on a logarithmic scale if it spans a decade or more."""
 
     low: float
     high: float
@@ -174,7 +174,7 @@ class Range:
 
     @classmethod
     def of(cls, option: str, text: str) -> Range | None:
-        """A range such as 0.001:0.1, or None for what is none. Raises FedbenchError for one that holds nothing."""
+        """Parse a range such as 0.001:0.1; None if it is not two numbers. Raises FedbenchError for an empty range."""
         low, colon, high = text.partition(":")
         try:
             ends = float(low), float(high)
@@ -190,7 +190,7 @@ class Range:
         return self.low > 0 and self.high >= 10 * self.low
 
     def suggested(self, trial: Any, name: str) -> str:
-        """The text of the value that a trial is to try."""
+        """The value of an Optuna trial, as text."""
         if self.whole:
             return str(trial.suggest_int(name, int(self.low), int(self.high), log=self.log))
         return f"{trial.suggest_float(name, self.low, self.high, log=self.log):.{DIGITS}g}"
@@ -206,10 +206,10 @@ def search(
     roots: Sequence[Path],
     score: Callable[[Point, str], float | None],
 ) -> list[Point]:
-    """So many trials for each method and partition of the grid, and their points. `score` makes a point's runs and
-    returns its validation accuracy, or None if they failed.
+    """Run this many Optuna trials for each method, and return their points. `score` trains a point's runs and returns
+    the validation accuracy, or None if they failed.
 
-    Raises FedbenchError where Optuna is not installed.
+    Raises FedbenchError if Optuna is not installed.
     """
     try:
         import optuna
@@ -232,21 +232,21 @@ def search(
 
 
 # -- best ------------------------------------------------------------------------------------------------------
-# Which values of a grid did best on images held back from training. Test images choose nothing.
+# The best values of a grid by validation accuracy; test images are not used.
 
 
 @dataclass(frozen=True)
 class Score:
-    """The validation accuracy of a point after its runs' last rounds."""
+    """The validation accuracy of a point after the last round, over its seeds."""
 
     point: Point
     seeds: int
     mean: float
-    std: float | None  #: over seeds (ddof 1); None of one
+    std: float | None  #: over seeds (ddof 1); None with one seed
 
 
 def score(point: Point, store: Store) -> Score | None:
-    """None where a run is not there, or held nothing back."""
+    """The score of a point; None if a run is missing or has no validation images."""
     accuracies = []
     for wanted in point.runs:
         artifact = store.whole(wanted.spec)
@@ -258,7 +258,7 @@ def score(point: Point, store: Store) -> Score | None:
 
 
 def best(points: Iterable[Point], store: Store) -> list[Score]:
-    """The best point of each method in each partition, as far as there are scores; of equal ones the first."""
+    """The best scored point of each method in each partition; the first one of equal scores."""
     scores: dict[tuple[str, str], list[Score]] = {}
     for one in (score(point, store) for point in points):
         if one is not None:
@@ -267,23 +267,23 @@ def best(points: Iterable[Point], store: Store) -> list[Score]:
 
 
 def missing(points: Iterable[Point], store: Store) -> list[Wanted]:
-    """The runs of the points that are not there."""
+    """The runs of the points that are not in the store."""
     return [run for point in points for run in point.runs if not store.has(run.spec)]
 
 
 def runs(points: Sequence[Point], store: Store) -> list[Run]:
-    """The runs of the points that are there."""
+    """The runs of the points that are in the store."""
     artifacts = (store.whole(wanted.spec) for point in points for wanted in point.runs)
     return [Run.of(artifact, store) for artifact in artifacts if artifact is not None]
 
 
 # -- saved -----------------------------------------------------------------------------------------------------
-# A grid as a table's file, which `report --table` prints again from the same runs.
+# Save a grid as a table's file, from which `report --table` prints the same runs.
 
 
 def text(grid: Grid, points: Sequence[Point], rules: Protocol, folder: Path) -> str:
-    """The TOML text of a table with a row for each method and its values and a column for each partition; paths of
-    users' files are relative to `folder`."""
+    """The TOML text of a table with a row for each method and its option values, and a column for each partition. Paths
+    of users' files are relative to `folder`."""
     rows = {(one.method, tuple(one.setting.items()), tuple(one.params.items())): one for one in points}
     columns = {tuple(point.partition.items()): point for point in points}
     varied = set(grid.varied)
@@ -309,7 +309,7 @@ def text(grid: Grid, points: Sequence[Point], rules: Protocol, folder: Path) -> 
     for point in columns.values():
         spec = point.runs[0].spec.setting.partition
         at = ", ".join(f"{k} {v}" for k, v in point.partition.items() if k in varied)
-        unsaid = {"dataset", "version", *(["seed"] if rules.redraws else [])}  # where every run draws its own partition
+        unsaid = {"dataset", "version", *(["seed"] if rules.redraws else [])}  # the run seed draws the partition
         options = {k: v for k, v in schemes.facts(spec).items() if k not in unsaid and v is not None}
         column = {"label": at or schemes.label(spec), "dataset": spec.dataset.name, "partition": options}
         lines += ["", "[[column]]", *_entries(column)]
@@ -317,7 +317,7 @@ def text(grid: Grid, points: Sequence[Point], rules: Protocol, folder: Path) -> 
 
 
 def _relative(method: str, folder: Path) -> str:
-    """A method as the file in `folder` is to name it."""
+    """A method's name; the path of a user's file is made relative to `folder`."""
     if not is_file(method):
         return method
     path, colon, name = method.rpartition(":") if ".py:" in method else (method, "", "")
@@ -326,12 +326,12 @@ def _relative(method: str, folder: Path) -> str:
 
 
 def _entries(values: Mapping[str, Any]) -> list[str]:
-    """Lines of TOML, of those that say something."""
+    """TOML lines of the values that are not None."""
     return [f"{name} = {_value(value)}" for name, value in values.items() if value is not None]
 
 
 def _value(value: Any) -> str:
-    """A value in TOML."""
+    """A value as TOML text."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""A job: what one run is made from."""
+"""A job: everything that is needed to train one run."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be made: its spec, its method, and the hyper-parameters that are not at their defaults."""
+    """A run to train: its spec, its method, and the hyper-parameters that differ from their defaults (`overrides`)."""
 
     spec: RunSpec
     method: Method
     overrides: Mapping[str, Any]
-    #: With `--again`: digest of the artifact that this run is to take the place of ("": of none), while inputs of other
-    #: code are drawn anew. It stays until the new one is done; one of another digest is somebody else's.
+    #: Set by `--again`: digest of the artifact that this run replaces ("" if there is none). The old artifact stays
+    #: until the new one is complete. If this is not None, images and partitions of other code are also made again.
     replaces: str | None = None
-    #: What the run keeps beyond its predictions (engine/keep.py); no part of its id.
+    #: What the run stores besides its predictions (engine/keep.py); not part of its id.
     keep: frozenset[str] = frozenset()
     #: The method as the user named it: its name, or FILE.py:Class.
     named: str = ""
 
     @classmethod
     def of(cls, setting: Setting, name: str, overrides: Mapping[str, Any]) -> Job:
-        """The job of a method (by name, or FILE.py:Class) with these hyper-parameters in a setting.
+        """Create the job of a method (name, or FILE.py:Class) with these hyper-parameters in a setting.
 
         Raises FedbenchError for an unknown method, hyper-parameter or model, a value out of range, and a setting
-        that the method does not fit.
+        that the method does not support.
         """
         models.check(setting.model)
         kind, source = methods.load(name)
@@ -73,8 +73,8 @@ class Job:
 
     @classmethod
     def of_spec(cls, spec: RunSpec, hint: str = "") -> Job:
-        """The job that makes a run of fedbench's own method again. Raises FedbenchError, which ends in the hint, if
-        today's code would make another run."""
+        """Create the job that repeats a run of a built-in method. Raises FedbenchError with this hint if the current
+        code would train a run with another id."""
         job = cls.of(spec.setting, spec.method, spec.params)
         if job.spec.id != spec.id:
             raise FedbenchError(f"run {spec.id} is of another version of {spec.method} than this fedbench has", hint)
@@ -82,15 +82,15 @@ class Job:
 
     @classmethod
     def under(cls, rules: Protocol, budget: str, setting: Setting, name: str, own: Mapping[str, Any]) -> Job:
-        """The job of a method under a protocol's budget: with what the protocol sets for the method, and over it those
-        of these hyper-parameters that the method has. An error about a value that none of these gave says whose it is.
-        """
+        """Create the job of a method under a protocol's budget. Values in `own` override the protocol's for the method;
+        names that are not its hyper-parameters are ignored. The error about an invalid value that is not in `own` names
+        its source: the protocol or the method's default."""
         kind, _ = methods.load(name)
         usual = rules.method_params(kind.name, budget, setting.partition.dataset.name)
         named = {k: v for k, v in own.items() if k in kind.hyperparameters()}
         try:
             return cls.of(setting, name, {**usual, **named})
-        except FedbenchError as error:  # about a value that nobody gave, perhaps
+        except FedbenchError as error:  # the invalid value may be from the protocol or a default
             unsaid = {option_of(k): k for k in kind.hyperparameters() if k not in named}
             option = error.message.partition(" ")[0]
             if option not in unsaid:
@@ -99,26 +99,26 @@ class Job:
             raise FedbenchError(f"{error.message} ({whose})", error.hint or f"give {option}") from error
 
     def again(self, store: Store, *, only_changed: bool = False) -> Job:
-        """The job that takes the place of the run in the store (if `only_changed`, of one that other code made or
-        that lacks what this keeps), and keeps what that has kept."""
+        """Return the job that replaces the stored run and stores at least the same extras (`keep`). If `only_changed`,
+        it replaces the run only if other code made it or if an extra of this job is missing there."""
         before = store.get(self.spec)
         if before is None or (only_changed and not other_code(before.provenance) and self.keep <= keeping.of(before)):
             return replace(self, replaces="")
         return replace(self, replaces=before.digest, keep=self.keep | keeping.of(before))
 
     def done(self, store: Store) -> Artifact | None:
-        """The run as it is in the store, if it need not be made."""
+        """The stored run if it need not be trained, else None."""
         artifact = store.get(self.spec)
         return None if artifact is not None and artifact.digest == self.replaces else artifact
 
     def check_kept(self, store: Store) -> None:
-        """Raise FedbenchError if the run need not be made and lacks what it is to keep."""
+        """Raise FedbenchError if the run need not be trained but lacks an extra in `keep`."""
         if self.keep and (there := self.done(store)) is not None:
             keeping.require(there, self.keep)
 
     @property
     def parts(self) -> list[str]:
-        """The files of the package that this run's numbers depend on. (A user's own are part of its identity.)"""
+        """The files of the package that this run's numbers depend on. (User files are part of the run's id instead.)"""
         method = (methods.file_of(self.spec.method),) if self.spec.source is None else ()
         model, imported = models.code_of(self.spec.setting.model)
         scheme = schemes.code_of(self.spec.setting.partition.scheme)
@@ -127,29 +127,29 @@ class Job:
 
     @property
     def code(self) -> str:
-        """Fingerprint of that code and of the libraries that compute."""
+        """Fingerprint of `parts`, and the versions of torch, NumPy and SciPy."""
         versions = [f"{name} {libraries().get(name)}" for name in ("torch", "numpy", "scipy")]
         return " ".join([fingerprint(*self.parts), *versions])
 
 
 # -- work ------------------------------------------------------------------------------------------------------
-# The folder of a run under way: which run it is, how far it has come, and why it failed.
+# The work folder of an unfinished run: its spec, its checkpoint, and why it failed.
 
 
 def announce(job: Job, store: Store) -> None:
-    """Say in the run's work folder which run is under way."""
+    """Write the spec of the run into its work folder, where `fedbench status` reads it."""
     folder = store.work(job.spec.id)
     with disk_errors("starting a run", folder):
         write_json(folder / SPEC, {"run": job.spec.to_dict(), **_wishes(job)})
 
 
 def _wishes(job: Job) -> dict[str, Any]:
-    """What else of a job is recorded with its spec."""
+    """The fields of a job that are recorded with its spec."""
     return {"overrides": dict(job.overrides), "keep": sorted(job.keep)}
 
 
 def saved_round(job: Job, store: Store) -> int:
-    """The round after which a restart of the run goes on; 0 if it would begin anew."""
+    """The round after which the run would resume; 0 if it would start from the beginning."""
     try:
         saved = read_json(store.work(job.spec.id) / CHECKPOINT)
     except FileNotFoundError:
@@ -159,10 +159,10 @@ def saved_round(job: Job, store: Store) -> int:
 
 
 def leave(job: Job, store: Store) -> None:
-    """Leave of the work folder what is of further use: nothing of a run that is complete, else a checkpoint."""
+    """Clean up the work folder: delete it if the run is complete; if it has no checkpoint, delete all but the claim."""
     folder = store.work(job.spec.id)
     if job.done(store) is not None:
-        (folder / CHECKPOINT).unlink(missing_ok=True)  # before what it lists: killed in between, it would seem damaged
+        (folder / CHECKPOINT).unlink(missing_ok=True)  # first: a checkpoint without its files would look damaged
         shutil.rmtree(folder, ignore_errors=True)
         store.forget_failure(job.spec.id)
     elif not (folder / CHECKPOINT).exists():
@@ -174,5 +174,5 @@ def leave(job: Job, store: Store) -> None:
 def record_failure(job: Job, store: Store, error: Exception) -> None:
     """Record why the run failed."""
     run = {"spec": job.spec.to_dict(), "diverged": isinstance(error, DivergedError), **_wishes(job)}
-    with contextlib.suppress(FedbenchError):  # a full disk: what is raised already says so
+    with contextlib.suppress(FedbenchError):  # a full disk, which the error raised already reports
         store.record_failure(job.spec.id, reason(error), "".join(traceback.format_exception(error)), **run)

@@ -1,6 +1,6 @@
-"""What a run keeps in addition to its predictions (--keep): its models and its logits.
+"""What a run stores in addition to its predictions (--keep): its models and its logits.
 
-They are further files of its artifact and no part of its id; here they are parsed, found and described.
+They are further files of the run's artifact and not part of its id.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from fedbench.store import Store, Writer
 
 MODEL, LOGITS = "model", "logits"
-#: What may be kept -> the file of the run's artifact.
+#: Name in --keep -> file in the run's artifact.
 FILES = {MODEL: "models.safetensors", LOGITS: "logits.parquet"}
 
 
 def parsed(text: str | None) -> frozenset[str]:
-    """What --keep asks for, such as 'model,logits'. Raises FedbenchError for anything else."""
+    """The names in a value of --keep, such as 'model,logits'. Raises FedbenchError for an unknown name."""
     names = frozenset(text.split(",")) if text else frozenset()
     for name in sorted(names - FILES.keys()):
         raise FedbenchError(f"--keep takes model, logits or model,logits, not '{name}'")
@@ -33,12 +33,12 @@ def parsed(text: str | None) -> frozenset[str]:
 
 
 def of(run: Artifact) -> frozenset[str]:
-    """What a run keeps."""
+    """The names (keys of FILES) of what a run stores."""
     return frozenset(name for name, file in FILES.items() if file in run.manifest["files"])
 
 
 def estimate(setting: Setting, method: Method, keep: Collection[str], store: Store) -> str:
-    """What a run to be made will keep, and how many bytes that takes at most; "" of nothing. Its partition is there."""
+    """A text of what a run will store and its maximal size; "" if nothing. The partition must be in the store."""
     from fedbench import data, models, partitions
     from fedbench.core.state import size_in_bytes
 
@@ -52,7 +52,7 @@ def estimate(setting: Setting, method: Method, keep: Collection[str], store: Sto
                      f"{size(one * (1 + part.clients * (1 + len(method.personal_models))))})")  # fmt: skip
     if LOGITS in keep:
         rounds, images = len(setting.evaluated_rounds()), int(part.n_test.sum())
-        views = rounds + (setting.augment == "crop")  # after the last round on whole images too
+        views = rounds + (setting.augment == "crop")  # the last round is also evaluated on whole images
         parts.append(
             f"logits ({views} times {images} images of {classes} classes, {size(2 * views * images * classes)})"
         )
@@ -60,13 +60,13 @@ def estimate(setting: Setting, method: Method, keep: Collection[str], store: Sto
 
 
 def line(run: Artifact) -> str:
-    """What a run keeps, with its size on disk; "" of nothing."""
+    """A text of what a run stores, with sizes on disk; "" if nothing."""
     sizes = {name: run.manifest["files"][FILES[name]]["bytes"] for name in sorted(of(run))}
     return f"keeps {', '.join(f'{name} ({size(n)})' for name, n in sizes.items())}" if sizes else ""
 
 
 def require(run: Artifact, what: Collection[str]) -> None:
-    """Raise FedbenchError unless the run keeps all of this."""
+    """Raise FedbenchError unless the run stores all of these (keys of FILES)."""
     if missing := sorted(set(what) - of(run)):
         raise FedbenchError(
             f"run {run.id} was made without its {' and its '.join(missing)}",
@@ -76,7 +76,7 @@ def require(run: Artifact, what: Collection[str]) -> None:
 
 
 def models_of(run: Artifact) -> Models:
-    """The models that a run keeps. Raises FedbenchError if it keeps none."""
+    """Read the models that a run stores. Raises FedbenchError if it stores none."""
     require(run, {MODEL})
     from fedbench.core.tables import Models
 
@@ -84,7 +84,7 @@ def models_of(run: Artifact) -> Models:
 
 
 def write(checkpoint: Checkpoint, writer: Writer) -> str:
-    """Add to a run's artifact what its checkpoint has kept; returns a remark about what it should have and has not."""
+    """Add the checkpoint's models and logits to a run's artifact; return a remark if one is missing, else ""."""
     models, has_logits = checkpoint.models(), bool(checkpoint.files("logits"))
     if models is not None:
         writer.file(FILES[MODEL], models)

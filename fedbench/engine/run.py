@@ -1,5 +1,5 @@
-"""Execute one run here, or several that differ in nothing but their seeds at the same time: load their inputs, train
-them under their claims, write their artifacts."""
+"""Execute one run in this process, or several at the same time that differ only in their seeds: claim them, load their
+inputs, train them, write their artifacts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 # -- place -----------------------------------------------------------------------------------------------------
-# Where a run computes: the device, and what it must be able to do.
+# The device of a run, and whether it supports the run.
 
 
 DEVICES = ("auto", "cpu", "cuda")
 
 
 def choose_device(name: str) -> torch.device:
-    """'auto' (a GPU if there is one), 'cpu' or 'cuda'."""
+    """The torch device for 'auto' (a GPU if there is one), 'cpu' or 'cuda'."""
     check_known("device", name, DEVICES)
     import torch
 
@@ -45,8 +45,8 @@ def choose_device(name: str) -> torch.device:
 
 
 def check_place(device: str, executor: str, precision: str) -> torch.device:
-    """The device of that name. Raises FedbenchError unless this machine has it, it can compute so, and there is such
-    an executor."""
+    """Return the device of this name. Raises FedbenchError if this machine lacks the device, if the device does not
+    support the precision, or if the executor is unknown."""
     place = choose_device(device)
     from fedbench.core import precision as precisions
     from fedbench.core.executors import EXECUTORS
@@ -57,28 +57,28 @@ def check_place(device: str, executor: str, precision: str) -> torch.device:
 
 
 # -- progress --------------------------------------------------------------------------------------------------
-# How far runs under way have come, noted for who looks from outside (`fedbench status`).
+# The progress of unfinished runs, written to files for `fedbench status`.
 
 
-#: A note is written when the last one is older than this.
+#: Seconds between two writes of the progress file.
 SECONDS = 1.0
 
 
 class Notes:
-    """The notes of runs that are made together, in their work folders.
+    """Writes the progress of runs that are trained together into their work folders.
 
-    They are a courtesy: nothing waits for the disk, and a note that cannot be written is left out. Loss and accuracy
-    are means over the runs, as their observer hears them.
+    A progress file that cannot be written is skipped, and is not flushed to disk. Loss and accuracy are means over the
+    runs, the same values that observers receive.
     """
 
     def __init__(self, folders: Sequence[Path], how: Mapping[str, Any]) -> None:
         self.folders = folders
         self.about = {"device": how.get("device"), "executor": how.get("executor"), "accuracy": None}
-        self.first: tuple[int, float] | None = None  #: the first round heard of, and when it ended
+        self.first: tuple[int, float] | None = None  #: the first round observed, and when it ended
         self.began, self.last = time.time(), 0.0
 
     def hear(self, now: Progress) -> None:
-        """Note what an observer hears, at most once in SECONDS; and the last round."""
+        """Write this progress if the last write is at least SECONDS ago or if it is of the last round."""
         if now.accuracy is not None:
             self.about["accuracy"] = now.accuracy
         at = time.time()
@@ -97,7 +97,7 @@ class Notes:
                 part.replace(path)
 
     def _round_seconds(self, round: int, at: float) -> float | None:
-        """The mean of the rounds after the first, which pays for allocations and compilation; or of that one."""
+        """Mean seconds per round without the first, which includes compilation; at first the first round's seconds."""
         if self.first is None:
             return None
         first, ended = self.first
@@ -105,7 +105,7 @@ class Notes:
 
 
 def _gpu(device: Any) -> dict[str, int] | None:
-    """Bytes of its GPU that this process has reserved, and that there are; None on a CPU, and elsewhere (no device)."""
+    """Bytes of GPU memory that this process has reserved, and the GPU's total; None for a CPU or an unknown device."""
     if device in ("cpu", None):
         return None
     torch = sys.modules["torch"]
@@ -116,7 +116,7 @@ def _gpu(device: Any) -> dict[str, int] | None:
 # -- run -------------------------------------------------------------------------------------------------------
 
 
-#: Executors that gain from more clients at once; with another, one run after another is as fast.
+#: Executors that are faster with more clients at once. With the others, training seeds together saves no time.
 STACKING = ("stacked", "graphed")
 
 Observer = Callable[["Progress"], None]
@@ -132,16 +132,16 @@ def execute_all(
     observe: Observer = lambda _: None,
     data: Mapping[str, Data] | None = None,
 ) -> list[Artifact]:
-    """Make a run, or several that differ in nothing but their seeds at the same time, and return their artifacts; what
-    is there already is returned as it is.
+    """Train one run, or several at the same time that differ only in their seeds, and return their artifacts. Runs that
+    are complete in the store are not trained again.
 
-    Of several, those that another process holds are left out, and nothing is made if fewer than two remain or the
-    executor ('auto': by the rule of core/executors.py) is none of STACKING. An error is then not held against a run:
-    what is done of each is saved, so that they can go on one after another, which shows whose error it is. Partitions
-    and images are those of `data` by the partitions' ids, if there are any, else the store's.
+    Several runs: those that another process has claimed are skipped. Nothing is trained if fewer than two remain, or if
+    the executor ('auto': by the rule of core/executors.py) is not in STACKING. After an error the completed rounds of
+    each run are saved and no run is recorded as failed: the caller then trains them one by one, which shows which of
+    them fails. `data` maps partition ids to loaded partitions and images; by default they are from the store.
 
-    Raises FedbenchError on bad input, store.claim.HeldError if another process holds the only run,
-    core.trainer.Interrupted on Ctrl-C. A failure of the only run is recorded with its reason and log.
+    Raises FedbenchError on bad input, store.claim.HeldError if another process has claimed the only run, and
+    core.trainer.Interrupted on Ctrl-C. A failure of a single run is recorded with its reason and log.
     """
     for job in jobs:
         job.check_kept(store)
@@ -188,7 +188,7 @@ def execute_all(
 
 
 def claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) -> list[tuple[Job, Claim]]:
-    """The jobs that are to be made, with their claims; of several those that nobody else is at."""
+    """The jobs that must be trained, with their claims. If several, without those claimed by another process."""
     ours = []
     for job in jobs:
         if job.done(store) is None:
@@ -197,25 +197,25 @@ def claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) -> 
             except HeldError:
                 if len(jobs) == 1:
                     raise
-    return [(job, claim) for job, claim in ours if job.done(store) is None]  # or finished by another one just now
+    return [(job, claim) for job, claim in ours if job.done(store) is None]  # another process may just have finished it
 
 
 @contextlib.contextmanager
 def under_way(ours: Sequence[tuple[Job, Claim]], store: Store) -> Iterator[None]:
-    """Announce the runs, and at the end leave of their work folders what is of further use."""
+    """Context in which the runs are announced in their work folders; it cleans the folders up at its end."""
     try:
         for job, _ in ours:
             work.announce(job, store)
         yield
     finally:
         for job, claim in ours:
-            if claim.held():  # or else another process works there now
+            if claim.held():  # else another process now uses the folder
                 work.leave(job, store)
 
 
 def _save(trainers: Sequence[Trainer], claims: Sequence[Claim]) -> None:
-    """Save the last completed rounds of the runs that are still ours, as far as the disk lets us."""
-    for trainer, claim in zip(trainers, claims, strict=False):  # no trainers yet if their inputs could not be loaded
+    """Save the last completed round of each run whose claim we still hold; errors are ignored."""
+    for trainer, claim in zip(trainers, claims, strict=False):  # no trainers if loading the inputs failed
         if claim.held() and trainer.server.round > trainer.checkpoint.round:
             with contextlib.suppress(FedbenchError):
                 trainer.save()

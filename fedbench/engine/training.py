@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
 
 # -- inputs ----------------------------------------------------------------------------------------------------
-# What runs are trained on: images and partitions, loaded or made, as federations on the device.
+# Load images and partitions, or make them, and put them on the device as federations.
 
 
-#: The federations of the last runs: a table's runs often go on with the same ones, whose images may be costly to make.
+#: Cache of the last federations: successive runs of a table often use the same ones, which may be slow to make.
 _last: dict[Hashable, list[Federation]] = {}
 
 
 @dataclass(frozen=True)
 class Data:
-    """A partition and its images in memory: what `Federation.of` takes, as arrays on the host. It can be sent to other
-    processes, which may share the arrays and never write to them."""
+    """A partition and its images in host memory, as arguments of `Federation.of`. It can be sent to other processes,
+    which may share the memory of the arrays and must not write to them."""
 
-    digests: tuple[str, str]  #: of the images and of the partition, as artifacts
-    origins: Mapping[str, Any]  #: what a run's provenance says of both
-    arrays: Mapping[str, Any]
+    digests: tuple[str, str]  #: of the artifacts of the images and the partition
+    origins: Mapping[str, Any]  #: artifact id -> its entry in a run's provenance
+    arrays: Mapping[str, Any]  #: keyword arguments of `Federation.of`
 
 
 def artifacts(spec: PartitionSpec, store: Store, roots: list[Path], again: bool) -> tuple[Artifact, Artifact]:
-    """The images and the partition, made if the store lacks them, or (`again`) where they are stale."""
+    """The artifacts of images and partition; made if missing from the store, or if `again` and they are stale."""
     from fedbench.data.build import obtain as images_of
     from fedbench.partitions.builder import obtain as partition_of
 
@@ -63,7 +63,7 @@ def artifacts(spec: PartitionSpec, store: Store, roots: list[Path], again: bool)
 
 
 def data_of(spec: PartitionSpec, store: Store, roots: list[Path], again: bool = False) -> Data:
-    """A partition and its images, loaded."""
+    """Load a partition and its images, which are made if missing (see `artifacts`)."""
     images, partition = artifacts(spec, store, roots, again)
     (arrays,) = _arrays(images, [partition])
     origins = {one.id: origin(one) for one in (images, partition)}
@@ -73,8 +73,9 @@ def data_of(spec: PartitionSpec, store: Store, roots: list[Path], again: bool = 
 def federations_of(
     jobs: Sequence[Job], store: Store, roots: list[Path], device: torch.device, data: Mapping[str, Data] | None = None
 ) -> tuple[list[Federation], dict[str, Any]]:
-    """Each job's federation, all on common images (jobs of one partition see the very same ones), and the origins of
-    what they were loaded from: from `data` by the ids of their partitions, else from the store."""
+    """Return each job's federation and the origins of their inputs, by artifact id. All federations share one array of
+    images, and jobs with the same partition share one federation. `data` maps partition ids to inputs in memory; by
+    default they are loaded from the store."""
     specs = {job.spec.setting.partition.id: job.spec.setting.partition for job in jobs}
     again = any(job.replaces is not None for job in jobs)
     if data is None:
@@ -87,7 +88,7 @@ def federations_of(
         digests = [digest for one in specs for digest in data[one].digests]
     key = (store.home, device, *digests)
     if key not in _last:
-        _last.clear()  # before the next ones take their memory
+        _last.clear()  # free the memory before loading the next ones
         if data is None:
             _last[key] = loaded(images, [partition for _, partition in both.values()], device)
         else:
@@ -102,15 +103,15 @@ def loaded(
     device: torch.device,
     like: tuple[Artifact, Artifact] | None = None,
 ) -> list[Federation]:
-    """The federation of each partition, on common images of one data set; vectors are normalised by their own training
-    samples, or as those of the images and the partition `like`."""
+    """The federation of each partition of one data set; they share its images. Vectors are normalised by the
+    partition's training samples, or by those of `like` (images, partition)."""
     return _joined(_arrays(images, partitions, like), device)
 
 
 def _arrays(
     images: Artifact, partitions: Iterable[Artifact], like: tuple[Artifact, Artifact] | None = None
 ) -> Iterable[Mapping[str, Any]]:
-    """What `Federation.of` takes, of each partition."""
+    """The keyword arguments of `Federation.of` for each partition."""
     import numpy as np
 
     from fedbench.data.dataset import from_artifact
@@ -120,7 +121,7 @@ def _arrays(
     moments = None if like is None else read(like[1]).moments(from_artifact(like[0]))
     for p in map(read, partitions):
         distinct, image = p.distinct(dataset, moments)
-        # Not laid out in the clients' order: that would take the memory of all images once more.
+        # An index, not a copy of the images in the clients' order, which would double the memory.
         own = None if np.array_equal(image, np.arange(len(distinct))) else image
         yield {
             "images": distinct, "labels": p.label, "client": p.client, "sample": p.sample, "is_test": p.test,
@@ -132,24 +133,23 @@ def _arrays(
 def _joined(parts: Iterable[Mapping[str, Any]], device: torch.device) -> list[Federation]:
     from fedbench.core.federation import Federation
 
-    with warnings.catch_warnings():  # shared memory cannot be written to; nobody does
+    with warnings.catch_warnings():  # shared memory is read-only, and no code writes to it
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return Federation.joined([Federation.of(**arrays, device=device) for arrays in parts])
 
 
 # -- association -----------------------------------------------------------------------------------------------
-# Which cluster serves a client whose distribution is known, after its data have drifted between training and test.
+# The cluster of each client after its data have drifted between training and test, if its distribution is known.
 
 
 def known_association(
     assigned: Mapping[int, int], groups: Sequence[int], test_groups: Sequence[int]
 ) -> Mapping[int, int]:
-    """Client -> cluster, by client -> cluster after training and each client's true group [M] in training and test.
+    """Client -> cluster in test. `assigned`: the same after training; `groups`, `test_groups`: true distributions [M].
 
-    Client i is served by the cluster of most clients that last trained on its test distribution (ties: the smallest
-    number; flux/protocol.md#drifting-data), or where nobody did by its own (where the released code has the nearest
-    centroid, which not every method has).
-    """
+    Client i gets the cluster of most clients that last trained on its test distribution (ties: the smallest number;
+    flux/protocol.md#drifting-data). If no client did, it keeps its cluster (the released code uses the nearest
+    centroid, which not every method has)."""
     if not assigned or test_groups == groups:
         return assigned
     votes: dict[int, Counter[int]] = {}
@@ -164,14 +164,14 @@ def known_association(
 
 @dataclass(frozen=True)
 class Prepared:
-    """Trainers that share one executor, and what the artifacts' provenance says of all of them."""
+    """Trainers that share one executor."""
 
     trainers: list[Trainer]
-    how: Mapping[str, Any]
+    how: Mapping[str, Any]  #: common fields of their artifacts' provenance
 
 
 def start_of(job: Job, federation: Federation) -> tuple[nn.Module, State]:
-    """The network and the state that the clients of a job's run start from."""
+    """The initial network and the initial state of a job's run."""
     from fedbench.core.simulation import initialise
 
     setting = job.spec.setting
@@ -189,8 +189,8 @@ def prepared(
     executor: str,
     data: Mapping[str, Data] | None = None,
 ) -> Iterator[Prepared]:
-    """The trainers of claimed jobs that differ in nothing but their seeds, each in its work folder; their inputs are
-    those of `data` by the ids of their partitions, else loaded, or made if need be."""
+    """Create the trainers of claimed jobs that differ only in their seeds, each with a checkpoint in its work folder.
+    `data` maps partition ids to inputs in memory; by default they are loaded, or made if missing."""
     import torch
 
     from fedbench.core import executors
@@ -200,7 +200,7 @@ def prepared(
 
     jobs = [job for job, _ in ours]
     job, setting = jobs[0], jobs[0].spec.setting
-    # The code as it is now, not at the end; and what a method says of itself, lest a mistake in it loses the run.
+    # The code before training, as files may change meanwhile. `_said` finds errors now, which would lose a trained run.
     how: dict[str, Any] = {
         "fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts, **_said(job.method),
     }  # fmt: skip
@@ -211,12 +211,12 @@ def prepared(
     name = setting.executor or executor
     if name == "auto":
         name = executors.suited(model, federations[0], setting, plans[0].trainees)
-    # What a run compiles, the next one finds; torch's own place is one for all users of a machine.
+    # The store's folder: later runs reuse compiled code, and torch's default folder is shared by all users.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(store.home / "compiled"))
     runner = executors.make(name, model, federations[0], setting)
     try:
         trainers = [
-            # The first job's method does for all: it is the same, and stacks are made by the method object.
+            # All use the first job's method object: the methods are equal, and executors stack clients of one object.
             Trainer(
                 *(j.spec.setting, job.method, f, *start, runner, plan),
                 Checkpoint(store.work(j.spec.id), j.code, guard=claim.beat, keep=j.keep),
@@ -234,7 +234,7 @@ def prepared(
         }
         if isinstance(runner, executors.Stacked) and device.type == "cpu":
             how["stacks"] = runner.stacks
-        if len(jobs) > 1:  # the seconds of the clients' local work are then this share of what all took
+        if len(jobs) > 1:  # a run's seconds of local work are then the total of all runs divided by this
             how["together"] = len(jobs)
         yield Prepared(trainers, how)
     finally:
@@ -242,7 +242,7 @@ def prepared(
 
 
 def _said(method: Method) -> dict[str, Any]:
-    """What a method says of itself. Raises FedbenchError unless it can be written down."""
+    """What a method declares, for the provenance. Raises FedbenchError if it cannot be stored as JSON."""
     measures = method.measures
     method_metrics.check(measures, method.name)
     said = {
@@ -255,13 +255,13 @@ def _said(method: Method) -> dict[str, Any]:
 
 
 def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> Artifact:
-    """The artifact of a job whose trainer has come to the last round."""
+    """Write the artifact of a job whose trainer has finished the last round."""
     from fedbench.core import tables
 
     checkpoint, about = trainer.checkpoint, {"classes": str(trainer.federation.classes)}
 
     def few_words(part: pa.Table) -> pa.Table:
-        """The views as words of a dictionary."""
+        """Store the column `view` dictionary-encoded, which is smaller."""
         view = part.schema.get_field_index("view")
         worded = part.set_column(view, "view", part.column("view").dictionary_encode())
         return worded.replace_schema_metadata(about)
@@ -284,8 +284,8 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
 
 
 def _described(method: Method, server: Server) -> tuple[pa.Table | None, str]:
-    """The table of descriptors, if the method has any. A mistake in what only describes a trained run must not lose
-    it: it is left out then, and the remark says why."""
+    """The table of descriptors, or None, and a remark, or "". An error in a user's method here must not lose a trained
+    run: the table is then None and the remark names the error."""
     from fedbench.core import tables
 
     try:

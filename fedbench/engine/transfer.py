@@ -1,4 +1,4 @@
-"""A run's kept models on another partition: who answers whom there, and how well."""
+"""Evaluate the stored models of a run on another partition."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a run's models are worth on another partition, whole images seen."""
+    """Metrics of a run's models on another partition, on whole (uncropped) test images."""
 
     partition: PartitionSpec
-    by: str  #: "client": the client of the same number answers, "server": the one shared model does
-    federation: dict[str, float]  #: metric -> value, as of a run's own metrics
-    clients: dict[str, list[float]]  #: metric -> [M]; NaN of what a client has none of
-    images: int  #: test images that were answered, each once
-    trained_on: int  #: ... of them those that the run's clients have trained on: of these accuracy says little
+    by: str  #: "client": client i's model answers client i's images; "server": the global model answers all
+    federation: dict[str, float]  #: metric -> value, named as in a run's metrics
+    clients: dict[str, list[float]]  #: metric -> [M]; NaN if a client has no value
+    images: int  #: number of distinct test images
+    trained_on: int  #: ... and how many of them the run's clients trained on, which inflates accuracy
 
 
 def evaluate(
     run: Artifact, other: Artifact, store: Store, roots: list[Path], *, method: str | None = None, device: str = "auto"
 ) -> Transfer:
-    """Let a run's kept models answer the test images of another partition.
+    """Evaluate a run's stored models on the test images of another partition.
 
-    Client i's model answers client i's images if there are as many clients there, else the server's model answers all.
-    `method` is FILE.py:Class of a user's own, needed only where its clients answer by a function of it.
+    If both partitions have the same number of clients, client i's model predicts client i's images; else the server's
+    model predicts all. `method`: FILE.py:Class of a user's method, needed only if it defines how clients predict.
 
-    Raises FedbenchError if the run keeps no models, they do not fit the images or the classes, or nobody can answer.
+    Raises FedbenchError if the run has no stored models, they do not fit the images or classes, or no model applies.
     """
     from fedbench.core.evaluation import answers, who_answers
     from fedbench.core.precision import arithmetic
@@ -61,7 +61,7 @@ def evaluate(
     kept, theirs = keeping.models_of(run), read(other)
     by = who_answers(kept, other.spec.all_clients)
     _check_classes(run, theirs, store)
-    # What the run's network takes are vectors that are normalised as those that it was trained on.
+    # Vectors are normalised by the moments of the run's own training samples, as its network expects.
     like = artifacts(spec.setting.partition, store, roots, False) if other.spec.dataset.vectors else None
     (federation,) = loaded(images_of(other.spec.dataset, store, roots), [other], place, like)
     if scored(run) != federation.multi_label:
@@ -75,7 +75,7 @@ def evaluate(
 
 
 def _trained_on(run: Artifact, theirs: Partition, store: Store, roots: list[Path]) -> tuple[int, int]:
-    """(test images of the other partition, how many of these the run's clients had as training images)."""
+    """(distinct test images of the other partition, how many of these are training images of the run)."""
     from fedbench.partitions.tables import read
 
     assert isinstance(run.spec, RunSpec)
@@ -87,8 +87,8 @@ def _trained_on(run: Artifact, theirs: Partition, store: Store, roots: list[Path
 
 
 def network_of(kept: Models, spec: RunSpec, shape: tuple[int, int, int], classes: int) -> FLModel:
-    """The run's network for images of (height, width, channels) and so many classes. Raises FedbenchError if what was
-    kept does not fit."""
+    """Build the run's network for images of (height, width, channels). Raises FedbenchError if the stored models do not
+    fit it."""
     network = models.initial(spec.setting, shape, classes)
     sizes = "x".join(map(str, shape))
     anyone = next(iter(kept.clients)).models[0]
@@ -107,7 +107,7 @@ def network_of(kept: Models, spec: RunSpec, shape: tuple[int, int, int], classes
 
 
 def method_of(spec: RunSpec, reference: str | None) -> Method:
-    """The run's method; `reference` is where a user's own stands. Raises FedbenchError if it is another one."""
+    """The run's method; `reference`: FILE.py:Class of a user's. Raises FedbenchError if that is another one."""
     if spec.source is None:
         return methods.load(spec.method)[0].create(spec.params)
     hint = f"give --method FILE.py:{spec.method} (source {spec.source[:12]})"
@@ -120,7 +120,7 @@ def method_of(spec: RunSpec, reference: str | None) -> Method:
 
 
 def _check_classes(run: Artifact, theirs: Partition, store: Store) -> None:
-    """Raise FedbenchError if the run's partition is at hand too and its classes go by other names."""
+    """Raise FedbenchError if the run's partition is in the store and its class names differ."""
     from fedbench.partitions.tables import read
 
     assert isinstance(run.spec, RunSpec)
@@ -137,7 +137,7 @@ def _check_classes(run: Artifact, theirs: Partition, store: Store) -> None:
 def _measured(
     answers: Answers, federation: Federation, clients: Clients
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Metric -> value of the federation, and metric -> values of the clients."""
+    """Metric -> value of the federation, and metric -> values of the clients [M]."""
     client, label = federation.client[answers.rows].astype(np.int64), federation.labels.cpu().numpy()[answers.rows]
     one, group = np.array([1]), np.zeros(len(client), np.int64)
     if federation.multi_label:

@@ -1,4 +1,4 @@
-"""Whether a shipped run comes out again: the same predictions and numbers, or accuracies within a tolerance."""
+"""Check whether a shipped run is reproducible here: the same predictions, or accuracies within a tolerance."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from fedbench.results.packs import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 
-#: How far accuracies may lie apart where bits may differ: a point.
+#: Allowed difference of two accuracies (fractions) if predictions may differ: one percentage point.
 TOLERANCE = 0.01
-#: ... and where they do not: a last bit of a mean, on another processor.
+#: Allowed difference of two numbers from the same predictions: other CPUs round means differently.
 ROUNDING = 1e-9
-#: How many times as far as another executor's rounding moves a run it may lie from the shipped one.
+#: Allowed difference from the shipped run, as a multiple of what another executor's rounding changes here.
 SPREAD = 3
-#: What is said of predictions that differ.
+#: The words for predictions that differ.
 OTHER = "other bits"
 
 
@@ -54,21 +54,21 @@ class Checked:
     """A shipped run compared with the same run trained here."""
 
     verdict: Verdict
-    difference: float  #: the largest between two (headline) accuracies, as a fraction
-    metric: str  #: of which
+    difference: float  #: the largest of a (headline) accuracy, as a fraction
+    metric: str  #: the metric of that difference
     here: str  #: kind of machine
-    processors: tuple[str | None, str | None]  #: that the shipped run was made on, and the one here, where recorded
-    rounding: float | None = None  #: of one beyond the tolerance: how far another executor here moves its accuracies
+    processors: tuple[str | None, str | None]  #: of the shipped run and of the run here; None if not recorded
+    rounding: float | None = None  #: if beyond the tolerance: largest difference between two executors here
 
     @property
     def words(self) -> str:
-        """The verdict, and why bits may differ on what looks like the same kind of machine."""
+        """The verdict; it mentions if the shipped run's processor was not recorded, as bits may then differ."""
         why = " (the processor it was made on was not recorded)" if self.processors[0] is None else ""
         return self.verdict.replace(OTHER, f"{OTHER}{why}", 1)
 
 
 def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequence[Path]) -> list[Shipped]:
-    """Some of the runs, drawn at random from those of today's versions whose images are at hand.
+    """Draw `n` of the runs at random, of those that are not stale and whose images are available.
 
     Raises FedbenchError if there are none.
     """
@@ -91,13 +91,13 @@ def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequ
 
 
 def as_made(run: Shipped) -> tuple[str, str]:
-    """The device and the executor that make it again: those that made it if on a CPU, where bits depend on them."""
+    """(device, executor) to repeat a run. A run on a CPU is repeated on a CPU by its executor, on which bits depend."""
     provenance = run.provenance
     return ("cpu", str(provenance.get("executor", "auto"))) if provenance.get("device") == "cpu" else ("auto", "auto")
 
 
 def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLERANCE) -> Checked:
-    """A shipped run against the same one of this store."""
+    """Compare a shipped run with `again`, the same run in this store."""
     assert isinstance(again.spec, RunSpec)
     setting, here = again.spec.setting, machine(again.provenance)
     processors = (run.provenance.get("processor"), again.provenance.get("processor"))
@@ -113,8 +113,8 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
 
 
 def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots: list[Path]) -> Checked:
-    """Check a run beyond the tolerance again, against another executor on this machine, which differs by rounding
-    only. Short runs and high learning rates amplify rounding to many points, as another processor would."""
+    """Decide about a run beyond the tolerance: train it here by another executor too, which differs only in rounding.
+    Short runs and high learning rates amplify rounding, also another processor's, to many percentage points."""
     assert isinstance(again.spec, RunSpec)
     setting, provenance = again.spec.setting, again.provenance
     other = "cores" if provenance["executor"] in ("stacked", "graphed") else "stacked"
@@ -137,7 +137,7 @@ def _headlines(metrics: Metrics, setting: Setting) -> dict[tuple[Any, ...], floa
 
 
 def _exact(metrics: Metrics) -> dict[tuple[Any, ...], float]:
-    """The values that follow from the predictions alone: metric, view, round and client -> value."""
+    """(metric, view, round, client) -> value, for the metrics that depend only on the predictions."""
     exact = {k for k, name in enumerate(metrics.names) if (one := METRICS.get(name)) and one.by_view and not one.needs}
     columns = (metrics.metric, metrics.view, metrics.round, metrics.client, metrics.value)
     return {
@@ -148,7 +148,7 @@ def _exact(metrics: Metrics) -> dict[tuple[Any, ...], float]:
 
 
 def _farthest(before: Mapping[tuple[Any, ...], float], after: Mapping[tuple[Any, ...], float]) -> tuple[float, str]:
-    """The largest difference between two values of one place, and its metric; a number is infinitely far from none."""
+    """The largest difference of two values with the same key, and its metric; infinite if only one of them is NaN."""
     apart = {place: _apart(value, after[place]) for place, value in before.items() if place in after}
     place = max(apart, key=lambda place: apart[place], default=("",))
     return apart.get(place, 0.0), str(place[0])
@@ -161,10 +161,10 @@ def _apart(one: float, other: float) -> float:
 
 
 def _kind(run: Artifact) -> tuple[object, ...]:
-    """What the bits of a run depend on besides its spec."""
+    """The fields of the provenance that can change a run's bits."""
     provenance = run.provenance
     names = ("device", "cpu", "processor", "executor", "threads")
-    # Stacks were once formed by the number of cores, and of several seeds at once.
+    # Older runs: stacks depended on the number of cores and on how many seeds were trained together.
     before = ("cores", "together") if provenance.get("executor") in STACKING and "stacks" not in provenance else ()
     libraries = provenance.get("libraries", {})
     return (libraries.get("torch"), *(provenance.get(name) for name in (*names, "stacks", *before)))
