@@ -1,2 +1,2 @@
-"""What every method and every network must satisfy, a function a check: `fedbench check` asks a user's file for it,
-the tests ask all that are built in. Nothing here needs a test runner; a check that fails raises FedbenchError."""
+"""Checks that every method, network and partitioner must pass, one function per check: for users' files (`fedbench
+check`) and for built-in ones (the tests). A check that fails raises FedbenchError; no test runner is needed."""

@@ -1,4 +1,4 @@
-"""A small federation of scikit-learn's digits, and a way to train on it without a store."""
+"""Small federations of scikit-learn's data, and functions that train on them without a store."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from fedbench.specs import DatasetSpec, Setting, require
 
 
 def differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str:
-    """The first name under which two states differ, in quotes."""
+    """The first name whose tensors differ between two states, in quotes; 'nothing' if there is none."""
     names = sorted(a.keys() ^ b.keys()) or [n for n in a if not np.array_equal(a[n], b[n])]
     return f"'{names[0]}'" if names else "nothing"
 
 
 def require_same_run(a: Run, b: Run, wrong: str, remedy: str) -> None:
-    """Raise FedbenchError unless two runs have left the same bits: tensors, predictions, what is noted of clients."""
+    """Raise FedbenchError unless two runs have bitwise equal tensors, predictions and client tables."""
     require(same(a.tensors, b.tensors), f"{wrong}: {differing(a.tensors, b.tensors)} differs", remedy)
     predictions = parquet_bytes(a.predictions) == parquet_bytes(b.predictions)
     require(predictions, f"{wrong}: predictions differ", remedy)
@@ -47,7 +47,7 @@ def require_same_run(a: Run, b: Run, wrong: str, remedy: str) -> None:
 
 
 def setting(**changes: Any) -> Setting:
-    """A short setting for 8x8 images; `changes` are fields of Setting."""
+    """A setting with a few rounds for 8x8 images; `changes`: fields of Setting."""
     partition = partition_spec(DatasetSpec("digits", "test", "test"), "iid", 4, 1, 0.7)
     values: dict[str, Any] = {
         "partition": partition, "budget": "custom", "model": "digits_cnn", "rounds": 3, "batch_size": 16, "lr": 0.05,
@@ -60,7 +60,7 @@ def setting(**changes: Any) -> Setting:
 
 @cache
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """All 1,797 digits: images [n, 8, 8, 1] uint8 and labels [n]."""
+    """All n = 1,797 digits: images uint8 [n, 8, 8, 1] and labels int64 [n]."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
@@ -74,9 +74,9 @@ def federation(
     groups: Sequence[int] = (),
     validation: float = 0.0,
 ) -> Federation:
-    """Clients of these many digits, 70 % of each for training. `skew`: digits a client mostly sees one or a few
-    classes the smaller it is; infinity gives every client all classes equally. `color` makes three channels. Clients of
-    group g see their images turned by g right angles; `validation` is the share of training images held back."""
+    """Clients with `sizes` digits, 70 % of each for training. `skew`: a small value gives each client few classes,
+    infinity gives all clients the same class distribution. `color`: three channels. `groups`: the images of a client in
+    group g are rotated by 90 g degrees. `validation`: fraction of the training images."""
     images, labels = digits()
     rng = np.random.default_rng(7)
     rows = rng.permutation(len(labels))[: sum(sizes)]
@@ -97,7 +97,7 @@ def federation(
 
 @cache
 def vectors(size: int = 40) -> Federation:
-    """Four clients of so many rows of breast cancer's 30 values, normalised; 70 % of each for training."""
+    """Four clients with `size` normalised rows (30 values) of the breast cancer data; 70 % of each for training."""
     from sklearn.datasets import load_breast_cancer
 
     x, y = load_breast_cancer(return_X_y=True)
@@ -108,7 +108,7 @@ def vectors(size: int = 40) -> Federation:
 
 
 class Recorder(Plan):
-    """A plan that remembers everything that was drawn from it, by what it was drawn for."""
+    """A plan that records its random draws: (purpose, client, round, phase) -> values."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -166,7 +166,7 @@ class Run:
 
 
 def fitting(how: Method, s: Setting) -> Setting:
-    """The setting, without votes where the method's clients cannot vote."""
+    """The setting, without votes if the method's clients cannot vote."""
     return s if how.takes_votes else replace(s, votes=False)
 
 
@@ -181,7 +181,7 @@ def trainer(
     plan: Callable[..., Plan] = Plan,
     network: Callable[[], Any] | None = None,
 ) -> Trainer:
-    """A trainer in the work folder `where`, of the setting's network or another; `options` are the executor's."""
+    """A trainer with work folder `where`; `network` replaces the setting's; `options`: the executor's."""
     s = fitting(how, s or setting())
     the_plan = plan(s, data.n_train, data.shape[:2])
     build = network or (lambda: models.build(s.model, shape=data.shape, classes=data.classes, seed=s.seed))
@@ -200,7 +200,7 @@ def trainer(
 
 
 def finish(it: Trainer, observe: Callable[[Progress], None] = lambda _: None) -> Run:
-    """Train to the end (or on from the checkpoint); `observe` hears of every round."""
+    """Train to the last round, starting from the checkpoint if there is one; `observe` is called after every round."""
     reports: list[Progress] = []
 
     def listen(progress: Progress) -> None:
@@ -216,7 +216,7 @@ def finish(it: Trainer, observe: Callable[[Progress], None] = lambda _: None) ->
 
 
 def stop_after(t: int) -> Callable[[Progress], None]:
-    """For `finish`: the user's interrupt after round t."""
+    """An observer for `finish` that simulates the user's interrupt after round t."""
 
     def observe(progress: Progress) -> None:
         if progress.round == t:
@@ -226,7 +226,7 @@ def stop_after(t: int) -> Callable[[Progress], None]:
 
 
 def same(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
-    """Whether two states are the same bits under the same names."""
+    """Whether two states have the same names and bitwise equal tensors."""
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
@@ -241,23 +241,23 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 
 # -- recorded --------------------------------------------------------------------------------------------------
-# What a method's updates ask for while a run goes on.
+# Records the requests of a method's updates during a run.
 
 
 class Recorded(NamedTuple):
-    """What matters of a client's request for stacking it with those of others."""
+    """The properties of a client's request that decide whether it can be stacked with those of others."""
 
     client: int
-    function: Callable[..., Any]  #: its loss or output
-    shapes: Mapping[str, tuple[int, ...]]  #: of its extras
+    function: Callable[..., Any]  #: loss or output of the request
+    shapes: Mapping[str, tuple[int, ...]]  #: name of an extra -> its shape
 
 
-#: (round, hook, number of the request in its update) -> the clients' requests
+#: (round, hook, number of the request within its update) -> the clients' requests
 Requests = dict[tuple[int, str, int], list[Recorded]]
 
 
 def recording(executor: Executor) -> Requests:
-    """All requests that the executor will be given, filled while it works."""
+    """A dictionary that is filled with all requests that the executor receives."""
     requests: Requests = {}
     run = executor.run
 
@@ -271,7 +271,7 @@ def recording(executor: Executor) -> Requests:
 def _passed_on(
     hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate | None, client: Client, requests: Requests
 ) -> ClientUpdate:
-    """The same requests and answers, written down."""
+    """The same update, which records its requests."""
     answer: Any = None
     count = 0
     while update is not None and (request := following(hook, update, answer, client)) is not None:
@@ -284,7 +284,7 @@ def _passed_on(
 
 
 def other_shapes(requests: Sequence[Recorded]) -> tuple[str, Recorded, Recorded] | None:
-    """(name, one request, another) of extras that have other shapes in requests with the same function."""
+    """(name, request, request) of an extra whose shape differs between requests with the same function, or None."""
     first: dict[tuple[Any, str], Recorded] = {}
     for request in requests:
         for name, shape in request.shapes.items():
@@ -295,8 +295,8 @@ def other_shapes(requests: Sequence[Recorded]) -> tuple[str, Recorded, Recorded]
 
 
 def made_anew(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any] | None:
-    """A function among them that was made of the same code as another one, and is not that one: a lambda, a function
-    within a hook, or a partial one, made for each client."""
+    """A function that has the code of another one in the list but is another object, or None: a lambda, a function
+    inside a hook, or a partial function, which is created for each client."""
     by_code: dict[Any, Callable[..., Any]] = {}
     for function in functions:
         if by_code.setdefault(code_of(function), function) != function:
@@ -305,7 +305,7 @@ def made_anew(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any] | N
 
 
 def code_of(function: Any) -> Any:
-    """The code that a function, a method or a partial function runs."""
+    """The code object of a function, a method or a partial function."""
     while True:
         inner = getattr(function, "func", None) or getattr(function, "__func__", None)
         if inner is None:

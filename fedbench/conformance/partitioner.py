@@ -1,4 +1,4 @@
-"""What every partitioner must keep to, a function a check, on scikit-learn's handwritten digits."""
+"""Checks of a partitioner, one function per check, on scikit-learn's handwritten digits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _CLIENTS, _SEED = 4, 7
 
 @dataclass
 class Partitioner:
-    """A partitioner (by name, or FILE.py:Class) with these options, and what it draws."""
+    """A partitioner (name, or FILE.py:Class) with these options, and its partitions."""
 
-    folder: Path  #: of a store for the checks
+    folder: Path  #: of the store that the checks use
     given: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
@@ -39,13 +39,13 @@ class Partitioner:
         return data.load("digits", self.store)
 
     def spec(self, seed: int = _SEED) -> PartitionSpec:
-        """Its partition of the digits over a few clients."""
+        """The spec of its partition of the digits for _CLIENTS clients."""
         kind = schemes.load(schemes.named(self.given))
         share = 0.7 if "train_fraction" in kind.modifiers else None
         return schemes.spec(self.dataset.spec, self.given, _CLIENTS, seed, share, **self.overrides)
 
     def made(self, seed: int = _SEED) -> Partition:
-        """That partition, drawn anew by the file as a new process would read it."""
+        """Draw that partition with the user's file loaded again, as in a new process."""
         spec = self.spec(seed)
         forget(type(schemes.of(spec)))
         return partitions.make(spec, self.dataset)

@@ -1,4 +1,4 @@
-"""Checks of runs by one executor: a run is determined by its spec, and leaves what it was handed alone."""
+"""Checks of runs: executors agree, methods learn, and a run depends only on its spec."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ from fedbench.plugins import shown
 from fedbench.specs import Setting, require
 
 # -- agreement -------------------------------------------------------------------------------------------------
-# The check that all executors compute what the reference does: the same draws, and parameters to float rounding.
+# Checks that all executors agree with the reference: equal random draws, and parameters up to float rounding.
 
 
-#: Largest difference of two tensors, as a share of the largest value of the reference.
+#: Largest allowed difference of two tensors, as a fraction of the largest value of the reference.
 TOLERANCE = 1e-4
-#: ... and what counts as none: a solver that ends on its bound may leave a last bit where the reference has zero.
+#: ... and an absolute one: a solver that ends on its bound may leave a last bit where the reference has zero.
 NOTHING = 1e-12
-#: Length of the difference of a network's two steps, as a share of the reference's (ResNet-9: 1e-3).
+#: Largest allowed norm of the difference of two steps, as a fraction of the reference step's norm (ResNet-9: 1e-3).
 STEP = 1e-2
-#: Executors that are compared with the sequential one. With two cores, as clients then meet in any order.
+#: Executors to compare with the sequential one. Two cores, so that clients end in any order.
 WAYS = ("cores", "stacked", "graphed")
 CORES = {"cores": 2}
 
 
 class Scenario(NamedTuple):
-    """What is trained on what."""
+    """Data, setting and network of the comparison."""
 
     data: Federation
     setting: Setting
     norm: bool = False
 
 
-#: 22, 37, 1, 29, 7 and 23 training images: a single one, fewer than a batch, and not in the order that stacks have.
+#: 22, 37, 1, 29, 7 and 23 training images: a single one, less than a batch, and not sorted as in stacks.
 UNEQUAL = (38, 66, 2, 52, 12, 40)
 COMMON: dict[str, Any] = {
     "window": 3, "seed": 5, "lr": 0.02, "epochs": 2, "momentum": 0.9, "weight_decay": 5e-4, "batch_size": 16,
 }  # fmt: skip
-#: Clients leave the stack at different steps, short batches fall in the middle, cohorts and rates change; two groups,
-#: images for validation, an unseen client, and clients without labels.
+#: Clients leave the stack at different steps, short batches occur in the middle, cohorts and learning rates change; two
+#: groups, validation images, an unseen client, and clients without labels.
 CHANGES: dict[str, Any] = {**COMMON, "participation": 0.7, "schedule": "cosine", "test_phase": True}
 RAGGED = Scenario(federation(UNEQUAL, groups=(0, 1, 0, 1, 0, 1), validation=0.2), setting(**CHANGES), norm=True)
 
@@ -97,7 +97,7 @@ def _vector(state: State) -> torch.Tensor:
 
 
 def run_of(subject: Subject, way: str, **changes: Any) -> Run:
-    """The subject's run in the ragged scenario by an executor."""
+    """The subject's run in the scenario RAGGED by the executor `way`."""
     s = subject.with_unseen_client(subject.setting(**{**CHANGES, **changes}))
     options = {} if way == "sequential" else CORES
     network = partial(subject.network, norm=RAGGED.norm)
@@ -105,8 +105,8 @@ def run_of(subject: Subject, way: str, **changes: Any) -> Run:
 
 
 def compare(ours: Run, reference: Run, where: str, exact: bool = False) -> None:
-    """Raise FedbenchError unless a run is the reference's: its draws, tensors, losses and answers (`exact`: all its
-    bits)."""
+    """Raise FedbenchError unless a run has the draws, tensors, losses and predictions of the reference (bitwise if
+    `exact`)."""
     remedy = "an update may not depend on other clients, the order of work, or Python's `if` about a tensor's values"
     plans = ours.trainer.plan, reference.trainer.plan
     assert isinstance(plans[0], Recorder)
@@ -142,9 +142,9 @@ def _compare_answers(ours: Run, reference: Run, where: str, remedy: str) -> None
 
 
 def gaps(ours: State, reference: State) -> dict[str, float]:
-    """How much each tensor differs: relative to its largest value, or to that of all parameters of the further model
-    (besides the network) that it is of. Those may be differences, control variates say, of which a tensor holds nothing
-    but rounding: where the bias before a batch norm has no gradient."""
+    """Name -> relative difference of a tensor: to its largest value or, for a further model besides the network, to the
+    largest value of that model. The parameters of such a model may be differences (control variates), and a single
+    tensor can then be pure rounding error: the bias before a BatchNorm has no gradient."""
     large: dict[str, float] = {}
     for name, t in reference.items():
         if (model := _model(name)) and t.numel():
@@ -153,14 +153,14 @@ def gaps(ours: State, reference: State) -> dict[str, float]:
 
 
 def _model(name: str) -> str:
-    """Of which further model that is a tensor: of "personal/3/own/head.bias" it is "personal/3/own"; else ""."""
+    """The further model that a tensor belongs to: "personal/3/own" for "personal/3/own/head.bias"; "" if none."""
     place, _, tensor = name.rpartition("/")
     within = place.count("/") > name.startswith(("personal/", "model/"))
     return place if within and not tensor.endswith(STATISTICS) else ""
 
 
 def differs(ours: Any, reference: Any, large: float = 0.0) -> float:
-    """The largest difference relative to the largest value, or to a larger one that is given."""
+    """The largest difference, relative to the largest value of the reference or to `large` if that is larger."""
     a, b = torch.as_tensor(ours).double().cpu(), torch.as_tensor(reference).double().cpu()
     if a.shape != b.shape:
         return math.inf
@@ -171,12 +171,12 @@ def differs(ours: Any, reference: Any, large: float = 0.0) -> float:
 
 
 # -- learning --------------------------------------------------------------------------------------------------
-# Checks that it learns, also where data are few, odd or cropped.
+# Checks that a method learns, also on few, unusual or cropped data.
 
 
-#: A linear model on as many digits (84 a client) has over 80 %, chance 10 %: easy to reach, and well above chance.
+#: Required accuracy: chance is 10 %, and a linear model on as many digits (84 per client) has over 80 %.
 ENOUGH = 0.5
-#: (rounds, learning rate) that are tried in turn: methods without momentum want more of both.
+#: (rounds, learning rate) of successive attempts: methods without momentum need more of both.
 TRIES = ((6, 0.05), (20, 0.2))
 
 
@@ -205,15 +205,15 @@ def learns(subject: Subject) -> None:
 
 
 def _learned(reports: Sequence[Progress]) -> bool:
-    """Whether the last of these rounds is good enough."""
+    """Whether the accuracy is over ENOUGH and the loss has decreased."""
     return (reports[-1].accuracy or 0.0) > ENOUGH and reports[-1].loss < reports[0].loss
 
 
 def _train(subject: Subject, rounds: int, rate: float) -> list[Progress]:
-    """The rounds of a run that is stopped as soon as it has learned."""
+    """The progress of a run, which is stopped as soon as it has learned."""
     data = federation((120, 120, 120, 120), skew=float("inf"))
     s = subject.setting(rounds=rounds, window=1, every=1, epochs=3, lr=rate)
-    if s.steps is not None:  # one gradient a client and round
+    if s.steps is not None:  # the method computes one gradient per client and round
         s = subject.setting(rounds=7 * rounds, window=1, every=7, lr=rate / 5)
     reports: list[Progress] = []
 
@@ -287,7 +287,7 @@ def _first_round(subject: Subject, data: Federation, s: Any, where: Any) -> dict
 
 
 # -- network ---------------------------------------------------------------------------------------------------
-# Checks of a network alone; nothing is trained.
+# Checks of a network, without training.
 
 
 def form(subject: Subject) -> None:

@@ -1,4 +1,4 @@
-"""What is checked: a method with its hyper-parameters, or a network, trained as often as the checks need it."""
+"""The subject of the checks: a method with its hyper-parameters, or a network; and its training runs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from fedbench.plugins.load import classes, forget, is_file, load, place
 from fedbench.specs import Setting
 
 # -- small -----------------------------------------------------------------------------------------------------
-# A small network of 8x8 images for much training in little time, with or without running statistics.
+# A small network for 8x8 images, which trains fast, with or without running statistics.
 
 
 class Small(FLModel):
-    """One convolution and one hidden layer, 16 features; `norm` puts a BatchNorm after the convolution."""
+    """One convolution and one hidden layer, 16 features; `norm` adds a BatchNorm after the convolution."""
 
     def __init__(self, channels: int = 1, norm: bool = False) -> None:
         between = {"norm": nn.BatchNorm2d(6)} if norm else {}
@@ -61,7 +61,7 @@ class Small(FLModel):
 
 
 def small(channels: int = 1, norm: bool = False, seed: int = 0) -> Small:
-    """The network with its weights drawn from the seed."""
+    """The network with weights drawn from the seed."""
     with seeded(seed, "model"):
         model = Small(channels, norm)
         model.initialise(model)
@@ -73,26 +73,26 @@ def small(channels: int = 1, norm: bool = False, seed: int = 0) -> Small:
 
 #: Five clients of 30 to 70 digits, each with a few classes, in two groups, and with images held back for validation.
 DATA = federation((70, 40, 55, 30, 40), groups=(0, 1, 0, 1, 0), validation=0.2)
-#: Four rounds in which clients come and go, and then clients that nobody knows.
+#: Four rounds with partial participation, then a test phase with unlabelled clients.
 FEW: dict[str, Any] = {"rounds": 4, "window": 3, "participation": 0.7, "seed": 11, "test_phase": True}
-#: Networks that cannot take digits of 8x8 pixels see them 32x32.
+#: Factor by which digits are enlarged for networks that do not accept 8x8 pixels.
 LARGER = 4
-#: For methods that take one gradient a client and round.
+#: For methods with one gradient per client and round.
 ONE_STEP: dict[str, Any] = {"steps": 1, "passes": "endless", "momentum": 0.0}
 
 
 @dataclass
 class Reference:
-    """A run by the sequential executor, and what was written down while it was trained."""
+    """A run by the sequential executor, with records of its draws, states and requests."""
 
     run: Run
     plan: Recorder
-    #: "round/name" -> what the server held after that round ("initial": before the first), and a copy made then
+    #: "round/name" -> the server's tensor after that round ("initial": before the first), and a copy from that time
     snapshots: dict[str, tuple[Tensor, Tensor]]
-    requests: Requests  #: of all updates
+    requests: Requests  #: of all clients' updates
 
     def after(self, t: int) -> dict[str, np.ndarray]:
-        """What the server held after round t."""
+        """Name -> the server's tensor after round t, from the copies."""
         start = f"{t}/"
         return {
             key.removeprefix(start): then.numpy() for key, (_, then) in self.snapshots.items() if key.startswith(start)
@@ -101,21 +101,21 @@ class Reference:
 
 @dataclass
 class Subject:
-    """A method (by name, or FILE.py:Class) with these hyper-parameters, in a network of the small images' size.
+    """A method (name, or FILE.py:Class) with these hyper-parameters, and a network for small images.
 
-    A method that is a user's file is loaded anew for every run, as a new process would: what it keeps in itself, its
-    class or its modules is lost between runs, and at a stop.
+    A user's file is loaded again for every run, as in a new process: attributes of the method, its class or its modules
+    are lost between runs, and when a run is stopped.
     """
 
-    folder: Path  #: for the runs' checkpoints
+    folder: Path  #: of the runs' checkpoints
     name: str = "fedavg"
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    model: str | None = None  #: the network that is checked, if it is not the method
+    model: str | None = None  #: the network to check; None to check the method
     kind: type[Method] = field(init=False)
 
     @classmethod
     def of(cls, name: str, folder: Path) -> Subject:
-        """The subject of a name or a file, hyper-parameters at their defaults. Raises FedbenchError for others."""
+        """Create a subject from a name or a file, with default hyper-parameters. Raises FedbenchError."""
         if not is_model(name):
             return cls(folder, name)
         return cls(folder, model=models.named(name))
@@ -126,24 +126,24 @@ class Subject:
         self._numbers = itertools.count()
 
     def method(self) -> Method:
-        """The method, its file loaded anew."""
+        """A new instance of the method, from its file loaded again."""
         forget(self.kind)
         self.kind, _ = methods.load(self.name)
         return self.kind.create(self.overrides)
 
     def few(self, **changes: Any) -> Setting:
-        """The setting of FEW; the last client joins after the last round, where the method has a model for it."""
+        """The setting FEW, with an unseen client if the method has a model for it."""
         s = self.setting(**{**FEW, **changes})
         return self.with_unseen_client(s)
 
     def with_unseen_client(self, s: Setting) -> Setting:
-        """The setting with the last client as one that never trains, where the method has a model for it."""
+        """The setting whose last client never trains (unseen), if the method has a model for it."""
         if UNSEEN not in self.kind.serves:
             return s
         return dataclasses.replace(s, partition=dataclasses.replace(s.partition, unseen=1))
 
     def setting(self, **changes: Any) -> Setting:
-        """A short setting that the method takes: with local epochs, or else with one step a round."""
+        """A short setting that the method accepts: with local epochs, or else with one step per round."""
         values = {"model": self.model or "digits_cnn", **changes}
         first = setting(**values)
         how = self.kind.create(self.overrides)
@@ -155,14 +155,14 @@ class Subject:
         return first
 
     def network(self, data: Federation, norm: bool = False) -> nn.Module:
-        """The network that is checked, or a small one with or without a batch norm."""
+        """The network to check, or a small one with or without a BatchNorm."""
         if self.model is None:
             return small(data.shape[2], norm)
         return models.build(self.model, shape=data.shape, classes=data.classes, seed=0)
 
     @cached_property
     def scale(self) -> int:
-        """How many times as large the digits are shown: as they are, unless the network wants more pixels."""
+        """The factor by which digits are enlarged: 1 unless the network needs more pixels."""
         try:
             self.network(DATA)
         except FedbenchError:
@@ -170,7 +170,7 @@ class Subject:
         return 1
 
     def sized(self, data: Federation) -> Federation:
-        """The same images in the size that the network takes."""
+        """The same images, in the size that the network needs."""
         if self.model is None or self.scale == 1 or data.vectors:
             return data
         images = data.images.repeat_interleave(self.scale, 1).repeat_interleave(self.scale, 2)
@@ -183,8 +183,8 @@ class Subject:
     def trainer(
         self, data: Federation, where: Path, s: Setting, network: Callable[[Federation], Any] | None = None, **more: Any
     ) -> Trainer:
-        """A trainer of the method, made anew, on images of the network's size; `network` makes another one for them.
-        `more` as for lab.trainer."""
+        """A trainer of a new instance of the method, on images in the network's size; `network` builds another network
+        for the data. `more`: see lab.trainer."""
         data = self.sized(data)
         build = None if network is None else partial(network, data)
         return trainer(self.method(), data, where, s, network=build, **more)
@@ -198,12 +198,12 @@ class Subject:
         observe: Callable[[Progress], None] = lambda _: None,
         **more: Any,
     ) -> Run:
-        """Train to the end, or on from the checkpoint in `where`."""
+        """Train to the last round, starting from the checkpoint in `where` if there is one."""
         with strange_generators():
             return finish(self.trainer(data, where or self.place(), s, **more), observe)
 
     def stopped(self, data: Federation, s: Setting, t: int, where: Path, **more: Any) -> Trainer:
-        """The trainer of a run that the user has stopped after round t; `where` keeps the checkpoint."""
+        """The trainer of a run that was interrupted after round t, with its checkpoint in `where`."""
         with strange_generators():
             it = self.trainer(data, where, s, **more)
             with contextlib.suppress(Interrupted):
@@ -212,7 +212,7 @@ class Subject:
 
     @cached_property
     def reference(self) -> Reference:
-        """The run that most checks share."""
+        """The run that most checks use."""
         with strange_generators():
             it = self.trainer(DATA, self.place(), self.few(), plan=Recorder)
             assert isinstance(it.plan, Recorder)
@@ -227,7 +227,7 @@ class Subject:
 
 
 def is_model(name: str) -> bool:
-    """Whether that is a network; else it is a method. Raises FedbenchError where it is neither."""
+    """Whether a name or a file is a network, not a method. Raises FedbenchError if it is neither."""
     if not is_file(name):
         if name in methods.names():
             return False
@@ -252,8 +252,8 @@ _states = itertools.count(1)
 
 @contextlib.contextmanager
 def strange_generators() -> Iterator[None]:
-    """Every block finds the process's own random generators in another state, and leaves them as they were: what the
-    surrounding program draws must not matter."""
+    """Context in which the process's random generators have another state each time; it restores them at its end. A run
+    must not depend on their state."""
     state = next(_states)
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):

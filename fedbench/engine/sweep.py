@@ -1,7 +1,7 @@
-"""A table's missing runs: which they are, which can be trained in one stack, and the outcome of each.
+"""Find a table's missing runs, group those that can be trained in one stack, and train them.
 
-`sweep` is handed what executes a group of jobs, and yields an outcome a run as they come: where they are computed, and
-how that is shown, is the caller's.
+`sweep` yields the outcome of each run as soon as it ends. Its argument `execute` trains a group of jobs; so the caller
+decides where they are computed and how progress is shown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 # -- at once ---------------------------------------------------------------------------------------------------
-# Several tasks at once, each in a thread that waits for somebody else's work, and what they yield as it comes.
+# Several tasks at once, each in a thread that waits for a worker process, and their results as they arrive.
 
 
 T = TypeVar("T")
@@ -50,10 +50,10 @@ T = TypeVar("T")
 def at_once(
     tasks: Sequence[Callable[[], Iterator[T]]], slots: int = 1, stop: Callable[[], None] = lambda: None
 ) -> Iterator[T]:
-    """What the tasks yield: one task after another here if there is one slot, else so many at a time in threads.
+    """Yield the items of all tasks: one task after another if `slots` is 1, else in `slots` threads.
 
-    What a task raises is raised. At that, and where the caller leaves (an interrupt), no further task begins, `stop` is
-    to end those under way, and they are waited for.
+    An exception of a task is raised here. After that, or if the caller closes the generator (an interrupt), no further
+    task starts, `stop` is called to end the active ones, and the threads are joined.
     """
     if slots == 1:
         for task in tasks:
@@ -101,52 +101,52 @@ def at_once(
 # -- sweep -----------------------------------------------------------------------------------------------------
 
 
-#: Makes jobs that differ in nothing but their seeds, shown under a title, as `engine.run.execute_all` does.
+#: (jobs, title) -> artifacts: trains jobs that differ only in their seeds, like `engine.run.execute_all`.
 Execute = Callable[[Sequence[Job], str], Sequence[Artifact]]
 
 
 class OutOfTime(Exception):
-    """There is no time left for a run; what was done of it is saved."""
+    """There is no time left for a run; its completed rounds are saved."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A run that a table lacks."""
+    """A run to train, such as a missing one of a table."""
 
     spec: RunSpec
-    method: str  #: as a row names it, or as it was asked for: a name, or FILE.py:Class
-    row: str = ""  #: the label of a row that reads it
+    method: str  #: as the row or the user names it: a name, or FILE.py:Class
+    row: str = ""  #: the label of a row that uses it
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a table lacks."""
+    """The missing runs of a table."""
 
     runs: Sequence[Wanted]
-    remarks: Sequence[str] = ()  #: about what is left out
-    complete: bool = True  #: all data sets that it lacks runs on are at hand
+    remarks: Sequence[str] = ()  #: about runs that are left out
+    complete: bool = True  #: the data sets of all missing runs are available
 
 
 class End(StrEnum):
-    """What became of a run."""
+    """How the attempt to train a run ended."""
 
     MADE = "made"
-    MADE_BY_OTHERS = "made elsewhere"  #: by another process meanwhile
-    HELD = "held"  #: another process is at it
+    MADE_BY_OTHERS = "made elsewhere"  #: another process trained it meanwhile
+    HELD = "held"  #: another process has claimed it
     FAILED = "failed"
     LATE = "late"  #: there was no time for it
-    APART = "apart"  #: could not be made together with others; an outcome of its own follows
+    APART = "apart"  #: could not be trained together with other seeds; its single outcome follows
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one run of a sweep (of several seeds if they were APART)."""
+    """The outcome of one run of a sweep, or of several seeds if `end` is APART."""
 
     title: str
     end: End
     artifact: Artifact | None = None
     error: Exception | None = None
-    job: Job | None = None  #: none if there can be no such run
+    job: Job | None = None  #: None if the job could not be created
 
 
 def plan(
@@ -163,9 +163,9 @@ def plan(
     keep: frozenset[str] = frozenset(),
     packs: Packs | None = None,
 ) -> Plan:
-    """The runs that the table lacks, or those that each of the methods `only` lacks in its settings; with `again` also
-    stale ones, those that other code made, and those without what `keep` says. What `packs` hold is not lacking. Raises
-    FedbenchError if runs are lacking and none of its data sets is at hand."""
+    """The table's missing runs, or those of the methods `only` in the table's settings. `again` adds stale runs, runs
+    made by other code, and runs that lack an extra in `keep`. Runs in `packs` are not missing. Raises FedbenchError if
+    runs are missing and none of the table's data sets is available."""
     seeds = () if seed is None else (seed,)
     cells = find(table, budget, Frame(store, packs), roots, seeds=seeds, precision=precision)
     lacks = _Lacks(cells, store, again, keep)
@@ -193,7 +193,7 @@ def plan(
 
 @dataclass(frozen=True)
 class _Lacks:
-    """Which runs a table lacks."""
+    """Decides which runs of a table are missing."""
 
     cells: Cells
     store: Store
@@ -205,31 +205,31 @@ class _Lacks:
         return (State.MISSING, State.FAILED, *((State.STALE,) if self.again else ()))
 
     def runs(self, rows: Collection[str] | None = None) -> dict[RunSpec, Row]:
-        """Those of its cells (of the rows of these labels) -> a row that reads it."""
+        """Missing run -> a row that uses it; `rows`: only of the rows with these labels."""
         done = self.cells.runs(State.DONE, State.UNEVALUATED, rows=rows) if self.again else {}
         other = {spec: row for spec, row in done.items() if self.made_otherwise(spec)}
         return self.cells.runs(*self.states, rows=rows) | other
 
     def without_images(self, rows: Collection[str]) -> dict[str, str]:
-        """Data sets that are not at hand, and that cells of the rows of these labels (none: an extra row) lack runs
-        on -> why."""
+        """Unavailable data set -> reason, for the missing runs of the rows with these labels; all unavailable ones if
+        there are no rows (an extra row)."""
         states = (State.NO_DATA, *self.states)
         lacking = {c.column.dataset for c in self.cells.all if c.row.label in rows and c.state in states}
         return {name: why for name, why in self.cells.absent.items() if not rows or name in lacking}
 
     def run(self, spec: RunSpec) -> bool:
-        """Whether it lacks a run that none of its rows asks for."""
+        """Whether a run of an extra row is missing."""
         record = self.cells.frame.find(spec)
         return record is None or record.state in self.states or (self.again and self.made_otherwise(spec))
 
     def made_otherwise(self, spec: RunSpec) -> bool:
-        """Whether a run that is there was made by other code, or lacks what it is to keep."""
+        """Whether a stored run was made by other code, or lacks an extra in `keep`."""
         run = self.store.whole(spec)
         return run is not None and (other_code(run.provenance) or not self.keep <= keeping.of(run))
 
 
 def _without_images(absent: Mapping[str, str]) -> FedbenchError:
-    """The error for data sets that are not at hand; of several it says what to do once."""
+    """The error for unavailable data sets."""
     if len(absent) == 1:
         return FedbenchError(f"nothing can be run: {next(iter(absent.values()))}")
     return FedbenchError(
@@ -239,14 +239,14 @@ def _without_images(absent: Mapping[str, str]) -> FedbenchError:
 
 
 def _rows_of(cells: Cells, method: str) -> list[str]:
-    """The labels of the method's rows. A user's file is a row's wherever a file of the same text lies."""
+    """The labels of the method's rows. User files with equal names and texts count as the same method."""
     own = declarations.of(method)
     declared = [(row.label, cells.declaration(row)) for row in cells.table.rows]
     return [label for label, one in declared if one and (one.name, one.source) == (own.name, own.source)]
 
 
 def _extra(table: Table, method: str) -> str:
-    """That a method makes an extra row, and which row the user may have meant: papers give several methods one name."""
+    """Remark that a method makes an extra row; it names a row with the same title, which the user may have meant."""
     title = declarations.of(method).title
     meant = next((f"; its row {row.label} is -m {row.method}" for row in table.rows if row.label == title), "")
     return f"no row of {table.id} is of {method}, so it makes an extra one{meant}; report --extra prints it"
@@ -255,8 +255,8 @@ def _extra(table: Table, method: str) -> str:
 def _of_method(
     lacks: _Lacks, method: str, rows: Collection[str], params: Mapping[str, Plain | str], budget: str
 ) -> list[Wanted]:
-    """The runs of one method that the table lacks: its rows', or one in every setting if it is an extra row, as one
-    with hyper-parameters of its own is."""
+    """The missing runs of one method: those of its rows, or, without rows, one per setting of the table (an extra row).
+    A method with `params` from the user is always an extra row."""
     cells = lacks.cells
     own, rules = declarations.of(method), protocol.load(cells.table.protocol)
     if rows:
@@ -276,8 +276,8 @@ def _of_method(
 
 
 def _check_values(runs: Sequence[Wanted], cells: Cells) -> None:
-    """Raise FedbenchError for hyper-parameters that a method refuses, with the row that has them, before anything is
-    trained. An error in a user's file is reported for each of its runs."""
+    """Raise FedbenchError for invalid hyper-parameters, naming their row, before any training. Errors in users' files
+    are ignored here, and reported for each run later."""
     labels = {spec.id: cell.row.label for cell in cells.all for spec in cell.specs}
     distinct = {(run.method, tuple(sorted(run.spec.params.items()))): run for run in reversed(runs)}
     for run in distinct.values():
@@ -296,8 +296,8 @@ def _check_values(runs: Sequence[Wanted], cells: Cells) -> None:
 
 
 def groups(runs: Sequence[Wanted], executor: str, slots: int = 1) -> list[list[int]]:
-    """The indices of runs that can share a stack: those that differ in nothing but their seeds, where the executor
-    (or, of an engine with one slot, the one that may be chosen) stacks clients; else each run by itself."""
+    """Indices of runs, in groups that can share a stack: runs that differ only in their seeds, if the executor stacks
+    clients. 'auto' counts as such an executor if the engine has one slot. All other runs are single."""
     stacking = STACKING if slots > 1 else ("auto", *STACKING)
     specs = enumerate(run.spec for run in runs)
     keys = ((s.but_for_seeds if (s.setting.executor or executor) in stacking else k, k) for k, s in specs)
@@ -313,11 +313,11 @@ def sweep(
     again: bool = False,
     keep: frozenset[str] = frozenset(),
 ) -> Iterator[Outcome]:
-    """Train the runs, seeds of one run in one stack where that is faster, and yield each outcome.
+    """Train the runs (seeds in one stack if that is faster), and yield each outcome.
 
-    `execute` is called in as many threads at a time as the engine has slots. A failed run does not stop the others. One
-    that another process holds is left until the end, and then to that process if it still is at it. With `again` those
-    that other code made are made anew; those that are made keep what `keep` says.
+    `execute` is called from as many threads as the engine has slots. A failed run does not stop the others. A run that
+    another process has claimed is tried once more at the end, and skipped if it is still claimed. `again` trains runs
+    again that other code made or that lack an extra in `keep`. New runs store the extras in `keep`.
     """
     left: list[tuple[str, Job]] = []
     lock, varied = Lock(), _varied(runs)
@@ -328,7 +328,7 @@ def sweep(
             seed = f", seed {runs[k].spec.setting.seed}" if "seed" in varied else ""
             title = f"({k + 1}/{len(runs)}) {_name(runs[k], varied)}{seed}"
             try:
-                with lock:  # users' files are loaded by one thread at a time
+                with lock:  # loading users' files is not thread-safe
                     job = replace(Job.of(runs[k].spec.setting, runs[k].method, runs[k].spec.params), keep=keep)
                 jobs[title] = job.again(engine.store, only_changed=True) if again else job
             except Exception as error:
@@ -363,7 +363,7 @@ def sweep(
 
 
 def _attempt(title: str, job: Job, execute: Execute, engine: Engine) -> Outcome:
-    """One run by itself."""
+    """Train a single run; exceptions become its outcome."""
     try:
         (artifact,) = execute([job], title)
     except HeldError as error:
@@ -380,14 +380,14 @@ def _ended(title: str, job: Job, artifact: Artifact, engine: Engine) -> Outcome:
 
 
 def _varied(runs: Sequence[Wanted]) -> list[str]:
-    """The fields of settings in which runs on one data set differ, such as the learning rate of a sweep."""
+    """The names of setting fields that differ between runs on the same data set, such as the learning rate."""
     settings = by_key((run.spec.setting.partition.dataset.id, run.spec.setting) for run in runs)
     names = [field.name for field in fields(Setting) if field.name != "partition"]
     return [n for n in names if any(len({getattr(s, n) for s in those}) > 1 for those in settings.values())]
 
 
 def _name(run: Wanted, varied: Sequence[str]) -> str:
-    """A table's row, or the method and its hyper-parameters; what is varied of the setting but its seed; data set and
+    """The title of a run: row (else method and hyper-parameters), varied fields except the seed, data set and
     partition."""
     setting = run.spec.setting
     own = {} if run.row else declarations.of(run.method).differing(run.spec.params)

@@ -1,4 +1,4 @@
-"""Where runs are made, a file an engine: `here` in this process, `jobs` in several on this machine, `ray` on Ray."""
+"""Engines, which decide where runs are trained: `here` (this process), `jobs` (worker processes), `ray` (Ray)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fedbench.specs import require
 if TYPE_CHECKING:
     from fedbench.store import Store
 
-#: A GPU by its number, as --device names several; a Ray cluster.
+#: A GPU by its number in --device.
 _GPU = re.compile(r"cuda:(\d+)")
-#: Processes at a time at most.
+#: Most worker processes.
 MOST_JOBS = 1024
 _CLUSTER = re.compile(r"ray://\S+:\d+")
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where runs are to be made, as a user says it: options of every command that trains several."""
+    """The options that select an engine, in every command that can train several runs."""
 
     device: str = option("auto", "Device: auto, cpu, cuda, or GPUs by number: cuda:0,cuda:1.")
     executor: str = option("auto", "Executor: auto (a rule), sequential, cores, stacked or graphed.")
@@ -43,8 +43,8 @@ class Where:
         return self.device.partition(":")[0]
 
     def engine_for(self, store: Store, roots: list[Path], precision: str) -> Engine:
-        """The engine, not yet at work. Raises FedbenchError for one that there is not, and for what this machine cannot
-        do."""
+        """Create the engine, without starting it. Raises FedbenchError for an unknown engine, and for options that this
+        machine does not support."""
         from fedbench.engine.run import check_place
 
         name = "ray" if _CLUSTER.fullmatch(self.engine) else self.engine
@@ -95,8 +95,8 @@ class Where:
         require(not (on_cpu and gpus), "--device cpu does not go with --gpus-per-run", "leave one of them out")
         check_place("cpu", self.executor, precision if on_cpu else "fp32")
         address = self.engine if "//" in self.engine else os.environ.get("RAY_ADDRESS") or "local"
-        if address == "local" and "ray" not in sys.modules:  # nobody else is to work on a cluster of this machine
-            os.environ.setdefault("RAY_AUTH_MODE", "token")  # which Ray (from 2.52 on) reads when it is imported
+        if address == "local" and "ray" not in sys.modules:  # keep other users out of a local cluster
+            os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray (2.52 and later) reads it at import
         try:
             from fedbench.engine.engines.on_ray import Ray
         except ImportError as error:
@@ -105,7 +105,7 @@ class Where:
         return Ray(store, roots, address, cpus, self.gpus_per_run, self.device, self.executor)
 
     def _gpus(self) -> list[int]:
-        """The numbers of the GPUs that are named."""
+        """The numbers of the GPUs in --device; empty if it names none."""
         if ":" not in self.device:
             return []
         names = self.device.split(",")

@@ -1,4 +1,4 @@
-"""What every engine offers: groups of jobs become artifacts of one store, wherever they are computed."""
+"""The interface of engines, which train groups of jobs and put the artifacts into one store; the engine `here`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """Makes jobs; a context, whose end closes it. `make` is called by as many threads at a time as there are slots."""
+    """Trains jobs; a context manager that closes the engine at its end. Up to `slots` threads call `make` at a time."""
 
     store: Store
     slots: int = 1
-    processes: Collection[str] = ()  #: those that it has had work for it
-    #: What the same command does after an interrupt.
+    processes: Collection[str] = ()  #: ids of the worker processes that have trained runs
+    #: Sentence for the user after an interrupt.
     goes_on: str = "The same command goes on from the rounds that are saved."
 
     def __enter__(self) -> Self:
@@ -34,28 +34,27 @@ class Engine:
         self.close()
 
     def get_ready(self, runs: Sequence[tuple[str, RunSpec]]) -> None:
-        """Before any of these runs is made, of methods as they were named: begin what takes its time. Raises
-        FedbenchError where they cannot be made."""
+        """Start slow preparations for these runs, pairs of method (as the user named it) and spec. Raises
+        FedbenchError if the runs are impossible."""
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
-        """The artifacts of a run, or of several that differ in nothing but their seeds, as `engine.run.execute_all`
-        says, which also says what is raised."""
+        """Train one run, or several that differ only in their seeds, and return the artifacts. Results and errors are
+        those of `engine.run.execute_all`."""
         raise NotImplementedError
 
     def complete(self, jobs: Sequence[Job]) -> list[Artifact]:
-        """The artifacts of those of the jobs that need not be made."""
+        """The artifacts of the jobs that need not be trained."""
         return [run for job in jobs if (run := job.done(self.store)) is not None]
 
     def ours(self, artifact: Artifact) -> bool:
-        """Whether this engine has made an artifact, and not another process on the same store."""
+        """Whether this engine made an artifact, not another process on the same store."""
         return artifact.provenance.get("process") in {process(), *self.processes}
 
     def stop(self) -> None:
-        """End what is under way in other threads, each run saved as after an interrupt; `make` raises Interrupted
-        there."""
+        """Stop the runs of other threads, saved as after an interrupt; `make` raises Interrupted in those threads."""
 
     def close(self) -> None:
-        """Let go of processes and connections."""
+        """End worker processes and connections."""
 
 
 # -- here ------------------------------------------------------------------------------------------------------
@@ -64,7 +63,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Here(Engine):
-    """This process."""
+    """Trains in this process."""
 
     store: Store
     roots: list[Path]
@@ -77,7 +76,7 @@ class Here(Engine):
 
         def watched(now: Progress) -> None:
             observe(now)
-            if self.stopping.is_set():  # by another thread
+            if self.stopping.is_set():  # set by another thread
                 raise KeyboardInterrupt
 
         return execute_all(jobs, self.store, self.roots, device=self.device, executor=self.executor, observe=watched)

@@ -1,4 +1,4 @@
-"""The engine `jobs`: worker processes of this machine on one store, each with its share of the cores or a GPU."""
+"""The engine `jobs`: worker processes on this machine with one store, each with a share of the cores or a GPU."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 # -- worker ----------------------------------------------------------------------------------------------------
-# A worker process of the engine `jobs`: orders come over one connection, rounds and results go back.
+# A worker process: it receives orders over a connection, and sends progress and results back.
 
 
-#: What the driver sends in place of an order: the one under way is to end, saved.
+#: Message of the driver: save and end the current order.
 STOP = "stop"
 
 
 class Worker:
-    """Serves orders until the driver is gone."""
+    """Executes orders until the driver ends."""
 
     def __init__(self, line: Connection, store: Store) -> None:
         self.line, self.store = line, store
@@ -47,7 +47,7 @@ class Worker:
         self.busy, self.lock = False, threading.Lock()
 
     def listen(self) -> None:
-        """Hear the driver (the body of a thread); what is under way when it goes is interrupted."""
+        """Receive the driver's messages (in a thread). STOP, or the end of the driver, interrupts the current order."""
         message: Any = STOP
         while message is not None:
             try:
@@ -62,7 +62,7 @@ class Worker:
                 self.orders.put(message)
 
     def serve(self) -> None:
-        """Make what is ordered, one order after another."""
+        """Execute the orders, one after another."""
         while (order := self.orders.get()) is not None:
             with self.lock:
                 self.busy = True
@@ -70,21 +70,21 @@ class Worker:
             try:
                 with self.lock:
                     self.busy = False
-            except KeyboardInterrupt:  # it came too late
+            except KeyboardInterrupt:  # it arrived after the order had ended
                 self.busy = False
             self.line.send(result)
 
 
 def main(descriptor: int, home: str) -> None:
-    """Serve the driver at the other end of a socket."""
+    """Serve the driver at the other end of the socket `descriptor`; `home`: folder of the store."""
 
     def stop(_signal: int, _frame: Any) -> None:
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the driver's standard output may be read by a program
-    import fedbench.core.trainer  # noqa: F401  (torch: while the driver still plans)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a program may parse the driver's stdout
+    import fedbench.core.trainer  # noqa: F401  (imports torch while the driver still plans)
 
     worker = Worker(Connection(descriptor), Store(Path(home)))
     threading.Thread(target=worker.listen, daemon=True, name="driver").start()
@@ -95,16 +95,16 @@ def main(descriptor: int, home: str) -> None:
 # -- jobs ------------------------------------------------------------------------------------------------------
 
 
-#: Seconds that a worker without work has to end when it is told to.
+#: Seconds after which a worker that should end is killed.
 PATIENCE = 5.0
 
 
 class DiedError(FedbenchError):
-    """A worker process that is no more."""
+    """A worker process has died."""
 
 
 class Jobs(Engine):
-    """So many worker processes; with `devices` (numbers of GPUs) one after another on each of these in turn."""
+    """Up to `count` worker processes with `cores` cores each; `devices` (GPU numbers) are assigned to them in turn."""
 
     def __init__(
         self, store: Store, roots: list[Path], count: int, cores: int, device: str = "auto", executor: str = "auto",
@@ -113,14 +113,14 @@ class Jobs(Engine):
         self.store, self.roots, self.slots, self.cores = store, roots, count, cores
         self.device, self.executor, self.devices = device, executor, devices
         self.lock, self.inputs = threading.Lock(), threading.Lock()
-        self.free = list(range(count))  #: numbers of workers that are not there
+        self.free = list(range(count))  #: numbers of workers that are not running
         self.idle: list[Process] = []
         self.busy: list[Process] = []
         self.processes: set[str] = set()
         self.stopping = False
 
     def get_ready(self, runs: Sequence[tuple[str, RunSpec]]) -> None:
-        """Start the workers: they load their libraries meanwhile."""
+        """Start the workers, which import their libraries meanwhile."""
         with self.lock:
             while self.free and len(self.idle) + len(self.busy) < len(runs):
                 self.idle.append(self._start())
@@ -128,8 +128,8 @@ class Jobs(Engine):
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
         if len(done := self.complete(jobs)) == len(jobs):
             return done
-        with self.inputs, contextlib.suppress(FedbenchError):  # a worker says what is wrong, and records it
-            for job in jobs:  # once for all workers
+        with self.inputs, contextlib.suppress(FedbenchError):  # the worker will report and record the error
+            for job in jobs:  # before the workers, so that only one process makes them
                 artifacts(job.spec.setting.partition, self.store, self.roots, job.replaces is not None)
         order = Order.of(jobs, self.roots, self.device, self.executor)
         with self._worker(jobs[0].spec.setting.partition.id) as worker:
@@ -149,7 +149,7 @@ class Jobs(Engine):
                 worker.send(STOP)
 
     def close(self) -> None:
-        """End the workers: those at work save what they can, unless this is called twice."""
+        """End the workers; busy ones have PATIENCE seconds to save their completed rounds."""
         with self.lock:
             workers, self.idle = [*self.idle, *self.busy], []
         for worker in workers:
@@ -159,7 +159,7 @@ class Jobs(Engine):
 
     @contextlib.contextmanager
     def _worker(self, partition: str):  # type: ignore[no-untyped-def]
-        """A worker for an order, best one that has the images of that partition already."""
+        """A worker for an order, preferably one that has the images of the partition in memory."""
         from fedbench.core.trainer import Interrupted
 
         with self.lock:
@@ -194,7 +194,7 @@ class Jobs(Engine):
 
 
 class Process:
-    """A worker process as the driver sees it."""
+    """The driver's handle of a worker process."""
 
     def __init__(self, number: int, home: Path, environment: dict[str, str]) -> None:
         self.number, self.partition = number, ""
@@ -204,7 +204,7 @@ class Process:
             f"import sys; sys.path[:] = {sys.path!r}; from fedbench.engine.engines.jobs import main; "
             f"main({theirs.fileno()}, {os.fspath(home)!r})"
         )
-        # A session of its own: an interrupt at the terminal is the driver's, who tells the workers.
+        # A new session: Ctrl-C in the terminal must reach only the driver, which then stops the workers.
         self.child = subprocess.Popen(
             [sys.executable, "-c", code], env={**os.environ, **environment}, pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL, start_new_session=True,
@@ -213,11 +213,11 @@ class Process:
         self.line = Connection(ours.detach())
 
     def send(self, message: object) -> None:
-        with self.lock, contextlib.suppress(OSError):  # one that has just died is missed when it does not answer
+        with self.lock, contextlib.suppress(OSError):  # a dead worker is noticed when its result is read
             self.line.send(message)
 
     def execute(self, order: Order, observe: Observer) -> Result:
-        """Let it make an order. Raises DiedError if it dies over that; at an interrupt it is stopped first."""
+        """Execute an order. Raises DiedError if the process dies; on an interrupt it first stops the process."""
         self.send(order)
         try:
             return self._result(observe)
@@ -238,7 +238,7 @@ class Process:
         return answer
 
     def end(self) -> None:
-        """Wait for it a while, then end it."""
+        """Wait PATIENCE seconds for its end, then kill it."""
         try:
             self.child.wait(PATIENCE)
         except subprocess.TimeoutExpired:

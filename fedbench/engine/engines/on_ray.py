@@ -1,4 +1,4 @@
-"""The engine `ray`: runs as tasks of a Ray cluster, on any number of machines, with or without a shared disk."""
+"""The engine `ray`: runs are tasks of a Ray cluster of one or more machines, with or without a shared disk."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
 
 
 # -- node ------------------------------------------------------------------------------------------------------
-# What runs on a node of Ray: a report about the node, and the runs of an order.
+# Code that is executed on a node of the cluster: a report about the node, and the runs of an order.
 
 
-#: What must be the same on all nodes.
+#: Versions that must be the same on all nodes.
 DECISIVE = ("python", "torch", "fedbench", "code")
 
 
 def versions() -> dict[str, str]:
-    """Of what decides a run's numbers, in this process."""
+    """The versions that a run's numbers depend on, in this process."""
     of = libraries()
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
-        "torch": of.get("torch", "none").partition("+")[0],  # not for which GPU it was built
+        "torch": of.get("torch", "none").partition("+")[0],  # without the CUDA version
         "fedbench": of["fedbench"],
         "code": fingerprint(*closure("engine/training.py")),
     }
@@ -65,14 +65,14 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Token:
-    """A file in the driver's store: who reads the same text there sees the same store."""
+    """A file in the driver's store: a node that can read its text there shares the store."""
 
     path: Path
     text: str
 
     @classmethod
     def written(cls, store: Store) -> Token:
-        """A new one."""
+        """Write a new token into the store."""
         store.prepare()
         token = cls(scratch(store.home / "engine"), uuid.uuid4().hex)
         with disk_errors("marking the store for other nodes", store.home):
@@ -84,7 +84,7 @@ class Token:
         return token
 
     def visible(self) -> bool:
-        """Whether this process sees it."""
+        """Whether this process can read the token in its store."""
         try:
             return self.path.read_text() == self.text
         except OSError:
@@ -101,13 +101,13 @@ class About:
 
     host: str
     versions: Mapping[str, str]
-    shares: bool  #: it sees the driver's store
-    trouble: str = ""  #: why it can make no runs
+    shares: bool  #: it has access to the driver's store
+    trouble: str = ""  #: why it cannot train runs; "" if it can
 
 
 def about(token: Token, files: Sequence[UserClass]) -> About:
-    """Look at the node of this process: its versions, whether it sees the driver's store and can write there (else into
-    a folder of its own), and whether it can load users' files."""
+    """Report on the node of this process: versions, whether it shares the driver's store, whether it can write there
+    (or else into its temporary folder), and whether it can load the users' files."""
     trouble, shares = "", token.visible()
     try:
         with tempfile.TemporaryFile(dir=token.home if shares else None):
@@ -124,25 +124,25 @@ def about(token: Token, files: Sequence[UserClass]) -> About:
 
 
 class Mailbox:
-    """An actor between the nodes and the driver: how far runs are, by the keys of their tasks."""
+    """A Ray actor that collects the progress of tasks for the driver."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, Progress]] = []
 
     def put(self, key: str, now: Progress | None) -> None:
-        """Leave a note; None: nothing (who waits for that has delivered all before it)."""
+        """Add progress of the task `key`. None adds nothing; waiting for this call ensures that earlier ones ended."""
         if now is not None:
             self.notes.append((key, now))
 
     def take(self) -> list[tuple[str, Progress]]:
-        """The notes since the last time."""
+        """Return the notes (key of a task, progress) since the last call."""
         notes, self.notes = self.notes, []
         return notes
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A result, and where the driver's store is not shared the files of what was made: kind and id -> name -> bytes."""
+    """A result and, if the store is not shared, the files of the artifacts: (kind, id) -> file name -> bytes."""
 
     result: Result
     files: Mapping[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
@@ -151,8 +151,8 @@ class Delivery:
 def train(
     order: Order, token: Token, shared: bool, cores: int, tell: Callable[[Progress], Any], data: Mapping[str, Data]
 ) -> Delivery:
-    """Make the runs of an order in this process: in the driver's store if it is `shared`, else in one that is given up
-    afterwards."""
+    """Train the runs of an order in this process, in the driver's store if it is `shared`, else in a temporary store.
+    `data`: partition id -> its inputs."""
     os.environ[CORES] = str(cores)
     if shared:
         if token.visible():
@@ -170,13 +170,13 @@ def train(
 
 
 # -- cluster ---------------------------------------------------------------------------------------------------
-# A Ray cluster before anything is trained: connected to, with room for a run, its nodes such as here.
+# Before training: connect to the cluster, check that a run fits into it, and compare its nodes with this machine.
 
 
-#: The address of a cluster that is started for this command, on this machine alone.
+#: Address that means: start a cluster on this machine, for this command only.
 LOCAL = "local"
-#: Seconds within which a cluster must answer, and all of its nodes must have told about themselves; between two looks
-#: at the Ray process of this machine.
+#: Seconds: timeout for the cluster's answer, timeout for the reports of all nodes, and interval of the checks of this
+#: machine's Ray process.
 ANSWER, TELL, WATCH = 10.0, 300.0, 0.5
 SAME = "install the same fedbench, Python and torch on all nodes"
 
@@ -186,8 +186,8 @@ _left = threading.Event()
 
 
 def connected(address: str) -> bool:
-    """Connect to ray://HOST:PORT or HOST:PORT, or start a cluster of this machine alone (LOCAL), which no other machine
-    can reach. False in a session that is connected already, a notebook's say. Raises FedbenchError where no such
+    """Connect to ray://HOST:PORT or HOST:PORT, or start a cluster on this machine (LOCAL), which other machines cannot
+    reach. Returns False if the process was connected before, for example in a notebook. Raises FedbenchError if no
     cluster answers."""
     if ray.is_initialized():
         return False
@@ -196,7 +196,7 @@ def connected(address: str) -> bool:
     if address == LOCAL:
         from fedbench.core.executors import available_cores
 
-        os.environ.setdefault("RAY_worker_niceness", "0")  # the runs are the work, not something beside it
+        os.environ.setdefault("RAY_worker_niceness", "0")  # usual priority: the runs are the main work here
         options |= {"num_cpus": available_cores(), "include_dashboard": False}
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -210,7 +210,7 @@ def connected(address: str) -> bool:
             "'ray status' shows one; if it asks for a token, set RAY_AUTH_MODE=token",
         ) from error
     _left.clear()
-    if not address.startswith("ray://"):  # else this process has no Ray process of its own
+    if not address.startswith("ray://"):  # a Ray client has no local raylet
         here = ray.get_runtime_context().get_node_id()
         at = next((one["NodeManagerAddress"], one["NodeManagerPort"]) for one in ray.nodes() if one["NodeID"] == here)
         threading.Thread(target=_watch, args=(at,), daemon=True, name="raylet").start()
@@ -218,14 +218,14 @@ def connected(address: str) -> bool:
 
 
 def leave() -> None:
-    """End what `connected` has begun."""
+    """Disconnect from the cluster."""
     _left.set()
     ray.shutdown()
 
 
 def _watch(address: tuple[str, int]) -> None:
-    """End this process in a line when Ray's process on this machine (the raylet) has ended: some seconds later Ray
-    itself would end it, without one. What is saved is whole, as after any kill."""
+    """Exit with a one-line error when Ray's process on this machine (the raylet) has ended. Ray itself would kill this
+    process some seconds later without a message. Saved files stay intact, as after any kill."""
     while not _left.wait(WATCH):
         try:
             socket.create_connection(address, ANSWER).close()
@@ -235,14 +235,14 @@ def _watch(address: tuple[str, int]) -> None:
                 sys.stderr.write(f"\nfedbench: {line}\n")
                 sys.stderr.flush()
                 os._exit(1)
-        except OSError:  # nothing is known: the machine is busy
+        except OSError:  # for example a timeout: the machine may be busy
             continue
 
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Within, Ray takes this machine's address to be 127.0.0.1, and what it starts listens there alone; with the option
-    _node_ip_address it would put another address in place of that one, and listen on all interfaces."""
+    """Context in which Ray uses 127.0.0.1 as this machine's address, so that its processes listen only there. With the
+    option _node_ip_address=127.0.0.1 Ray would use another address instead, and listen on all interfaces."""
     from ray._private import ray_constants
 
     before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
@@ -254,8 +254,8 @@ def _on_loopback() -> Iterator[None]:
 
 
 def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
-    """GPUs of a run (where none are said: one, if there are any and the device may be one), and how many runs the
-    cluster has room for. Raises FedbenchError if no node has room for one."""
+    """(GPUs per run, number of runs that fit into the cluster). If `gpus` is None, a run gets one GPU if the cluster
+    has GPUs and the device allows it. Raises FedbenchError if no node has room for a run."""
     nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]
     if gpus is None:
         gpus = float(device == "cuda" or (device == "auto" and any(one.get("GPU") for one in nodes)))
@@ -272,8 +272,8 @@ def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
 
 
 def checked(token: Token, files: Sequence[UserClass]) -> bool:
-    """Whether all nodes see the driver's store. Raises FedbenchError for a node that cannot make runs, lacks what a
-    user's file needs, or would make other runs than here."""
+    """Whether all nodes share the driver's store. Raises FedbenchError for a node that cannot train runs, cannot load a
+    user's file, or has other versions (see DECISIVE)."""
     ours, nodes = versions(), _about(token, files)
     for one in nodes:
         for what in DECISIVE:
@@ -288,7 +288,7 @@ def checked(token: Token, files: Sequence[UserClass]) -> bool:
 def _about(token: Token, files: Sequence[UserClass]) -> list[About]:
     """The report of each node."""
 
-    def look(packed: bytes) -> Any:  # sent by value, as what it is to look at: fedbench may not be there
+    def look(packed: bytes) -> Any:  # pickled by value, as the node may lack fedbench
         import pickle
         import platform
 
@@ -314,7 +314,7 @@ def _about(token: Token, files: Sequence[UserClass]) -> list[About]:
 
 @contextlib.contextmanager
 def _signals_as_they_are() -> Iterator[None]:
-    """Ray handles SIGTERM in its own way; here it stops a command as Ctrl-C does."""
+    """Restore the signal handlers that Ray replaces: SIGTERM must stop a command like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -329,14 +329,14 @@ def _signals_as_they_are() -> Iterator[None]:
 # -- on ray ----------------------------------------------------------------------------------------------------
 
 
-#: So often a run whose node is lost is begun again.
+#: How many times a run is restarted after its node is lost.
 LIVES = 3
-#: Seconds between two looks at a task, and at a claim that a dead node has left.
+#: Seconds between two checks of a task, and between two attempts to claim a run that a dead node has claimed.
 LOOK, WAIT = 0.5, 5.0
 
 
 class Ray(Engine):
-    """Tasks of so many cores and GPUs each. `address`: ray://HOST:PORT, HOST:PORT of a cluster, or local."""
+    """Trains each run as a task with `cpus` cores and `gpus` GPUs. `address`: ray://HOST:PORT, HOST:PORT, or local."""
 
     def __init__(
         self, store: Store, roots: list[Path], address: str, cpus: float = 1.0, gpus: float | None = None,
@@ -348,8 +348,8 @@ class Ray(Engine):
         self.shared = self.connected = self.stopping = False
         self.lock, self.mail_lock = threading.Lock(), threading.Lock()
         self.looked = 0.0
-        self.data: dict[tuple[str, bool], Any] = {}  #: the last partitions in the object store
-        self.tasks: dict[str, Any] = {}  #: what is under way, by keys
+        self.data: dict[tuple[str, bool], Any] = {}  #: (partition id, again) -> reference in Ray's object store
+        self.tasks: dict[str, Any] = {}  #: key -> active task
         self.observers: dict[str, Observer] = {}
         self.processes: set[str] = set()
 
@@ -359,14 +359,14 @@ class Ray(Engine):
         return f"The same command {saved}."
 
     def get_ready(self, runs: Sequence[tuple[str, RunSpec]]) -> None:
-        """Connect, and look at every node."""
+        """Connect to the cluster and check its nodes."""
         if not runs or self.token:
             return
         self.connected = connected(self.address)
-        # Ray starts a worker process for each task that waits, and ends it again: no more tasks than places.
+        # No more tasks than places: Ray starts a worker process for each waiting task, and ends it unused.
         self.gpus, self.slots = places(self.cpus, self.gpus, self.device)
         self.token = Token.written(self.store)
-        alone = self.connected and self.address == LOCAL  # nothing there is unlike here
+        alone = self.connected and self.address == LOCAL  # the same machine, so nothing to compare
         self.shared = alone or checked(self.token, of_runs(runs))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         self.mailbox = ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
@@ -375,7 +375,7 @@ class Ray(Engine):
         if len(done := self.complete(jobs)) == len(jobs):
             return done
         with contextlib.ExitStack() as stack:
-            if not self.shared:  # else the worker claims them itself
+            if not self.shared:  # otherwise the worker claims them
                 ours = claimed(jobs, self.store, stack)
                 jobs = [job for job, _ in ours]
                 if not jobs:
@@ -412,7 +412,7 @@ class Ray(Engine):
     # -- a task ----------------------------------------------------------------------------------------
 
     def _with_lives(self, jobs: Sequence[Job], observe: Observer) -> Delivery:
-        """What comes of the jobs, on another node where theirs is lost."""
+        """Execute the jobs; up to LIVES times again on another node after their node is lost."""
         from fedbench.core.trainer import Progress
 
         order = Order.of(jobs, self.roots, "cuda" if self.gpus else "cpu", self.executor)
@@ -434,7 +434,7 @@ class Ray(Engine):
             held = lost and isinstance(delivery.result.error, HeldError)
             if not held or time.monotonic() - since > 1.5 * STALE_SECONDS:
                 return delivery
-            time.sleep(WAIT)  # the dead node's claim is soon too old
+            time.sleep(WAIT)  # until the dead node's claim expires
 
     def _task(self, order: Order, data: dict[str, Any], observe: Observer) -> Delivery:
         from fedbench.core.trainer import Interrupted
@@ -470,37 +470,37 @@ class Ray(Engine):
                 del self.tasks[key], self.observers[key]
 
     def _deliver(self, at_once: bool = False) -> None:
-        """Tell observers what has come; one thread looks for all."""
+        """Pass new progress to the observers; one call in LOOK seconds serves the tasks of all threads."""
         if not at_once and time.monotonic() - self.looked < LOOK:
             return
         with self.mail_lock:
             self.looked = time.monotonic()
-            with contextlib.suppress(RayError):  # notes may be lost with a node, results not
+            with contextlib.suppress(RayError):  # progress may be lost with a node; results are not
                 for key, now in ray.get(self.mailbox.take.remote()):
                     if (observe := self.observers.get(key)) is not None:
                         observe(now)
 
     def _in_store(self, spec: PartitionSpec, again: bool) -> Any:
-        """A partition and its images in Ray's object store, which each node has once, for all of its workers."""
+        """Reference to a partition and its images in Ray's object store; each node has one copy for all its workers."""
         with self.lock:
             if (spec.id, again) not in self.data:
-                while len(self.data) >= 4:  # tasks that need them still have them
+                while len(self.data) >= 4:  # active tasks have their own references
                     self.data.pop(next(iter(self.data)))
                 self.data[spec.id, again] = ray.put(data_of(spec, self.store, self.roots, again))
             return self.data[spec.id, again]
 
 
 class _LostError(Exception):
-    """The worker or the node of a task is gone."""
+    """The worker process or the node of a task was lost."""
 
 
 def _train(
     order: Order, token: Token, shared: bool, cores: int, mailbox: Any, key: str, ids: list[str], *data: Any
 ) -> Delivery:
-    """The task: Ray has fetched the `data` of the partitions `ids` onto its node."""
+    """The Ray task; Ray has copied `data`, the inputs of the partitions `ids`, to its node."""
     inputs = dict(zip(ids, data, strict=True))
     delivery = train(order, token, shared, cores, lambda now: mailbox.put.remote(key, now), inputs)
-    with contextlib.suppress(RayError):  # the notes' node may be the lost one
+    with contextlib.suppress(RayError):  # the mailbox's node may be lost
         ray.get(mailbox.put.remote(key, None))
     return delivery
 

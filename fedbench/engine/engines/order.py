@@ -1,4 +1,4 @@
-"""What travels to another process: orders of runs, results back, and the files that are the user's own."""
+"""Messages between driver and worker processes: orders of runs, their results, and users' files."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 # -- users' classes --------------------------------------------------------------------------------------------
-# Users' files on their way to another process: where they lie here, and their text for a machine that lacks them.
+# Users' files for another process: their paths here, and their contents for a machine that does not have them.
 
 
 @dataclass(frozen=True)
 class UserClass:
-    """A user's class: a `method`, `network` or `partitioner`."""
+    """A user's class; `kind`: "method", "network" or "partitioner"."""
 
     kind: str
     file: Path
     name: str | None
-    digest: str  #: of the file and of all that it imports from its folder
-    texts: Mapping[str, bytes]  #: their texts by their places in the file's folder
+    digest: str  #: of the file and of the files that it imports from its folder
+    texts: Mapping[str, bytes]  #: relative path -> content of these files
 
     @classmethod
     def of(cls, kind: str, file: Path, name: str | None, plugin: Plugin) -> UserClass:
@@ -45,9 +45,9 @@ class UserClass:
         return cls(kind, file, name, plugin.digest, texts)
 
     def reference(self) -> str:
-        """FILE.py:Class on this machine: the user's file if it is the same here, else a copy.
+        """FILE.py:Class on this machine: the user's file if it exists here with the same content, else a copy.
 
-        Raises FedbenchError where no copy can be written.
+        Raises FedbenchError if the copy cannot be written.
         """
         file = self.file
         if not file.is_file() or read(file).digest != self.digest:
@@ -67,13 +67,13 @@ class UserClass:
 
 @cache
 def _copies() -> tempfile.TemporaryDirectory[str]:
-    """A folder of this process alone, which goes with it: what lies there is run."""
+    """A private folder of this process, deleted at its end. It must be private, because code from it is executed."""
     return tempfile.TemporaryDirectory(prefix="fedbench-own-")
 
 
 def of_run(method: str, spec: RunSpec) -> Iterator[UserClass]:
-    """The users' files that a run is made of; `method` is its name, or FILE.py:Class. Of a partitioner whose file is
-    not at hand the partition is."""
+    """The users' classes that a run needs; `method`: a name, or FILE.py:Class. A partitioner is left out if its file is
+    missing: the stored partition is then used."""
     if is_file(method):
         at = place(method, "method")
         yield UserClass.of("method", at.file, at.name, read(at.file))
@@ -86,12 +86,12 @@ def of_run(method: str, spec: RunSpec) -> Iterator[UserClass]:
 
 
 def of_runs(runs: Iterable[tuple[str, RunSpec]]) -> list[UserClass]:
-    """Those of several runs, each once."""
+    """The distinct users' classes of several runs."""
     return list({(one.kind, one.digest, one.name): one for run in runs for one in of_run(*run)}.values())
 
 
 def loaded_here(user_class: UserClass) -> str:
-    """Make a user's class known to this process, and return its FILE.py:Class here.
+    """Load a user's class in this process, and return its FILE.py:Class on this machine.
 
     Raises FedbenchError if the file does not load here.
     """
@@ -110,12 +110,12 @@ def loaded_here(user_class: UserClass) -> str:
 
 
 # -- order -----------------------------------------------------------------------------------------------------
-# Jobs as they are sent to another process, and what comes back: plain values that can be pickled.
+# Jobs for another process, and its results, as values that can be pickled.
 
 
 @dataclass(frozen=True)
 class Order:
-    """Jobs of one stack, and how they are computed."""
+    """Jobs that are trained together, and where."""
 
     jobs: Sequence[Mapping[str, Any]]
     user_classes: Sequence[UserClass]
@@ -134,8 +134,8 @@ class Order:
         return cls(sent, files, [root.absolute() for root in roots], device, executor)
 
     def opened(self) -> list[Job]:
-        """The jobs again, in this process. Raises FedbenchError if a user's file does not load here, or if a job would
-        be another run here."""
+        """Create the jobs in this process. Raises FedbenchError if a user's file does not load here, or if a job would
+        have another run id here."""
         from fedbench.engine.job import Job
 
         places = {one.kind: loaded_here(one) for one in self.user_classes}
@@ -153,22 +153,22 @@ class Order:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of an order."""
+    """The result of an order."""
 
-    process: str  #: who was at it
-    ids: Sequence[str] = ()  #: of the runs that are there now
+    process: str  #: id of the worker process
+    ids: Sequence[str] = ()  #: of the runs that are now in the store
     error: Exception | None = None
 
     def checked(self) -> Result:
-        """Itself. Raises what went wrong."""
+        """Return the result, or raise its error."""
         if self.error is not None:
             raise self.error
         return self
 
 
 def executed(order: Order, store: Store, observe: Callable[[Progress], None], **more: Any) -> Result:
-    """Make the runs of an order in this process, with their metrics. Nothing is raised, an interrupt neither: the
-    result says it as core.trainer.Interrupted."""
+    """Train the runs of an order in this process and compute their metrics. All exceptions are returned in the result;
+    an interrupt is returned as core.trainer.Interrupted."""
     from fedbench.core.trainer import Interrupted
     from fedbench.engine.run import execute_all
     from fedbench.metrics.evaluate import evaluate
@@ -187,7 +187,7 @@ def executed(order: Order, store: Store, observe: Callable[[Progress], None], **
 
 
 def sendable(error: Exception) -> Exception:
-    """The exception, with the worker's stack as a note, or one that says the same where it cannot be pickled."""
+    """The exception with the worker's traceback as a note; a RuntimeError with its text if it cannot be pickled."""
     error.add_note("".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))
