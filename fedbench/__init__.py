@@ -1,11 +1,11 @@
 """fedbench: benchmarks for federated learning, from a data recipe to the table in the paper.
 
-From Python: `import fedbench as fb`, and the functions of `fedbench.api`, which is imported when one is first used.
+`import fedbench as fb` gives the functions of `fedbench.api`, which is imported when one of them is first used.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as type checkers read it; typing itself takes longer than all the rest
+TYPE_CHECKING = False  # type checkers assume True; importing `typing` would slow down the start
 if TYPE_CHECKING:
     from typing import Any
 

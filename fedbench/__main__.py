@@ -1,4 +1,4 @@
-"""`fedbench` and `python -m fedbench`: errors become one line and an exit code."""
+"""Entry point of `fedbench` and `python -m fedbench`: errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typer import Abort
 
 
 def _lost(error: ImportError) -> str | None:
-    """What it means that a module of ours is not there, or that the package is another; None for other modules."""
+    """The message if a module of fedbench is missing or from another distribution; None for other modules."""
     if not str(error.name).startswith("fedbench"):
         return None
     lost = f"fedbench-fl is not whole ({error}); pip uninstall fedbench fedbench-fl; pip install fedbench-fl"
@@ -33,7 +33,7 @@ except ImportError as error:
     print(f"fedbench: {text}", file=sys.stderr)
     sys.exit(2)
 
-#: Options that may stand anywhere on the line; they belong to the application, not to one command.
+#: Option of the application -> number of values. These options can be anywhere on the command line.
 _EVERYWHERE = {"--home": 1, "--data": 1, "--debug": 0}
 
 
@@ -59,12 +59,12 @@ def hoist(arguments: list[str]) -> list[str]:
     return front + rest
 
 
-#: Exit code of a command that was interrupted; the command line's parser turns an interrupt into it.
+#: Exit code of an interrupted command; the parser returns it on an interrupt.
 INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: exit 0, 1 if some runs of several failed, 2 on bad input, 130 when interrupted."""
+    """Run a command. Exit codes: 0, 1 if some of several runs failed, 2 for bad input, 130 if interrupted."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         from fedbench.cli import app
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, Abort):
         print("fedbench: stopped", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # the reader (head, less) has gone, and what is still buffered has nowhere to go
+    except BrokenPipeError:  # the reader (head, less) has ended: drop buffered output
         discard()
         sys.exit(1)
     except Exception as error:
@@ -98,8 +98,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP stop a command as Ctrl-C does, so that it clears up behind itself; one that is ignored (nohup)
-    stays ignored."""
+    """Context in which SIGTERM and SIGHUP stop a command like Ctrl-C, so that it cleans up; a signal that is ignored
+    (nohup) stays ignored."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -117,18 +117,18 @@ def _interruptible() -> Iterator[None]:
 
 
 def _line(error: Exception) -> str | None:
-    """What is wrong with the input, in one line; None for an error that is not the user's."""
+    """The one-line message for an error that the user can fix, "" if help was printed; None for other errors."""
     if isinstance(error, FedbenchError):
         return str(error)
-    if isinstance(error, OSError):  # the system refuses: a name too long, no permission, a full disk, ...
+    if isinstance(error, OSError):  # name too long, no permission, disk full, ...
         where = ascii(str(error.filename))[1:-1] if error.filename else "standard output or a file"
         return f"cannot use {where if len(where) < 120 else where[:100] + '...'} ({error.strerror or error})"
     if isinstance(error, ImportError):
         return _lost(error)
     if isinstance(error, MemoryError):
         return f"not enough memory ({error})" if str(error) else "not enough memory"
-    # Whatever the command line's parser finds wrong has this method and knows its command; its own message would
-    # be a panel of many lines. The text is empty where help was shown instead.
+    # Errors of the command line's parser have this method, and `ctx` for the command. The parser itself would print a
+    # panel of many lines. The message is empty if help was printed instead.
     message = getattr(error, "format_message", None)
     if message is None:
         return None
@@ -138,20 +138,20 @@ def _line(error: Exception) -> str | None:
 
 
 # -- streams ---------------------------------------------------------------------------------------------------
-# Standard streams as they come: closed, full, of another encoding, or of a nonsensical width.
+# Standard streams may be closed or full, or have another encoding or an impossible width.
 
 
-#: Columns that a terminal or a list can have.
+#: Valid widths of a terminal, in columns.
 WIDTHS = range(1, 10_001)
 
 
 def prepare() -> None:
     """Make printing safe before anything is printed."""
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed: its number must not become that of a file which is then printed into
+        if getattr(sys, name) is None:  # closed: a file opened later could get its descriptor, and be overwritten
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: what an encoding lacks is spelt out
+        sys.stdout.reconfigure(errors="backslashreplace")  # escape what cannot be encoded, as stderr does
     for name in ("COLUMNS", "LINES"):
         text = os.environ.get(name, "")
         if text and not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) in WIDTHS):
@@ -159,7 +159,7 @@ def prepare() -> None:
 
 
 def settle() -> None:
-    """Write out what is still to be printed; what cannot be written is dropped, so that Python's exit stays quiet."""
+    """Flush stdout; output that cannot be written is dropped, so that Python's exit prints no error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -167,7 +167,7 @@ def settle() -> None:
 
 
 def discard() -> None:
-    """Print nowhere from now on."""
+    """Redirect stdout to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""The one exception that bad input raises: the command line prints it as one line and exits with 2."""
+"""FedbenchError, the exception for bad input: the command line prints it as one line and exits with 2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import fedbench
 
-if "FedbenchError" not in getattr(fedbench, "__all__", ()):  # every module of ours comes past here
+if "FedbenchError" not in getattr(fedbench, "__all__", ()):  # checked here because every module imports this one
     raise ImportError(
         "fedbench-fl is not whole: another distribution, fedbench, has put its files in place of ours, or has taken "
         "them away; pip uninstall fedbench fedbench-fl; pip install fedbench-fl",
@@ -18,7 +18,7 @@ if "FedbenchError" not in getattr(fedbench, "__all__", ()):  # every module of o
 
 
 class FedbenchError(Exception):
-    """Something the user can mend. `message` says what is wrong and where; `hint` says what to do; one line each."""
+    """An error that the user can fix. `message`: what is wrong and where; `hint`: what to do; one line each."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.message = _one_line(message)
@@ -29,20 +29,20 @@ class FedbenchError(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> Any:
-        """So that it can be sent to another process, whatever its class asks for."""
+        """Pickle the error without calling `__init__`, whose arguments differ between subclasses."""
         return _again, (type(self), self.args, self.__dict__)
 
     def at(self, where: str) -> FedbenchError:
-        """The error with the place in the user's file that it is about, such as "mine.toml, row 2", before it."""
+        """The error with a place in the user's file, such as "mine.toml, row 2", before its message."""
         return FedbenchError(f"{where}: {self.message}", self.hint)
 
 
 class DivergedError(FedbenchError):
-    """Numbers of a run are not finite any more. It ends so wherever it is trained, unlike one that wants memory."""
+    """Numbers of a run are not finite. Training it again elsewhere gives the same, unlike an error about memory."""
 
 
 def reason(error: Exception | None) -> str:
-    """Why something failed, in one line: an error of ours as it is, any other with its type."""
+    """Why something failed, in one line: the text of a FedbenchError, or type and text of another error."""
     return str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
 
 
@@ -53,7 +53,7 @@ def _again(kind: type[FedbenchError], args: tuple[Any, ...], values: dict[str, A
 
 
 def _one_line(text: str) -> str:
-    """The text on one line, whatever it quotes: line breaks become blanks, control characters their escapes."""
+    """The text on one line: line breaks become spaces, control characters become escapes."""
     if text.isascii() and text.isprintable():
         return text
     joined = " ".join(line.strip() for line in text.splitlines() if line.strip())
@@ -61,8 +61,8 @@ def _one_line(text: str) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[Any], listed: str = "") -> FedbenchError:
-    """The error for a name that does not exist; it offers the nearest one that does, if any is near, else all,
-    or where there are too many for a line the command that lists them (`listed`).
+    """The error for an unknown name. Its hint is the nearest known name, if one is near; else `listed`, the command
+    that lists all names; else the names.
     """
     names = sorted(map(str, known))
     near = nearest(name, names)
@@ -71,16 +71,16 @@ def unknown(kind: str, name: str, known: Iterable[Any], listed: str = "") -> Fed
 
 
 def check_known(kind: str, name: str | None, known: Collection[str], listed: str = "") -> None:
-    """Raise the error of `unknown` for a name that is not among the known ones; None is no name, and right."""
+    """Raise the error of `unknown` if a name is not known; None is valid."""
     if name is not None and name not in known:
         raise unknown(kind, name, known, listed)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The name that is meant by a misspelt one, "" if none is near.
+    """The known name that a misspelt name probably means; "" if none is similar.
 
-    Near is what one slip in four letters makes, and one in three of a name that has no more: 'cifr10' of 'cifar10' and
-    'fgo' of 'fog', but not 'scaffold' of 'cfl'.
+    About one wrong letter in four is allowed, and one in three for names of up to three letters: 'cifr10' gives
+    'cifar10' and 'fgo' gives 'fog', but 'cfl' does not give 'scaffold'.
     """
     folded = {one.casefold(): one for one in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.75 if len(name) > 3 else 0.66)

@@ -1,4 +1,4 @@
-"""Files: checksums, atomic JSON with checksums, and the operating system's errors as one clear line."""
+"""File utilities: checksums, atomic writes, JSON with checksums, and one-line errors of the operating system."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sha256_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def disk_errors(doing: str, where: Path) -> Iterator[None]:
-    """Turn the operating system's write errors into FedbenchError, one clear line."""
+    """Context that turns the operating system's write errors into one-line FedbenchErrors."""
     try:
         yield
     except OSError as error:
@@ -49,7 +49,7 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
 def write_whole(path: Path, content: bytes, remedy: str = "choose another -o FILE") -> None:
     """Write a user's file atomically. Raises FedbenchError if that fails.
 
-    Devices and pipes, such as /dev/stdout, are written to, not replaced.
+    A device or a pipe, such as /dev/stdout, is not replaced: the content is written to it.
     """
     try:
         if path.exists() and not path.is_file():
@@ -61,7 +61,7 @@ def write_whole(path: Path, content: bytes, remedy: str = "choose another -o FIL
 
 
 def _write_into(path: Path, content: bytes) -> None:
-    """Write to a device or a pipe. Raises OSError for a folder, and for a pipe without a reader."""
+    """Write to a device or a pipe. Raises OSError for a folder or a pipe without a reader."""
     into = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(into, True)
     with open(into, "wb") as f:
@@ -70,8 +70,8 @@ def _write_into(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def whole_folder(folder: Path, doing: str) -> Iterator[Path]:
-    """Write a folder, whole or not at all: a hidden one beside it, to be filled in the block, takes its place (which
-    may be an empty folder's) where the block ends well, and is gone where it does not. Raises FedbenchError as
+    """Context that writes a folder atomically. It yields a hidden temporary folder to fill. If the block succeeds, that
+    is renamed to `folder`, which may exist if it is empty; otherwise it is deleted. Raises FedbenchError like
     `disk_errors`."""
     part = scratch(folder.absolute())
     with disk_errors(doing, part.parent):
@@ -92,7 +92,7 @@ def erase(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically: to a temporary name, flushed, then renamed."""
+    """Write JSON atomically: to a temporary file, which is flushed to disk and then renamed."""
     _replace(path, json.dumps(value, indent=1, sort_keys=True).encode())
 
 
@@ -123,7 +123,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-#: Key of a JSON object's checksum.
+#: Key of the checksum in a JSON object.
 SEAL = "sha256"
 
 
@@ -133,28 +133,28 @@ def digest(value: Any) -> str:
 
 
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The object with a checksum of its other keys, which reveals any edit."""
+    """The object with a checksum of its other keys added, which detects edits."""
     return {**value, SEAL: digest(value)}
 
 
 def intact(value: Mapping[str, Any]) -> bool:
-    """Whether the object matches its checksum. True without one: an older fedbench wrote none."""
+    """Whether the object matches its checksum. True without a checksum, because older versions wrote none."""
     rest = {k: v for k, v in value.items() if k != SEAL}
     return SEAL not in value or value[SEAL] == digest(rest)
 
 
-# -- temporary names: hidden siblings that name their process ----------------------------------------------------------
+# -- temporary names: hidden files that name their process -------------------------------------------------------------
 
-#: A temporary file of another machine counts as abandoned after this time without a change.
+#: Seconds without a change after which a temporary file of another machine counts as abandoned.
 ABANDONED_SECONDS = 24 * 3600.0
 _numbers = itertools.count()
 
 
 @cache
 def machine() -> str:
-    """Where process ids are comparable: eight hexadecimal digits of a hash of host, boot and process namespace.
+    """An id of the machine: eight hexadecimal digits of a hash of host, boot and process namespace.
 
-    Two containers may have the same host name, and process ids are reused after a boot.
+    Process ids are unique only within it: containers may have equal host names, and ids are reused after a reboot.
     """
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
@@ -170,7 +170,7 @@ def process() -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether this machine has a process with this id."""
+    """Whether a process with this id exists on this machine."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -189,13 +189,13 @@ _SCRATCH = re.compile(r"\.(?P<name>.+)\.(?P<use>[a-z]+)-(?P<machine>[0-9a-f]{8})
 
 
 def scratched(path: Path, use: str = "part") -> str | None:
-    """The name for which a scratch path of this use was made (see `scratch`), or None if it is no such path."""
+    """The file name that a path from `scratch` was made for; None for other paths and other uses."""
     match = _SCRATCH.fullmatch(path.name)
     return match["name"] if match and match["use"] == use else None
 
 
 def abandoned(path: Path) -> bool:
-    """Whether this is a scratch path whose process is dead, or which another machine has not changed for long."""
+    """Whether a path is from `scratch` and its process is dead or, on another machine, has not changed it for long."""
     match = _SCRATCH.fullmatch(path.name)
     if not match:
         return False
@@ -208,9 +208,9 @@ def abandoned(path: Path) -> bool:
 
 @contextlib.contextmanager
 def alone(folder: Path, busy: str | None = None) -> Iterator[None]:
-    """A lock on a folder (created if missing) for one process at a time; the system frees the lock of a dead process.
+    """Lock a folder (created if missing) for one process at a time; the system releases the lock of a dead process.
 
-    Others wait; with `busy` they raise FedbenchError with that text instead.
+    Other processes wait, or, if `busy` is given, raise FedbenchError with that text.
     """
     from filelock import FileLock, Timeout  # slow to import, and reading needs no lock
 

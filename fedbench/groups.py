@@ -1,4 +1,4 @@
-"""Group-bys: everything that is kept by a key, in the order in which it comes."""
+"""Group values by key, in their original order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 def by_key(pairs: Iterable[tuple[K, V]], *, once: bool = False) -> dict[K, list[V]]:
-    """Key -> the values that come with it; keys and values in the order of the pairs, equal values `once`."""
+    """Key -> list of its values, keys and values in the order of the pairs; `once` removes repeated values."""
     groups: dict[K, list[V]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)

@@ -1,5 +1,5 @@
-"""What of a source file is code, what it imports, and so which of fedbench's files a result depends on. Nothing is
-imported to find out."""
+"""Static analysis of source files: their code without comments, their imports, and so the package's files that a
+result depends on. The files are parsed, not imported."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import fedbench
 
 PACKAGE = Path(fedbench.__file__).parent
 
-#: Where code can change a number. What lies elsewhere (specs, store, files, claims, the choice of an executor) says
-#: what is to be made or where it lies, and ids and checksums hold that fast.
+#: Folders and files whose code can change a number. The others (specs, store, files, claims, choice of executor) decide
+#: what is computed and where it is stored, which ids and checksums verify.
 ROOMS = (
     "core",
     "data",
@@ -26,8 +26,8 @@ ROOMS = (
     "rng.py",
     "engine/training.py",
 )
-#: In these rooms, but looking things up: recipes and files, whose checksums are part of an id, and networks by name,
-#: whose files count by themselves. A new data set or network makes no result older.
+#: Files in ROOMS that only look things up: recipes and data files, whose checksums are part of an id, and networks by
+#: name, whose own files count. Adding a data set or a network must not change the fingerprint of other results.
 LOOKUPS = (
     "data/catalogue.py",
     "data/locate.py",
@@ -37,7 +37,7 @@ LOOKUPS = (
 
 
 class Import(NamedTuple):
-    """An import statement: `from MODULE import NAMES`, or with no names `import MODULE`; `level` counts the dots."""
+    """An import statement: `from MODULE import NAMES`, or `import MODULE` without names; `level`: leading dots."""
 
     module: str
     names: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Import(NamedTuple):
 
 
 def imports(tree: ast.AST) -> Iterator[Import]:
-    """The import statements of a module, also those inside functions, but for what only a type checker reads."""
+    """The import statements of a module, also inside functions, except those under `if TYPE_CHECKING`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (Import(alias.name) for alias in node.names)
@@ -53,7 +53,7 @@ def imports(tree: ast.AST) -> Iterator[Import]:
             yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level)
         elif isinstance(node, ast.If) and _for_type_checkers(node.test):
             yield from imports(ast.Module(node.orelse, []))
-        elif not isinstance(node, ast.expr):  # no expression holds a statement
+        elif not isinstance(node, ast.expr):  # expressions contain no statements
             yield from imports(node)
 
 
@@ -64,10 +64,10 @@ def _for_type_checkers(test: ast.expr) -> bool:
 
 
 def closure(*files: str, statements: tuple[Import, ...] = ()) -> list[str]:
-    """The files of the package, such as 'core/plan.py', that can change what these files compute (and what a file with
-    these import statements does): themselves and all that they import, again and again, within ROOMS.
+    """The files of the package, such as 'core/plan.py', that can change the results of `files` or of code with these
+    import statements: the files and everything that they import, directly or indirectly, within ROOMS.
 
-    A package's __init__ counts where the package itself is imported, not where one of its modules is.
+    A package's __init__ counts if the package itself is imported, not if only one of its modules is.
     """
     found: set[str] = set()
     waiting = [*files, *(file for one in statements for file in _files(one))]
@@ -85,35 +85,35 @@ def _counts(file: str) -> bool:
 
 @cache
 def _imported(file: str) -> tuple[str, ...]:
-    """The package's files that one of them imports."""
+    """The package's files that a file of the package imports."""
     _, statements = _read((PACKAGE / file).read_bytes())
     return tuple(dict.fromkeys(name for one in statements for name in _files(one)))
 
 
 @cache
 def _files(statement: Import) -> tuple[str, ...]:
-    """The package's files that an import statement names."""
+    """The package's files that an import statement refers to."""
     top, _, inside = statement.module.partition(".")
     if statement.level or top != "fedbench":
         return ()
     base = inside.replace(".", "/")
     named = [_file(f"{base}/{name}".strip("/")) for name in statement.names]
-    if None in named or not named:  # a name that is no module lives in the module itself
+    if None in named or not named:  # a name that is not a module is defined in the module itself
         named.append(_file(base))
     return tuple(file for file in named if file is not None)
 
 
 def _file(module: str) -> str | None:
-    """The file of a module given as a path within the package, if there is such a module."""
-    for file in (f"{module}/__init__.py", f"{module}.py"):  # as Python looks for it
+    """The file of a module, which is given as a path such as 'core/plan'; None if there is no such module."""
+    for file in (f"{module}/__init__.py", f"{module}.py"):  # in the order that Python uses
         if module and (PACKAGE / file).is_file():
             return file
     return None
 
 
 def code(text: bytes) -> bytes:
-    """The code of a source file: its syntax tree without comments, layout and docstrings, the same for every version of
-    Python. Raises SyntaxError, ValueError or RecursionError for what is no Python."""
+    """The code of a source file: its syntax tree without comments, layout and docstrings, equal in all Python versions.
+    Raises SyntaxError, ValueError or RecursionError if the text is not valid Python."""
     return _read(text)[0]
 
 
@@ -131,13 +131,13 @@ def _without_docstrings(node: ast.AST) -> ast.AST:
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
             node.body = node.body[1:]
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.expr):  # no expression holds a definition
+        if not isinstance(child, ast.expr):  # expressions contain no definitions
             _without_docstrings(child)
     return node
 
 
 def _shape(node: Any) -> str:
-    """A syntax tree as text. Empty fields, of which each version of Python has others, are left out."""
+    """A syntax tree as text, without empty fields, because these differ between Python versions."""
     if isinstance(node, list):
         return f"[{', '.join([_shape(item) for item in node])}]"
     if not isinstance(node, ast.AST):

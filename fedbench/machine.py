@@ -1,4 +1,4 @@
-"""The machine that this process runs on."""
+"""The machine that runs this process: its memory and processor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-#: The variable of the environment that says how many cores a process may use, where several share the machine.
+#: Environment variable: the number of cores that a process may use.
 CORES = "FEDBENCH_CORES"
 
 
 @cache
 def memory() -> int:
-    """Bytes of memory that this process may use at most: what there is, or its limit or its job's if that is lower."""
+    """Bytes of memory that this process may use: physical memory, or its own or its job's limit if that is lower."""
     import resource
 
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -25,8 +25,8 @@ def memory() -> int:
 
 @cache
 def processor(info: Path = Path("/proc/cpuinfo")) -> str:
-    """Its processor, such as 'Intel(R) Xeon(R) Processor 6-207-2': libraries choose kernels by more than what it can
-    compute, so that other processors give other last bits. Its name alone may be a virtual machine's for several."""
+    """The processor, such as 'Intel(R) Xeon(R) Processor 6-207-2' (name, family, model, stepping). Libraries choose
+    kernels by it, so last bits differ between processors; in virtual machines the name alone can be ambiguous."""
     try:
         text = info.read_text().partition("\n\n")[0]
     except OSError:  # not Linux
@@ -37,8 +37,8 @@ def processor(info: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def limits(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
-    """What Linux's control groups allow this process, which is how SLURM and containers limit memory
-    (https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1/memory). A limit of a group holds within it."""
+    """Memory limits in bytes from the Linux control groups of this process and their parents, as set by SLURM and
+    containers (https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1/memory)."""
     try:
         lines = groups.read_text().splitlines()
     except OSError:  # not Linux
@@ -52,7 +52,7 @@ def limits(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/
         for folder in (group, *group.parents):
             try:
                 text = (folder / name).read_text().strip()
-            except OSError:  # in a container the outer groups may not be seen
+            except OSError:  # a container may not see its outer groups
                 continue
             if text.isdecimal():
                 yield int(text)

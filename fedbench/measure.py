@@ -1,4 +1,4 @@
-"""Metrics that a method declares in addition to those of every run: one value per round or per client."""
+"""Additional metrics that a method declares: one value per round or per client."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from fedbench import reader
 from fedbench.errors import FedbenchError, unknown
 
-#: Whether a metric has a value per round or per client.
+#: Values of `Measure.of`: a metric per round, or per client.
 ROUND, CLIENT = "round", "client"
-#: Rule -> the value of the whole federation from the values of the clients that train.
+#: Rule -> function from the values of the training clients to the value of the federation.
 FEDERATION: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": lambda values: math.fsum(values) / len(values),
     "max": max,
@@ -26,16 +26,16 @@ FEDERATION: dict[str, Callable[[Sequence[float]], float]] = {
 class Measure:
     """A metric that a method declares (`Method.measures`).
 
-    `Method.round_metrics` returns the values per round; the last one is the run's. `personalise` writes the values per
-    client to `client.metrics`; those of the last evaluation count. Raises FedbenchError for a text that is empty or has
-    more than one line, an invalid name, and an unknown `of` or `federation`.
+    `Method.round_metrics` returns the values per round; the run's value is the last one. `personalise` writes the
+    values per client to `client.metrics`; the last evaluation counts. Raises FedbenchError for an empty text or one of
+    several lines, an invalid name, and an unknown `of` or `federation`.
     """
 
-    name: str  #: of the metric, also in tables
+    name: str  #: identifier of the metric, also in tables
     meaning: str  #: in one line
     unit: str  #: such as "fraction", "count", "ratio"
     of: str = ROUND
-    federation: str = "mean"  #: for a metric per client: one of FEDERATION
+    federation: str = "mean"  #: rule for a metric per client, a key of FEDERATION
     source: str = ""  #: paper or code that defines it
     least: float | None = None  #: lower bound of its values
 
@@ -57,12 +57,12 @@ class Measure:
 
 
 def stored(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """The measures as a run's provenance stores them."""
+    """The measures as JSON values for a run's provenance."""
     return [dataclasses.asdict(measure) for measure in measures]
 
 
 def restored(raw: Any, where: str) -> list[Measure]:
-    """The measures of a provenance. Raises FedbenchError, naming `where`, for invalid ones."""
+    """Read the measures of a provenance. Raises FedbenchError, which names `where`, for invalid ones."""
     if not isinstance(raw, list):
         raise FedbenchError(f"{where} are no list")
     return [reader.read(Measure, entry, where) for entry in raw]

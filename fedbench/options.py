@@ -1,8 +1,8 @@
-"""Options that are part of a spec's id: fields of a dataclass with their help, bounds and choices.
+"""Options that are part of a spec's id: dataclass fields with help, bounds and choices.
 
-The hyper-parameters of methods and the options of partitioners are such fields: each is an option of a command, a key
-of TOML files and a part of a spec. `converted` converts all values that users give for them, as text or in Python, and
-the arguments of public functions (`checked`).
+Hyper-parameters of methods and options of partitioners are such fields. Each is an option of a command, a key in TOML
+files and a part of a spec. `converted` converts their values, given as text or in Python, and arguments of public
+functions (`checked`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedbench.specs.base import option as option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Largest whole number of an option (epochs, clusters, restarts): more would never finish.
+#: Largest integer of an option (epochs, clusters, restarts): a run with more would never finish.
 MOST = 1_000_000
 
 #: Type of an option on the command line -> its name in errors.
@@ -34,13 +34,13 @@ VALUES: dict[type, str] = {bool: "true or false", int: "a whole number", float: 
 
 
 def of(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    """Name -> field of a dataclass's options (names without the trailing underscore of Python keywords)."""
+    """Option name -> dataclass field; `from_` has the name "from", because that is a Python keyword."""
     return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
 
 
 def converted(kind: Any, given: Any) -> Any:
-    """A Python or NumPy value, or a text, as a value of type `kind` (one of VALUES). Raises ValueError if it is none:
-    booleans and arrays are no numbers."""
+    """Convert a Python or NumPy value, or a text, to the type `kind` (a key of VALUES). Raises ValueError for an
+    invalid value; booleans and arrays are not numbers."""
     given = os.fspath(given) if kind is str and isinstance(given, os.PathLike) else native(given)
     if kind is bool and isinstance(given, str | bool):
         if (text := str(given).lower()) in ("true", "false"):
@@ -55,8 +55,8 @@ def converted(kind: Any, given: Any) -> Any:
 def parse(
     owner: str, name: str, kind: Any, given: Any, choices: tuple[Any, ...] = (), most: float = MOST, hint: str = ""
 ) -> Plain:
-    """The value of an option of `owner`, converted to `kind` (one of VALUES); `most` bounds whole numbers. Raises
-    FedbenchError, ending with `hint`, for an invalid value."""
+    """Convert the value of an option of `owner` to `kind` (a key of VALUES); `most` bounds integers. Raises
+    FedbenchError with this hint for an invalid value."""
     option = name.replace("_", "-")
     try:
         value: Plain = converted(kind, given)
@@ -70,13 +70,13 @@ def parse(
 
 
 def check_bounds(owner: str, option: str, field: dataclasses.Field[Any], value: Plain) -> None:
-    """Raise FedbenchError for a number outside the bounds of its `option`."""
+    """Raise FedbenchError for a number outside the bounds of its field."""
     wanted = out_of_bounds(field, value)
     check(not wanted, owner, option.replace("_", "-"), value, wanted)
 
 
 def check_fields(cls: type, where: str, what: str) -> None:
-    """Raise FedbenchError for a field of a user's class that is none, as the class is no dataclass."""
+    """Raise FedbenchError if a user's class has option fields but is not a dataclass, which makes them ineffective."""
     for name, value in vars(cls).items():
         if isinstance(value, dataclasses.Field):
             raise FedbenchError(
@@ -85,14 +85,14 @@ def check_fields(cls: type, where: str, what: str) -> None:
 
 
 def check(condition: bool, owner: str, option: str, value: Plain, wanted: str) -> None:
-    """Raise FedbenchError about an option out of range, unless `condition`."""
+    """Raise FedbenchError about an option out of range unless `condition` is true."""
     if not condition:
         raise FedbenchError(f"--{option} of {owner} must be {wanted}, not {value}")
 
 
 def checked(function: F) -> F:
-    """Decorator of public functions: checks arguments by their annotations, and converts numbers and booleans as those
-    of options. The function then raises FedbenchError, naming the argument, for an invalid one."""
+    """Decorator for public functions: check arguments by their annotations, and convert numbers and booleans like those
+    of options. The decorated function raises FedbenchError, which names the argument, for an invalid one."""
     signature, called = inspect.signature(function), function.__qualname__.removesuffix(".__init__")
 
     @functools.cache  # at the first call: annotations may name classes defined below the function
@@ -105,7 +105,7 @@ def checked(function: F) -> F:
         try:
             given = signature.bind(*args, **named)
         except TypeError:
-            return function(*args, **named)  # in Python's own words
+            return function(*args, **named)  # raises the usual TypeError
         for name, hint in hints().items():
             if name in given.arguments:
                 every = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
@@ -126,7 +126,7 @@ def _argument(where: str, hint: Any, value: Any) -> Any:
 
 
 def _fitted(hint: Any, value: Any) -> Any:
-    """The value converted to an annotation's type. Raises ValueError if that is impossible."""
+    """Convert a value to an annotation's type. Raises ValueError if that is impossible."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in (typing.Union, types.UnionType):
         for option in inner:

@@ -1,8 +1,8 @@
 """The options of `fedbench partition`: from a data set's name and a user's options to a partition's spec.
 
-`partition`, `train DATASET` and `sweep DATASET` accept the same options, and Python the same names: options of any
-partition (`COMMON`), short forms that select a partitioner (dir, spc, iid, by, equal, counts), and the partitioner's
-options. A value is a text, or already converted; a flag is True.
+`partition`, `train DATASET`, `sweep DATASET` and the Python functions accept the same options: common options of all
+partitions (`COMMON`), short forms that select a partitioner (dir, spc, iid, by, equal, counts), and options of the
+partitioner. A value is a text, or already converted; a flag is True.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _short = partial(option, None, panel="Short forms of a partitioner")
 
 @dataclass(frozen=True)
 class Partitioner:
-    """The ways to choose a partitioner: by name, as a protocol's preset, or by a short form, which sets one of its
-    options (`Scheme.short`)."""
+    """The options that choose a partitioner: its name, a protocol's preset, or a short form, which also sets one of the
+    partitioner's options (`Scheme.short`)."""
 
     scheme: str | None = option(
         None, "The partitioner, or FILE.py:Class; --scheme NAME --help has its options.", metavar="NAME"
@@ -56,7 +56,7 @@ class Partitioner:
     )
 
 
-#: Option of any partition, besides its partitioner's -> type of its value.
+#: Option that all partitions have -> type of its value.
 COMMON: Mapping[str, type] = {
     name: str if (kind := kind_of(cls, field)) is tuple else kind
     for cls in (Partitioner, PartitionSpec)
@@ -67,7 +67,7 @@ COMMON: Mapping[str, type] = {
 
 @cache
 def shorts() -> Mapping[str, tuple[type[Scheme], ...]]:
-    """Short form -> the partitioners that it may select."""
+    """Short form -> the partitioners that it can select."""
     from fedbench.partitions import schemes
 
     kinds = [schemes.load(name) for name in schemes.names()]
@@ -75,17 +75,17 @@ def shorts() -> Mapping[str, tuple[type[Scheme], ...]]:
 
 
 def names() -> set[str]:
-    """Names of all options, without those of users' partitioners."""
+    """The names of all options, except those of users' partitioners."""
     from fedbench.partitions import schemes
 
     return {*COMMON, *shorts(), *schemes.all_options()}
 
 
 def partitioner(options: Mapping[str, Any], rules: Protocol) -> type[Scheme]:
-    """The partitioner that the options choose by name or short form, else the protocol's.
+    """The partitioner that the options choose by name or short form, by default the protocol's.
 
-    If a short form may select more than one: the first that has all other options. Raises FedbenchError for an unknown
-    partitioner, and if two are chosen.
+    If a short form can select several partitioners: the first that has all the other options. Raises FedbenchError for
+    an unknown partitioner, or if the options choose more than one.
     """
     from fedbench.partitions import schemes
 
@@ -114,9 +114,9 @@ def spec_of(
     roots: Sequence[Path] = (),
     remark: Callable[[str], None] = lambda line: None,
 ) -> PartitionSpec:
-    """The spec of a partition of `dataset` (a name, or a recipe's path) with these options; `rules` give the defaults.
-    `remark` is called with a line about each choice made for the user. If `from` is a folder, it holds data set and
-    partition, and `dataset` is None.
+    """The spec of a partition of `dataset` (a name, or the path of a recipe) with these options; defaults are from
+    `rules`. `remark` is called with a line about each default that the user should know. If the option `from` is a
+    folder, it contains data set and partition, and `dataset` is None.
 
     Raises FedbenchError for an unknown option, an invalid value, and options that do not fit the data.
     """
@@ -149,7 +149,7 @@ def spec_of(
     source = data.resolve(dataset, store, roots)
     about = data.info(source, store)
     counting = kind.title() == "presplit" and "clients" not in common and "by" in specific
-    if counting or not about.shape:  # known only from the files
+    if counting or not about.shape:  # the files must be read for that
         data.obtain(source, store, roots, remark)
         about = data.info(source, store)
     if counting:
@@ -164,14 +164,14 @@ def spec_of(
 
     def groups(column: str) -> int:
         data.obtain(source, store, roots, remark)
-        return data.groups(source, store, column, least=2)  # one training and one test image
+        return data.groups(source, store, column, least=2)  # at least one training and one test image
 
     preset: Any = common.pop("preset", None)
     return rules.partition_spec(source, about.partition_classes, preset, groups, **{**specific, **common})
 
 
 def _folder(options: Mapping[str, Any]) -> str | None:
-    """The path of the folder that `from` names; None if it names none."""
+    """The path in the option `from` if it is a folder, else None."""
     path = _path("from", options) if "from" in options else None
     return str(path.resolve()) if path is not None and path.is_dir() else None
 
@@ -181,7 +181,7 @@ def _path(name: str, options: Mapping[str, Any]) -> Path:
 
 
 def values(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
-    """Name -> value of a partitioner's options. Raises FedbenchError for an option that it does not have."""
+    """Convert the values of a partitioner's options. Raises FedbenchError for an unknown option or invalid value."""
     from fedbench.partitions import schemes
 
     for name in options:
@@ -191,13 +191,13 @@ def values(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
 
 
 def _value(kind: type[Scheme], name: str, value: Any) -> Any:
-    # None: a list, such as the order of natural groups, from Python or a TOML file; the spec checks it.
+    # `of` is None for a list (such as the order of natural groups) from Python or TOML, which the spec checks.
     of = kind.kind(name)
     return value if of is None else parse(kind.title(), name, of, value)
 
 
 def _specific(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
-    """The partitioner (as "scheme", unless the default) and its options, with a short form's option by its name."""
+    """The partitioner's options, including that of a short form; "scheme" is added unless it is the default."""
     found = values({k: v for k, v in options.items() if k not in COMMON and k not in shorts()}, kind)
     short = next((name for name in options if name in shorts()), None)
     if "scheme" not in options and short is None:
@@ -212,8 +212,8 @@ def _specific(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
 
 
 def _given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Name -> value of the options that are set (not None or False), by their Python names without the trailing
-    underscore of keywords. Converts the `COMMON` ones; the spec checks their bounds."""
+    """Name -> value of the options that are not None or False. Names get underscores for dashes, without a trailing
+    one (`from_`). Converts the `COMMON` options; the spec checks their bounds."""
     converted = {
         name.replace("-", "_").rstrip("_"): value
         for name, given in options.items()
@@ -230,7 +230,7 @@ def _unchosen(options: Mapping[str, Any], rules: Protocol) -> bool:
 
 
 def _corruptions(text: str) -> list[str]:
-    """The items of a list such as 'fog-3,contrast-3'; 'all-3' means every corruption at severity 3."""
+    """Parse a list such as 'fog-3,contrast-3'; 'all-3' means every corruption at severity 3."""
     from fedbench.partitions.transforms.corruption import CORRUPTIONS
 
     listed: list[str] = []

@@ -1,7 +1,7 @@
-"""Protocols: a paper's experimental setting as data (tables/PAPER/protocol.toml), with budgets; `plain` has no paper.
+"""Protocols: experimental settings of papers, with budgets, in tables/PAPER/protocol.toml; `plain` is of no paper.
 
-A protocol gives the defaults of `fedbench partition` and `fedbench train`, and the settings of its paper's tables, so
-that `train` without options makes the same run as a table's cell.
+A protocol gives the defaults of `fedbench partition` and `fedbench train`, and the settings of its paper's tables.
+Therefore `train` without options trains the same run as a table.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from fedbench.specs.base import described, kind_of
 class Remark:
     """A note below tables, for cells that match `where`.
 
-    `where` maps facts of a cell to their accepted values, such as `{ shift = ["low", "high"] }`; one cell must match
-    all facts. Facts are the fields of a cell's partition and setting, and its `dataset`, `method`, `metric` and
-    `statistic`.
+    `where` maps facts of a cell to their accepted values, such as `{ shift = ["low", "high"] }`. The note is printed if
+    one cell matches all of them. Facts are the fields of a cell's partition and setting, and its `dataset`, `method`,
+    `metric` and `statistic`.
     """
 
     text: str
     where: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def holds(self, cells: Iterable[Mapping[str, Any]]) -> bool:
-        """Whether any cell matches; `cells`: the facts of each."""
+        """Whether any cell matches; `cells`: the facts of each cell."""
         return not self.where or any(
             all(facts.get(name) in values for name, values in self.where.items()) for facts in cells
         )
 
 
-#: The default protocol for the papers' data sets, and for any other.
+#: The default protocol for the papers' data sets, and for all others.
 DEFAULT, OWN = "feddrm", "plain"
 
 _SETTING_FIELDS = {f.name: f for f in dataclasses.fields(Setting)}
 #: Default of each field of a setting.
 _UNSAID = {f.name: f.default for f in dataclasses.fields(Setting)} | {"optimizer": "sgd"}
 
-#: Value of a protocol's `partition.seed` if every run draws its partition from the run's seed.
+#: Value of a protocol's `partition.seed`: every run draws its partition with the run's seed.
 RUN_SEED = "run"
 
 Seed = Annotated[int, Between(0, 2**32 - 1)]
 
-# A TOML table has some values of a spec; merged with the other tables they make a complete one.
+# Each TOML table has some fields of a spec; all tables together give a complete spec.
 _UNCHOSEN = tuple(_SETTING_FIELDS.keys() - described(Setting))
-#: Fields of a setting that a table, a row or a column may set; the caller chooses seeds and precision.
+#: Fields of a setting that a table, row or column can set; seeds and precision are set elsewhere.
 Training = Annotated[Mapping[str, Any], Some(Setting, (*_UNCHOSEN, "seed", "precision"))]
 
 
 @dataclass(frozen=True)
 class OfPartition:
-    """Rule: a mapping holds fields of a partition, options of partitioners, and `more`. The options of a user's
-    partitioner are checked later, when the spec is made."""
+    """Rule: the keys of a mapping are fields of a partition, options of partitioners, or in `more`. Options of a user's
+    partitioner are checked later, when the spec is created."""
 
     more: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -77,7 +77,7 @@ class OfPartition:
         Some(PartitionSpec, ("dataset", "options", "version", *self.more), known).check(value, where)
 
 
-#: Values of a partition that a column may set.
+#: Values of a partition that a column can set.
 Chosen = Annotated[Mapping[str, Any], OfPartition({"preset": str})]
 
 _RUN = {
@@ -115,9 +115,9 @@ class Protocol:
     """One paper's setting: defaults of `partition` and `train`, and named budgets, which override `train`.
 
     A preset is a named partition of the paper, which overrides the `partition` defaults; `partition.preset` names the
-    one to use if no partitioner is chosen. Further tables override in some cases only: `phases.N` in a budget if
-    training data drift through N phases, `datasets.NAME` in `partition`, `train` or a budget for this data set,
-    `shifts.NAME` and `schemes.NAME` in `partition` under this shift and with this partitioner.
+    default preset, which is used if no partitioner is chosen. Nested tables override values in special cases:
+    `datasets.NAME` (in `partition`, `train` or a budget) for a data set, `phases.N` (in `train` or a budget) for data
+    that drift through N phases, `shifts.NAME` and `schemes.NAME` (in `partition`) for a shift or a partitioner.
     """
 
     name: str
@@ -125,18 +125,18 @@ class Protocol:
     partition: Mapping[str, Any]
     train: Mapping[str, Any]
     budgets: Mapping[str, Mapping[str, Any]]
-    deviates: tuple[Remark, ...] = ()  #: differences from the paper and its code that affect all methods
+    deviates: tuple[Remark, ...] = ()  #: differences from the paper or its code, for all methods
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)  #: rows that tables share
+    rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)  #: name -> rows that several tables use
 
     @property
     def redraws(self) -> bool:
-        """Whether every run draws its partition from the run's seed."""
+        """Whether every run draws its partition with the run's seed."""
         return self.partition.get("seed") == RUN_SEED
 
     @property
     def default_preset(self) -> str | None:
-        """The preset to use if neither a preset nor a partitioner is chosen."""
+        """The preset that is used if neither a preset nor a partitioner is chosen."""
         return self.partition.get("preset")
 
     def partition_spec(
@@ -147,11 +147,11 @@ class Protocol:
         groups: Callable[[str], int] | None = None,
         **chosen: Any,
     ) -> PartitionSpec:
-        """The partition of `dataset`; `classes`: number of classes to partition by.
+        """The spec of a partition of `dataset`; `classes`: number of classes to partition by.
 
         A preset overrides the defaults, and `chosen` overrides both. Defaults that the partitioner does not accept are
         ignored. The value "classes" means the number of classes (FedDRM's code: for the smallest client), and "groups"
-        the number of natural groups, `groups(column)`. If runs redraw, the seed is that of a run with the default seed.
+        the number of natural groups, `groups(column)`. If runs redraw, the default seed is that of a run.
         Raises FedbenchError for an unknown preset, and for a partitioner other than the chosen preset's.
         """
         from fedbench.partitions import schemes
@@ -180,7 +180,7 @@ class Protocol:
         return schemes.spec(dataset, **{k: classes if v == "classes" else v for k, v in values.items()})
 
     def _preset(self, name: str | None, scheme: str | None) -> Mapping[str, Any]:
-        """The values of the named preset, else of the default one unless a partitioner is chosen."""
+        """The values of a preset; by default the default preset's, or none if a partitioner is chosen."""
         if name is None:
             name = None if scheme else self.default_preset
         if name is None:
@@ -202,13 +202,13 @@ class Protocol:
     ) -> Setting:
         """The setting of a run with `budget`; a chosen value that differs makes the budget "custom".
 
-        `table`: values of a table's file for this budget, which do not make it custom. Raises FedbenchError for invalid
-        values.
+        `table`: values from a table's file for this budget; they do not make it custom. Raises FedbenchError for
+        invalid values.
         """
         values = _merged(self._values(partition, budget), table or {})
         chosen = {k: value_of("train", k, v) for k, v in chosen.items() if v is not None}
         for mapping in (values, chosen):
-            if isinstance(mapping.get("model"), str):  # a user's file by class and source
+            if isinstance(mapping.get("model"), str):  # a user's network: by class and digest of its file
                 mapping["model"] = models.named(mapping["model"])
         free = {"seed", "precision"}  # these do not make the budget custom
         if any(values.get(k, _UNSAID.get(k)) != v for k, v in chosen.items() if k not in free):
@@ -226,7 +226,7 @@ class Protocol:
         given = {"partition": partition, **values}
         try:
             return Setting.from_dict(given)
-        except FedbenchError as error:  # name the protocol's value without which the setting is valid
+        except FedbenchError as error:  # name the protocol's value that causes the error
             for name in (name for name in values if name not in {*chosen, *(table or {})}):
                 with contextlib.suppress(FedbenchError):
                     Setting.from_dict({key: value for key, value in given.items() if key != name})
@@ -238,7 +238,7 @@ class Protocol:
             raise FedbenchError(f"{error.message} ({whose})", hint) from error
 
     def own_descent(self, setting: Setting, budget: str) -> str:
-        """The setting's optimiser in words if it differs from this protocol's for `budget`; else empty."""
+        """The setting's optimiser as text if it differs from this protocol's for `budget`, else ""."""
         values = self._values(setting.partition, budget)
         usual = {k: values.get(k, _UNSAID[k]) for k in ("optimizer", "momentum", "momentum_lives", "weight_decay")}
         return setting.descent if setting.descent != dataclasses.replace(setting, **usual).descent else ""
@@ -248,11 +248,11 @@ class Protocol:
         return str({**self.train, **self._budget(budget)}.get("precision", Setting.precision))
 
     def seeds(self, budget: str) -> tuple[int, ...]:
-        """The default seeds of a table's runs with `budget`: the budget's, else `train`'s."""
+        """The default seeds of a table's runs with `budget`: the budget's, or else the seed in `train`."""
         return tuple(self._budget(budget).get("seeds", (self.train.get("seed", 0),)))
 
     def method_params(self, method: str, budget: str, dataset: str = "") -> dict[str, Any]:
-        """Hyper-parameters that this protocol sets for a method on a data set, overriding the method's defaults."""
+        """The hyper-parameters that this protocol sets for a method on a data set, which override its defaults."""
         found: dict[str, Any] = {}
         for values in (self.train, self._budget(budget)):
             for table in (values, values.get("datasets", {}).get(dataset, {})):
@@ -276,8 +276,8 @@ class Protocol:
 
 
 def value_of(owner: str, name: str, given: Any) -> Any:
-    """A value of a setting's field, converted from text if necessary; the setting checks bounds and list entries later.
-    Raises FedbenchError, naming the option's `owner`, for a value of another type."""
+    """Convert a value of a setting's field; the setting checks bounds and list entries later. Raises FedbenchError,
+    which names the option's `owner`, for a value of another type."""
     field = _SETTING_FIELDS.get(name)
     if field is None:
         return given
@@ -291,14 +291,14 @@ def value_of(owner: str, name: str, given: Any) -> Any:
 
 
 def _of_dataset(values: Mapping[str, Any], dataset: DatasetSpec) -> dict[str, Any]:
-    """The values for a data set: those under `datasets.NAME` override the others."""
+    """The values for a data set: those in `datasets.NAME` override the others."""
     common = {k: v for k, v in values.items() if k != "datasets"}
     return _merged(common, values.get("datasets", {}).get(dataset.name, {}))
 
 
 def _merged(values: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` overridden by `over`. Local steps remove local epochs and the reverse; an optimiser other than SGD
-    removes momentum; momentum that lives removes its restarts."""
+    """`values`, overridden by `over`. Local steps in `over` remove local epochs and vice versa, an optimiser other than
+    SGD sets momentum to 0, and `momentum_lives` removes `momentum_restarts`, unless `over` has these too."""
     out = {**values, **over}
     if over.get("momentum_lives") and "momentum_restarts" not in over:
         out["momentum_restarts"] = None
@@ -316,8 +316,8 @@ def _check(values: Mapping[str, Any], known: Collection[str], where: str) -> Non
 
 
 def default_for(dataset: str | None) -> str:
-    """The default protocol of a data set (name, or path of its recipe): the recipe's, else FedDRM's for the papers'
-    data sets and `plain` for others. Raises FedbenchError for a faulty recipe.
+    """The default protocol of a data set (name, or path of a recipe): the recipe's, else DEFAULT for the papers' data
+    sets and OWN for others. Raises FedbenchError for an invalid recipe.
     """
     from fedbench import data
 
@@ -334,7 +334,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Protocol:
-    """The protocol with this name, such as 'feddrm', or of the paper in this folder. Raises FedbenchError."""
+    """Load a protocol by name, such as 'feddrm', or of the paper in a folder. Raises FedbenchError if unknown."""
     name = resources.named(name)
     folder = resources.paper(name)
     if folder is None:

@@ -1,7 +1,7 @@
 """Reads users' TOML files (and JSON) into checked dataclasses.
 
-`toml` reads a file, `read` makes a dataclass of it. Unknown keys, missing keys and values of another type are errors at
-every depth (but a number may be a whole one). Every error is one line that names the place in the file, such as
+`toml` parses a file, `read` converts the result to a dataclass. Unknown keys, missing keys and values of a wrong type
+are errors at every depth (an integer is a valid float). Every error is one line that names the place in the file:
 "mine.toml, row 3, band 2 must be a number, not 'x'". Further rules are annotations: `Annotated[int, Between(0, 15)]`.
 """
 
@@ -25,14 +25,14 @@ from fedbench.errors import FedbenchError, check_known
 
 T = TypeVar("T")
 
-#: Most bytes of a file, and most levels of nested tables and lists: far more than fedbench's files have.
+#: Maximal bytes of a file and levels of nested tables and lists, far above those of fedbench's files.
 SIZE, DEPTH = 2**20, 20
-#: A key of a hundred parts, a.b.c...: tomllib's time is quadratic in them.
+#: A key with a hundred parts (a.b.c...): the time of tomllib is quadratic in their number.
 _LONG_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++\s*+\.\s*+){100}")
 
 
 def text(path: Path, what: str, hint: str = "") -> str:
-    """The content of a user's file. Raises FedbenchError if it is missing, unreadable, too large or not UTF-8."""
+    """Read a user's file as text. Raises FedbenchError if it is missing, unreadable, too large or not UTF-8."""
     try:
         if path.exists() and not path.is_file():
             kind = "a folder" if path.is_dir() else "no regular file"
@@ -47,13 +47,13 @@ def text(path: Path, what: str, hint: str = "") -> str:
     if len(content) > SIZE:
         raise FedbenchError(f"{path} has more than {SIZE // 2**20} MiB, too much for a {what}")
     try:
-        return content.decode().removeprefix("\ufeff")  # byte order mark of Windows editors
+        return content.decode().removeprefix("\ufeff")  # byte order mark of some Windows editors
     except UnicodeDecodeError as error:
         raise FedbenchError(f"{path} is not UTF-8 text (at byte {error.start})", "save it as UTF-8") from error
 
 
 def toml(path: Path, what: str = "TOML file", hint: str = "") -> dict[str, Any]:
-    """Parse a TOML file to plain values. Raises FedbenchError naming the file and the place."""
+    """Parse a TOML file to plain values. Raises FedbenchError, which names the file and the place in it."""
     content = text(path, what, hint)
     if _LONG_KEY.search(content):
         raise FedbenchError(f"{path} is nested more than {DEPTH} deep")
@@ -67,7 +67,7 @@ def toml(path: Path, what: str = "TOML file", hint: str = "") -> dict[str, Any]:
     return raw
 
 
-#: Place of a value: the file, or (outer place, separator, key or number). `_spelt` makes it text, for errors only.
+#: Place of a value: the file, or (outer place, separator, key or number). Only errors need its text (`_spelt`).
 _Place = str | tuple[Any, str, str | int]
 
 
@@ -106,10 +106,10 @@ def _spelt(place: _Place) -> str:
 
 
 def read(cls: type[T], raw: Any, where: str, **own: Any) -> T:
-    """An instance of the dataclass `cls` from a TOML table. `own`: values of fields that are no keys of the table.
+    """Create an instance of the dataclass `cls` from a TOML table. `own`: values of fields that are not in the table.
 
-    Fields may be text, numbers, booleans, None, literals, dataclasses, lists, tuples, mappings from text, unions of
-    them, Any, and `Annotated` with rules. Raises FedbenchError, which begins with `where` and the place in it.
+    Fields can be text, numbers, booleans, None, literals, dataclasses, lists, tuples, mappings from text, unions of
+    these, Any, and `Annotated` with rules. Raises FedbenchError, which begins with `where` and the place in it.
     """
     _sane(raw, where)
     made: T = _record(cls, raw, where, ", ", own)
@@ -151,7 +151,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Some:
-    """Rule: a mapping holds some of a dataclass's fields and `more`. Checks their values without converting them."""
+    """Rule: the keys of a mapping are fields of a dataclass or in `more`. Checks the values without converting them."""
 
     of: type
     without: tuple[str, ...] = ()
@@ -164,14 +164,14 @@ class Some:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    """Name -> type of a dataclass's fields."""
+    """Field name -> type, for a dataclass."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
 
 @cache
 def _needed(cls: Any) -> list[str]:
-    """Names of a dataclass's fields without default."""
+    """The names of a dataclass's fields without default."""
     missing = dataclasses.MISSING
     return [f.name for f in dataclasses.fields(cls) if f.default is missing and f.default_factory is missing]
 
@@ -227,7 +227,7 @@ def _value(hint: Any, value: Any, where: str, joint: str = ".") -> Any:
 
 @cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The outer type and its type arguments."""
+    """The outer type of an annotation, and its type arguments."""
     if hasattr(hint, "__metadata__"):
         return typing.Annotated, ()
     kind = typing.get_origin(hint) or hint
@@ -240,7 +240,7 @@ _PARSED: dict[Any, Any] = {str: str, bool: bool, int: int, float: (int, float), 
 
 
 def _fits(hint: Any, value: Any) -> bool:
-    """Whether the value has the outer type."""
+    """Whether the value has the outer type of the annotation."""
     kind, inner = _parts(hint)
     if kind is typing.Annotated:
         return _fits(hint.__origin__, value)
@@ -264,12 +264,12 @@ def _spoken(hint: Any) -> str:
 
 _short = reprlib.Repr()
 _short.maxlevel, _short.maxstring, _short.maxother, _short.maxlong = 2, 60, 60, 60
-#: A value in a message, shortened.
+#: Function: a value as a shortened text for a message.
 shown = _short.repr
 
 
 def _control(character: str) -> bool:
-    """Whether it is a control character, other than a line break or tab, or half of a surrogate pair."""
+    """Whether a character is a surrogate, or a control character other than a line break or tab."""
     return character not in "\n\t\r" and unicodedata.category(character) in ("Cc", "Cs")
 
 

@@ -1,5 +1,5 @@
-"""Where the declarative files are: next to the package in a checkout, inside it in an installed wheel; and the user's
-papers, which are folders like those of `tables/`."""
+"""Paths of the TOML files, which are next to the package in a checkout and inside it in an installed wheel; and of the
+user's papers, which are folders like those in `tables/`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _folder(name: str) -> Path:
 
 TABLES = _folder("tables")
 RECIPES = _folder("data_recipes")
-#: Environment variable: folders of the user's papers, separated as in PATH.
+#: Environment variable: folders of the user's papers, separated like PATH.
 PAPERS = "FEDBENCH_PAPERS"
 
-#: Papers that commands of this process named by path: name -> path.
+#: Name -> path of the papers that commands of this process named by path.
 _given: dict[str, Path] = {}
 
 
 def papers() -> dict[str, Path]:
-    """Name -> folder of every paper, fedbench's and the user's.
+    """Name -> folder of all papers, fedbench's and the user's.
 
     Raises FedbenchError if FEDBENCH_PAPERS names a folder without tables, or one with the name of another paper.
     """
@@ -40,7 +40,7 @@ def paper(name: str) -> Path | None:
 
 
 def of_user() -> dict[str, Path]:
-    """Name -> folder of the user's papers. Raises FedbenchError as `papers`."""
+    """Name -> folder of the user's papers. Raises FedbenchError like `papers`."""
     named = [Path(text).expanduser() for text in os.environ.get(PAPERS, "").split(os.pathsep) if text]
     for folder in named:
         if not _holds_tables(folder):
@@ -49,8 +49,8 @@ def of_user() -> dict[str, Path]:
 
 
 def named(text: str) -> str:
-    """The name of a paper, or of a table or figure of one, from its path ('./mine', './mine/1'); the paper is then
-    known as if FEDBENCH_PAPERS named it. Returns any other text unchanged. Raises FedbenchError as `papers`."""
+    """The name of a paper, or of its table or figure, from a path ('./mine', './mine/1'). Also registers the paper, as
+    if FEDBENCH_PAPERS named it. Returns any other text unchanged. Raises FedbenchError like `papers`."""
     paper = text.partition("/")[0]
     if paper in _shipped(TABLES) or ".toml" in text or paper in of_user():
         return text
@@ -65,7 +65,7 @@ def named(text: str) -> str:
 
 
 def page(folder: Path) -> tuple[str, str]:
-    """Title and first paragraph of a paper's README.md, each as one line of Markdown; "" if missing."""
+    """(title, first paragraph) of a paper's README.md, each as one line of Markdown; "" if missing."""
     path = folder / "README.md"
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     title, first, *_ = [*text.split("\n\n"), ""]
@@ -73,7 +73,7 @@ def page(folder: Path) -> tuple[str, str]:
 
 
 def place(name: str) -> str:
-    """The name of a paper, table or figure for a later command: the path, if it was given by path."""
+    """The name of a paper, table or figure for a later command: its path if it was given by path."""
     paper, slash, rest = name.partition("/")
     return f"{_given[paper].as_posix()}{slash}{rest}" if paper in _given else name
 
@@ -88,7 +88,7 @@ def _holds_tables(folder: Path) -> bool:
 
 
 def _name(folder: Path) -> str:
-    """The name of a user's paper. Raises FedbenchError if a built-in paper has the same."""
+    """The name of a user's paper. Raises FedbenchError if a built-in paper has the same name."""
     resolved = folder.resolve()
     other = _shipped(TABLES).get(resolved.name)
     if other and other.resolve() != resolved:

@@ -1,6 +1,6 @@
-"""Counter-based random streams: every draw comes from a generator keyed by (seed, purpose, round, client, ...).
+"""Counter-based random streams: every draw is from a generator with the key (seed, purpose, round, client, ...).
 
-So the order in which clients are processed, the executor, the number of workers and a resume change nothing.
+Therefore draws do not depend on the order of clients, the executor, the number of workers, or a resume.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ import numpy as np
 
 
 def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """An independent generator for this purpose and key; the same arguments always give the same stream."""
+    """An independent generator for a purpose and key; equal arguments always give the same stream."""
     name = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, name, *key])))

@@ -1,5 +1,5 @@
-"""The consoles that commands print to, on which what users, plug-ins and artifacts call things never acts; and a bar
-for work that may take minutes, on a terminal only."""
+"""Consoles for commands, on which control characters and markup in texts of users, plug-ins and artifacts have no
+effect; and a progress bar for work that can take minutes."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from fedbench.words import plain
 
 
 class Screen(Console):
-    """A console that prints texts as they stand.
+    """A console that prints texts literally.
 
-    Markup such as [bold] is none (our own coloured lines are `rich.text.Text`), and control characters in a text, in
-    whatever it stands (a table, a tree, a progress bar), are spelt out; only rich's own codes reach the terminal.
+    It does not interpret markup such as [bold] (fedbench's coloured lines are `rich.text.Text`), and escapes control
+    characters, also in tables, trees and progress bars. Only rich's own control codes reach the terminal.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of anything that is printed: all of rich passes here."""
+        """The segments of what is printed, escaped; rich calls this for everything."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=plain(segment.text, keep="\n"))
 
 
-#: Fewer pieces of work than this are done before a bar would be read.
+#: Work with fewer items is done before anybody could read a bar.
 LEAST = 5_000
 
 
 @contextlib.contextmanager
 def bar(title: str, count: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that counts so many of `count` pieces of work as done.
+    """Context with a progress bar of `count` items; yields a function to call with a number of completed items.
 
-    There is no bar where the error stream is no terminal, where there is little to do, or where another display, such
-    as that of a run, holds the terminal.
+    There is no bar if stderr is not a terminal, if `count` is below LEAST, or if another display, such as that of a
+    run, uses the terminal.
     """
     if count < LEAST or not sys.stderr.isatty():
         yield lambda done: None

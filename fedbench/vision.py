@@ -1,8 +1,8 @@
-"""The one door to torchvision.
+"""Import torchvision; all modules import it through this one.
 
-Some builds of torch (a CPU wheel beside torchvision's default wheel) cannot load torchvision's compiled
-operators, and then a plain import fails although the Python models and transforms would work. Declaring the two
-operators that the import looks up is enough; they have no kernel, so calling them still is an error.
+Some combinations of wheels (torch for CPU, torchvision's default) cannot load torchvision's compiled operators, and the
+import fails, although the Python models and transforms would work. It is enough to declare the two operators that the
+import needs. They have no kernel, so calling them is still an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def torchvision() -> ModuleType:
-    """The module torchvision. Raises FedbenchError if it is not installed."""
+    """Import torchvision and return the module. Raises FedbenchError if it is not installed."""
     try:
         return importlib.import_module("torchvision")
     except ModuleNotFoundError as error:

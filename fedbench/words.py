@@ -1,5 +1,5 @@
-"""Texts from the command line, the environment, plug-ins and artifacts, made safe to print; the paths that they name;
-and numbers, times and sizes in words."""
+"""Make texts from the command line, the environment, plug-ins and artifacts safe to print; convert them to paths; and
+format numbers, times and sizes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from fedbench.errors import FedbenchError
 
-#: Unicode categories: control characters, surrogates (bytes that are not UTF-8 become these) and line separators.
+#: Unicode categories: control characters, surrogates (from bytes that are not UTF-8) and line separators.
 _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
 #: Joiners, which are invisible but shape letters and emoji.
 _JOINERS = "\u200c\u200d"
 
 
 def one_line(word: str, where: str) -> str:
-    """The word, if it is one line of text, which messages, manifests and tables can print unchanged.
+    """Return the word if it is one line of text, which messages, manifests and tables can print unchanged.
 
-    Raises FedbenchError, naming `where` the word is from.
+    Otherwise raises FedbenchError, which names the origin `where`.
     """
     for character in word:
         if unicodedata.category(character) in _NO_TEXT:
@@ -30,10 +30,10 @@ def one_line(word: str, where: str) -> str:
 
 
 def plain(text: str, keep: str = "") -> str:
-    """The text without control characters (a terminal would obey them) or marks that change the direction of writing.
+    """The text without control characters (a terminal would execute them) and marks that change the writing direction.
 
-    Line breaks and tabs become spaces, except those in `keep`; other unprintable characters become Python escapes, such
-    as \\x1b.
+    Line breaks and tabs become spaces, unless they are in `keep`; other unprintable characters become Python escapes,
+    such as \\x1b.
     """
     if text.isprintable():
         return text
@@ -47,8 +47,8 @@ def _spelt(c: str) -> str:
 
 
 def path_of(word: str, where: str) -> Path:
-    """The path that a word names; a leading ~ is a home folder. Raises FedbenchError for an unknown user's home folder
-    and for an impossible path."""
+    """Convert a word to a path; a leading ~ is a home folder. Raises FedbenchError for an unknown user's home folder or
+    an impossible path."""
     if not word:
         raise FedbenchError(f"{where} is empty", "give a path, such as . for this folder")
     try:
@@ -66,7 +66,7 @@ def path_of(word: str, where: str) -> Path:
 
 
 def folders_of(text: str, where: str) -> list[Path]:
-    """The paths of a list in the format of the variable PATH. Raises FedbenchError as `path_of`."""
+    """The paths in a list in the format of the variable PATH. Raises FedbenchError like `path_of`."""
     return [path_of(path, where) for path in text.split(os.pathsep) if path]
 
 
@@ -77,17 +77,17 @@ def check(words: Iterable[str]) -> None:
 
 
 def option_of(name: str) -> str:
-    """A field's option on the command line: --batch-size for batch_size."""
+    """The command-line option of a field: --batch-size for batch_size."""
     return f"--{name.replace('_', '-')}"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, such as 1 epoch or 3,000 steps."""
+    """A number with its noun: 1 epoch, 3,000 steps."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def size(bytes: int) -> str:
-    """Bytes in words: 12 kB, 3.4 MB, 1.2 GB."""
+    """Format a number of bytes: 12 kB, 3.4 MB, 1.2 GB."""
     for unit, name in ((1e9, "GB"), (1e6, "MB")):
         if bytes >= unit:
             return f"{bytes / unit:.1f} {name}"
@@ -95,7 +95,7 @@ def size(bytes: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in words, rounded, at least 1 s: 45 s, 12 min, 3.5 h, 2.1 days."""
+    """Format seconds, rounded, at least 1 s: 45 s, 12 min, 3.5 h, 2.1 days."""
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     if seconds < 90 * 60:
