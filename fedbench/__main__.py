@@ -15,7 +15,7 @@ from typing import Any
 from typer import Abort
 
 
-def _lost(error: ImportError) -> str | None:
+def _broken_install(error: ImportError) -> str | None:
     """The message if a module of fedbench is missing or from another distribution; None for other modules."""
     if not str(error.name).startswith("fedbench"):
         return None
@@ -28,13 +28,13 @@ try:
     from fedbench.errors import FedbenchError
     from fedbench.words import plain
 except ImportError as error:
-    if (text := _lost(error)) is None:
+    if (text := _broken_install(error)) is None:
         raise
     print(f"fedbench: {text}", file=sys.stderr)
     sys.exit(2)
 
 #: Option of the application -> number of values. These options can be anywhere on the command line.
-_EVERYWHERE = {"--home": 1, "--data": 1, "--debug": 0}
+_GLOBAL_OPTIONS = {"--home": 1, "--data": 1, "--debug": 0}
 
 
 def hoist(arguments: list[str]) -> list[str]:
@@ -44,8 +44,8 @@ def hoist(arguments: list[str]) -> list[str]:
     i = 0
     while i < len(arguments):
         name = arguments[i].split("=", 1)[0]
-        if name in _EVERYWHERE:
-            width = 1 if "=" in arguments[i] else 1 + _EVERYWHERE[name]
+        if name in _GLOBAL_OPTIONS:
+            width = 1 if "=" in arguments[i] else 1 + _GLOBAL_OPTIONS[name]
             if i + width > len(arguments):
                 raise FedbenchError(f"{name} needs a value")
             front += arguments[i : i + width]
@@ -124,7 +124,7 @@ def _line(error: Exception) -> str | None:
         where = ascii(str(error.filename))[1:-1] if error.filename else "standard output or a file"
         return f"cannot use {where if len(where) < 120 else where[:100] + '...'} ({error.strerror or error})"
     if isinstance(error, ImportError):
-        return _lost(error)
+        return _broken_install(error)
     if isinstance(error, MemoryError):
         return f"not enough memory ({error})" if str(error) else "not enough memory"
     # Errors of the command line's parser have this method, and `ctx` for the command. The parser itself would print a

@@ -30,7 +30,7 @@ class FedbenchError(Exception):
 
     def __reduce__(self) -> Any:
         """Pickle the error without calling `__init__`, whose arguments differ between subclasses."""
-        return _again, (type(self), self.args, self.__dict__)
+        return _unpickled, (type(self), self.args, self.__dict__)
 
     def at(self, where: str) -> FedbenchError:
         """The error with a place in the user's file, such as "mine.toml, row 2", before its message."""
@@ -46,7 +46,7 @@ def reason(error: Exception | None) -> str:
     return str(error) if isinstance(error, FedbenchError) else f"{type(error).__name__}: {error}"
 
 
-def _again(kind: type[FedbenchError], args: tuple[Any, ...], values: dict[str, Any]) -> FedbenchError:
+def _unpickled(kind: type[FedbenchError], args: tuple[Any, ...], values: dict[str, Any]) -> FedbenchError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(values)
     return error
@@ -80,7 +80,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that a misspelt name probably means; "" if none is similar.
 
     About one wrong letter in four is allowed, and one in three for names of up to three letters: 'cifr10' gives
-    'cifar10' and 'fgo' gives 'fog', but 'cfl' does not give 'scaffold'.
+    'cifar10' and 'fgo' gives 'fog', but 'scaffold' does not give 'cfl'.
     """
     folded = {one.casefold(): one for one in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.75 if len(name) > 3 else 0.66)

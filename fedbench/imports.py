@@ -73,13 +73,13 @@ def closure(*files: str, statements: tuple[Import, ...] = ()) -> list[str]:
     waiting = [*files, *(file for one in statements for file in _files(one))]
     while waiting:
         file = waiting.pop()
-        if file not in found and _counts(file):
+        if file not in found and _can_change_numbers(file):
             found.add(file)
             waiting += _imported(file)
     return sorted(found)
 
 
-def _counts(file: str) -> bool:
+def _can_change_numbers(file: str) -> bool:
     return file not in LOOKUPS and (file in ROOMS or file.split("/")[0] in ROOMS)
 
 

@@ -47,17 +47,17 @@ DEFAULT, OWN = "feddrm", "plain"
 
 _SETTING_FIELDS = {f.name: f for f in dataclasses.fields(Setting)}
 #: Default of each field of a setting.
-_UNSAID = {f.name: f.default for f in dataclasses.fields(Setting)} | {"optimizer": "sgd"}
+_DEFAULT_OF = {f.name: f.default for f in dataclasses.fields(Setting)} | {"optimizer": "sgd"}
 
 #: Value of a protocol's `partition.seed`: every run draws its partition with the run's seed.
 RUN_SEED = "run"
 
 Seed = Annotated[int, Between(0, 2**32 - 1)]
 
-# Each TOML table has some fields of a spec; all tables together give a complete spec.
-_UNCHOSEN = tuple(_SETTING_FIELDS.keys() - described(Setting))
+# Each TOML table has some fields of a spec; merged they give a complete spec. These fields cannot be in a table.
+_NO_OPTION = tuple(_SETTING_FIELDS.keys() - described(Setting))
 #: Fields of a setting that a table, row or column can set; seeds and precision are set elsewhere.
-Training = Annotated[Mapping[str, Any], Some(Setting, (*_UNCHOSEN, "seed", "precision"))]
+Training = Annotated[Mapping[str, Any], Some(Setting, (*_NO_OPTION, "seed", "precision"))]
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ Chosen = Annotated[Mapping[str, Any], OfPartition({"preset": str})]
 _RUN = {
     "methods": Mapping[str, Mapping[str, Plain]],
     "models": Mapping[str, str],
-    "phases": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _UNCHOSEN)]],
+    "phases": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION)]],
 }
-_TRAIN = {**_RUN, "datasets": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _UNCHOSEN, _RUN)]]}
+_TRAIN = {**_RUN, "datasets": Mapping[str, Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION, _RUN)]]}
 _CLASSES = {"min_size": int | Literal["classes"]}
 _DEFAULTS = {**_CLASSES, "preset": str, "seed": Seed | Literal["run"]}
 
@@ -93,8 +93,8 @@ _Preset = Annotated[Mapping[str, Any], OfPartition(_CLASSES)]
 _OfScheme = Annotated[Mapping[str, Any], OfPartition({**_CLASSES, "clients": int | Literal["groups"]})]
 _CASES = {"datasets": Mapping[str, _Preset], "shifts": Mapping[str, _Preset], "schemes": Mapping[str, _OfScheme]}
 _Partition = Annotated[Mapping[str, Any], OfPartition({**_DEFAULTS, **_CASES})]
-_Train = Annotated[Mapping[str, Any], Some(Setting, _UNCHOSEN, _TRAIN)]
-_Budget = Annotated[Mapping[str, Any], Some(Setting, _UNCHOSEN, {**_TRAIN, "seeds": Annotated[list[Seed], Filled()]})]
+_Train = Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION, _TRAIN)]
+_Budget = Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION, {**_TRAIN, "seeds": Annotated[list[Seed], Filled()]})]
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Protocol:
             if isinstance(mapping.get("model"), str):  # a user's network: by class and digest of its file
                 mapping["model"] = models.named(mapping["model"])
         free = {"seed", "precision"}  # these do not make the budget custom
-        if any(values.get(k, _UNSAID.get(k)) != v for k, v in chosen.items() if k not in free):
+        if any(values.get(k, _DEFAULT_OF.get(k)) != v for k, v in chosen.items() if k not in free):
             values["budget"] = "custom"
         values = _merged(values, chosen)
         if values["model"] is None:
@@ -240,7 +240,7 @@ class Protocol:
     def own_descent(self, setting: Setting, budget: str) -> str:
         """The setting's optimiser as text if it differs from this protocol's for `budget`, else ""."""
         values = self._values(setting.partition, budget)
-        usual = {k: values.get(k, _UNSAID[k]) for k in ("optimizer", "momentum", "momentum_lives", "weight_decay")}
+        usual = {k: values.get(k, _DEFAULT_OF[k]) for k in ("optimizer", "momentum", "momentum_lives", "weight_decay")}
         return setting.descent if setting.descent != dataclasses.replace(setting, **usual).descent else ""
 
     def precision(self, budget: str) -> str:

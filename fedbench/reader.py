@@ -207,7 +207,7 @@ def _value(hint: Any, value: Any, where: str, joint: str = ".") -> Any:
             rule.check(value, where)
         return value
     if not _fits(hint, value):
-        raise FedbenchError(f"{where} must be {_spoken(hint)}, not {shown(value)}")
+        raise FedbenchError(f"{where} must be {_name_of(hint)}, not {shown(value)}")
     if kind is typing.Union:
         return value if type(value) in inner else _value(next(o for o in inner if _fits(o, value)), value, where, joint)
     if dataclasses.is_dataclass(kind):
@@ -252,14 +252,14 @@ def _fits(hint: Any, value: Any) -> bool:
     return isinstance(value, parsed) and not (isinstance(value, bool) and kind in (int, float))
 
 
-def _spoken(hint: Any) -> str:
+def _name_of(hint: Any) -> str:
     kind, inner = _parts(hint)
     if kind is typing.Annotated:
-        return _spoken(hint.__origin__)
+        return _name_of(hint.__origin__)
     if kind in (typing.Union, typing.Literal):
-        return " or ".join(repr(o) if kind is typing.Literal else _spoken(o) for o in inner if o is not types.NoneType)
-    spoken = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
-    return spoken.get(kind, "a list" if kind in (list, tuple) else "a table of keys")
+        return " or ".join(repr(o) if kind is typing.Literal else _name_of(o) for o in inner if o is not types.NoneType)
+    names = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+    return names.get(kind, "a list" if kind in (list, tuple) else "a table of keys")
 
 
 _short = reprlib.Repr()

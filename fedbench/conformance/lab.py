@@ -262,13 +262,13 @@ def recording(executor: Executor) -> Requests:
     run = executor.run
 
     def listen(clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
-        run(clients, lambda client: _passed_on(update, opened(update, client), client, requests))
+        run(clients, lambda client: _recorded_update(update, opened(update, client), client, requests))
 
     executor.run = listen  # type: ignore[method-assign]
     return requests
 
 
-def _passed_on(
+def _recorded_update(
     hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate | None, client: Client, requests: Requests
 ) -> ClientUpdate:
     """The same update, which records its requests."""

@@ -113,9 +113,9 @@ def bill(
         if all(table.tune for table in runs):
             raise FedbenchError(f"{which}: the runs follow from trials, so nobody knows them", "name another table")
         raise unknown("budget", budget, {b for table in runs for b in protocol.load(table.protocol).budgets})
-    prices = _Prices(frame)
-    runs_of = {table.id: prices.of(table, budget, roots, precision) for table in chosen}
-    return [Line(id, {key: prices.needs[key] for key in keys}) for id, keys in runs_of.items()]
+    costs = _Costs(frame)
+    runs_of = {table.id: costs.of(table, budget, roots, precision) for table in chosen}
+    return [Line(id, {key: costs.needs[key] for key in keys}) for id, keys in runs_of.items()]
 
 
 def summed(name: str, lines: Iterable[Line]) -> Line:
@@ -123,7 +123,7 @@ def summed(name: str, lines: Iterable[Line]) -> Line:
     return Line(name, {key: need for line in lines for key, need in line.needs.items()})
 
 
-class _Prices:
+class _Costs:
     """Computes the costs of runs, each once."""
 
     def __init__(self, frame: Frame) -> None:

@@ -140,10 +140,10 @@ def announce(job: Job, store: Store) -> None:
     """Write the spec of the run into its work folder, where `fedbench status` reads it."""
     folder = store.work(job.spec.id)
     with disk_errors("starting a run", folder):
-        write_json(folder / SPEC, {"run": job.spec.to_dict(), **_wishes(job)})
+        write_json(folder / SPEC, {"run": job.spec.to_dict(), **_recorded_fields(job)})
 
 
-def _wishes(job: Job) -> dict[str, Any]:
+def _recorded_fields(job: Job) -> dict[str, Any]:
     """The fields of a job that are recorded with its spec."""
     return {"overrides": dict(job.overrides), "keep": sorted(job.keep)}
 
@@ -173,6 +173,6 @@ def leave(job: Job, store: Store) -> None:
 
 def record_failure(job: Job, store: Store, error: Exception) -> None:
     """Record why the run failed."""
-    run = {"spec": job.spec.to_dict(), "diverged": isinstance(error, DivergedError), **_wishes(job)}
+    run = {"spec": job.spec.to_dict(), "diverged": isinstance(error, DivergedError), **_recorded_fields(job)}
     with contextlib.suppress(FedbenchError):  # a full disk, which the error raised already reports
         store.record_failure(job.spec.id, reason(error), "".join(traceback.format_exception(error)), **run)

@@ -67,8 +67,8 @@ SECONDS = 1.0
 class Notes:
     """Writes the progress of runs that are trained together into their work folders.
 
-    A progress file that cannot be written is skipped, and is not flushed to disk. Loss and accuracy are means over the
-    runs, the same values that observers receive.
+    Nothing is flushed to disk, and a file that cannot be written is skipped. Loss and accuracy are means over the runs,
+    the same values that observers receive.
     """
 
     def __init__(self, folders: Sequence[Path], how: Mapping[str, Any]) -> None:

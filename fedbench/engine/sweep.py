@@ -168,18 +168,18 @@ def plan(
     runs are missing and none of the table's data sets is available."""
     seeds = () if seed is None else (seed,)
     cells = find(table, budget, Frame(store, packs), roots, seeds=seeds, precision=precision)
-    lacks = _Lacks(cells, store, again, keep)
+    missing = _Missing(cells, store, again, keep)
     rows = {method: [] if params else _rows_of(cells, method) for method in only}
     every = rows.values() if only else [[row.label for row in table.rows]]
-    absent = {name: why for labels in every for name, why in lacks.without_images(labels).items()}
+    absent = {name: why for labels in every for name, why in missing.without_images(labels).items()}
     if absent and not cells.settings:
         raise _without_images(absent)
     remarks = list(absent.values())
     if only:
-        runs = [run for method in rows for run in _of_method(lacks, method, rows[method], params or {}, budget)]
+        runs = [run for method in rows for run in _of_method(missing, method, rows[method], params or {}, budget)]
         remarks += [_extra(table, method) for method in rows if not rows[method] and not params]
     else:
-        runs = [Wanted(spec, row.method, row.label) for spec, row in lacks.runs().items()]
+        runs = [Wanted(spec, row.method, row.label) for spec, row in missing.runs().items()]
         unbuilt = dict.fromkeys(c.row.label for c in cells.all if c.state is State.NOT_BUILT)
         if unbuilt:
             remarks.append(f"not built yet, so left out: {', '.join(unbuilt)}")
@@ -192,7 +192,7 @@ def plan(
 
 
 @dataclass(frozen=True)
-class _Lacks:
+class _Missing:
     """Decides which runs of a table are missing."""
 
     cells: Cells
@@ -253,14 +253,14 @@ def _extra(table: Table, method: str) -> str:
 
 
 def _of_method(
-    lacks: _Lacks, method: str, rows: Collection[str], params: Mapping[str, Plain | str], budget: str
+    missing: _Missing, method: str, rows: Collection[str], params: Mapping[str, Plain | str], budget: str
 ) -> list[Wanted]:
     """The missing runs of one method: those of its rows, or, without rows, one per setting of the table (an extra row).
     A method with `params` from the user is always an extra row."""
-    cells = lacks.cells
+    cells = missing.cells
     own, rules = declarations.of(method), protocol.load(cells.table.protocol)
     if rows:
-        return [Wanted(spec, row.method, row.label) for spec, row in lacks.runs(rows).items()]
+        return [Wanted(spec, row.method, row.label) for spec, row in missing.runs(rows).items()]
     if cells.table.tune:
         raise FedbenchError(
             f"table {cells.table.id} tunes its rows, and {method} with these values is none",
@@ -270,7 +270,7 @@ def _of_method(
     for setting in {s.id: s for column in cells.settings.values() for s in column}.values():
         preset = rules.method_params(own.name, budget, setting.partition.dataset.name)
         spec = own.run(setting, {**preset, **params})
-        if lacks.run(spec):
+        if missing.run(spec):
             runs.append(Wanted(spec, method))
     return runs
 

@@ -54,7 +54,7 @@ class Checked:
     """A shipped run compared with the same run trained here."""
 
     verdict: Verdict
-    difference: float  #: the largest of a (headline) accuracy, as a fraction
+    difference: float  #: the largest of all compared values (accuracies: fractions)
     metric: str  #: the metric of that difference
     here: str  #: kind of machine
     processors: tuple[str | None, str | None]  #: of the shipped run and of the run here; None if not recorded
@@ -62,7 +62,7 @@ class Checked:
 
     @property
     def words(self) -> str:
-        """The verdict; it mentions if the shipped run's processor was not recorded, as bits may then differ."""
+        """The verdict, with a note if the shipped run's processor, a possible cause, was not recorded."""
         why = " (the processor it was made on was not recorded)" if self.processors[0] is None else ""
         return self.verdict.replace(OTHER, f"{OTHER}{why}", 1)
 
@@ -103,10 +103,10 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
     processors = (run.provenance.get("processor"), again.provenance.get("processor"))
     theirs, ours = run.metrics, load(evaluate(again, store))
     if making.predictions(again) == run.origin.predictions:
-        difference, metric = _farthest(_exact(theirs), _exact(ours))
+        difference, metric = _largest_gap(_exact(theirs), _exact(ours))
         verdict = Verdict.SAME if difference < ROUNDING else Verdict.OTHER_NUMBERS
         return Checked(verdict, difference, metric, here, processors)
-    difference, metric = _farthest(*(_headlines(of, setting) for of in (theirs, ours)))
+    difference, metric = _largest_gap(*(_headlines(of, setting) for of in (theirs, ours)))
     if _kind(run) == _kind(again) and run.provenance.get("processor"):
         return Checked(Verdict.OTHER_BITS, difference, metric, here, processors)
     return Checked(Verdict.CLOSE if difference <= tolerance else Verdict.FAR, difference, metric, here, processors)
@@ -127,7 +127,7 @@ def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots
             [Job.of_spec(run.origin.spec)], scratch_store, roots, device=device, executor=other, data=data
         )
         both = (load(evaluate(again, store)), load(evaluate(third, scratch_store)))
-    rounding, _ = _farthest(*(_headlines(of, setting) for of in both))
+    rounding, _ = _largest_gap(*(_headlines(of, setting) for of in both))
     verdict = Verdict.UNSTABLE if checked.difference <= SPREAD * rounding else Verdict.FAR
     return replace(checked, verdict=verdict, rounding=rounding)
 
@@ -147,14 +147,14 @@ def _exact(metrics: Metrics) -> dict[tuple[Any, ...], float]:
     }
 
 
-def _farthest(before: Mapping[tuple[Any, ...], float], after: Mapping[tuple[Any, ...], float]) -> tuple[float, str]:
+def _largest_gap(before: Mapping[tuple[Any, ...], float], after: Mapping[tuple[Any, ...], float]) -> tuple[float, str]:
     """The largest difference of two values with the same key, and its metric; infinite if only one of them is NaN."""
-    apart = {place: _apart(value, after[place]) for place, value in before.items() if place in after}
-    place = max(apart, key=lambda place: apart[place], default=("",))
-    return apart.get(place, 0.0), str(place[0])
+    gaps = {place: _gap(value, after[place]) for place, value in before.items() if place in after}
+    place = max(gaps, key=lambda place: gaps[place], default=("",))
+    return gaps.get(place, 0.0), str(place[0])
 
 
-def _apart(one: float, other: float) -> float:
+def _gap(one: float, other: float) -> float:
     if math.isnan(one) or math.isnan(other):
         return 0.0 if math.isnan(one) and math.isnan(other) else math.inf
     return abs(one - other)

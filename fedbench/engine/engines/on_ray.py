@@ -383,7 +383,7 @@ class Ray(Engine):
                 stack.enter_context(under_way(ours, self.store))
                 observe = _noting(Notes([self.store.work(job.spec.id) for job in jobs], {}), observe)
             try:
-                delivery = self._with_lives(jobs, observe)
+                delivery = self._with_restarts(jobs, observe)
                 result = delivery.result.checked()
                 for (kind, id), files in delivery.files.items():
                     replaced = [job.replaces for job in jobs if job.spec.id == id]
@@ -411,7 +411,7 @@ class Ray(Engine):
 
     # -- a task ----------------------------------------------------------------------------------------
 
-    def _with_lives(self, jobs: Sequence[Job], observe: Observer) -> Delivery:
+    def _with_restarts(self, jobs: Sequence[Job], observe: Observer) -> Delivery:
         """Execute the jobs; up to LIVES times again on another node after their node is lost."""
         from fedbench.core.trainer import Progress
 
