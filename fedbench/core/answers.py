@@ -1,4 +1,4 @@
-"""What every model answers for every test image: the predictions that all accuracies are computed from."""
+"""Predictions of every model for every test image, from which all accuracies are computed."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ Model = tuple[int, ...]
 
 
 class SharedAnswers:
-    """What the server's models answer to whole images, image by image as clients with them come: clients that are
-    served the very same tensors have one answer to an image, which goes through the network once."""
+    """Predictions of the server's models, cached by image. Clients that receive the same tensor objects from the server
+    get the same predictions, so each image passes each model once."""
 
     def __init__(self, server: Server, executor: Executor) -> None:
         self.executor = executor
         states = (server.initial, server.shared, *server.models)
-        #: By name, the network's tensors that are no single client's.
+        #: By name: the versions of each network tensor that the server holds, so that no client trained them.
         self.common = {n: [s[n] for s in states if n in s] for n in executor.model.state_dict()}
-        #: By model: whether an image [U] has been answered, and the answers [U, ...].
+        #: By model: whether the image was predicted, bool [U], and the predictions [U, ...].
         self.tables: dict[Model, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The network's tensors."""
+        """The names of the network's tensors."""
         return tuple(self.common)
 
     def models(self, clients: Sequence[Client]) -> dict[int, Model]:
-        """client -> its model, of those that hold tensors of the server alone (the same objects). There are none where
-        clients see images in ways of their own."""
+        """Client -> its model, for the clients whose tensors are all the server's (the same objects). Empty if clients
+        normalise images in different ways (`Federation.scaling`)."""
         if self.executor.federation.scaling is not None:
             return {}
         return {
@@ -53,7 +53,7 @@ class SharedAnswers:
         }
 
     def answers(self, clients: Sequence[Client], models: dict[int, Model]) -> dict[int, np.ndarray]:
-        """client -> what it answers to its test images; clients with these models."""
+        """Client -> predictions for its test images. Every client needs an entry in `models`."""
         members: dict[Model, list[Client]] = {}
         for client in clients:
             members.setdefault(models[client.index], []).append(client)
@@ -66,7 +66,7 @@ class SharedAnswers:
         return out
 
     def _to(self, rows: Tensor, model: Model, state: State) -> np.ndarray:
-        """[n, ...] one model's answers to the images of these rows [n]."""
+        """[n, ...] predictions of one model for the images of these rows [n]."""
         federation = self.executor.federation
         images = federation.image_at(rows).cpu().numpy()
         there, values = self.tables.get(model) or (np.zeros(len(federation.images), bool), np.zeros(0))
@@ -87,32 +87,32 @@ class SharedAnswers:
         return of_rows
 
 
-#: Log-probabilities are kept no further from 0 than this: float16 holds it, and less than e^-100 is nothing.
+#: Log-probabilities are clamped to this magnitude: float16 can hold it, and e^-100 is negligible.
 FURTHEST = 100.0
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers for all test rows in federation order; column names are those of the run's `predictions` table."""
+    """Predictions for all test rows in the federation's order; fields are columns of the run's `predictions` table."""
 
     rows: np.ndarray  #: [T] row of the federation
-    own: np.ndarray  #: [T] uint16: the owner's model; with multi-label images their scores [T, U] float32
-    votes: np.ndarray | None = None  #: [T, M] uint16: every client's model
+    own: np.ndarray  #: [T] uint16: class by the model of the image's client; multi-label: its scores [T, U] float32
+    votes: np.ndarray | None = None  #: [T, M] uint16: class by every client's model
     routes: Mapping[str, np.ndarray] = field(default_factory=dict)  #: rule -> [T] int32 client chosen
-    test_phase: np.ndarray | None = None  #: as `own`: what the owner is served with when it has no labels
-    #: [T, K] float16: log-probabilities of the classes (log-odds of labels) by the owner's model, where asked for.
+    test_phase: np.ndarray | None = None  #: as `own`, by the model that the client receives if it has no labels
+    #: [T, K] float16: log-probabilities of the classes (log-odds of labels) by the same model as `own`, if requested.
     logits: np.ndarray | None = None
 
     @classmethod
     def of(cls, client: Client, answers: Tensor | np.ndarray, normalised: Tensor | None = None) -> Answers:
-        """A client's to its own test images; normalised outputs [n, K] where its logits are kept."""
+        """From a client's predictions for its test images; `normalised`: outputs [n, K], if logits are stored."""
         kept = None if normalised is None else normalised.clamp(-FURTHEST, FURTHEST).half().cpu().numpy()
         own = on_host(answers) if isinstance(answers, Tensor) else answers
         return cls(client.work.test_rows.cpu().numpy(), own, logits=kept)
 
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
-        """Own answers of clients after clients."""
+        """Concatenate the clients' `own` predictions and logits."""
         logits = [part.logits for part in parts if part.logits is not None]
         rows, own = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "own"))
         return cls(rows, own, logits=np.concatenate(logits) if len(logits) == len(parts) else None)
@@ -128,12 +128,12 @@ def own_answers(
     holds: bool = False,
     shared: SharedAnswers | None = None,
 ) -> dict[str, Answers]:
-    """Personalise each client and ask its model for its own test images: view -> answers.
+    """Personalise each client and predict its own test images. Returns view -> answers.
 
-    Block by block, so that no more personal models are alive than the workers are busy with, unless the caller `holds`
-    theirs. A client that has set its `answer` is not asked; it has seen whole images. With
-    `logits` the answers have them, unless a client has given classes alone; without, clients that stay with one model
-    of the server's have `shared` answers.
+    Works block by block, so that only as many personal models exist as the workers process at a time, unless the caller
+    needs them afterwards (`holds`). The trainer does not query a client that has set its `answer`; such a client has
+    seen uncropped images. With `logits` the answers contain logits, unless a client returned classes only. Without,
+    clients that do not change the server's model use the cache `shared`.
     """
     task, views = executor.federation.task, tuple(views)
     served = shared.models(clients) if shared is not None and not logits and "plain" in views else {}
@@ -171,7 +171,7 @@ def own_answers(
 
 
 def merged(blocks: Sequence[list[Client]]) -> list[list[Client]]:
-    """Blocks of single clients with few images in blocks of CHUNK images: a job for each costs more than its images."""
+    """Merge blocks of one client with few images up to CHUNK images: a job costs more than predicting a few images."""
     out: list[list[Client]] = []
     room = 0
     for block in blocks:
@@ -186,13 +186,13 @@ def merged(blocks: Sequence[list[Client]]) -> list[list[Client]]:
 
 
 def let_go(clients: Sequence[Client]) -> None:
-    """Let personal models that have answered go."""
+    """Free the personal models of clients whose predictions are done."""
     for client in clients:
         client.state, client.answer, client.answers_by = {}, None, None
 
 
 def _given(client: Client, federation: Federation, logits: bool) -> Answers:
-    """What follows from a client's own `answer`: classes [m], or probabilities [m, K]. Raises FedbenchError else."""
+    """Check and convert `client.answer`: classes [m] or probabilities [m, K]. Raises FedbenchError otherwise."""
     answer, classes, task, n = client.answer, federation.classes, federation.task, len(client.work.test_rows)
     assert answer is not None
     where = f"client.answer of client {client.index}"
@@ -208,7 +208,7 @@ def _given(client: Client, federation: Federation, logits: bool) -> Answers:
 
 
 def pieces_of(owner: Client, view: str) -> list[Piece]:
-    """A client's test images; the same windows whoever answers."""
+    """A client's test images in pieces, with the same crop windows for every model that predicts them."""
     return pieces(
         owner.work.test_rows, owner.work.plan.crops("test", owner.round, owner.index, 0) if view == "crop" else None
     )
@@ -217,10 +217,10 @@ def pieces_of(owner: Client, view: str) -> list[Piece]:
 # -- votes -----------------------------------------------------------------------------------------------------
 
 
-#: The router of a method: (model, backbone features [B, d], log training shares [M]) -> client chosen [B] by rule.
+#: A method's router: (model, backbone features [B, d], log training shares [M]) -> rule -> chosen client [B].
 Router = Callable[[nn.Module, Tensor, Tensor], Mapping[str, Tensor]]
 
-#: Bytes of votes that are brought together at once, and of all heads' scores for a piece.
+#: Memory limit in bytes, for the votes collected at a time and for the scores of all heads on one piece.
 BYTES = 64 << 20
 
 
@@ -231,14 +231,14 @@ def vote(
     views: Sequence[str],
     router: Router | None = None,
 ) -> dict[str, Answers]:
-    """Ask every client's model for its answer to the test images of `everybody`: view -> answers.
+    """Let every client's model predict the test images of all clients. Returns view -> answers.
 
-    blocks: the same clients in their order, some at a time, with the models that answer (`client.state`). A block is
-    not asked again once the next is taken, so that it can be let go.
-    view: "crop" draws a random crop for each image (one draw, the same for every model), "plain" takes it whole.
+    blocks: the clients of `everybody`, in the same order, with their models in `client.state`. A block is not used
+    after the next one is taken, so the caller can free it.
+    view: "crop" uses one random crop of each image, the same for every model; "plain" uses the whole image.
 
-    Models that share the first one's body run it once an image; only the heads run once a client. The work is cut in
-    pieces of fixed size, so the number of workers changes nothing.
+    If models share the body of the first client, the body runs once per image, and only the heads run once per client.
+    Pieces have a fixed size, so the number of workers does not change the result.
     """
     if executor.federation.multi_label:
         raise FedbenchError("models cannot vote on multi-label images", "votes = false")
@@ -252,7 +252,7 @@ def vote(
     heads: Heads | None = None
 
     def take(view: str, columns: Sequence[int], first: int, answers: np.ndarray) -> None:
-        """[B, m] answers of the clients in these columns to the images from `first` on."""
+        """Store predictions [B, m] of the clients in these columns for the images from `first` on."""
         last = first + len(answers)
         votes[view][first:last, columns] = answers
         for k, column in enumerate(columns):
@@ -289,7 +289,7 @@ def vote(
 
 
 def _answers(clients: Sequence[Client], executor: Executor, images: Sequence[Piece]) -> np.ndarray:
-    """[T, m]: what each of these clients' models answers to all images."""
+    """[T, m]: predictions of these clients' models for all images."""
     blocks = executor.blocks(clients)
     parts = executor.map(lambda worker, some: worker.answers(some, [images] * len(some)), blocks)
     of = {c.index: one for some, part in zip(blocks, parts, strict=True) for c, one in zip(some, part, strict=True)}
@@ -297,7 +297,7 @@ def _answers(clients: Sequence[Client], executor: Executor, images: Sequence[Pie
 
 
 def _features(model: Any, batch: Batch) -> Tensor:
-    """[B, d] of the backbone."""
+    """[B, d] features of the backbone."""
     features: Tensor = model.backbone(batch.x)
     return features
 
@@ -307,33 +307,33 @@ FEATURES = Collect(_features, split="test")
 
 @dataclass
 class Heads:
-    """Clients' models that differ in nothing but the linear head on common features.
+    """Clients' models that differ only in the linear head.
 
-    They hold the very same tensors outside the head (the same objects, not equal values), and the network answers with
-    that head alone. A method's own variables, such as a client's beta, do not answer and do not count.
+    The clients hold the same tensor objects outside the head (equal values do not count), and they predict with the
+    network itself. A method's additional variables, such as a client's beta, do not affect predictions and may differ.
     """
 
     body: State
-    names: Sequence[str]  #: of the tensors outside the head
-    columns: list[int] = field(default_factory=list)  #: whose heads these are
+    names: Sequence[str]  #: tensors outside the head
+    columns: list[int] = field(default_factory=list)  #: the clients of the heads, as columns of the votes
     weight: list[Tensor] = field(default_factory=list)
     bias: list[Tensor] = field(default_factory=list)
 
     @classmethod
     def of(cls, clients: Sequence[Client], model: nn.Module) -> Heads | None:
-        """None yet, on the body that these clients share; None if they share none."""
+        """No heads yet, on the body that these clients share; None if they do not share one."""
         if type(model).forward is not FLModel.forward or type(model.head) is not nn.Linear:
             return None
         heads = cls(dict(clients[0].state), [n for n in model.state_dict() if not n.startswith("head.")])
         return heads if heads.fit(clients) else None
 
     def fit(self, clients: Sequence[Client]) -> bool:
-        """Whether these clients' models stand on the same body."""
+        """Whether these clients' models use this body."""
         plain = not any(client.answers_by for client in clients)
         return plain and all(client.state[n] is self.body[n] for client in clients for n in self.names)
 
     def add(self, columns: Sequence[int], clients: Sequence[Client]) -> None:
-        """Take these clients' heads."""
+        """Add the heads of these clients."""
         self.columns += columns
         self.weight += [client.state["head.weight"] for client in clients]
         self.bias += [client.state["head.bias"] for client in clients]
@@ -341,7 +341,7 @@ class Heads:
     def answers(
         self, executor: Executor, images: Sequence[Piece], router: Router | None, log_shares: Tensor
     ) -> Iterable[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """What the heads [M] answer to the images, piece by piece in their order, and where the router sends them."""
+        """Per piece of images: predictions of the heads, and the client that the router chooses."""
         device = executor.federation.images.device
         weight = torch.stack([w.to(device) for w in self.weight])  # [M, K, d]
         bias = torch.stack([b.to(device) for b in self.bias])  # [M, K]
@@ -369,5 +369,5 @@ class Heads:
 
 
 def _all_pieces(clients: Sequence[Client], view: str) -> list[Piece]:
-    """All test images, client by client; the images of small clients together."""
+    """The test images of all clients, in the clients' order, in pieces of CHUNK images."""
     return Piece.joined([piece for owner in clients for piece in pieces_of(owner, view)]).split(CHUNK)

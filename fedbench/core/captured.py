@@ -1,4 +1,4 @@
-"""Captured steps: of a stack of small networks, and of single clients with large ones, side by side on streams."""
+"""Captured training steps: of stacks of small networks, and of single large networks that run on parallel streams."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from fedbench.core.worker import CHUNK, LocalUpdate, Piece, Worker, on_device
 
 T = TypeVar("T")
 
-#: Captured steps or updates that a worker or lane keeps (the youngest), and captured outputs.
+#: Capacity of a cache of captures (steps, updates or outputs) per worker or lane; the oldest is removed first.
 KEPT = 8
 
 # -- stacks ----------------------------------------------------------------------------------------------------
 
 
-#: A replay costs as much with few clients as with all: with fewer than this share of them the step runs plainly.
+#: A replay takes as long for few clients as for all, so below this share of active clients the step is not replayed.
 LEAST_SHARE = 0.5
 
 
 @dataclass
 class CapturedStep:
-    """One step of a whole stack at fixed places in memory: fill the places, replay, read the answer.
+    """One captured step of a whole stack. Its tensors have fixed addresses: copy inputs to them, replay, read outputs.
 
-    The step counts for the clients of `active` [C]; the others' tensors stay as they are.
+    The step takes effect for the clients of `active` [C] only; it leaves the other clients' tensors unchanged.
     """
 
     stack: Stack
@@ -45,16 +45,16 @@ class CapturedStep:
     replay: Callable[[], Step]
 
     def load(self, stack: Stack) -> None:
-        """Take the values of a stack of no more clients."""
+        """Copy the tensors of a stack, which must not have more clients than this one."""
         for field in fields(Stack):
             ours, theirs = getattr(self.stack, field.name), getattr(stack, field.name)
             for name, value in theirs.items() if isinstance(theirs, dict) else ():
                 (ours[name] if field.name == "common" else ours[name][: len(value)]).copy_(value)
-        self.stack.lr = stack.lr  # for steps that run plainly
+        self.stack.lr = stack.lr  # for steps that are not replayed
         self.lr.fill_(stack.lr)
 
     def __call__(self, tick: Tick) -> Step:
-        """The step of the tick's clients."""
+        """Step the clients of the tick."""
         self.active.zero_()
         self.active[tick.members] = True
         for place, value in ((self.tick.rows, tick.rows), (self.tick.positions, tick.positions)):
@@ -62,13 +62,13 @@ class CapturedStep:
         if tick.windows is not None and self.tick.windows is not None:
             self.tick.windows[tick.members] = tick.windows
         logged, collected = self.replay()
-        # In new memory: the next replay writes over this answer.
+        # Indexing copies, because the next replay overwrites the output.
         who = torch.arange(len(self.active), device=self.active.device)[tick.members]
         return Step(logged[who], None if collected is None else collected[who])
 
 
 class GraphedWorker(StackedWorker):
-    """Answers training requests with captured steps; on a CPU, where nothing is captured, by calling the step."""
+    """Runs training requests with captured steps; on a CPU it calls the same step without capturing it."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -78,7 +78,7 @@ class GraphedWorker(StackedWorker):
     least = 1
 
     def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
-        """The clients' tensors at the places of a captured step."""
+        """Copy the clients' tensors into the stack of a captured step and return that stack."""
         stack = super().stack(clients, requests)
         size = min(self.setting.batch_size, max(c.n_train for c in clients))
         room = capacity(len(clients))
@@ -89,7 +89,7 @@ class GraphedWorker(StackedWorker):
         return step.stack
 
     def moved(self, stack: Stack) -> dict[str, Sequence[Tensor]]:
-        # Not views: the next block is loaded into the same places.
+        # Clones, not views: the next block of clients overwrites these tensors.
         return {name: t.clone().unbind() for name, t in (*stack.trained.items(), *stack.buffers.items())}
 
     def step(self, stack: Stack, tick: Tick) -> Step:
@@ -101,7 +101,7 @@ class GraphedWorker(StackedWorker):
         return step(tick)
 
     def capture(self, like: Stack, room: int, size: int) -> CapturedStep:
-        """A step of `room` clients with batches of `size`, for stacks of the same make as `like`."""
+        """Capture a step for stacks like `like`, with `room` clients and batches of `size`."""
         states = {f.name: value for f in fields(Stack) if isinstance(value := getattr(like, f.name), dict)}
         places: dict[str, Any] = {name: _places(value, name, room) for name, value in states.items()}
         stack = replace(like, **places)
@@ -117,7 +117,7 @@ class GraphedWorker(StackedWorker):
         return CapturedStep(stack, tick, active, lr, captured(run, None, _pool(self.device), lambda: _warm(run)))
 
     def masked_step(self, stack: Stack, tick: Tick, active: Tensor, lr: Tensor) -> Step:
-        """One step of all, which counts for the active clients only; no value is looked at on the host."""
+        """Step all clients, then restore the inactive ones. Reads no value on the host, so it can be captured."""
         moving = [*stack.trained.values(), *stack.buffers.values(), *stack.memory.values()]
         before = [t.clone() for t in moving]
         step = super().step(replace(stack, lr=lr, optimizer=stack.optimizer.apart()), tick)
@@ -127,8 +127,8 @@ class GraphedWorker(StackedWorker):
 
 
 def capacity(clients: int) -> int:
-    """Places for so many clients: a power of two, or one and a half times one, so that cohorts of like size share a
-    graph."""
+    """The stack size that is captured for so many clients, rounded up to 2^k or 3/4 of it, so that cohorts of similar
+    size share a graph."""
     power = 1 << max(clients - 1, 0).bit_length()
     return 3 * power // 4 if power >= 4 and 3 * power // 4 >= clients else power
 
@@ -142,27 +142,27 @@ def _places(value: State, field: str, room: int) -> State:
 # -- streams ---------------------------------------------------------------------------------------------------
 # Large networks on a GPU: captured steps of single clients, replayed side by side on streams.
 #
-# Stacking such clients gains nothing (a grouped convolution takes twice as long), but one of them leaves the device
-# idle in places, and launching its kernels one by one takes the host longer than the device. Each lane has a network
-# of its own, a stream, and the memory that its graphs share: of one lane never more than one graph runs. Where there
-# is nothing to capture (on a CPU) the same steps are called, which gives the bits of the reference.
+# Stacking large networks is slow (a grouped convolution takes twice as long). A single one does not fill the GPU, and
+# the host needs longer to launch its kernels than the GPU to run them. So several clients train on parallel lanes. A
+# lane has its own network, stream and memory pool for graphs; only one graph of a lane runs at a time. On a CPU nothing
+# is captured; the same steps are called, with bitwise the results of `sequential`.
 
 
-#: A request's output is captured when it has been asked for so many pieces of images: before, it would not pay.
+#: Capture a request's output after this many uses; capturing is not worth its time for fewer.
 USES = 8
 
 
 class StreamedWorker(StackedWorker):
-    """Trains as many clients at once as it has lanes; what is no training is answered as the reference does.
+    """Trains one client per lane in parallel; answers requests other than Train as `sequential` does.
 
-    compiled: losses and outputs go through torch.compile, which takes a minute at first; what it cannot compile runs
-    as it is.
+    compiled: run losses and outputs through torch.compile, which first takes about a minute. If compiling fails, the
+    functions run uncompiled.
     """
 
     def __init__(self, *arguments: Any, lanes: int = 1, compiled: bool = False) -> None:
         super().__init__(*arguments)
         self.compiled = compiled
-        if compiled:  # that products are exact is meant
+        if compiled:  # float32 products are exact on purpose, so torch's hint to enable TF32 is noise
             warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
         self.functions: dict[Hashable, Callable[..., Any]] = {}
         self.lanes = [Lane(self) for _ in range(lanes)]
@@ -178,8 +178,8 @@ class StreamedWorker(StackedWorker):
     scores = Worker.scores
 
     def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
-        """Each client's training, on lanes side by side; updates each `client.state`. The host goes ahead of the
-        device, and waits for it when all is said."""
+        """Train the clients on parallel lanes and update each `client.state`. The host launches all work before it
+        waits for the device."""
         pairs, n = list(zip(clients, requests, strict=True)), len(self.lanes)
         answers: list[Callable[[], Trained]] = []
         for lane in self.lanes:
@@ -207,7 +207,7 @@ class StreamedWorker(StackedWorker):
         return output(request, piece, y, position)
 
     def function(self, key: Hashable, plain: Callable[..., T]) -> Callable[..., T]:
-        """The function, compiled if this worker compiles and it can be; the same one for all lanes."""
+        """The function, compiled with torch.compile if this worker compiles; all lanes share the compiled one."""
         if not self.compiled:
             return plain
         if key not in self.functions:
@@ -215,7 +215,7 @@ class StreamedWorker(StackedWorker):
         return self.functions[key]
 
     def warm(self, run: Callable[[], Any]) -> None:
-        """Run what is to be captured; if it cannot be compiled, from then on without."""
+        """Run the function that is to be captured, to warm up; if compiling fails, switch to uncompiled functions."""
         with _best_algorithms():
             try:
                 _warm(run)
@@ -229,7 +229,7 @@ class StreamedWorker(StackedWorker):
 
 
 class Lane:
-    """A network of its own, its captured updates, a stream and the memory of its graphs."""
+    """A copy of the network with its captured updates, a stream, and a memory pool for graphs."""
 
     def __init__(self, worker: StreamedWorker) -> None:
         self.worker = worker
@@ -239,9 +239,9 @@ class Lane:
         self.updates: OrderedDict[Hashable, CapturedUpdate] = OrderedDict()
 
     def begin(self, client: Client, request: Train) -> tuple[CapturedUpdate, list[tuple[Tensor, Tensor | None]]]:
-        """(the update that answers the request, with the client's tensors; positions and crop windows of each batch).
+        """(update loaded with the client's tensors and request, [(positions, crop windows or None) of each batch]).
 
-        All of them are on the device in two transfers.
+        Positions and windows take one transfer each to the device.
         """
         with self.busy():
             schedule = self.worker.batches(client, request)
@@ -255,25 +255,25 @@ class Lane:
         return update, list(zip(positions, windows, strict=True))
 
     def fork(self) -> None:
-        """Begin on the lane's stream after what the current one has been given."""
+        """Make the lane's stream wait for the work queued on the current stream."""
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.worker.device))
 
     def join(self) -> None:
-        """Let the current stream wait for the lane's. What the lane has made in memory of its stream may then be read
-        and let go: whatever comes to the lane later waits for the current stream."""
+        """Make the current stream wait for the lane's. After that the lane's tensors may be read and freed, because
+        later work on the lane waits for the current stream (`fork`)."""
         if self.stream is not None:
             torch.cuda.current_stream(self.worker.device).wait_stream(self.stream)
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Do what is in the block on the lane's stream."""
+        """Run the block on the lane's stream."""
         with contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             yield
 
 
 class CapturedUpdate(LocalUpdate):
-    """A local update whose tensors stay at fixed places in memory: its step on a whole batch can be replayed."""
+    """A local update whose tensors have fixed addresses, so that its step on a full batch can be replayed."""
 
     def __init__(self, lane: Lane, network: Network, request: Train) -> None:
         super().__init__(lane.worker, network, request)
@@ -286,7 +286,7 @@ class CapturedUpdate(LocalUpdate):
         self._load(client, request)
         if self.replay is None and client.n_train >= self.size:
             self._capture()
-            self._load(client, request)  # the capture has taken steps
+            self._load(client, request)  # because the capture ran training steps
 
     def _load(self, client: Client, request: Train) -> None:
         super().load(client, request)
@@ -294,7 +294,7 @@ class CapturedUpdate(LocalUpdate):
         rows = client.work.rows
         self.rows = self._at("rows", "", rows.new_zeros(most))
         self.rows[: len(rows)] = rows
-        if self.lane.stream is not None:  # a graph reads it there; elsewhere a float gives the reference's bits
+        if self.lane.stream is not None:  # a graph reads it from a tensor; a float gives bitwise reference results
             rate = self.lr
             self.lr = self._at("lr", "", self.total.float())
             self.lr.fill_(rate)
@@ -303,10 +303,10 @@ class CapturedUpdate(LocalUpdate):
         return {name: self._at(kind, name, value).copy_(value) for name, value in tensors.items()}
 
     def _at(self, kind: str, name: str, like: Tensor) -> Tensor:
-        """The place of this tensor."""
+        """The tensor with a fixed address for this kind and name."""
         place = self.places.get((kind, name))
         if place is None or place.shape != like.shape:
-            self.replay = None  # it would read the old place
+            self.replay = None  # the graph uses the old address
             place = self.places[kind, name] = torch.empty_like(like)
         return place
 
@@ -320,7 +320,7 @@ class CapturedUpdate(LocalUpdate):
                 if windows is not None:
                     self.places["windows", ""].copy_(windows)
                 collected = self.replay()
-                collected = None if collected is None else collected.clone()  # the next replay writes over it
+                collected = None if collected is None else collected.clone()  # the next replay overwrites it
         if collected is not None:
             self.collected.append(collected)
         self.count(position)
@@ -330,7 +330,7 @@ class CapturedUpdate(LocalUpdate):
             return super().leave()
 
     def loss(self, batch: Batch) -> Loss:
-        if len(batch.y) != self.size:  # too rare to be compiled
+        if len(batch.y) != self.size:  # short batches are too rare to compile for
             return super().loss(batch)
         request = self.request
 
@@ -340,7 +340,7 @@ class CapturedUpdate(LocalUpdate):
         return self.lane.worker.function(self.key, of_loss)(self.network.module, batch)
 
     def _capture(self) -> None:
-        """Capture the step on a whole batch, here of the first image again and again."""
+        """Capture the step on a full batch (the first image repeated)."""
         worker = self.lane.worker
         position = self._at("position", "", torch.empty(self.size, dtype=torch.long, device=worker.device)).zero_()
         windows = None
@@ -355,7 +355,7 @@ class CapturedUpdate(LocalUpdate):
 
 
 class CapturedOutput:
-    """What a worker's network puts out for a request's images, CHUNK at most, by a captured pass over CHUNK images."""
+    """A captured forward pass over CHUNK images: gives a request's output for up to CHUNK images."""
 
     def __init__(self, worker: StreamedWorker, request: Collect, piece: Piece, y: Tensor) -> None:
         device = worker.device
@@ -390,16 +390,16 @@ class CapturedOutput:
 
 # -- captures --------------------------------------------------------------------------------------------------
 
-#: Runs before a capture, in which libraries choose their algorithms and torch.compile compiles.
+#: Calls before a capture, in which libraries select algorithms and torch.compile compiles.
 WARM_UP = 3
 
 
 def captured(
     run: Callable[[], T], stream: torch.cuda.Stream | None, pool: Any, warm: Callable[[], None]
 ) -> Callable[[], T]:
-    """`run` as a function that replays it: what it reads and gives stays where it is. On a CPU `run` itself.
+    """Capture `run` in a CUDA graph and return a function that replays it on the same tensors. On a CPU return `run`.
 
-    stream: the one that it will be replayed on (None: any); pool: the memory of graphs that never run at once.
+    stream: stream of the replays (None: any); pool: memory shared by graphs that never run at the same time.
     """
     if pool is None:
         return run
@@ -427,7 +427,7 @@ def _warm(run: Callable[[], Any]) -> None:
 
 @contextlib.contextmanager
 def _best_algorithms() -> Iterator[None]:
-    """Have cuDNN try its algorithms for each shape, which pays where a step is captured and replayed."""
+    """Let cuDNN benchmark its algorithms for each shape, which pays off if a step is captured and replayed often."""
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
     try:
         yield
@@ -436,12 +436,12 @@ def _best_algorithms() -> Iterator[None]:
 
 
 def _pool(device: torch.device) -> Any:
-    """Memory for graphs of which no two run at once; None on a CPU."""
+    """Memory pool for graphs of which only one runs at a time; None on a CPU."""
     return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
 def _kept(kept: OrderedDict[Hashable, T], key: Hashable, make: Callable[[], T]) -> T:
-    """The value of this key, made if there is none. It becomes the youngest, and the oldest beyond KEPT goes."""
+    """Get the key's value from an LRU cache of KEPT entries, or make it."""
     value = kept[key] = kept.pop(key, None) or make()
     while len(kept) > KEPT:
         kept.popitem(last=False)

@@ -1,13 +1,13 @@
-"""Checkpoints of a run under way: safetensors and Parquet, never pickle.
+"""Checkpoints of an unfinished run: safetensors and Parquet, no pickle.
 
     work/ID/state-ROUND.safetensors     the server's tensors
-    work/ID/predictions-ROUND.parquet   one file an evaluated round
-    work/ID/logits-ROUND.parquet        ... and one more, and in the end
-    work/ID/models-ROUND.safetensors    ... the models, where that is to be kept (core/tables.py)
-    work/ID/checkpoint.json             which files count, with their checksums: written last, by rename
+    work/ID/predictions-ROUND.parquet   predictions, one file per evaluated round
+    work/ID/logits-ROUND.parquet        with --keep logits, one file per evaluated round
+    work/ID/models-ROUND.safetensors    with --keep model, the models of the last evaluation (core/tables.py)
+    work/ID/checkpoint.json             the valid files with their checksums; written last, then renamed into place
 
-A process killed at any moment leaves either the old or the new checkpoint.json; files that it does not list are
-leftovers and are cleared away at the next start.
+If the process is killed, checkpoint.json is either the old or the new one. The next start deletes files that it does
+not list.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedbench.core.tables import Models
 
 
-#: What of a checkpoint stands in its file as it is.
+#: Fields that are stored in checkpoint.json unchanged.
 _LASTING = ("code", "round", "rounds", "notes", "written")
 
 
@@ -38,15 +38,15 @@ class Checkpoint:
     """A run's progress in its work folder."""
 
     folder: Path
-    code: str = ""  #: fingerprint of the code and libraries at work; what others have begun is not continued
+    code: str = ""  #: fingerprint of code and libraries; a checkpoint with another fingerprint is discarded
     round: int = 0  #: last completed round on disk
-    rounds: list[dict[str, Any]] = field(default_factory=list)  #: a line a round: loss, seconds, bytes
-    notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: metrics a client of the last evaluation
-    #: File -> checksum: of predictions, and of what is kept beside them.
+    rounds: list[dict[str, Any]] = field(default_factory=list)  #: one row per round: loss, seconds, bytes
+    notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: client -> metrics at the last evaluation
+    #: File -> checksum, of predictions, logits and models.
     written: dict[str, str] = field(default_factory=dict)
-    #: What is to be kept. Of a run that goes on, also what it was begun with.
+    #: What to store beyond predictions (`--keep`); for a resumed run also what the checkpoint lists.
     keep: frozenset[str] = frozenset()
-    #: Asked before anything is written: raises FedbenchError if the run has become another process's.
+    #: Called before each write. Raises FedbenchError if another process has taken over the run.
     guard: Callable[[], None] = lambda: None
 
     @property
@@ -54,11 +54,11 @@ class Checkpoint:
         return self.folder / CHECKPOINT
 
     def save_tables(self, kind: str, t: int, tables: Iterable[pa.Table]) -> None:
-        """Write the 'predictions' or 'logits' of round t, part by part; they count from the next `save`."""
+        """Write the 'predictions' or 'logits' of round t in parts; the next `save` lists the file."""
         self._write(f"{kind}-{t:06d}.parquet", lambda path: writing.write(path, tables))
 
     def save_models(self, t: int, models: Models) -> None:
-        """The same of the models that answer after round t."""
+        """Write the models of the evaluation after round t; the next `save` lists the file."""
         self._write(f"models-{t:06d}.safetensors", models.write)
 
     def _write(self, name: str, write: Callable[[Path], Any]) -> None:
@@ -68,14 +68,14 @@ class Checkpoint:
         self.written[name] = sha256_of(self.folder / name)
 
     def save(self, t: int, tensors: State) -> None:
-        """Make the end of round t the state that a restart resumes from; what was noted of a later round goes."""
+        """Save the state after round t, from which a restart resumes, and drop entries of later rounds."""
         self.guard()
         self.round, self.rounds = t, self.rounds[:t]
         self.written = {name: digest for name, digest in self.written.items() if _round_of(name) <= t}
         name = f"state-{self.round:06d}.safetensors"
         part = self.folder / f"{name}.part"
         with disk_errors("saving a checkpoint", self.folder):
-            # By rename: an interrupt may save once more the round that the index on disk already counts on.
+            # By rename, because after an interrupt the same round may be saved again while the index lists this file.
             write(part, tensors)
             part.replace(self.folder / name)
             entry = {name: getattr(self, name) for name in _LASTING} | {"keep": sorted(self.keep)}
@@ -84,9 +84,9 @@ class Checkpoint:
         self._clear(name)
 
     def load(self) -> State | None:
-        """Resume: the saved tensors, or None at a fresh start. Raises FedbenchError on a damaged file.
+        """Resume: return the saved tensors, or None for a fresh start. Raises FedbenchError for a damaged file.
 
-        A checkpoint of other code is cleared away: half a run of each would be a run of neither.
+        A checkpoint of another code version is deleted, so that one version computes a whole run.
         """
         if not self.index.exists():
             self._clear(None)
@@ -120,22 +120,22 @@ class Checkpoint:
         return tensors
 
     def parts(self, kind: str) -> Iterator[pa.Table]:
-        """All 'predictions' or 'logits' so far, in the order of the rounds, part by part; nothing if there are none."""
+        """All 'predictions' or 'logits' so far, by round, part by part; empty if there are none."""
         return writing.read(self.files(kind))
 
     def files(self, kind: str) -> list[Path]:
-        """Those of the 'predictions', 'logits' or 'models' so far, in the order of the rounds."""
+        """Files of the 'predictions', 'logits' or 'models' so far, by round."""
         return [self.folder / name for name in sorted(self.written) if name.startswith(f"{kind}-")]
 
     def read(self, kind: str) -> pa.Table | None:
-        """All 'predictions' or 'logits' so far at once; None if there are none."""
+        """All 'predictions' or 'logits' so far as one table; None if there are none."""
         import pyarrow as pa
 
         parts = list(self.parts(kind))
         return pa.concat_tables(parts) if parts else None
 
     def models(self) -> Path | None:
-        """The file of the models that answer in the end, or None."""
+        """The file of the last evaluation's models, or None."""
         files = self.files("models")
         return files[-1] if files else None
 
