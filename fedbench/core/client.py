@@ -1,4 +1,4 @@
-"""What a client's update works with: the client, what it knows and may ask for, and what changes its gradients."""
+"""What a client's update uses: the client and its context, requests to the executor, and rules for gradients."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from fedbench.errors import FedbenchError
 from fedbench.plugins import FILES, shown
 from fedbench.specs import Setting
 
-#: A client that may take part in training; one that has labelled images but joins after the last round; one whose
-#: images have no labels (the test phase).
+#: Kinds of clients: takes part in training; joins after the last round, with labelled images; has no labels at all (the
+#: test phase).
 MEMBER, UNSEEN, UNLABELLED = "member", "unseen", "unlabelled"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Changes the gradient of each local step. Rules that are equal can be stacked.
+    """Changes the gradient of each local step. Clients with equal rules can share a stack.
 
-    Written for ONE client as pure tensor code, as losses are: no branch on a tensor's value, no `.item()`, no random
-    draws; it runs under vmap and in captured steps. Weights and gradient hold the parameters that train and that the
-    loss depends on, under their names in the state. `beside` holds, by the name of each of `models`, the tensors of
-    that model in the client's state, under the names of the parameters that they belong to: control variates, say.
+    Written for ONE client as pure tensor code, like losses: no branch on a tensor's value, no `.item()`, no random
+    draws, because it runs under vmap and in captured steps. `weights` and `gradient` map names in the state to the
+    trained parameters that the loss depends on. `beside[model]`, for each name in `models`, holds tensors of that model
+    in the client's state, such as control variates, under the names of the parameters that they belong to.
     """
 
-    models: ClassVar[tuple[str, ...]] = ()  #: what of the client's state the rule reads
-    two_passes: ClassVar[bool] = False  #: whether the gradient is taken at other weights, `elsewhere`
+    models: ClassVar[tuple[str, ...]] = ()  #: models in the client's state that the rule reads
+    two_passes: ClassVar[bool] = False  #: whether the gradient is computed at the weights that `elsewhere` returns
 
     def elsewhere(self, weights: State, gradient: State, beside: Mapping[str, State]) -> State:
-        """Weights at which the gradient shall be taken instead, on the same batch."""
+        """The weights at which to compute the gradient, on the same batch."""
         return weights
 
     def direction(self, weights: State, gradient: State, beside: Mapping[str, State]) -> State:
-        """What the optimiser takes for the gradient."""
+        """The gradient that the optimiser uses."""
         return gradient
 
 
 @dataclass(frozen=True)
 class Add(Rule):
-    """The gradient plus `times` what stands under the name of `model`: a control variate, a linear term of the loss."""
+    """Add `times` * the tensors of `model` to the gradient, such as control variates or a linear term of the loss."""
 
     model: str
     times: float = 1.0
@@ -69,8 +69,8 @@ class Add(Rule):
 
 @dataclass(frozen=True)
 class Ascend(Rule):
-    """Sharpness-aware minimisation (Foret et al., ICLR 2021, Eq. 2): the gradient is taken at w + rho g / |g|, with the
-    norm over all parameters that train. Running statistics of batch norms see the batch twice."""
+    """Sharpness-aware minimisation (Foret et al., ICLR 2021, Eq. 2): computes the gradient at w + rho g / |g|, with the
+    norm over all trained parameters. Batch norms update their running statistics twice per batch."""
 
     two_passes = True
 
@@ -82,7 +82,7 @@ class Ascend(Rule):
 
 
 def beside(rules: Sequence[Rule], state: Mapping[str, Tensor], trained: Iterable[str]) -> dict[str, State]:
-    """What the rules read of a client's state, for the parameters that train."""
+    """The tensors of a client's state that the rules read, for the trained parameters."""
     names = {name: plain(name) for name in trained}
     return {
         model: {name: state[key] for name, own in names.items() if (key := name_in(model, own)) in state}
@@ -92,32 +92,32 @@ def beside(rules: Sequence[Rule], state: Mapping[str, Tensor], trained: Iterable
 
 
 def norm(state: State) -> Tensor:
-    """Euclidean norm [] of all tensors together."""
+    """Euclidean norm [] of all tensors, as one vector."""
     return torch.stack([t.square().sum() for t in state.values()]).sum().sqrt()
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """Facts of a run, the same for server and clients. No image, label or group of a client is among them."""
+    """Facts of a run, the same for the server and all clients. They contain no client's images, labels or group."""
 
     setting: Setting
-    clients: int  #: M, those that join after training included
-    trainees: int  #: clients that may take part in rounds: the first so many
-    classes: int  #: K; with multi-label images, of these
-    task: Task  #: whether images have one class or several labels (multi-label), and what follows from that
+    clients: int  #: M, including those that join after training
+    trainees: int  #: number of clients that may take part in rounds; they have the first indices
+    classes: int  #: K, classes or, for multi-label images, labels
+    task: Task  #: one class per image or several labels (multi-label), with the loss and predictions for it
     shape: tuple[int, int, int]  #: (height, width, channels) of an image
     n_train: tuple[int, ...]  #: [M] training images
-    groups: int  #: distinct distributions among the clients (where data drift, in the last stage), for who is told
-    fresh: Callable[[int], State]  #: the state of a network from the k-th seed after the run's own
-    strata: tuple[NDArray[np.float64], NDArray[np.float64]]  #: [M, S] each: declared training and test densities
+    groups: int  #: number of distinct distributions among the clients (last drift stage), for methods that need it
+    fresh: Callable[[int], State]  #: k -> the state of a network initialised from the k-th seed after the run's seed
+    strata: tuple[NDArray[np.float64], NDArray[np.float64]]  #: training and test densities over strata, [M, S] each
     device: torch.device
 
     def stage(self, t: int) -> int:
-        """The drift phase of the training data in round t, from 0."""
+        """The drift stage of the training data in round t, from 0."""
         return sum(t >= drift for drift in self.setting.drifts or ())
 
     def share_of(self, images: int) -> float:
-        """|S| / N: what part so many training images are of those of all clients that train."""
+        """|S| / N: this number of training images as a share of those of all clients that train."""
         return images / self._trained_on
 
     @cached_property
@@ -126,9 +126,9 @@ class Context:
 
     @classmethod
     def of(cls, federation: Federation, setting: Setting, network: Callable[[int], nn.Module] | None = None) -> Context:
-        """The facts of this federation; `network` makes the k-th further network, by default one of the setting's."""
+        """The facts of this federation; `network(k)` builds the k-th further network (default: the setting's)."""
         build = network or partial(models.initial, setting, federation.shape, federation.classes)
-        device = federation.images.device  # the federation itself must not come along
+        device = federation.images.device  # so that `fresh` does not hold a reference to the federation
         return cls(
             fresh=lambda k: {n: t.to(device) for n, t in state_of(build(k)).items()},
             setting=setting,
@@ -149,40 +149,40 @@ class Context:
 
 #: The splits of a client's data.
 SPLITS = ("train", "validation", "test")
-#: The label that test images are given out with.
+#: The label that methods see for test images.
 NO_LABEL = -1
 
 
 def known(labels: Tensor, split: str) -> Tensor:
-    """The labels of a split that anything outside of the evaluation may see."""
+    """The labels of a split as methods may see them: test labels are masked."""
     return torch.full_like(labels, NO_LABEL) if split == "test" else labels
 
 
 @dataclass
 class Work:
-    """A client's side of the executor. No method sees it."""
+    """The executor's record of a client. Methods do not see it."""
 
     federation: Federation
     plan: Plan
     rows: Tensor  #: [n] training images, as rows of the federation
     test_rows: Tensor  #: [m] test images
-    validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  #: [v] held back images
-    losses: list[tuple[float, int]] = field(default_factory=list)  #: (mean loss, images) of each Train
-    phase: int = 0  #: requests answered so far, but for Collect; keys the random streams
-    collects: int = 0  #: Collects answered so far; they draw no batches, so the batches of Train stay the same
+    validation_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  #: [v] held-out images
+    losses: list[tuple[float, int]] = field(default_factory=list)  #: (mean loss, images) of each Train and Gradient
+    phase: int = 0  #: number of requests so far, without Collect; keys the random streams
+    collects: int = 0  #: number of Collects so far; counted apart, so that they do not change the batches of Train
     seconds: float = 0.0  #: time spent on this client
-    parts: dict[str, float] = field(default_factory=dict)  #: of it by part of the work: "network", and what was `timed`
-    offloads: Callable[[str], bool] | None = None  #: what of its state lies in host memory when it is not at work
+    parts: dict[str, float] = field(default_factory=dict)  #: seconds by part: "network", and names given to `timed`
+    offloads: Callable[[str], bool] | None = None  #: name -> whether to keep it in host memory between updates
     host_state: State = field(default_factory=dict)  #: its state before it was loaded to the device
-    momenta: State | None = None  #: what optimisers remember of the rounds so far; None where momentum does not live
+    momenta: State | None = None  #: optimiser state from earlier rounds; None unless `momentum_lives`
 
     def rows_of(self, split: str, part: tuple[int, int] | None = None) -> Tensor:
-        """Rows of the federation that are a split (one of SPLITS) of the client's data, or a part of it."""
+        """Rows of the federation in a split (one of SPLITS) of the client's data, or in a part of that split."""
         rows = {"train": self.rows, "validation": self.validation_rows, "test": self.test_rows}[split]
         return rows if part is None else rows[slice(*part)]
 
     def counted(self, request: Request) -> None:
-        """Count a request, before it is answered."""
+        """Count a request; call this before answering it."""
         if isinstance(request, Collect):
             self.collects += 1
         else:
@@ -190,12 +190,12 @@ class Work:
 
     @property
     def processed(self) -> int:
-        """Training images processed so far this round."""
+        """Training images processed so far in this round."""
         return sum(n for _, n in self.losses)
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Count the block's seconds as a part of the work."""
+        """Add the block's seconds to a part of the work."""
         started = time.perf_counter()
         try:
             yield
@@ -208,7 +208,7 @@ class Work:
 
 
 # -- client ----------------------------------------------------------------------------------------------------
-# What a client's update works with: the client, and the requests that the executor answers.
+# What a client's update uses: the client, and the requests that the executor answers.
 #
 # A method writes its client's update once, for ONE client, as a generator:
 #
@@ -216,14 +216,14 @@ class Work:
 #         trained = yield Train(cross_entropy)
 #         client.state[...] = ...
 #
-# What is between two `yield`s is ordinary Python on one client's small tensors. What is yielded is the heavy
-# part, and the executor may run it for one client or for a stack of clients at once.
+# Between two `yield`s, code is ordinary Python on one client's small tensors. A yielded request is the expensive part;
+# the executor may run it for one client or for a stack of clients.
 
 
 class Batch(NamedTuple):
-    """One client's minibatch: x [B, C, H, W] float32, y [B] int64 (with multi-label images, 0 or 1 for each
-    [B, U] float32), position [B] int64 (in the client's training set, for per-image weights or targets), and the
-    request's extra tensors."""
+    """One client's minibatch: images x [B, C, H, W] float32; labels y [B] int64 (multi-label: 0 or 1, [B, U] float32);
+    position [B] int64 of each image in the client's training set, for per-image weights or targets; and the request's
+    extra tensors."""
 
     x: Tensor
     y: Tensor
@@ -232,8 +232,8 @@ class Batch(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A training loss: `total` is minimised; `logged` goes to the log (default: what is minimised, a proximal term
-    included); `collected` [B, ...] comes with the answer."""
+    """A training loss: `total` is minimised; `logged` goes to the log (default: the minimised value, including the
+    proximal term); `collected` [B, ...] is returned with the answer."""
 
     total: Tensor
     logged: Tensor | None = None
@@ -248,7 +248,7 @@ def _words(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
 
 
-#: What a request's argument must be, and that in words.
+#: Check of each argument of a request, and the text for the error message.
 _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "loss": (callable, "a function of model and batch"),
     "output": (callable, "a function of model and batch"),
@@ -272,7 +272,7 @@ _ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class _Checked:
-    """A request: what it says is checked where a method says it, so that the method's line is told."""
+    """A request that checks its arguments when it is made, so that a traceback shows the line in the method."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -281,9 +281,9 @@ class _Checked:
                 raise TypeError(f"{name} of {type(self).__name__} is {wanted}, not {reprlib.repr(value)}")
 
 
-#: A loss of one client: pure tensor code. It may not branch on tensor values, call .item(), draw random
-#: numbers, or write to captured tensors: it may run under vmap or in a captured graph. One function for all clients
-#: (a method of the method's, say, with the client's own tensors as extras): a lambda made anew is stacked with none.
+#: Loss of one client, as pure tensor code: it must not branch on tensor values, call .item(), draw random numbers, or
+#: write to captured tensors, because it may run under vmap or in a captured graph. Use one function for all clients,
+#: such as a method of the class, with the client's tensors as extras: a new lambda per client prevents stacking.
 LossFunction = Callable[[Any, Batch], Loss]
 
 
@@ -291,28 +291,27 @@ LossFunction = Callable[[Any, Batch], Loss]
 class Train(_Checked):
     """Request: minibatch training on the client's training set, starting from and updating `client.state`.
 
-    Every request starts a fresh shuffled pass, and a fresh optimiser unless the setting has momentum that lives. None
-    means the setting's value. The optimiser is
-    the setting's (SGD or AdamW); a request with a momentum of its own, be it 0, is SGD in every setting. A proximal
-    term is part of the gradient, and with `follow` the centre moves, whichever optimiser takes the steps. The centre of
-    every model is the network as the client received it.
+    Every request starts a new shuffled pass, and a new optimiser unless `momentum_lives` is set. None means the
+    setting's value. The optimiser is the setting's (SGD or AdamW), but a request that sets `momentum`, even to 0, uses
+    SGD. The proximal term is part of the gradient; its centre is the network as the client received it (also for other
+    models), and with `follow` the centre moves, for any optimiser.
     """
 
     loss: LossFunction
-    trains: tuple[str, ...] = ("",)  #: prefixes of the names, in the state, of the parameters that train
+    trains: tuple[str, ...] = ("",)  #: prefixes of names in the state: the parameters to train
     epochs: int | None = None
     steps: int | None = None
-    lr: float | None = None  #: overrides the round's scheduled rate
-    momentum: float | None = None  #: of SGD, whatever the setting's optimiser
-    model: str | tuple[str, ...] = ""  #: which of the client's models; of several the loss is given a list of them
-    prox: float = 0.0  #: mu of a proximal term (mu/2)||w - centre||^2 on what trains; the centre begins as received
+    lr: float | None = None  #: overrides the round's scheduled learning rate
+    momentum: float | None = None  #: if set, use SGD with this momentum
+    model: str | tuple[str, ...] = ""  #: which of the client's models; for several, the loss gets a list of them
+    prox: float = 0.0  #: mu of a proximal term (mu/2)||w - centre||^2 over the trained parameters
     repeat: int = 1  #: steps on each batch
-    follow: float = 0.0  #: after the steps on a batch, the share of its way to the weights that the centre moves
-    rules: tuple[Rule, ...] = ()  #: what each step's gradient is changed by, in this order
-    #: Whose momentum goes on, where momentum lives: that of the model of this name (default: of `model`). As `extras`,
-    #: it may differ between clients that are stacked.
+    follow: float = 0.0  #: after the steps on a batch, move the centre by this share of its distance to the weights
+    rules: tuple[Rule, ...] = ()  #: applied to each step's gradient, in this order
+    #: With `momentum_lives`: name of the model whose momentum to continue (default: `model`). Like `extras`, it may
+    #: differ between clients of a stack.
     momentum_of: str | None = field(default=None, compare=False)
-    #: This client's tensors for the loss. No part of equality: equal requests of many clients can be stacked.
+    #: This client's tensors for the loss. Not compared, so that requests of different clients can share a stack.
     extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
 
@@ -320,34 +319,34 @@ class Train(_Checked):
 class Collect(_Checked):
     """Request: one pass over a split of the client's data in its stored order, without gradients.
 
-    `output(model, batch)` gives a tensor [B, ...]; the answer holds all rows and their labels. Test images come
-    without labels: all of them are `NO_LABEL`.
+    `output(model, batch)` returns a tensor [B, ...]; the answer holds all rows and their labels. For test images every
+    label is `NO_LABEL`.
     """
 
     output: Callable[[Any, Batch], Tensor]
     extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
     split: str = "train"  #: one of SPLITS
-    part: tuple[int, int] | None = None  #: only the images from the first position up to, not with, the second
-    model: str | tuple[str, ...] = ""  #: which of the client's models; of several the output is given a list of them
+    part: tuple[int, int] | None = None  #: only the images at positions first <= i < end
+    model: str | tuple[str, ...] = ""  #: which of the client's models; for several, the output gets a list of them
 
 
 @dataclass(frozen=True)
 class Gradient(_Checked):
-    """Request: the gradient of the loss on one batch at `client.state`, which stays but for running statistics.
+    """Request: the gradient of the loss on one batch at `client.state`, of which only running statistics change.
 
-    The batch is a minibatch of the training set, drawn as the plan says, or `part` of a split in its stored order.
+    The batch is a minibatch of the training set from the plan, or `part` of a split in its stored order.
     """
 
     loss: LossFunction
-    trains: tuple[str, ...] = ("",)  #: prefixes of the names of the parameters to differentiate by
+    trains: tuple[str, ...] = ("",)  #: prefixes of the names of the parameters to differentiate
     extras: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
-    split: str = "train"  #: one of SPLITS; of another than "train" the part must be given
-    part: tuple[int, int] | None = None  #: the images from the first position up to, not with, the second
-    model: str | tuple[str, ...] = ""  #: which of the client's models; of several the loss is given a list of them
+    split: str = "train"  #: one of SPLITS; needs `part` unless it is "train"
+    part: tuple[int, int] | None = None  #: the images at positions first <= i < end
+    model: str | tuple[str, ...] = ""  #: which of the client's models; for several, the loss gets a list of them
 
 
 def logits(model: Any, batch: Batch) -> Tensor:
-    """[B, K]: what a network answers by."""
+    """The network's logits [B, K]."""
     out: Tensor = model(batch.x)
     return out
 
@@ -355,8 +354,8 @@ def logits(model: Any, batch: Batch) -> Tensor:
 class Trained(NamedTuple):
     """Answer to Train: mean logged loss over the images, collected rows [R, ...] with labels [R], images processed.
 
-    With local epochs the last `pass_rows` rows are the last epoch's (as often as batches are repeated). `centre` is
-    where a centre that follows has come to.
+    With local epochs the last `pass_rows` rows belong to the last epoch (with each repeat counted). `centre` is the
+    final proximal centre, if `follow` moves it.
     """
 
     loss: float
@@ -369,14 +368,14 @@ class Trained(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Answer to Collect: rows [n, ...] and labels [n], or where images have many of them [n, U]."""
+    """Answer to Collect: rows [n, ...] and labels [n], or [n, U] for multi-label images."""
 
     rows: Tensor
     labels: Tensor
 
 
 class Differentiated(NamedTuple):
-    """Answer to Gradient: the logged loss on the batch, d loss / d parameter by name, images of the batch."""
+    """Answer to Gradient: the logged loss on the batch, d loss / d parameter by name, and the batch size."""
 
     loss: float
     gradient: State
@@ -387,7 +386,7 @@ Request = Train | Collect | Gradient
 Answer = Trained | Collected | Differentiated
 ClientUpdate = Generator[Request, Any, None]
 
-#: What a method may set, where that is not anything: its type, and that in words.
+#: Fields with a restricted type when a method sets them: the type, and the text for the error message.
 _KINDS: dict[str, tuple[Any, str]] = {
     "state": (dict, "a dictionary of tensors"),
     "received": (dict, "a dictionary of tensors"),
@@ -401,29 +400,29 @@ _KINDS: dict[str, tuple[Any, str]] = {
 
 @dataclass
 class Client:
-    """A client as a method's hooks see it, during one round, one survey or one evaluation."""
+    """A client as a method's hooks see it, in one round, one survey or one evaluation."""
 
     index: int
     round: int  #: 1-based; 0 before the first
     lr: float  #: the round's learning rate
     context: Context
     class_counts: Tensor  #: [K] float32: training images of each class
-    work: Work  #: the executor's
-    state: State  #: what the client holds now; Train replaces what it trained
+    work: Work  #: for the executor only
+    state: State  #: the client's current tensors; Train replaces those that it trains
     received: State  #: the state as the client received it
-    kind: str = MEMBER  #: how it stands to the federation (core/client.py); another than MEMBER only where it answers
-    inbox: Any = None  #: what the server sent beside the state: a message
-    upload: Any = None  #: what the client sends beside what it has changed of the shared state: a message
-    #: What answers for the client: the scores [B, K] that this puts out for any images; else the network of `state`.
+    kind: str = MEMBER  #: MEMBER, UNSEEN or UNLABELLED; always MEMBER except in evaluation
+    inbox: Any = None  #: message from the server, in addition to the state
+    upload: Any = None  #: message to the server, in addition to the changed tensors of the shared state
+    #: Request whose output gives the client's scores [B, K] for any image; None: the network of `state` predicts.
     answers_by: Collect | None = None
-    #: [m, K] probabilities that the client gives its test images' classes (or labels), or [m] only the classes; set by
-    #: an update whose answers are not those of one request, or to an image depend on the others.
+    #: [m, K] probabilities of the classes (or labels) of the client's test images, or [m] classes. An update sets it if
+    #: one request cannot give the predictions, or if the prediction for an image depends on other images.
     answer: Tensor | None = None
-    metrics: dict[str, float] = field(default_factory=dict)  #: metrics a client, such as beta, stored with the run
-    logged: float | None = None  #: the round's loss as the method wants it logged (default: that of the first Train)
+    metrics: dict[str, float] = field(default_factory=dict)  #: metrics per client, such as beta, stored with the run
+    logged: float | None = None  #: the round's loss for the log (default: the loss of the first Train)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse to have a client answer as another, and what nobody would read, where a method does it."""
+        """Reject unknown fields, the trainer's fields, and wrong types, at the line of the method that sets them."""
         if name not in self.__dataclass_fields__:
             raise AttributeError(
                 f"client.{name} would be lost: keep tensors in client.state, metrics in client.metrics"
@@ -435,11 +434,11 @@ class Client:
         super().__setattr__(name, value)
 
     def model(self, name: str = "") -> State:
-        """The tensors of one of its models, under the network's names; of the unnamed one all that has no model's."""
+        """The tensors of a named model, under the network's names; for "", all tensors outside named models."""
         return model_in(self.state, name) if name else {n: t for n, t in self.state.items() if "/" not in n}
 
     def put(self, model: State, name: str = "") -> None:
-        """Make this model (tensors under the network's names) the one that goes by that name."""
+        """Store tensors, under the network's names, as the model of this name."""
         self.state = {**self.state, **as_model(model, name)}
 
     @property
@@ -457,36 +456,36 @@ class Client:
 
     @property
     def n_train(self) -> int:
-        """Training images."""
+        """Number of training images."""
         return len(self.work.rows)
 
     @property
     def batches_a_pass(self) -> int:
-        """Batches of one pass over its training images."""
+        """Batches of one pass over the training images."""
         return self.work.plan.batches_a_pass(self.index)
 
     @property
     def pass_rows(self) -> int:
-        """Images of one pass over its training images: all, or whole batches only."""
+        """Images in one pass over the training images: all, or full batches only (`--tail drop`)."""
         return self.work.plan.pass_rows(self.index)
 
     def count(self, split: str) -> int:
-        """Images of a split (one of SPLITS) of its data."""
+        """Number of images in a split (one of SPLITS)."""
         return len(self.work.rows_of(split))
 
     def images(self, split: str = "train") -> Tensor:
-        """Its images of a split as they are stored, [n, H, W, C] uint8; a Collect sees them as the network does."""
+        """Stored images of a split, [n, H, W, C] uint8; Collect instead sees them as network input."""
         data = self.work.federation
         return data.images[data.image_at(self.work.rows_of(split))]
 
     def labels(self, split: str = "train") -> Tensor:
-        """[n] int64 of its images of a split, or with multi-label images [n, K]; test images come with NO_LABEL."""
+        """Labels of a split, [n] int64, or [n, K] for multi-label images; all NO_LABEL for the test split."""
         return known(self.work.federation.labels[self.work.rows_of(split)], split)
 
     @property
     def first_alike(self) -> int:
-        """The first client that holds the very same training images, be it this one: what is found for it is for all
-        of them. To tell, everyone's images are read, once a run."""
+        """The lowest index of a client with identical training images (maybe this one), so that a method can reuse its
+        results. The first call in a run reads all images."""
         return self.work.federation.first_alike[self.index]
 
     @property
@@ -497,17 +496,17 @@ class Client:
 
     @property
     def validates_on(self) -> str:
-        """The split that tells how good a model is: validation, or where the client has no such images its training."""
+        """The split for choosing between models: validation, or training if the client has no validation images."""
         return "validation" if self.count("validation") else "train"
 
     @property
     def loss(self) -> float:
-        """The round's training loss, for the log: that of the first Train, unless the method says another."""
+        """The round's training loss for the log: `logged` if set, else the loss of the first Train."""
         first, _ = self.work.losses[0] if self.work.losses else (0.0, 0)
         return first if self.logged is None else self.logged
 
     def timed(self, part: str) -> AbstractContextManager[None]:
-        """Count the block's seconds as a part of the client's work, such as "estimation", in the run's `rounds`."""
+        """Add the block's seconds to a part of the work, such as "estimation", in the run's `rounds` table."""
         return self.work.timed(part)
 
 
@@ -518,7 +517,7 @@ REQUESTS = (Train, Gradient, Collect)
 
 
 def opened(hook: Callable[[Client], ClientUpdate | None], client: Client) -> ClientUpdate | None:
-    """The client's update, not yet begun. Raises FedbenchError where the hook gives neither a generator nor None."""
+    """Call the hook; its generator, not yet started, or None. Raises FedbenchError if it returns anything else."""
     update: Any = hook(client)
     if update is None or isinstance(update, Generator):
         return update
@@ -530,8 +529,8 @@ def opened(hook: Callable[[Client], ClientUpdate | None], client: Client) -> Cli
 def following(
     hook: Callable[[Client], ClientUpdate | None], update: ClientUpdate, answer: Answer | None, client: Client
 ) -> Request | None:
-    """The request that follows the answer to the one before; None at the end. Raises FedbenchError for what is none,
-    and for a client's state that is none."""
+    """Send an answer and return the next request; None at the end. Raises FedbenchError for an invalid request or an
+    invalid `client.state`."""
     ended = False
     try:
         request: Any = update.send(answer)
@@ -549,7 +548,7 @@ def following(
 
 
 def _check_fits(hook: Callable[..., Any], request: Request, client: Client) -> None:
-    """Raise FedbenchError where the client holds nothing of what a request is about."""
+    """Raise FedbenchError if the client lacks the models, tensors or images that a request names."""
     where = f"{_where(hook)} asks for"
     for name in (request.model,) if isinstance(request.model, str) else request.model:
         if name and not any(tensor.startswith(f"{name}/") for tensor in client.state):
@@ -564,7 +563,7 @@ def _check_fits(hook: Callable[..., Any], request: Request, client: Client) -> N
 
 
 def loss_of(function: LossFunction, model: Any, batch: Batch) -> Loss:
-    """A request's loss of a batch. Raises FedbenchError for what is none."""
+    """Call a request's loss on a batch. Raises FedbenchError if the result is not a valid Loss."""
     loss: Any = function(model, batch)
     if not isinstance(loss, Loss):
         raise FedbenchError(f"{_where(function)} returns {words(loss)}, not a Loss", "return Loss(total)")
@@ -577,7 +576,7 @@ def loss_of(function: LossFunction, model: Any, batch: Batch) -> Loss:
 
 
 def output_of(function: Callable[[Any, Batch], Tensor], model: Any, batch: Batch) -> Tensor:
-    """A request's output for a batch: [B, ...]. Raises FedbenchError for what is none."""
+    """Call a request's output on a batch: [B, ...]. Raises FedbenchError if the result has another form."""
     output: Any = function(model, batch)
     if not isinstance(output, Tensor) or not output.dim() or len(output) != len(batch.x):
         raise FedbenchError(f"{_where(function)} returns {words(output)}, not a tensor with a row for each image")
@@ -592,7 +591,7 @@ def _returned(hook: Callable[..., Any], request: Request) -> FedbenchError:
 
 
 def _where(hook: Any) -> str:
-    """Such as "fedavg: local", or of a function in a user's file "mine.py, line 7: local"."""
+    """Where a hook is, for an error message: "fedavg: local", or in a user's file "mine.py, line 7: local"."""
     method, name = getattr(getattr(hook, "__self__", None), "name", ""), getattr(hook, "__name__", "an update")
     code = getattr(hook, "__code__", None)
     if not method and code is not None and code.co_filename in FILES:
@@ -601,7 +600,7 @@ def _where(hook: Any) -> str:
 
 
 def words(value: object) -> str:
-    """What it is, in few words, however large."""
+    """A short description of a value, for an error message."""
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)}"
     return f"{value!r}" if isinstance(value, bool | int | float | str | None) else f"a {type(value).__name__}"

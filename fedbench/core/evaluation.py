@@ -1,4 +1,4 @@
-"""The models of a round answer for the test images, or stand back for those of a better round."""
+"""Evaluation: test predictions of a round's models (or of the best round's), validation, and other test sets."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from fedbench.specs import Setting
 
 @dataclass(frozen=True)
 class Sum:
-    """A client's upload: a sum over so many images."""
+    """A client's upload: a sum over this number of images."""
 
     total: float
     images: int
 
 
 def held_back_accuracy(run: Simulation, server: Server, t: int, trained: Mapping[int, State]) -> float | None:
-    """The share of all held back images that are answered rightly, each by the model that answers for its client (of
-    several labels: the share of labels). Clients answer from `trained` if they stand there.
+    """Accuracy over all validation images, each predicted by its client's personalised model (multi-label: share of
+    correct labels). A client in `trained` uses that state.
 
-    None where no client that trains holds images back, or clients answer without scores.
+    None if no client that trains has validation images, or if a client predicts without scores.
     """
     holding = [i for i, n in enumerate(run.federation.validation.sizes[: run.plan.trainees]) if n]
     right, images = 0.0, 0
@@ -52,9 +52,9 @@ def held_back_accuracy(run: Simulation, server: Server, t: int, trained: Mapping
 
 
 def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
-    """Make this the round whose models answer, if their mean loss on the cohort's validation images (or where a client
-    has none on its training images) is less than that of all rounds before (since the data last drifted: models of
-    other data do not compete). Returns bytes up. Raises FedbenchError for answers without scores."""
+    """Make this the best round if its mean loss on the cohort's validation images is the lowest so far. A client
+    without any uses its training images. A drift resets the search, since earlier models saw other data. Returns
+    bytes up. Raises FedbenchError if a client predicts without scores."""
     t = server.round
     sums = _sums(run, server, who, t, {}, False)
     if sums is None:
@@ -71,15 +71,15 @@ def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
 def _sums(
     run: Simulation, server: Server, who: Sequence[int], t: int, trained: Mapping[int, State], right: bool
 ) -> list[Sum] | None:
-    """The uploads of these clients, personalised; None where one answers without scores."""
+    """The uploads of these clients after personalising; None if a client predicts without scores."""
     clients = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in who]
     run.executor.run(clients, _summing(run.method.personalise, right))
     return None if any(c.answer is not None for c in clients) else [c.upload for c in clients]
 
 
 def _summing(personalise: Callable[[Client], ClientUpdate | None], right: bool) -> Callable[[Client], ClientUpdate]:
-    """The update in which a client is personalised and then counts the images that it answers rightly, or sums their
-    losses; nothing where it answers without scores."""
+    """An update that personalises a client and uploads the number of correct images or the sum of losses; it uploads
+    nothing if the client predicts without scores."""
 
     def update(client: Client) -> ClientUpdate:
         yield from personalise(client) or ()
@@ -94,8 +94,8 @@ def _summing(personalise: Callable[[Client], ClientUpdate | None], right: bool) 
 
 @cache
 def _of_each(output: Callable[[Any, Batch], Tensor], right: bool) -> Callable[[Any, Batch], Tensor]:
-    """Whether each image is answered rightly [B] by that output, or its loss; one function for all clients, so that
-    they can be stacked."""
+    """Output [B]: whether each image is correct, or its loss. Cached, so that all clients have the same function and
+    can be stacked."""
 
     def of_each(model: Any, batch: Batch) -> Tensor:
         task = task_of(batch.y)
@@ -104,19 +104,19 @@ def _of_each(output: Callable[[Any, Batch], Tensor], right: bool) -> Callable[[A
     return of_each
 
 
-#: From each client's cluster, if it has one, to the cluster whose model it is served with when it answers.
+#: Maps each client's cluster, if it has one, to the cluster whose model the client receives for evaluation.
 Associate = Callable[[Mapping[int, int]], Mapping[int, int]]
-#: Figures noted of clients (by number, as text) when they last answered.
+#: Client, as text -> its metrics at the last evaluation.
 Notes = dict[str, dict[str, float]]
 
 
 class Evaluated(NamedTuple):
-    """What an evaluation gives."""
+    """Result of an evaluation."""
 
     answers: dict[str, Answers]  #: by view
     notes: Notes
-    validation: float | None  #: accuracy on images held back from training, where there are any
-    models: Models | None  #: that answered, if they are to be kept
+    validation: float | None  #: accuracy on validation images, if there are any
+    models: Models | None  #: the evaluated models, if they are to be stored
 
 
 def evaluate(
@@ -127,12 +127,11 @@ def evaluate(
     associate: Associate,
     keep: Collection[str] = (),
 ) -> Evaluated:
-    """Predictions of the personalised models by view, after the last round also on whole images; their notes; and how
-    well they do on images held back from training.
+    """Predict test images with the personalised models, by view; after the last round also without cropping. Also
+    returns metrics, validation accuracy, and the models if `keep` asks for them and this is the last round.
 
-    Clients answer from `trained` if they stand there, the others from what the method serves them; `associate` says by
-    which cluster's model a client is served. Of what is to be kept (core/tables.py), answers have their logits, and the
-    last round's evaluation has its models.
+    A client in `trained` uses that state; the others use what the method serves them. `associate` chooses the cluster
+    whose model a client receives. `keep`: also return logits and models (core/tables.py).
     """
     if run.setting.select:
         server, trained = server.answering(), {}
@@ -192,7 +191,7 @@ def evaluate(
 
 
 def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarray:
-    """What each client's test images are answered when it comes as one without labels [T]."""
+    """[T] predictions for each client's test images if the client has no labels."""
     parts = []
     for block in run.blocks(range(run.federation.clients)):
         clients = [run.answering(server, i, UNLABELLED, t) for i in block]
@@ -200,15 +199,15 @@ def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarr
     return Answers.joined(parts).own
 
 
-# -- elsewhere -------------------------------------------------------------------------------------------------
+# -- other test data -------------------------------------------------------------------------------------------
 
 
-#: Who answers a client of the other federation: the client of its number, or what the server holds.
+#: Which model predicts for client i of another federation: that of the run's client i, or the server's.
 BY_CLIENT, BY_SERVER = "client", "server"
 
 
 def who_answers(models: Models, clients: int) -> str:
-    """BY_CLIENT if there are as many clients as the models', else BY_SERVER. Raises FedbenchError if those cannot."""
+    """BY_CLIENT if the numbers of clients are equal, else BY_SERVER. Raises FedbenchError if that is not possible."""
     if clients == len(models.clients):
         for i, how in enumerate(models.clients):
             if how.alone:
@@ -234,8 +233,8 @@ def who_answers(models: Models, clients: int) -> str:
 def answers(
     models: Models, network: nn.Module, method: Callable[[], object], federation: Federation, setting: Setting
 ) -> Answers:
-    """What every client's whole test images are answered, with logits; `setting` is the run's, `method` gives its
-    method where a client answers by more than its network."""
+    """Predictions and logits for every client's test images, without cropping. `setting` is the run's; `method` makes
+    its method, in case a client predicts with a function of it."""
     by = who_answers(models, federation.clients)
     plan, context = Plan(setting, federation.n_train, federation.shape[:2]), Context.of(federation, setting)
     device = federation.images.device

@@ -1,9 +1,9 @@
-"""Executors: how the clients of a round are run. One signature; all of them agree.
+"""Executors run the clients of a round. They have the same interface and give the same results.
 
-`sequential` runs client after client and is the reference. `cores` runs one client a core (on a GPU: a stream);
-on a CPU it computes the very same bits, with one intra-op thread a client. `stacked` runs blocks of clients at
-once; `graphed` replays a captured step of such a block. These two agree with the reference to float rounding.
-`streams` replays captured steps of single clients, several of them side by side; on a CPU with the reference's bits.
+`sequential`, the reference, runs one client after another. `cores` runs one client per core (on a GPU: per stream); on
+a CPU its results equal the reference bitwise, with one intra-op thread per client. `stacked` runs blocks of clients in
+one batch; `graphed` replays a captured step of such a block. Both agree with the reference up to rounding. `streams`
+replays captured steps of single clients in parallel; on a CPU it equals the reference bitwise.
 """
 
 from __future__ import annotations
@@ -34,39 +34,38 @@ from fedbench.specs import Setting
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: On a CPU a run's clients form a multiple of this many stacks. Not the number of cores: a stack's last bits depend on
-#: who is in it, and must not depend on where a run is computed.
+#: On a CPU the number of stacks is a multiple of this. It must not depend on the number of cores, because the clients
+#: in a stack determine the rounding, and results must not depend on the machine.
 CPU_STACKS = 2
 
 
-#: Clients at once by `streams` on a GPU: beyond four it is busy all the time.
+#: Parallel clients of `streams` on a GPU; four keep it fully busy.
 LANES = 4
 
 
 class Rule(NamedTuple):
-    """What 'auto' means on a kind of device."""
+    """How 'auto' selects an executor on a kind of device."""
 
-    stacking: str  #: the executor of small steps of many clients
-    flop: float  #: of one client's training step at most
-    clients: int  #: a round, at least
-    single: str  #: the executor of all others
+    stacking: str  #: executor for small steps and many clients
+    flop: float  #: at most, for one client's training step
+    clients: int  #: at least, per round
+    single: str  #: executor for everything else
 
 
-#: On a CPU (processor seconds of 4 to 16 clients, stacked and not) stacks are 1.1 to 2.7 times as fast for LeNet-5 up
-#: to batches of 64 (0.11e9), 0.8 to 1.0 times for the next larger steps (emnist_cnn, batches of 16: 0.16e9). On an
-#: H100 (core/README.md) they are 9 to 20 times as fast up to the CIFAR CNN with batches of 50 (1.1e9), and 0.7 times
-#: for ResNet-18 with batches of 128 (430e9).
+#: Speed-up by stacking on a CPU (processor time of 4 to 16 clients): 1.1 to 2.7 for LeNet-5 up to batches of 64
+#: (0.11e9), and 0.8 to 1.0 for the next larger steps (emnist_cnn, batches of 16: 0.16e9). On an H100 (core/README.md):
+#: 9 to 20 up to the CIFAR CNN with batches of 50 (1.1e9), and 0.7 for ResNet-18 with batches of 128 (430e9).
 RULES = {"cpu": Rule("stacked", 0.12e9, 8, "cores"), "cuda": Rule("graphed", 10e9, 2, "streams")}
 
-#: A run with more floating-point operations of training than this is compiled: on an H100 that saves a third of the
-#: time of a ResNet-18's steps, and takes a minute by itself.
+#: Runs with more training operations than this are compiled. On an H100 that saves a third of the time of ResNet-18's
+#: steps; compiling takes about a minute.
 COMPILED_FLOP = 1e16
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """One intra-op thread inside the block: the same float order everywhere, and no waiting at barriers for cores
-    that are busy otherwise."""
+    """Use one intra-op thread inside the block, so that sums have the same order on every machine, and no thread waits
+    for a busy core."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -80,25 +79,25 @@ class Executor:
 
     name: ClassVar[str]
     kind: ClassVar[type[Worker]] = Worker
-    width = 1  #: clients that it is busy with at a time
+    width = 1  #: clients that it processes at a time
 
     def __init__(self, model: nn.Module, federation: Federation, setting: Setting, **options: Any) -> None:
         keep_freed_pages()
         self.model = model  #: the network that the workers copy
-        self.federation, self.setting, self.options = federation, setting, options  #: of its workers
+        self.federation, self.setting, self.options = federation, setting, options  #: passed to the workers
         self.device = federation.images.device
         self.cancel = threading.Event()
 
     def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
-        """Run `update` for every client; each client's `state`, `losses` and `metrics` are updated."""
+        """Run `update` for every client; updates the clients in place, such as their `state`, `work` and `metrics`."""
         self.map(lambda worker, block: worker.serve(block, update), self.blocks(clients))
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
-        """The clients as a worker takes them at a time."""
+        """The clients grouped as a worker processes them."""
         return [[client] for client in clients]
 
     def map(self, job: Callable[[Worker, T], R], items: Iterable[T]) -> list[R]:
-        """job(worker, item) for every item, results in the order of the items."""
+        """Return [job(worker, item) for all items], in the order of the items."""
         raise NotImplementedError
 
     def new_worker(self) -> Worker:
@@ -109,7 +108,7 @@ class Executor:
 
 
 class Sequential(Executor):
-    """Client after client, in the calling thread."""
+    """One client after another, in the calling thread."""
 
     name = "sequential"
 
@@ -123,14 +122,14 @@ class Sequential(Executor):
 
 
 class Cores(Executor):
-    """One client a core: threads with one worker each (the heavy operators release the interpreter lock).
+    """One client per core: threads with one worker each (expensive operators release the interpreter lock).
 
-    On a GPU each thread has a stream of its own.
+    On a GPU each thread has its own stream.
     """
 
     name = "cores"
     streams = 4  #: workers on a GPU
-    captures = False  #: then a GPU has one, whatever `cores` says: nobody else may use the device at a capture
+    captures = False  #: if True, use one worker on a GPU whatever `cores` is: no other work may run during a capture
 
     def __init__(
         self, model: nn.Module, federation: Federation, setting: Setting, cores: int | None = None, **options: Any
@@ -162,7 +161,7 @@ class Cores(Executor):
         futures: list[Future[R]] = [self.pool.submit(with_worker, item) for item in items]
         try:
             return [future.result() for future in futures]
-        except BaseException:  # an interrupt too: nobody may be left working on half a round
+        except BaseException:  # also an interrupt: stop all workers before the exception leaves
             self.cancel.set()
             for future in futures:
                 future.cancel()
@@ -178,24 +177,24 @@ class Cores(Executor):
 
     @contextlib.contextmanager
     def _stream(self, worker: Worker) -> Iterator[None]:
-        """On a GPU with several workers: the worker's stream, in order with the others' work before and after."""
+        """On a GPU with several workers: run the block on the worker's stream, after the main stream's work."""
         if self.device.type == "cpu" or self.count == 1:
             yield
             return
-        # The same one each time: the allocator keeps what is freed apart by streams, of which torch has 32.
+        # Reuse the stream: the allocator caches freed memory per stream, and torch has 32 of them.
         if (stream := self.stream_of.get(worker)) is None:
             stream = self.stream_of[worker] = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.default_stream(self.device))
         with torch.cuda.stream(stream):
             yield
-        stream.synchronize()  # what was computed may be freed on another stream from here on
+        stream.synchronize()  # another stream may free the results from here on
 
 
 class Stacked(Cores):
-    """Blocks of clients at once: one worker on a GPU, one a core on a CPU.
+    """Blocks of clients in one batch: one worker on a GPU, one per core on a CPU.
 
-    `block` clients at most form a stack (default: as many as a fixed allowance of memory holds). On a CPU the clients
-    of several runs form stacks of their own, so that each run has the bits that it has alone.
+    A stack has at most `block` clients (default: as many as fit in a fixed amount of memory). On a CPU clients of
+    different runs are not stacked, so that each run has the same results as it has alone.
     """
 
     name = "stacked"
@@ -229,9 +228,9 @@ class Stacked(Cores):
 
 
 class Graphed(Stacked):
-    """Blocks of clients whose steps are captured once and replayed, without the cost of launching each operator.
+    """Blocks of clients whose steps are captured once and replayed, which saves launching each operator.
 
-    Where there is nothing to capture (on a CPU) the same step is called.
+    On a CPU it calls the same step without capturing it.
     """
 
     name = "graphed"
@@ -240,10 +239,10 @@ class Graphed(Stacked):
 
 
 class Streams(Cores):
-    """Clients by captured steps of their own, side by side: on a GPU for networks that are too large to be stacked.
+    """Captured steps of single clients in parallel, for networks on a GPU that are too large to be stacked.
 
-    There is one worker on a GPU, with `lanes` clients at once (default: LANES, or as many as its memory holds four
-    times); on a CPU one a core with one lane. The bits of a client do not depend on who is beside it.
+    On a GPU one worker has `lanes` clients at a time (default: LANES, or fewer if they need more than a quarter of the
+    memory); on a CPU each core has a worker with one lane. A client's results do not depend on the other clients.
     """
 
     name = "streams"
@@ -274,25 +273,25 @@ class Streams(Cores):
 
     def close(self) -> None:
         super().close()
-        if self.compiled:  # torch counts what it has compiled of one function, and after eight compiles no more
+        if self.compiled:  # torch counts compilations per function and stops compiling after eight
             torch._dynamo.reset()
 
 
 def _single() -> None:
-    """Give the calling thread one intra-op thread. That is a property of each thread; but one that has not worked yet
-    takes what the process was last set to when it first does, unless it is asked for it before."""
+    """Limit the calling thread to one intra-op thread. The limit is per thread, but without the call of get, a thread
+    that has not computed yet would take the process's limit at its first operation."""
     torch.set_num_threads(1)
     torch.get_num_threads()
 
 
 def _largest_first(clients: Sequence[Client]) -> list[Client]:
-    """The round ends when the last worker does."""
+    """Sort clients by size, largest first, so that no large client starts last and delays the end of the round."""
     return sorted(clients, key=lambda c: (-c.n_train, c.index))
 
 
 def even_blocks(clients: Sequence[Client], block: int, count: int) -> list[list[Client]]:
-    """The clients in blocks of at most so many for so many workers: clients of like size together, all blocks of like
-    length, and as many for each worker."""
+    """Split the clients into blocks of at most `block` for `count` workers: clients of similar size share a block,
+    blocks have similar lengths, and each worker gets the same number of blocks."""
     ordered = _largest_first(clients)
     n = len(ordered)
     rounds = -(-n // (block * count))
@@ -301,8 +300,8 @@ def even_blocks(clients: Sequence[Client], block: int, count: int) -> list[list[
 
 
 def available_cores() -> int:
-    """Processors this process may use: at most FEDBENCH_CORES, where several processes share the machine."""
-    # Only Linux says which of them are this process's.
+    """Cores that this process may use: at most FEDBENCH_CORES, if several processes share the machine."""
+    # Only Linux reports the cores of this process.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = os.environ.get(CORES, "")
     return min(cores, int(share)) if share.isdecimal() and int(share) else cores
@@ -312,11 +311,11 @@ EXECUTORS: dict[str, Callable[..., Executor]] = {e.name: e for e in (Sequential,
 
 
 def suited(model: nn.Module, federation: Federation, setting: Setting, trainees: int) -> str:
-    """The executor that 'auto' means: by network, shape of the images, batch size, clients a round (of `trainees`),
-    precision and kind of device alone, so that one command gives the same bits however busy the machine is."""
+    """The executor that 'auto' selects. Depends only on the network, image shape, batch size, clients per round (of
+    `trainees`), precision and kind of device, so that a command gives the same results on a busy machine."""
     device = federation.images.device.type
     rule, a_round = RULES[device], setting.cohort or round(setting.participation * trainees)
-    # Under vmap a CPU's autocast leaves convolutions in float32.
+    # On a CPU, autocast under vmap leaves convolutions in float32.
     if a_round < rule.clients or (device == "cpu" and setting.precision != "fp32"):
         return rule.single
     flop = setting.batch_size * flop_of_step(model, _batch(1, federation))
@@ -324,19 +323,19 @@ def suited(model: nn.Module, federation: Federation, setting: Setting, trainees:
 
 
 def training_flop(model: nn.Module, federation: Federation, setting: Setting) -> float:
-    """Floating-point operations of a run's training steps, by what its setting says."""
+    """Floating-point operations of a run's training steps, from its setting."""
     height, width, _ = federation.shape
     plan = Plan(setting, federation.n_train, (height, width))
     return plan.training_images() * flop_of_step(model, _batch(1, federation))
 
 
 def _batch(n: int, federation: Federation) -> torch.Tensor:
-    """So many blank images [n, C, H, W] on the device."""
+    """n black images [n, C, H, W] on the device."""
     height, width, channels = federation.shape
     return torch.zeros(n, channels, height, width, device=federation.images.device)
 
 
 def make(name: str, model: nn.Module, federation: Federation, setting: Setting, **options: Any) -> Executor:
-    """The executor of that name; `options` are its own, such as `block` of stacked."""
+    """The executor of this name; `options` are specific to it, such as `block` of stacked."""
     check_known("executor", name, EXECUTORS)
     return EXECUTORS[name](model, federation, setting, **options)
