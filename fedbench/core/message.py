@@ -1,6 +1,6 @@
-"""Messages between server and clients, and what a server remembers: small dataclasses, sized and saved by their fields.
+"""Messages between server and clients, and the server's memory: small dataclasses, measured and saved by their fields.
 
-A field is a tensor, a number, a dictionary or a sequence of such, or another dataclass; None where there is nothing.
+A field is a tensor, a number, a dictionary or sequence of these, another dataclass, or None if it is empty.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch import Tensor
 from fedbench.core.state import State, name_in
 from fedbench.errors import FedbenchError
 
-#: Bytes of a number.
+#: Bytes per number.
 NUMBER = 8
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a server asks that needs no more words: the method knows what is meant."""
+    """A server's question without arguments; the method knows what it means."""
 
 
 def size(message: Any) -> int:
-    """Bytes that sending a message takes, uncompressed; a tensor that stands in it twice is sent once."""
+    """Bytes for sending a message, uncompressed; a tensor that occurs twice counts once."""
     leaves = [leaf for _, leaf in _leaves(message, "message")]
     unique = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Tensor)}
     numbers = sum(not isinstance(leaf, Tensor) for leaf in leaves)
@@ -36,7 +36,7 @@ def size(message: Any) -> int:
 
 
 def check(message: Any, what: str) -> None:
-    """Raise FedbenchError unless it is a message, or None; `what` names it."""
+    """Raise FedbenchError unless `message` is None or a valid message; `what` is its name in the error."""
     for _ in _leaves(message, what):
         pass
     if message is not None and not _is_dataclass(message):
@@ -44,7 +44,7 @@ def check(message: Any, what: str) -> None:
 
 
 def check_lasting(memory: Any, kind: type, what: str) -> None:
-    """Raise FedbenchError unless it is a message of this type, which comes back from a checkpoint as it was."""
+    """Raise FedbenchError unless `memory` is a message of this type that a checkpoint restores unchanged."""
     check(memory, what)
     if type(memory) is not kind:
         first, now = (_words(k) for k in (kind, type(memory)))
@@ -64,17 +64,17 @@ def check_lasting(memory: Any, kind: type, what: str) -> None:
 
 
 def tensors(message: Any, place: str = "") -> State:
-    """Everything in a message as tensors by path, such as 'memory/m'; numbers become tensors [] of 64 bits."""
+    """All values of a message as tensors by path, such as 'memory/m'; numbers become 64-bit tensors []."""
     return {path: leaf if isinstance(leaf, Tensor) else _as_tensor(leaf) for path, leaf in _leaves(message, place)}
 
 
 def restored(kind: Any, saved: Mapping[str, Tensor], place: str = "") -> Any:
-    """Inverse of `tensors`, dictionaries in their order, by the annotations of that type; None for an optional field of
-    which nothing was saved.
+    """Inverse of `tensors`, guided by the annotations of `kind`; dictionaries keep their order, and an optional field
+    without saved values becomes None.
 
-    Raises TypeError for a type that no checkpoint holds.
+    Raises TypeError for a type that a checkpoint cannot hold.
     """
-    parts: dict[str, State] = {}  #: first part of a name -> what is saved below it
+    parts: dict[str, State] = {}  #: first part of a path -> the tensors below it
     if place:
         saved = {path[len(place) + 1 :]: t for path, t in saved.items() if f"{path}/".startswith(f"{place}/")}
     for path, tensor in saved.items():
@@ -89,14 +89,14 @@ def restored(kind: Any, saved: Mapping[str, Tensor], place: str = "") -> Any:
         return restored(some[0], saved) if saved else None
     if kind is Tensor:
         return saved.get("")
-    if isinstance(kind, type) and issubclass(kind, int | float):  # of a number, of a truth, of an enumeration
+    if isinstance(kind, type) and issubclass(kind, int | float):  # also bool and IntEnum
         return kind(saved[""].item()) if "" in saved else None
     if dataclasses.is_dataclass(kind):
         hints, make = typing.get_type_hints(kind), typing.cast(Any, kind)
         return make(**{f.name: restored(hints[f.name], parts.get(f.name, {})) for f in dataclasses.fields(kind)})
     if origin is dict:
         key_kind, value_kind = arguments
-        if value_kind is Tensor:  # names of tensors may have slashes of their own
+        if value_kind is Tensor:  # names of tensors may contain slashes
             return {key_kind(name): tensor for name, tensor in saved.items() if name}
         return {key_kind(key): restored(value_kind, below) for key, below in parts.items()}
     if origin in (list, tuple):
@@ -107,7 +107,7 @@ def restored(kind: Any, saved: Mapping[str, Tensor], place: str = "") -> Any:
 
 
 def _difference(a: Any, b: Any, path: str) -> str:
-    """Where two values differ first; tensors must be the very same."""
+    """Path of the first difference between two values, or ""; tensors must be the same objects."""
     if _is_dataclass(a) and type(a) is type(b):
         pairs = ((f.name, getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
         return next((at for name, x, y in pairs if (at := _difference(x, y, f"{path}/{name}"))), "")
@@ -117,7 +117,7 @@ def _difference(a: Any, b: Any, path: str) -> str:
         both = enumerate(zip(a, b, strict=True))
         return next((at for k, (x, y) in both if (at := _difference(x, y, f"{path}/{k}"))), "")
     if isinstance(a, bool | int | float) and isinstance(b, bool | int | float):
-        return "" if a == b or (a != a and b != b) else path  # not a number is itself
+        return "" if a == b or (a != a and b != b) else path  # NaN counts as equal to NaN
     return "" if a is b else path
 
 
@@ -130,7 +130,7 @@ def _words(kind: type) -> str:
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Tensor | float]]:
-    """(path, tensor or number) of all that a message holds."""
+    """(path, tensor or number) for each value in a message."""
     if isinstance(value, Tensor | bool | int | float):
         yield path, value
     elif _is_dataclass(value):

@@ -1,4 +1,4 @@
-"""What the trainer asks of a method: the base class of all, each hook with its default, which together are FedAvg."""
+"""The base class of all methods: the hooks that the trainer calls, whose defaults are FedAvg."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from fedbench.specs import Plain, Setting
 #: Share of a training step's time that a forward pass takes (backward costs about twice the forward).
 FORWARD = 1 / 3
 
-#: Name prefixes of the parts of a network: the body is what makes the features, the head the last linear layer.
+#: Name prefixes of the parts of a network: the body computes the features, the head is the last linear layer.
 BODY, HEAD = ("backbone.", "projection."), ("head.",)
 
 
 def cross_entropy(model: Any, batch: Batch) -> Loss:
-    """Mean cross-entropy of the model's logits (as float32 whatever the run's precision).
+    """Mean cross-entropy of the model's logits, in float32 for any precision of the run.
 
-    With classes [B] it is that of the softmax, with 0 or 1 for each of several labels [B, U] the binary one, a mean
-    over the labels.
+    For classes [B] it uses the softmax; for 0 or 1 per label [B, U] it is the binary cross-entropy, averaged over the
+    labels.
     """
     return Loss(task_of(batch.y).loss(model(batch.x).float(), batch.y))
 
 
 def features(model: Any, batch: Batch) -> Tensor:
-    """[B, d]: what the network's head reads."""
+    """[B, d]: the inputs of the network's head."""
     z: Tensor = model.features(batch.x)
     return z
 
@@ -53,34 +53,34 @@ class Method:
     the server takes the mean weighted by training-set sizes.
     """
 
-    name: ClassVar[str] = ""  #: on the command line; the file's name
+    name: ClassVar[str] = ""  #: on the command line; also the file's name
     title: ClassVar[str] = ""  #: in tables
-    version: ClassVar[int] = 1  #: raise it when results should change
-    personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of what a client keeps to itself; the rest is shared
+    version: ClassVar[int] = 1  #: increase it when results are meant to change
+    personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of the tensors that stay with the client
     personal_models: ClassVar[
         tuple[str, ...]
-    ] = ()  #: further models of each client's own, which begin where the shared one does
-    trains: ClassVar[bool] = True  #: whether the network moves at all (a method may merely measure the clients' data)
-    serves: ClassVar[tuple[str, ...]] = (MEMBER, UNSEEN, UNLABELLED)  #: whom it has a model for
-    #: Of `personal`, the parts of the network that an UNLABELLED client has too: by `serve`, or as they began.
+    ] = ()  #: names of further personal models, which start from the initial network
+    trains: ClassVar[bool] = True  #: False for a method that only measures the clients' data
+    serves: ClassVar[tuple[str, ...]] = (MEMBER, UNSEEN, UNLABELLED)  #: kinds of clients that it has a model for
+    #: Prefixes within `personal` that an UNLABELLED client has too, set by `serve` or as initialised.
     unlabelled_has: ClassVar[tuple[str, ...]] = ()
-    routes: ClassVar[bool] = False  #: whether it says which client should answer an image
-    #: Whether a client's answer is that of one model, which can be asked about others' images too.
+    routes: ClassVar[bool] = False  #: whether `route` chooses the client that predicts an image
+    #: Whether one model of a client gives its predictions, so that it can also predict other clients' images.
     takes_votes: ClassVar[bool] = True
-    #: Whether images may be multi-label (CheXpert), 0 or 1 each, instead of one class. A method that works with
-    #: classes itself, not by `cross_entropy` alone, cannot take them.
+    #: Whether it supports multi-label images (CheXpert), 0 or 1 per label. A method that uses classes in other ways
+    #: than `cross_entropy` does not.
     takes_multi_label: ClassVar[bool] = True
-    takes_vectors: ClassVar[bool] = True  #: whether images may be vectors: a method of colours or grey levels says no
-    #: The metrics that it reports of its rounds (`round_metrics`) and clients (`client.metrics`): metrics of its runs.
+    takes_vectors: ClassVar[bool] = True  #: whether it supports vectors; methods that use colours or grey levels do not
+    #: The metrics of its runs that it reports per round (`round_metrics`) and per client (`client.metrics`).
     measures: ClassVar[tuple[Measure, ...]] = ()
     clusters_by: ClassVar[str] = ""  #: one of declaration.CLUSTERS_BY, if it clusters clients
-    made_for: ClassVar[tuple[str, ...]] = ()  #: the kinds of shift that its paper sets out to handle: px, py, pyx, pxy
-    adapts: ClassVar[bool] = False  #: whether a client without labels is served by what its own images are like
-    personalised: ClassVar[bool] = False  #: whether a client's images are answered by a model that is its own
-    one_step: ClassVar[bool] = False  #: whether clients send a gradient of one batch, so that every step is a round
+    made_for: ClassVar[tuple[str, ...]] = ()  #: kinds of shift that its paper addresses: px, py, pyx, pxy
+    adapts: ClassVar[bool] = False  #: whether the model for a client without labels depends on the client's images
+    personalised: ClassVar[bool] = False  #: whether each client predicts with its own model
+    one_step: ClassVar[bool] = False  #: whether clients upload one batch's gradient, so that a round is one step
 
     def __post_init__(self) -> None:
-        """Types and bounds of the hyper-parameters. Raises FedbenchError."""
+        """Parse the hyper-parameters and check their bounds. Raises FedbenchError."""
         for option, field in self.hyperparameters().items():
             value, kind = getattr(self, field.name), type(field.default)
             if kind in options.VALUES:
@@ -89,7 +89,7 @@ class Method:
             check_bounds(self.name, option, field, value)
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Raise FedbenchError for a hyper-parameter that goes by the name of a hook."""
+        """Raise FedbenchError for a hyper-parameter with the name of a hook."""
         super().__init_subclass__(**more)
         for name in inspect.get_annotations(cls):
             if inspect.isfunction(getattr(Method, name, None)):
@@ -99,111 +99,111 @@ class Method:
                 )
 
     def check_setting(self, setting: Setting) -> None:
-        """Raise FedbenchError if the method cannot work in the setting (before anything is trained)."""
+        """Raise FedbenchError if the method does not support the setting (before training)."""
         return
 
-    # -- what exists -------------------------------------------------------------------------------------
+    # -- construction ------------------------------------------------------------------------------------
 
     def build(self, model: nn.Module, context: Context) -> nn.Module:
-        """The network that the method trains, made from the setting's model (FedDRM adds a branch)."""
+        """The network to train, made from the setting's model (FedDRM adds a branch)."""
         return model
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
-        """Tensors beside the network's parameters, such as class means; shared unless `personal` names them."""
+        """Tensors in addition to the network's, such as class means; shared unless `personal` names them."""
         return {}
 
     def start(self, server: Server) -> None:
-        """The server's own state before the first round: several models, and what it remembers (`server.memory`, a
-        dataclass). It comes again at a resume, where what was saved takes its place."""
+        """Set up the server before the first round: models of clusters, and `server.memory` (a dataclass). A resumed
+        run calls it too, then replaces the values with the saved ones."""
         return
 
     # -- a round -----------------------------------------------------------------------------------------
 
     def communicates(self, t: int, rounds: int) -> bool:
-        """Whether round t communicates. In a round that does not, each client goes on with its own copy."""
+        """Whether round t communicates. If not, each client continues with its local copy."""
         return True
 
     def broadcast(self, server: Server, client: Client) -> None:
-        """What a client of the cohort starts the round from, beyond what it holds (`client.state`): other tensors
-        there, and a message in `client.inbox`."""
+        """Change what a client of the cohort starts the round with: tensors in `client.state`, and a message in
+        `client.inbox`."""
         return
 
     def local(self, client: Client) -> ClientUpdate | None:
-        """The client's update: a generator of requests, or None for a client that asks for nothing."""
+        """The client's update: a generator of requests, or None if there is nothing to train."""
         return _sgd()
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        """The server's step on all that the cohort has uploaded: by default the mean weighted by training sizes, and
-        `step`. Where it is left as it is, uploads are added up as they come and none is held (`streams`)."""
+        """Aggregate the cohort's uploads; default: the mean weighted by training sizes, then `step`. If a method does
+        not override this, uploads are summed as they arrive and not stored (`streams`)."""
         before, context = server.shared, cohort[0].context
         server.shared = weighted_mean([c.state for c in cohort], [c.n_train for c in cohort], server.shared)
         self.step(server, before, context.share_of(sum(c.n_train for c in cohort)))
 
     def step(self, server: Server, before: State, share: float) -> None:
-        """The server's step from the mean of the uploads, which `server.shared` now is; `before` is what it was,
-        `share` |S|/N the cohort's part of the training images of all that train. By default it stays there."""
+        """The server's step after averaging, such as a server optimiser. `server.shared` is the mean, `before` its old
+        value, and `share` the cohort's share |S|/N of all training images. Default: keep the mean."""
         return
 
     def ask(self, server: Server, t: int, k: int) -> Any:
-        """The server's k-th question (from 0) after round t to that round's cohort, before the first (t = 0) to all
-        that train: a message, which they find in their `inbox`; None for no further question."""
+        """The server's k-th question (from 0) after round t, a message; None if there are no more. Goes to the
+        cohort of round t, or for t = 0, before the first round, to all clients that train, in `client.inbox`."""
         return None
 
     def reply(self, client: Client) -> ClientUpdate | None:
-        """What a client finds out for the server, by what it holds now; its answer is its `upload`. What it changes of
-        its personal state stays with it."""
+        """Answer the server's question from the client's current state: set `client.upload`. Changes of its personal
+        state persist."""
         return None
 
     def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        """What the server makes of the replies."""
+        """Update the server from the replies."""
         return
 
-    # -- answering ---------------------------------------------------------------------------------------
+    # -- evaluation --------------------------------------------------------------------------------------
 
     @property
     def streams(self) -> bool:
-        """Whether the server needs no more of the uploads than their mean: those of a cohort of any size then take no
-        memory. So it is unless `aggregate` is the method's own."""
+        """Whether the server needs only the mean of the uploads, so that memory does not grow with the cohort. True
+        unless the method overrides `aggregate`."""
         return type(self).aggregate is Method.aggregate
 
     @property
     def answers_after_local(self) -> bool:
-        """Whether a client of the cohort answers with what it held at the end of its own training in the round, before
-        the server's step. Others answer from what the server gives."""
+        """Whether a client of the cohort is evaluated with its state after local training, before the server's step.
+        Other clients are evaluated with what the server serves."""
         return False
 
     def serve(self, server: Server, client: Client) -> None:
-        """What a client is given when the federation is asked for answers, beyond what it holds, or if it is
-        UNLABELLED, and so nobody the server knows, beyond the shared model."""
+        """Change what a client receives for evaluation (`client.state`, `client.inbox`). By default a client has its
+        `Server.view`; an UNLABELLED client, which the server does not know, has the shared model."""
         return
 
     def personalise(self, client: Client) -> ClientUpdate | None:
-        """Turn what a client was given into what answers for it: its `state`, or `client.answers_by`.
+        """Turn what a client received into the model that predicts: its `state`, or `client.answers_by`.
 
-        `client.kind` says how it stands to the federation: an UNLABELLED one has its test images alone.
+        If `client.kind` is UNLABELLED, the client has only its test images.
         """
         return None
 
     def route(self, model: nn.Module, features: Tensor, log_shares: Tensor) -> Mapping[str, Tensor]:
-        """Rule -> client [B] that should answer, from backbone features [B, d] and log n_i/N [M]. No labels."""
+        """Rule -> client [B] that predicts each image, from backbone features [B, d] and log n_i/N [M]. No labels."""
         return {}
 
-    # -- what is told of a run -----------------------------------------------------------------------------
+    # -- reporting ---------------------------------------------------------------------------------------
 
     def round_metrics(self, server: Server) -> Mapping[str, float]:
-        """Numbers of the federation after a round, as `measures` declares them: by default the count of clusters."""
+        """Metrics of the federation after a round, declared in `measures`; default: the number of clusters."""
         return {"clusters": float(len(server.models))} if server.models else {}
 
     def described(self, server: Server) -> tuple[Tensor, Tensor] | None:
-        """(clients [k], a descriptor of each [k, L]) that the server has grouped them by, kept with the run."""
+        """(clients [k], descriptors [k, L]) by which the server clustered them, stored with the run; or None."""
         return None
 
     def relative_compute(self, setting: Setting) -> float:
-        """The passes of a client's local work as a multiple of FedAvg's, to tell beforehand how long a run takes."""
+        """Forward and backward passes of a client's local work relative to FedAvg, to estimate a run's duration."""
         return 1.0
 
     def is_personal(self, name: str) -> bool:
-        """Whether the tensor of that name stays with its client."""
+        """Whether the tensor of this name stays with its client."""
         return matches(name, self.personal) or ("/" in name and name.split("/", 1)[0] in self.personal_models)
 
     # -- hyper-parameters --------------------------------------------------------------------------------
@@ -215,22 +215,22 @@ class Method:
 
     @classmethod
     def create(cls, overrides: Mapping[str, Any]) -> Method:
-        """The method with these hyper-parameters (values or their text). Raises FedbenchError on a wrong one."""
+        """The method with these hyper-parameters (values or their text). Raises FedbenchError for invalid ones."""
         fields = cls.hyperparameters()
         return cls(**{fields[name].name: value for name, value in of_class(cls).values(overrides).items()})
 
     @property
     def params(self) -> dict[str, Plain]:
-        """Every hyper-parameter with its value."""
+        """All hyper-parameters with their values."""
         return {name: getattr(self, f.name) for name, f in self.hyperparameters().items()}
 
     @classmethod
     def deviations(cls) -> list[str]:
-        """Where this differs from the paper, and why: by default what the docstring says."""
+        """Deviations from the paper, with reasons; default: those in the docstring."""
         return of_class(cls).deviations
 
 
-#: The address by which its users know it.
+#: The documented import path.
 Method.__module__ = "fedbench.methods.base"
 
 #: The values of `score`.
@@ -238,7 +238,7 @@ AFTER_LOCAL, AFTER_AGGREGATE = "after_local", "after_aggregate"
 
 
 def score_hyperparameter(source: str = "not given by pFedFDA", default: str = AFTER_LOCAL, later: bool = False) -> Any:
-    """The hyper-parameter of methods that are `Scored`."""
+    """The hyper-parameter `score` of `Scored` methods."""
     choices = (AFTER_LOCAL, AFTER_AGGREGATE)
     return hyperparameter(default, "which of a client's models answers", source=source, choices=choices, later=later)
 
@@ -256,5 +256,5 @@ class Scored(Method):
 
 
 def _sgd() -> ClientUpdate:
-    """FedAvg's update."""
+    """The local update of FedAvg."""
     yield Train(cross_entropy)
