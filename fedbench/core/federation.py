@@ -1,4 +1,4 @@
-"""A federation on the device: images, labels and clients; what outputs mean; pixels to network input."""
+"""A federation on the device: images, labels, clients; the task that labels define; pixels to network input."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedbench.partitions.distribution import Densities, counted, realised
 
 # -- task ------------------------------------------------------------------------------------------------------
 #
-# K classes or labels, B images; outputs (logits) [B, K] float32. Everything that differs between the two stands here.
+# K classes or labels, B images; outputs (logits) [B, K] float32. All differences between the two tasks are here.
 
 
 class Task:
-    """How outputs are trained, answered by and counted: here of images with one class each, y [B] int64."""
+    """Loss, predictions and counts of a task; this class: one class per image, labels y [B] int64."""
 
     multi_label = False
 
@@ -30,41 +30,41 @@ class Task:
         return F.cross_entropy(logits, y)
 
     def losses(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss of each image [B], of which `loss` is the mean."""
+        """The loss of each image [B]; `loss` is their mean."""
         return F.cross_entropy(logits, y, reduction="none")
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Probabilities [B, K] of the classes, or of each label by itself."""
+        """Probabilities [B, K] of the classes, or of each label separately."""
         return torch.softmax(logits, 1)
 
     def outputs(self, probabilities: Tensor) -> Tensor:
-        """Outputs that mean these probabilities: of a client that answers by several models."""
+        """Logits with these probabilities, for a client that combines the predictions of several models."""
         return probabilities.clamp(min=torch.finfo(torch.float32).tiny).log()
 
     def normalised(self, logits: Tensor) -> Tensor:
-        """Outputs of the same meaning in one form: log-probabilities of the classes, log-odds of each label."""
+        """Normalised logits: log-probabilities of the classes, or log-odds of each label."""
         return torch.log_softmax(logits, 1)
 
     def answer(self, probabilities: Tensor) -> Tensor:
-        """What images are answered by probabilities (or, one class an image, by any scores in their order): the class
-        [B], or the probabilities of all labels themselves [B, K]."""
+        """Predictions: the class [B] with the highest probability (any scores in that order will do), or for
+        multi-label images the probabilities themselves [B, K]."""
         return probabilities.argmax(1)
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Whether each image is answered rightly, 0 or 1 [B]; of several labels the share that are."""
+        """Whether each prediction is correct, 0 or 1 [B]; for multi-label images the share of correct labels."""
         return (logits.argmax(1) == y).float()
 
     def members(self, y: Tensor, classes: int) -> Tensor:
-        """0 or 1 [B, K]: which classes or labels each image has."""
+        """0 or 1 [B, K]: the classes or labels of each image."""
         return F.one_hot(y, classes)
 
     def counts(self, y: Tensor, classes: int) -> Tensor:
-        """[K] float32: images of each class, or with each label."""
+        """[K] float32: number of images per class or label."""
         return torch.bincount(y, minlength=classes).float()
 
 
 class MultiLabel(Task):
-    """Each image has or has not each of K labels: y [B, K] float32, 0 or 1."""
+    """K independent labels per image: y [B, K] float32, 0 or 1."""
 
     multi_label = True
 
@@ -100,34 +100,33 @@ ONE_CLASS, MULTI_LABEL = Task(), MultiLabel()
 
 
 def task_of(y: Tensor) -> Task:
-    """The task of these labels."""
+    """The task, from the shape of the labels."""
     return MULTI_LABEL if y.dim() > 1 else ONE_CLASS
 
 
 # -- augment ---------------------------------------------------------------------------------------------------
-# Pixels to network input, whole batches at a time.
+# Pixels to network input, for whole batches.
 
 
 def resized_crop(images: Tensor, windows: Tensor) -> Tensor:
     """Crop each image to its window and resize it back, bilinearly.
 
     images [B, H, W, C] uint8; windows [B, 4] int64 (top, left, height, width), not larger than the image, so that
-    resizing only enlarges and has two taps a direction. Horizontal first, then vertical, rounded to 8 bits after
-    each, as Pillow does. Returns [B, H, W, C] float32 in 0..255.
+    resizing only enlarges and needs two source pixels per direction. Resizes horizontally, then vertically, and rounds
+    to 8 bits after each, as Pillow does. Returns [B, H, W, C] float32 in 0..255.
 
-    Each direction is a batched matrix product with a mostly empty [out, in] matrix: far faster here than gathering
-    the two taps.
+    Each direction is a batched product with a sparse [out, in] matrix, which is much faster than gathering the pixels.
     """
     b, h, w, c = images.shape
     top, left, height, width = windows.unbind(1)
     x = images.transpose(1, 2).float().reshape(b, w, h * c)
-    x = torch.bmm(_taps(left, width, w), x).add_(0.5).floor_()  # halves go up, as in Pillow
+    x = torch.bmm(_taps(left, width, w), x).add_(0.5).floor_()  # rounds halves up, as Pillow does
     x = x.view(b, w, h, c).transpose(1, 2).reshape(b, h, w * c)
     return torch.bmm(_taps(top, height, h), x).add_(0.5).floor_().view(b, h, w, c)
 
 
 def _taps(start: Tensor, length: Tensor, size: int) -> Tensor:
-    """[B, size, size] float32 weights of bilinear resizing from start..start + length - 1 to the whole size."""
+    """[B, size, size] float32 weights for bilinear resizing of pixels start..start + length - 1 to `size` pixels."""
     pixels = torch.arange(size, device=start.device)
     at = (pixels + 0.5) * (length / size)[:, None] - 0.5
     at = at.clamp(min=0).minimum((length - 1)[:, None]) + start[:, None]
@@ -135,9 +134,9 @@ def _taps(start: Tensor, length: Tensor, size: int) -> Tensor:
 
 
 def padded_flip(images: Tensor, places: Tensor, padding: int) -> Tensor:
-    """Pad each image with black, cut one of its size out, and flip it left to right or not.
+    """Pad each image with black, crop it to its old size, and flip some left to right.
 
-    images [B, H, W, C]; places [B, 4] int64 as PadFlipStream draws them. Returns [B, H, W, C] of the same type.
+    images [B, H, W, C]; places [B, 4] int64 from PadFlipStream. Returns [B, H, W, C] of the same type.
     """
     b, h, w, _ = images.shape
     top, left, flip, _ = places.unbind(1)
@@ -155,33 +154,33 @@ def to_input(images: Tensor) -> Tensor:
 
 
 def stored_to_input(images: Tensor) -> Tensor:
-    """`to_input` of images as a federation holds them; of its vectors, which are normalised already (float32
-    [B, 1, 1, D], `Partition.distinct`), [B, D, 1, 1]."""
+    """`to_input` for a federation's stored data. Vectors (float32 [B, 1, 1, D], `Partition.distinct`) are normalised
+    already and become [B, D, 1, 1]."""
     return images.permute(0, 3, 1, 2) if images.dtype == torch.float32 else to_input(images)
 
 
 class ByClient(Sequence[Tensor]):
-    """[M] int64 rows of each client, cut when they are asked for: a hundred thousand tensors take seconds to make, and
-    much more memory than what is in them."""
+    """[M] int64 rows of each client, sliced on access: a hundred thousand tensors would take seconds to create, and
+    much more memory than their contents."""
 
     def __init__(self, rows: Tensor, ends: np.ndarray) -> None:
-        self.rows = rows  #: [n] of all clients, client after client
-        self.ends = ends  #: [M + 1] client i's are those from ends[i] up to ends[i + 1]
+        self.rows = rows  #: [n] rows of all clients, sorted by client
+        self.ends = ends  #: [M + 1] the rows of client i are rows[ends[i]:ends[i + 1]]
 
     @classmethod
     def of(cls, chosen: np.ndarray, client: np.ndarray, clients: int, device: torch.device | str) -> ByClient:
-        """The rows [R] that are chosen; `client` [R] rises."""
+        """From a mask of rows [R] and the client of each row [R], in ascending order."""
         rows = np.flatnonzero(chosen)
         ends = np.searchsorted(client[rows], np.arange(clients + 1))
         return cls(torch.from_numpy(rows).to(device), ends)
 
     def moved(self, by: int) -> ByClient:
-        """The same clients where their federation begins at row `by`."""
+        """The same clients, with `by` added to every row."""
         return ByClient(self.rows + by, self.ends)
 
     @cached_property
     def sizes(self) -> list[int]:
-        """[M] how many rows each client has."""
+        """[M] number of rows per client."""
         of_each: list[int] = np.diff(self.ends).tolist()
         return of_each
 
@@ -201,13 +200,13 @@ class ByClient(Sequence[Tensor]):
 
 @dataclass(frozen=True)
 class Federation:
-    """All clients' data. Rows stand client by client; a client's training rows come before its test rows.
+    """All clients' data. Rows are sorted by client; a client's training rows precede its test rows.
 
-    images [U, H, W, C] uint8 (vectors: [U, 1, 1, D] float32), labels [R] int64 on the device (with multi-label
-    images, 0 or 1 for each [R, K] float32, as their loss takes them); client, sample [R] and is_test [R] on the host;
-    train[i], validation[i] and test[i] are the row indices of client i. Row r's image is `images[image[r]]`, or
-    `images[r]` where `image` is None: copies of an image need no memory of their own. Federations that were joined have
-    their rows one federation after another; each knows the rows of its own clients only.
+    images [U, H, W, C] uint8 (vectors: [U, 1, 1, D] float32) and labels [R] int64 (multi-label: 0 or 1, [R, K] float32,
+    as the loss needs them) are on the device; client, sample [R] and is_test [R] on the host. train[i], validation[i]
+    and test[i] are the row indices of client i. The image of row r is `images[image[r]]`, or `images[r]` if `image` is
+    None; so copies of an image take no memory. After `joined`, federations share these arrays, in which their rows
+    follow each other; each knows the rows of its own clients only.
     """
 
     images: Tensor
@@ -217,14 +216,14 @@ class Federation:
     is_test: np.ndarray
     classes: int
     test: ByClient
-    class_counts: Tensor  #: [M, K] float32: training images of each class (or label) a client
-    densities: Densities  #: what is known of the clients' training and test distributions
-    groups: Sequence[int]  #: [M] the true group of each client, where its data drift: of its last stage
-    test_groups: Sequence[int]  #: [M] the same of its test images
-    #: [S][M] training and validation rows of each stage of data that drift; `train`, `validation` are the first's.
+    class_counts: Tensor  #: [M, K] float32: training images per client and class (or label)
+    densities: Densities  #: training and test distributions of the clients, declared or counted
+    groups: Sequence[int]  #: [M] true group of each client; with drift, in the last stage
+    test_groups: Sequence[int]  #: [M] the same for its test images
+    #: [S][M] training and validation rows of each drift stage; `train` and `validation` are those of the first stage.
     stages: Sequence[tuple[ByClient, ByClient]]
     image: Tensor | None = None  #: [R] int64
-    #: [R, 2, C] float32: by what factor and offset of each channel a client's own normalisation differs from [-1, 1].
+    #: [R, 2, C] float32: factor and offset per channel from the default range [-1, 1] to the client's normalisation.
     scaling: Tensor | None = None
 
     @classmethod
@@ -248,7 +247,7 @@ class Federation:
     ) -> Federation:
         """Build from host arrays in partition order (see the class).
 
-        Without groups all clients are one. Where the data drift, `stage` [R] counts the stages of training rows.
+        Without `groups`, all clients are one group. With drift, `stage` [R] is the stage of each training row.
         """
         clients = int(client.max()) + 1
         held_back = np.zeros(len(client), bool) if validation is None else validation
@@ -284,7 +283,7 @@ class Federation:
 
     @classmethod
     def joined(cls, parts: Sequence[Federation]) -> list[Federation]:
-        """The same federations on common images and labels, so that one executor can serve the clients of all."""
+        """The same federations on shared images and labels, so that one executor can serve all their clients."""
         if len(parts) == 1:
             return list(parts)
         whole = replace(
@@ -319,29 +318,29 @@ class Federation:
 
     @property
     def train(self) -> ByClient:
-        """[M] training rows of each client, at first."""
+        """[M] training rows of each client, in the first stage."""
         return self.stages[0][0]
 
     @property
     def validation(self) -> ByClient:
-        """[M] rows that each client holds back from training, at first."""
+        """[M] validation rows of each client, in the first stage."""
         return self.stages[0][1]
 
     @cached_property
     def first_alike(self) -> list[int]:
-        """[M] the first client with the very same training images as each, itself counted. All are read for it."""
+        """[M] lowest index of a client with identical training images (may be the client itself). Reads all images."""
         first: dict[bytes, int] = {}
         images = (self.images[self.image_at(rows)] for rows in self.train)
         digests = (hashlib.blake2b(mine.cpu().numpy().tobytes()).digest() for mine in images)
         return [first.setdefault(digest, i) for i, digest in enumerate(digests)]
 
     def image_at(self, rows: Tensor) -> Tensor:
-        """[n] int64: which of the images these rows [n] are."""
+        """[n] int64: index into `images` of these rows [n]."""
         return rows if self.image is None else self.image[rows]
 
     @property
     def scaling_of_rows(self) -> Tensor:
-        """[R, 2, C]: `scaling`, or that which changes nothing."""
+        """[R, 2, C]: `scaling`, or the identity."""
         if self.scaling is not None:
             return self.scaling
         nothing = torch.tensor([[1.0], [0.0]], device=self.images.device)
@@ -354,16 +353,16 @@ class Federation:
 
     @property
     def vectors(self) -> bool:
-        """Whether its images are vectors."""
+        """Whether the data are vectors, not images."""
         return self.images.dtype == torch.float32
 
     @property
     def task(self) -> Task:
-        """What the network's outputs mean."""
+        """The task of the labels."""
         return task_of(self.labels)
 
     def counts(self, rows: Tensor) -> Tensor:
-        """[K] float32: images of each class (or label) among the rows."""
+        """[K] float32: number of images per class or label among these rows."""
         return self.task.counts(self.labels[rows], self.classes)
 
     @property

@@ -1,4 +1,4 @@
-"""A worker's networks: one or several of a client's models, and the forms that a stack of clients calls."""
+"""A worker's networks: one or several models of a client, and the variants of a network that stacks use."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from fedbench.models.base import seeded
 
 
 def twin(model: nn.Module) -> nn.Module:
-    """A copy of the modules on the same parameters and buffers (the same tensors)."""
+    """A copy of the modules that shares the parameters and buffers (the same tensor objects)."""
     return copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
 
 
 # -- grouped ---------------------------------------------------------------------------------------------------
-# Convolution and pooling of a stack of clients with the clients among the channels, innermost in memory.
+# Convolution and pooling for a stack of clients, with the clients among the channels, innermost in memory.
 #
-# torch's own rules for vmap put the clients into the batch for pooling and lay convolutions out channels-first. With
-# memory ordered [image, height, width, client, channel] a layer's C convolutions are one grouped convolution, pooling
-# runs over C times as many channels at once, and nothing is copied between the two: on a CPU half the time for LeNet-5.
+# torch's vmap rules move the clients into the batch for pooling and use channels-first for convolutions. With the order
+# [image, height, width, client, channel] a layer's C convolutions are one grouped convolution, pooling sees C times as
+# many channels, and nothing is copied between the two. That halves the time of LeNet-5 on a CPU.
 
 
 Dims = tuple[int | None, ...]
 
 
 def with_clients_among_channels(model: nn.Module) -> nn.Module:
-    """A model with the same parameters (the same tensors), to be called under vmap over clients."""
+    """A variant of the model on the same parameters (the same tensor objects), to call under vmap over clients."""
     other = twin(model)
     for module in other.modules():
         if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
@@ -59,7 +59,7 @@ def _pool(self: nn.MaxPool2d | nn.AvgPool2d, x: Tensor) -> Tensor:
 
 
 class _UnderVmap(torch.autograd.Function):
-    """An operator of which only the rule for vmap is ours; gradients are those of the operators that the rule calls."""
+    """An operator with a custom vmap rule; gradients come from the operators that the rule calls."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -77,7 +77,7 @@ class _Convolution(_UnderVmap):
     ) -> tuple[Tensor, int]:
         clients: int = info.batch_size
         if dims[1] is None and dims[2] is None and dims[0] is not None:
-            # One layer for all: the clients' images are one batch.
+            # All clients share the layer, so their images form one batch.
             out = _conv(x.movedim(dims[0], 0).flatten(0, 1), weight, bias, layer)
             return out.view(clients, -1, *out.shape[1:]), 0
         weight = _each(weight, dims[1], clients).flatten(0, 1)
@@ -96,22 +96,22 @@ class _Pool(_UnderVmap):
 
     @staticmethod
     def vmap(info: Any, dims: Dims, x: Tensor, layer: nn.MaxPool2d | nn.AvgPool2d) -> tuple[Tensor, int]:
-        assert dims[0] is not None  # or vmap would not have called
+        assert dims[0] is not None  # because vmap calls this only if an input is batched
         return _apart(_pooled(_among_channels(x, dims[0]), layer), info.batch_size), 1
 
 
 def _conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.Conv2d, groups: int = 1) -> Tensor:
-    padding: Any = layer.padding  # a name or numbers; torch's stubs know no "either"
+    padding: Any = layer.padding  # a string or a tuple; torch's stubs do not know this union
     return F.conv2d(x, weight, bias, layer.stride, padding, layer.dilation, groups)
 
 
 def _pooled(x: Tensor, layer: nn.MaxPool2d | nn.AvgPool2d) -> Tensor:
-    out: Tensor = type(layer).forward(layer, x)  # type: ignore[arg-type]  # the class's own, not the one laid over it
+    out: Tensor = type(layer).forward(layer, x)  # type: ignore[arg-type]  # the class's method, not the instance's
     return out
 
 
 def _each(t: Tensor, dim: int | None, clients: int) -> Tensor:
-    """[clients, ...], whether all have the same or each its own."""
+    """[clients, ...], from tensors that are shared or batched at `dim`."""
     return t.expand(clients, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
@@ -123,7 +123,7 @@ def _among_channels(x: Tensor, dim: int) -> Tensor:
 def _apart(x: Tensor, clients: int) -> Tensor:
     """[images, clients x channels, height, width] to [images, clients, channels, height, width]."""
     if len(x) == 1:
-        x = x.contiguous()  # of a single image, torch's batch norm on a CPU misreads the other order (backward)
+        x = x.contiguous()  # torch's CPU batch norm (backward) misreads a single image in channels-last order
     return x.view(len(x), clients, -1, *x.shape[2:])
 
 
@@ -131,13 +131,13 @@ def _apart(x: Tensor, clients: int) -> Tensor:
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-#: What autocast hands on.
+#: Types to which autocast rounds.
 SHORT = (torch.bfloat16, torch.float16)
 
 
 def with_norms_for_vmap(model: nn.Module) -> nn.Module:
-    """The model itself, whose batch and group norms can now be called under vmap on every device and in every
-    precision."""
+    """Change the model in place, so that its batch and group norms work under vmap on every device and in every
+    precision. Returns the model."""
     for module in model.modules():
         if type(module) is nn.GroupNorm:
             module.forward = MethodType(_normalise_groups, module)  # type: ignore[method-assign]
@@ -147,22 +147,22 @@ def with_norms_for_vmap(model: nn.Module) -> nn.Module:
 
 
 def _normalise(self: nn.Module, x: Tensor) -> Tensor:
-    # On a GPU torch asks for the order in memory, to which it has no answer under vmap but the usual one.
+    # On a GPU torch queries the memory format, and under vmap it supports only contiguous tensors.
     laid = x.contiguous() if x.is_cuda else x
-    # Outside vmap torch normalises short numbers by statistics in float32; under vmap it takes one type only.
+    # Under vmap torch does not accept bfloat16 inputs with float32 statistics; outside it does.
     exact = laid.float() if x.dtype in SHORT else laid
     out: Tensor = type(self).forward(self, exact)
     return out.to(x.dtype)
 
 
 def _normalise_groups(self: nn.GroupNorm, x: Tensor) -> Tensor:
-    # Of images in another order torch asks for the order in memory.
+    # For other memory formats torch queries the format, which fails under vmap.
     return nn.GroupNorm.forward(self, x.contiguous())
 
 
 def check_batches(model: nn.Module, plan: Plan, shape: tuple[int, int, int]) -> None:
-    """Raise FedbenchError if the plan has a batch of a single image of this shape (height, width, channels) and the
-    model a batch norm to which that is one value a channel: training would end there, in whatever round."""
+    """Raise FedbenchError if some batch has a single image (of shape height, width, channels) and a batch norm of the
+    model then sees one value per channel, because training would fail in the round with that batch."""
     size = plan.setting.batch_size
     client = plan.lone(size)
     if client is None or not any(isinstance(module, _BatchNorm) for module in model.modules()):
@@ -185,21 +185,21 @@ def check_batches(model: nn.Module, plan: Plan, shape: tuple[int, int, int]) -> 
 
 
 class Several(nn.ModuleList):
-    """Several of a client's models. A loss or an output may call them one by one, or all at once by `scores`."""
+    """Several models of one client. A loss or output may call them one by one, or all at once with `scores`."""
 
     def __init__(self, models: Iterable[nn.Module]) -> None:
         super().__init__(models)
         first = self[0]
-        #: Running statistics would have to be written back.
+        #: False with running statistics, which would have to be written back.
         self.plain = first.state_dict().keys() == dict(first.named_parameters()).keys()
-        self._form = (with_clients_among_channels(first),)  # in a tuple, so that it is no submodule
+        self._form = (with_clients_among_channels(first),)  # the tuple prevents registration as a submodule
 
     def scores(self, x: Tensor) -> Tensor:
-        """[M, B, ...]: what each of the M models puts out for images x [B, C, H, W].
+        """[M, B, ...]: outputs of the M models for images x [B, C, H, W].
 
-        On a CPU the models stand among the channels, as clients do in a stack: all read the same images,
-        and small layers fill the processor better. A step of five LeNet-5 takes 0.6 to 0.7 of the time of five steps.
-        Elsewhere, and within a stack of clients, one model follows another. Both agree to float rounding.
+        On a CPU the models are stacked among the channels, like clients of a stack: they read the same images,
+        and small layers use the CPU better. A step of five LeNet-5 takes 0.6 to 0.7 of the time of five steps. On
+        other devices, and within a stack of clients, it calls one model after another. Both agree up to rounding.
         """
         if not self._at_once(x):
             return torch.stack([model(x) for model in self])
@@ -217,21 +217,21 @@ class Several(nn.ModuleList):
         return out
 
     def _at_once(self, x: Tensor) -> bool:
-        """A stack of clients lays other tensors than parameters under the models, and has filled the processor."""
+        """Whether to stack the models. Not within a stack of clients, whose tensors are no Parameters."""
         own = isinstance(next(self.parameters()), nn.Parameter)
         return len(self) > 1 and self.plain and own and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
 def scores(models: nn.Module, x: Tensor) -> Tensor:
-    """As `Several.scores`; of a single network [1, B, ...]."""
+    """`Several.scores`; for a single network [1, B, ...]."""
     out: Tensor = models.scores(x) if isinstance(models, Several) else models(x)[None]
     return out
 
 
 @dataclass(frozen=True)
 class OfEach:
-    """The output of a request to several models: rows [B, M, ...], of which `of` makes one model's [B, ...] from its
-    scores [B, K] in float32 and the labels."""
+    """Output of a request to several models, rows [B, M, ...]: `of` maps one model's scores [B, K], in float32, and the
+    labels to [B, ...]."""
 
     of: Callable[[Tensor, Tensor], Tensor]
 
@@ -239,12 +239,12 @@ class OfEach:
         return torch.stack([self.of(out.float(), batch.y) for out in scores(models, batch.x)], 1)
 
 
-#: Names of a client's models: "" is the one under the network's own names.
+#: Names of a client's models; "" is the model without a name prefix.
 Models = tuple[str, ...]
 
 
 class Scope(nn.Module):
-    """Calls a function with the model, so that `functional_call` can lay other tensors under all of the model."""
+    """Calls a function with the model as argument, so that `functional_call` can replace the model's tensors."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -256,21 +256,20 @@ class Scope(nn.Module):
 
 @dataclass
 class Network:
-    """The module of these models: the network itself, or of several models a list of networks in their order
-    (`Several`).
+    """The module for these models: the network itself, or for several models a list of networks (`Several`).
 
-    All names are those of a client's state. The module's tensors are written to whenever a client's are loaded.
+    Tensor names are those of a client's state. Loading a client overwrites the module's tensors.
     """
 
     module: nn.Module
     models: Models
-    convert: Callable[[nn.Module], nn.Module] = lambda module: module  #: to the module that a stack calls
+    convert: Callable[[nn.Module], nn.Module] = lambda module: module  #: makes the variant for stacks
     tensors: dict[str, Tensor] = field(init=False)
     parameters: dict[str, nn.Parameter] = field(init=False)
     buffers: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Walked through once: on small networks that takes as long as a layer.
+        # Cached, because traversing a small network takes as long as computing a layer.
         self._paths = {self._name(path): path for path in self.module.state_dict()}
         self.tensors = {self._name(path): t for path, t in self.module.state_dict(keep_vars=True).items()}
         self.parameters = {self._name(path): p for path, p in self.module.named_parameters()}
@@ -284,21 +283,21 @@ class Network:
         return name_in(self.models[int(index)], name)
 
     def load(self, state: Mapping[str, Tensor]) -> nn.Module:
-        """The module with this state. Other tensors of the state are skipped."""
+        """Copy this state into the module and return it. Ignores other tensors of the state."""
         with torch.no_grad():
             for name, tensor in self.tensors.items():
                 tensor.copy_(state[name])
         return self.module
 
     def call(self, state: State, function: Callable[[Any, Any], Any], batch: Any) -> Any:
-        """function(module, batch) with this state in it. Running statistics move in `state`'s tensors."""
+        """Call function(module, batch) with this state; updates running statistics in `state`'s tensors."""
         return torch.func.functional_call(
             self.scope, {f"model.{self._paths[n]}": t for n, t in state.items()}, (function, batch)
         )
 
 
 class Networks:
-    """The networks of one worker: modules are made once for as many models as a request names."""
+    """The networks of one worker; builds as many modules as the largest request needs, once."""
 
     def __init__(self, model: nn.Module, convert: Callable[[nn.Module], nn.Module] = lambda module: module) -> None:
         self._modules = [model]
@@ -306,7 +305,7 @@ class Networks:
         self._networks: dict[Models, Network] = {}
 
     def of(self, models: str | Models) -> Network:
-        """The network of one model, or of several."""
+        """The network for one model or for several."""
         names = (models,) if isinstance(models, str) else models
         if names not in self._networks:
             while len(self._modules) < len(names):
