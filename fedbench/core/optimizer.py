@@ -1,7 +1,7 @@
-"""The optimisers of clients' local steps, SGD and AdamW as torch has them: of one client, or of a stack of clients.
+"""Optimisers of local steps, SGD and AdamW as in torch, for one client or for a stack of clients.
 
-What an optimiser remembers of a client's earlier steps are tensors beside the parameters (`memory`); where they are
-zeroed, it begins anew. A step is taken in place, with torch's fused kernels.
+An optimiser's state is a dictionary of tensors (`memory`), kept outside of it; zeroing them resets the optimiser. Steps
+are in place, with torch's fused kernels.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from fedbench.specs import Setting
 
 @dataclass(frozen=True)
 class SGD:
-    """torch.optim.SGD: weight decay is part of the gradient. It remembers the momentum, under the parameter's name.
+    """torch.optim.SGD: weight decay is part of the gradient. `memory` holds the momentum under the parameter's name.
 
     In a stack all tensors begin with the client axis, [C, ...].
     """
 
-    moments: ClassVar[int] = 1  #: tensors as large as a parameter that it remembers of it, at most
+    moments: ClassVar[int] = 1  #: number of tensors of the parameter's size in `memory`, at most
 
     weight_decay: float
     momentum: float
 
     def memory(self, parameters: Mapping[str, Tensor], stacked: bool) -> State:
-        """What is remembered before the first step: zeros."""
+        """Initial optimiser state: zeros."""
         return {name: torch.zeros_like(p) for name, p in parameters.items()} if self.momentum else {}
 
     def apart(self) -> SGD:
-        """The same for a stack whose clients have taken different numbers of steps."""
+        """The optimiser for a stack whose clients may have taken different numbers of steps."""
         return self
 
     def descend(self, parameters: Mapping[str, Tensor], memory: State, lr: float | Tensor) -> None:
-        """One step in place, with the gradients that the parameters hold and then hold no more.
+        """Take one step in place, with the gradients in `p.grad`, and clear them.
 
-        A parameter without a gradient (the loss does not touch it) stays where it is.
+        A parameter without a gradient (the loss does not depend on it) does not change.
         """
         touched = {name: p for name, p in parameters.items() if p.grad is not None}
         with torch.no_grad():
-            # The function behind torch.optim.SGD: the class takes as long again for its book-keeping on small networks.
+            # The function behind torch.optim.SGD: the class's overhead doubles the time of a step on small networks.
             sgd(
                 list(touched.values()),
                 [g for p in touched.values() if (g := p.grad) is not None],
@@ -55,7 +55,7 @@ class SGD:
                 fused=True,
                 weight_decay=self.weight_decay,
                 momentum=self.momentum,
-                lr=lr,  # type: ignore[arg-type]  # a tensor will do where it is fused
+                lr=lr,  # type: ignore[arg-type]  # the fused kernel accepts a tensor
                 dampening=0.0,
                 nesterov=False,
                 maximize=False,
@@ -64,22 +64,22 @@ class SGD:
             p.grad = None
 
 
-#: Of AdamW: torch's defaults.
+#: AdamW's beta1, beta2 and epsilon: torch's defaults.
 BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True)
 class AdamW:
-    """torch.optim.AdamW (Loshchilov and Hutter, ICLR 2019): weight decay shrinks the weights, apart from the gradient.
-    To be used as `SGD`.
+    """torch.optim.AdamW (Loshchilov and Hutter, ICLR 2019): weight decay is decoupled from the gradient. Same interface
+    as `SGD`.
 
-    It remembers the means of gradients and of their squares, and the number of steps (float32 []; of a stack [C]).
+    `memory` holds running means of gradients and squared gradients, and the steps (float32 [], in a stack [C]).
     """
 
     moments: ClassVar[int] = 2
 
     weight_decay: float
-    in_step: bool  #: the clients of a stack have always taken as many steps as one another
+    in_step: bool  #: whether all clients of a stack have taken the same number of steps
 
     def apart(self) -> AdamW:
         return replace(self, in_step=False)
@@ -121,8 +121,8 @@ class AdamW:
 
 
 def _as_one(tensors: list[list[Tensor]]) -> list[list[Tensor]]:
-    """Parameters, gradients, means, squares and steps of a stack in step as those of one client; the steps, of which
-    torch counts one client's, move on here."""
+    """The tensors of a stack whose clients are in step, as those of one client. Counts the steps of the stack here,
+    because torch increments only the copy."""
     *whole, steps = tensors
     one = [s[0].clone() for s in steps]
     for s in steps:
@@ -131,37 +131,36 @@ def _as_one(tensors: list[list[Tensor]]) -> list[list[Tensor]]:
 
 
 def _each(tensors: list[list[Tensor]]) -> list[list[Tensor]]:
-    """The same as those of many clients: views of the stack's."""
+    """The tensors of a stack as those of many clients (views)."""
     return [[part for t in kind for part in t.unbind()] for kind in tensors]
 
 
 def _names(parameter: str) -> tuple[str, str, str]:
-    """Under which names AdamW remembers what it does of a parameter."""
+    """Names in `memory` of AdamW's tensors for a parameter."""
     return f"{parameter}/mean", f"{parameter}/square", f"{parameter}/steps"
 
 
-#: How local steps are taken.
+#: An optimiser of local steps.
 Optimizer = SGD | AdamW
 
 
 def optimizer(setting: Setting, momentum: float | None = None) -> Optimizer:
-    """The optimiser of a request: SGD where it has a momentum of its own, else the setting's."""
+    """The optimiser for a request: SGD if the request sets a momentum, else the setting's."""
     if setting.optimizer == "adamw" and momentum is None:
-        # Where it begins anew with every pass, clients with fewer batches a pass do so after fewer steps; where it
-        # lives, who was in more rounds has taken more.
+        # With restarts, clients with fewer batches per pass restart after fewer steps; with momentum that persists over
+        # rounds, clients that took part in more rounds have taken more steps.
         return AdamW(setting.weight_decay, in_step=not (setting.momentum_restarts or setting.momentum_lives))
     return SGD(setting.weight_decay, setting.momentum if momentum is None else momentum)
 
 
 # -- momentum --------------------------------------------------------------------------------------------------
-# Momentum that lives: what an optimiser remembers of a client's model goes on in the client's next round.
+# `momentum_lives`: a client's optimiser state persists over rounds.
 #
-# It stays with the client beside its personal state (`Server.momenta`), apart from what methods see, and nobody sends
-# it.
+# It is stored with the client (`Server.momenta`), separately from the state that methods see, and never sent.
 
 
 def recall(client: Client, request: Train, memory: State) -> None:
-    """Fill the optimiser's memory [...] with what it held after the client's last steps on this model."""
+    """Copy the optimiser state after the client's last steps on this model into `memory` (shapes [...], no stack)."""
     kept = client.work.momenta or {}
     for name, place in memory.items() if kept else ():
         if (before := kept.get(_key(request, name))) is not None:
@@ -169,13 +168,13 @@ def recall(client: Client, request: Train, memory: State) -> None:
 
 
 def remember(client: Client, request: Train, memory: State) -> None:
-    """Keep what the optimiser holds after the client's steps, if momentum lives."""
+    """Store the optimiser state after the client's steps, if it persists over rounds."""
     if client.work.momenta is not None:
         client.work.momenta |= {_key(request, name): t.detach().clone() for name, t in memory.items()}
 
 
 def _key(request: Train, name: str) -> str:
-    """Under which name it is kept what is remembered under `name` in a request's own models."""
+    """The name under which to store an entry of `memory`: in the model `momentum_of`, if the request sets it."""
     if request.momentum_of is None:
         return name
     assert isinstance(request.model, str), "several models have their own momenta"

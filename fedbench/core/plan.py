@@ -1,7 +1,7 @@
-"""The plan of a run: cohorts, batches and augmentation draws, made from the random streams alone.
+"""The plan of a run: cohorts, batches and augmentation, drawn from the run's random streams only.
 
-With the plan fixed, what remains of a round is arithmetic, so every executor computes the same thing, and all
-methods of a table see the same cohorts and the same batches.
+Given the plan, a round is deterministic arithmetic. So every executor computes the same, and all methods of a table
+have the same cohorts and batches.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ Ints = npt.NDArray[np.int64]
 CROP_AREA = (0.9, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
-#: Black pixels that `pad_flip` sets around an image before it cuts one of the old size out.
+#: Black pixels that `pad_flip` adds on each side of an image before it crops to the old size.
 PADDING = 4
 
 
 class Plan:
-    """Draws for one run. `n_train[i]` is the number of training images of client i."""
+    """Random draws of one run. `n_train[i]` is the number of training images of client i."""
 
     def __init__(self, setting: Setting, n_train: Sequence[int], size: tuple[int, int]) -> None:
         self.setting = setting
         self.n_train = [int(n) for n in n_train]
         self.trainees = len(self.n_train) - setting.partition.outsiders  #: clients that train; unseen clients come last
         self.size = size
-        self._counted = 0  #: rounds whose cohorts `_turns` counts
+        self._counted = 0  #: number of rounds counted in `_turns`
         self._turns = [0] * len(self.n_train)
         self._lock = threading.Lock()
         self._orders: dict[int, tuple[tuple[int, ...], Ints]] = {}
 
     def cohort(self, t: int) -> list[int]:
-        """Clients that take part in round t (1-based): each with probability `participation`, independently, or so
-        many as the setting's `cohort` says, uniformly without replacement."""
+        """Clients that take part in round t (1-based): each independently with probability `participation`, or, if the
+        setting has `cohort`, this number of clients, uniformly without replacement."""
         clients, s = self.trainees, self.setting
         if s.cohort is not None and not (s.full_last_round and t == s.rounds):
             return sorted(stream(s.seed, "cohort", t).permutation(clients)[: s.cohort].tolist())
@@ -51,7 +51,7 @@ class Plan:
         return [int(i) for i in np.flatnonzero(takes_part)]
 
     def turn(self, client: int, t: int) -> int:
-        """How many rounds before t the client took part in."""
+        """Number of rounds before t in which the client took part."""
         s = self.setting
         if s.cohort is None and s.participation == 1:
             return t - 1
@@ -67,10 +67,9 @@ class Plan:
     def batches(self, client: int, t: int, phase: int, epochs: int | None, steps: int | None) -> Iterator[Ints]:
         """Positions in the client's training set, batch by batch.
 
-        Each pass is a fresh shuffle. With `steps`, passes follow one another until the steps are done; if the
-        setting's passes are endless, the steps go on where those of the client's last round ended. The last short
-        batch of a pass is kept or dropped as the setting's tail says; a client with less than one batch always gives
-        one short batch a pass.
+        Each pass uses a new shuffle. With `steps`, passes repeat until the number of steps is reached; if the setting's
+        passes are endless, steps continue where the client's last round ended. The setting's tail decides whether a
+        pass keeps its last, smaller batch. A client with fewer images than one batch has one smaller batch per pass.
         """
         n, s = self.n_train[client], self.setting
         size, a_pass = min(s.batch_size, n), self.batches_a_pass(client)
@@ -89,7 +88,7 @@ class Plan:
             yield order[k * size : (k + 1) * size]
 
     def _pass(self, client: int, number: int, phase: int) -> Ints:
-        """The order of the client's images in its endless pass's round of that number; the last one is remembered."""
+        """The shuffle of a client's endless pass number `number`; caches the client's last one."""
         key, (last_key, order) = (number, phase), self._orders.get(client, ((), np.zeros(0, np.int64)))
         if last_key != key:
             order = stream(self.setting.seed, "pass", client, number, phase).permutation(self.n_train[client])
@@ -101,12 +100,12 @@ class Plan:
         return -(-self.pass_rows(client) // min(self.setting.batch_size, self.n_train[client]))
 
     def pass_rows(self, client: int) -> int:
-        """Images of one pass over the client's training set: all, or whole batches only."""
+        """Images in one pass over the client's training set: all, or full batches only."""
         n, s = self.n_train[client], self.setting
         return n - n % min(s.batch_size, n) if s.tail == "drop" else n
 
     def training_images(self) -> float:
-        """Images of all steps of the run, as far as its setting says them; of cohorts by chance, what is expected."""
+        """Images in all steps of the run, from its setting; for random cohorts the expected number."""
         s = self.setting
         sizes = self.n_train[: self.trainees]
         if s.steps is not None:
@@ -117,7 +116,7 @@ class Plan:
         return a_round * ((s.rounds - 1) * share + 1 if s.full_last_round else s.rounds * share)
 
     def lone(self, batch_size: int) -> int | None:
-        """The first client that trains on a batch of a single image where batches have this size; None if none does."""
+        """The first client that would train on a batch of one image with this batch size; None if there is none."""
         s = self.setting
         for client, n in enumerate(self.n_train[: self.trainees]):
             whole, rest = divmod(n, size := min(batch_size, n) or 1)
@@ -127,7 +126,7 @@ class Plan:
         return None
 
     def crops(self, purpose: str, t: int, client: int, phase: int) -> CropStream | None:
-        """The stream of crop windows of one pass over a client's images, or None if they are taken as they are."""
+        """The stream of crop windows for one pass over a client's images; None if they are not augmented."""
         augment = self.setting.augment
         if augment == "none" or (augment == "pad_flip" and purpose != "train"):
             return None
@@ -136,7 +135,7 @@ class Plan:
 
 
 class CropStream:
-    """Windows of a random resized crop, drawn in the order of the images."""
+    """Windows of random resized crops, drawn in the order of the images."""
 
     def __init__(self, rng: np.random.Generator, size: tuple[int, int]) -> None:
         self.rng, self.size = rng, size
@@ -144,8 +143,8 @@ class CropStream:
     def draw(self, n: int) -> Ints:
         """[n, 4] windows (top, left, height, width).
 
-        Up to ten tries of area and aspect (log-uniform) as torchvision's RandomResizedCrop makes them; an image
-        for which none fits is taken whole.
+        Up to ten tries of area and aspect ratio (log-uniform), like torchvision's RandomResizedCrop; if none fits, the
+        window is the whole image.
         """
         height, width = self.size
         shape = (n, CROP_TRIES)
@@ -164,10 +163,10 @@ class CropStream:
 
 
 class PadFlipStream(CropStream):
-    """Offsets and flips of the usual CIFAR augmentation: pad by PADDING, cut at random, flip half of the images."""
+    """Offsets and flips of the usual CIFAR augmentation: pad by PADDING, crop at random, flip half of the images."""
 
     def draw(self, n: int) -> Ints:
-        """[n, 4]: top and left in the padded image, 1 if flipped left to right, and a place left free."""
+        """[n, 4]: top and left in the padded image, 1 for a flip left to right, and an unused column."""
         return np.stack(
             [*self.rng.integers(0, 2 * PADDING + 1, (2, n)), self.rng.integers(0, 2, n), np.zeros(n, int)], 1
         )

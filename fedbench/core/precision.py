@@ -1,4 +1,4 @@
-"""How exactly a run computes, how much memory that takes, and its clock."""
+"""Arithmetic precision of a run, memory use, and the clock."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from fedbench.core.state import size_in_bytes
 from fedbench.errors import FedbenchError
 
 # -- precision -------------------------------------------------------------------------------------------------
-# How exactly a run computes, as its setting declares it (`specs.run.PRECISIONS`).
+# Precision of a run, as its setting declares it (`specs.run.PRECISIONS`).
 #
-# - `fp32`: float32 throughout; no matrix product and no convolution is rounded to TF32. The default.
-# - `tf32`: torch's own way on a GPU, and so that of the papers' codes: float32, but cuDNN rounds the factors of
-#   convolutions to 10 bits of mantissa. Matrix products are exact, the one in a random crop among them.
-# - `bf16`: autocast: products and convolutions in bfloat16 (7 bits), everything that is kept in float32.
+# - `fp32`: float32 throughout; no matrix product or convolution uses TF32. The default.
+# - `tf32`: torch's default on a GPU, and so that of the papers' code: float32, but cuDNN rounds the factors of
+#   convolutions to 10 bits of mantissa. Matrix products stay exact, including the one in a random crop.
+# - `bf16`: autocast: products and convolutions in bfloat16 (7 bits); everything stored stays in float32.
 
 
 #: The first compute capability with TF32 and bfloat16 arithmetic (Ampere).
 CAPABILITY = (8, 0)
 
-_PLAIN: AbstractContextManager[Any] = contextlib.nullcontext()  # has no state: one serves all threads
+_PLAIN: AbstractContextManager[Any] = contextlib.nullcontext()  # stateless, so threads can share it
 
 
 def check(precision: str, device: torch.device) -> None:
-    """Raise FedbenchError unless the device can compute so."""
+    """Raise FedbenchError unless the device supports the precision."""
     if precision == "fp32" or (precision, device.type) == ("bf16", "cpu"):
         return
     if device.type != "cuda":
@@ -53,10 +53,10 @@ def check(precision: str, device: torch.device) -> None:
 
 @contextlib.contextmanager
 def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
-    """Around a whole run: torch's TF32 switches (of matrix products and of cuDNN) as the precision says.
+    """Set torch's TF32 switches (of matrix products and of cuDNN) for the duration of a run.
 
-    They are put back at the end. They belong to the process, not to a thread: runs of two precisions cannot share a
-    process at the same time. On a CPU nothing is touched.
+    Restores them at the end. They belong to the process, not to a thread, so runs of different precision cannot share a
+    process at the same time. Does nothing on a CPU.
     """
     if device.type != "cuda":
         yield
@@ -66,7 +66,7 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
     before = [getattr(owner, name) for owner in owners]
     try:
         for owner in owners:
-            # Under bf16 too: what autocast leaves in float32 is meant to be exact.
+            # Also for bf16: what autocast leaves in float32 must be exact.
             setattr(owner, name, on if precision == "tf32" and owner is not products else off)
         yield
     finally:
@@ -75,10 +75,10 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
 
 
 def _switches() -> tuple[Any, tuple[Any, ...], str, tuple[Any, Any]]:
-    """(object of matrix products, those of cuDNN, their attribute, its (off, on)), by this torch's one interface.
+    """(switch of matrix products, switches of cuDNN, their attribute, its (off, on)) in this version of torch.
 
-    Since 2.9 that is `fp32_precision`. The older `allow_tf32` still exists there, but it warns in some versions, and
-    reading it raises once the newer one has been set: it may not be touched at all.
+    Since 2.9 the attribute is `fp32_precision`. The older `allow_tf32` still exists, but some versions warn, and
+    reading it raises after the newer one has been set, so it must not be used there.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     if hasattr(matmul, "fp32_precision") and hasattr(cudnn, "conv"):
@@ -87,30 +87,30 @@ def _switches() -> tuple[Any, tuple[Any, ...], str, tuple[Any, Any]]:
 
 
 def layout(precision: str, device: torch.device) -> torch.memory_format:
-    """How a network's weights and its images lie in memory: channels-last, but on a GPU in float32.
+    """Memory format of a network's weights and images: channels-last, except in float32 on a GPU.
 
-    There cuDNN is quick in that order with TF32 and bfloat16 alone: on an H100 a ResNet-18's steps took 1.7 times as
-    long as plain PyTorch's, as others have seen (https://github.com/pytorch/pytorch/issues/44943).
+    There cuDNN is fast with channels-last only in TF32 and bfloat16: in float32 on an H100, a ResNet-18's steps took
+    1.7 times as long as plain PyTorch's (see https://github.com/pytorch/pytorch/issues/44943).
     """
     plain = device.type == "cuda" and precision == "fp32"
     return torch.contiguous_format if plain else torch.channels_last
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Around one forward pass and its loss: under bf16, products and convolutions take and give bfloat16.
+    """The context for one forward pass and its loss; with bf16, products and convolutions compute in bfloat16.
 
-    What stays float32: the weights and buffers that a client holds (each product works on a rounded copy), their
-    gradients, the optimiser and its momentum, aggregation (float64 sums), and a method's own statistics, which it
-    computes outside the context from features that were rounded. bfloat16 has float32's range: losses need no scaling.
-    The backward pass and the optimiser's step belong outside.
+    These stay in float32: the weights and buffers of clients (each product rounds a copy), gradients, the optimiser and
+    its momentum, aggregation (sums in float64), and a method's statistics, which it computes from rounded features
+    outside the context. Losses need no scaling, since bfloat16 has the range of float32. Run the backward pass and the
+    optimiser's step outside.
 
-    The loss is float32 where it takes `logits.float()`. Without that, `F.cross_entropy` of a single client's logits
-    still is; under vmap on a CPU it is not, for autocast sees it in pieces. (And there convolutions stay in float32,
-    and a bias is added in float32: stacked clients agree with single ones in fp32 only.)
+    The loss is float32 if it uses `logits.float()`. Without that, `F.cross_entropy` of one client's logits is still
+    float32, but not under vmap on a CPU, where autocast sees its component operations. (There convolutions also stay
+    in float32, and biases are added in float32, so stacked and single clients agree only in fp32.)
 
-    A new context each step, outside of vmap. Autocast belongs to the thread, so threads do not disturb each other. Its
-    cache of rounded weights belongs to all of them, and is off: a net uses each weight once a pass, weights that change
-    within the context count at once, and no copy from before a CUDA graph can be captured into it.
+    Create a new context per step, outside vmap. Autocast is per thread, so threads do not interfere. Its cache of
+    rounded weights is shared by all threads and therefore off: networks use each weight once per pass, changes of
+    weights inside the context take effect at once, and a CUDA graph cannot capture an old copy.
     """
     if precision != "bf16":
         return _PLAIN
@@ -118,7 +118,7 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
 
 
 class Clock:
-    """Accumulates wall seconds by phase; on a GPU it waits for the device at a phase's ends."""
+    """Adds up wall-clock seconds by phase; on a GPU it synchronises at the start and end of a phase."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -131,7 +131,7 @@ class Clock:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the block's time under `name`."""
+        """Add the block's time to `name`."""
         started = self._now()
         try:
             yield
@@ -139,7 +139,7 @@ class Clock:
             self.seconds[name] = self.seconds.get(name, 0.0) + self._now() - started
 
     def reset(self) -> dict[str, float]:
-        """The seconds so far; the counts start again at zero."""
+        """Return the seconds so far and reset them."""
         seconds, self.seconds = self.seconds, {}
         return seconds
 
@@ -147,13 +147,12 @@ class Clock:
 # -- memory ----------------------------------------------------------------------------------------------------
 
 
-#: Models that are computed at once on a CPU, of a stack of clients or of one client: more would only fall out of the
-#: caches.
+#: Models in one batch on a CPU, in a stack of clients or of one client's models; larger stacks do not fit the caches.
 CPU_BLOCK = 16
-#: Bytes that one worker's stack may take, by kind of device. Not a share of what is free: which clients share a stack
-#: decides a run's last bits, and other programs must not. A GPU of 8 GB has as much again for all the rest.
+#: Memory limit of one worker's stack, by kind of device. It does not depend on free memory, because the clients in a
+#: stack determine the rounding, and other programs must not. An 8 GB GPU has as much left for everything else.
 STACK_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
-#: Share of a GPU's free memory that clients' personal states may take; beyond it they wait in pinned host memory.
+#: Share of a GPU's free memory for clients' personal states; if they need more, they go to pinned host memory.
 PERSONAL_SHARE = 0.3
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
@@ -161,40 +160,40 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 
 @cache
 def keep_freed_pages() -> bool:
-    """Tell glibc's allocator to keep what is freed, for the whole process; False where there is no such allocator.
+    """Set glibc's allocator to keep freed memory, for the whole process; False if the allocator is another one.
 
-    By default every activation above 128 KB to 32 MB is mapped anew at each step and faulted in page by page: a
-    quarter of the time of a training step of `cifar_cnn` on a CPU. All threads share them: else each keeps pages of
-    its own, and a heap of 64 MB for every activation of 40.
+    By default glibc maps activations above 128 KB to 32 MB anew in each step and faults them in page by page, which
+    takes a quarter of a training step of `cifar_cnn` on a CPU. Threads share one arena; otherwise each would keep its
+    own freed pages, and a heap of 64 MB for every activation of 40 MB.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return False
-    # mallopt returns 1 for success and takes ints; older versions take no threshold above 32 MB.
+    # mallopt takes ints and returns 1 for success; older versions reject thresholds above 32 MB.
     large = mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)
     trim = mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
     return bool(large and trim and mallopt(_M_ARENA_MAX, 1) and mallopt(_M_TOP_PAD, 16 << 20))
 
 
 def give_back_pages() -> None:
-    """Give freed pages back to the system, where that can be said: before work that allocates in other sizes, which
-    would come to lie beside them."""
+    """Return freed memory to the system, if the allocator can: call this before work with allocations of other sizes,
+    which could not reuse it."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:
-    """Bytes that one client's training step on these images holds: what autograd saves, twice (gradients are as
-    large), and copies of the parameters (weights, leaves, gradients, and the optimiser's `moments`). Counted, not
-    guessed: the forward pass is run once on the model's device."""
+    """Memory of one client's training step on these images: twice what autograd saves (gradients are as large), and
+    copies of the parameters (weights, leaves, gradients, and the optimiser's `moments`). Measured by one forward pass
+    on the model's device."""
     sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    state = {name: t.clone() for name, t in model.state_dict().items()}  # the pass moves running statistics
+    state = {name: t.clone() for name, t in model.state_dict().items()}  # the pass changes running statistics
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         loss = F.cross_entropy(model(images), torch.zeros(len(images), dtype=torch.long, device=images.device))
     model.load_state_dict(state)
@@ -203,31 +202,31 @@ def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:
 
 
 def flop_of_step(model: nn.Module, images: Tensor) -> int:
-    """Floating-point operations of one training step on these images: three times those of the forward pass, which is
-    run once on the model's device."""
+    """Floating-point operations of one training step on these images: three times those of a forward pass, measured on
+    the model's device."""
     from torch.utils.flop_counter import FlopCounterMode
 
     training = model.training
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model.eval()(images)  # leaves running statistics alone
+        model.eval()(images)  # eval keeps running statistics unchanged
     model.train(training)
     return 3 * int(counter.get_total_flops())
 
 
 def clients_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
-    """How many clients one stack may hold on the model's device; at least one."""
+    """Number of clients that fit into one stack on the model's device; at least one."""
     return max(1, STACK_BYTES[images.device.type] // bytes_of_step(model, images, moments))
 
 
 def lanes_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
-    """How many clients may train side by side on the model's GPU in a quarter of its memory, each in memory of its
-    own; at least one. What is free does not matter, nor do a client's bits depend on it."""
+    """Number of clients that can train in parallel in a quarter of the GPU's total memory; at least one. Results do not
+    depend on it."""
     total = torch.cuda.get_device_properties(images.device).total_memory
     return max(1, total // 4 // bytes_of_step(model, images, moments))
 
 
 def forget_peak(device: torch.device) -> None:
-    """Let `peak_bytes` count from now on, where the system can."""
+    """Reset `peak_bytes`, if the system supports it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
@@ -236,9 +235,9 @@ def forget_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Most memory so far: of the GPU's tensors, or of this process.
+    """Peak memory so far: of the GPU's tensors, or of this process.
 
-    Not ru_maxrss where Linux tells more: a process inherits that figure from the one that started it.
+    Uses ru_maxrss only if /proc has no value, because a process inherits that number from its parent.
     """
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
@@ -250,5 +249,5 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def fits(personal: int, device: torch.device) -> bool:
-    """Whether so many bytes of all clients' personal states may stay on the device. A CPU's memory is their home."""
+    """Whether this many bytes of personal states may stay on the device; always true on a CPU."""
     return device.type != "cuda" or personal <= PERSONAL_SHARE * torch.cuda.mem_get_info(device)[0]

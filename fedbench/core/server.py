@@ -1,4 +1,4 @@
-"""The server: what it holds between rounds and remembers."""
+"""The server's state between rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedbench.core.client import Context
 from fedbench.core.state import State, check_state, compact
 from fedbench.errors import FedbenchError
 
-#: What a method may set, where that is not anything.
+#: Fields with a restricted type when a method sets them.
 _KINDS: dict[str, type] = {
     "shared": dict, "personal": dict, "models": list, "assigned": dict, "momenta": dict, "copies": dict,
 }  # fmt: skip
@@ -24,7 +24,7 @@ _KINDS: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Best:
-    """The server after the round that did best so far (with the setting's `select`), and its mean validation loss."""
+    """The server after the best round so far (with the setting's `select`), and its mean validation loss."""
 
     loss: float
     server: State
@@ -47,27 +47,27 @@ class _Saved:
 class Server:
     """State between rounds.
 
-    `shared`: one copy of what the method sends around; `memory`: what the server keeps to itself, a dataclass of which
-    `start` makes the first (core/message.py). `personal[i]`: what client i keeps and never sends; a client that has
-    not trained yet has no entry and stands at `initial`, the start that all have in common. `copies[i]`: what it has
-    trained of the shared state in rounds that did not communicate, until the next one that does. In clustered learning
-    `models[m]` is what the clients of cluster m share, and `assigned[i]` the cluster of client i, if it has one.
+    `shared`: the tensors that the method communicates; `memory`: the server's private state, a dataclass that `start`
+    creates (core/message.py). `personal[i]`: tensors that client i never sends; a client without an entry has not
+    trained and uses `initial`, the common initial state. `copies[i]`: the client's versions of shared tensors from
+    rounds without communication, kept until the next round that communicates. With clusters, `models[m]` is the
+    model of cluster m, and `assigned[i]` the cluster of client i, if it has one.
     """
 
     initial: State
     shared: State
     personal: dict[int, State] = field(default_factory=dict)
     round: int = 0  #: completed rounds
-    memory: Any = None  #: what the server alone knows, such as moments of its optimiser
-    models: list[State] = field(default_factory=list)  #: one a cluster
+    memory: Any = None  #: the server's private state, such as moments of its optimiser
+    models: list[State] = field(default_factory=list)  #: one per cluster
     assigned: dict[int, int] = field(default_factory=dict)  #: client -> cluster
-    best: Best | None = None  #: itself after an earlier round, if that is what answers
-    context: Context = None  # type: ignore[assignment]  # the trainer's
-    momenta: dict[int, State] = field(default_factory=dict)  #: where momentum lives, each client's (core/optimizer.py)
+    best: Best | None = None  #: with `select`, the server after the best round so far
+    context: Context = None  # type: ignore[assignment]  # set by the trainer
+    momenta: dict[int, State] = field(default_factory=dict)  #: with `momentum_lives`, per client (core/optimizer.py)
     copies: dict[int, State] = field(default_factory=dict)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse what would not last or would make the run unreadable, where a method does it."""
+        """Reject unknown fields, the trainer's fields, and wrong types, at the line of the method that sets them."""
         if name in ("initial", "round", "context") and name in vars(self):
             raise AttributeError(f"server.{name} is the trainer's: a method cannot set it")
         if name not in self.__dataclass_fields__:
@@ -78,16 +78,15 @@ class Server:
         super().__setattr__(name, value)
 
     def check(self, memory: type) -> None:
-        """Raise FedbenchError unless what the server holds beside states can be saved; its memory is to be of that
-        type."""
+        """Raise FedbenchError unless memory, which must have this type, and clusters can be saved in a checkpoint."""
         message.check_lasting(self.memory, memory, "server.memory")
         for client, cluster in self.assigned.items():
             if not isinstance(client, Integral) or cluster not in range(len(self.models)):
                 raise FedbenchError(f"server.assigned[{client!r}] is {cluster!r}, of {len(self.models)} models")
 
     def check_states(self, shared: State, where: str) -> None:
-        """Raise FedbenchError unless its states have the tensors of the `shared` one that it began with, in their
-        shapes and types; models of clusters all the same ones. `where` names who has changed them."""
+        """Raise FedbenchError unless `self.shared` has the tensors of the first `shared`, with their shapes and types,
+        and all cluster models have the same tensors. `where` names the hook that changed them."""
         like = {n: t for n, t in self.initial.items() if n in self.shared}
         check_state(self.shared, {**like, **shared}, f"{where} leaves server.shared")
         for m, model in enumerate(self.models):
@@ -98,18 +97,18 @@ class Server:
             check_state(model, {n: self.initial.get(n, t) for n, t in self.models[0].items()}, place)
 
     def copy(self, round: int) -> Server:
-        """The server at the end of `round`, to be worked on: new dictionaries, the same tensors."""
+        """A copy of the server for work on `round`: new dictionaries with the same tensors."""
         own = ("shared", "personal", "memory", "models", "assigned", "momenta", "copies")
         return replace(self, round=round, **{name: copy.copy(getattr(self, name)) for name in own})
 
     def tensors(self) -> State:
-        """Everything that a checkpoint must hold (the initial state comes again from the seed)."""
+        """Everything that a checkpoint must hold (the seed gives the initial state)."""
         assigned = torch.tensor([(int(i), int(m)) for i, m in self.assigned.items()]) if self.assigned else None
         saved = _Saved(self.shared, self.best, self.personal, self.momenta, self.copies, self.models, assigned)
         return {**message.tensors(self.memory, "memory"), **message.tensors(saved)}
 
     def restore(self, tensors: State) -> None:
-        """Inverse of `tensors`; what the server remembers has the type of what it began with."""
+        """Inverse of `tensors`; `memory` keeps its current type."""
         if self.memory is not None:
             self.memory = message.restored(type(self.memory), tensors, "memory")
         saved: _Saved = message.restored(_Saved, tensors)
@@ -118,7 +117,7 @@ class Server:
         self.assigned = {} if saved.assigned is None else dict(saved.assigned.tolist())
 
     def answering(self) -> Server:
-        """The server whose models answer: itself, or as it was after the best round."""
+        """The server to evaluate: this one, or with `select` as it was after the best round."""
         if self.best is None:
             return self
         earlier = self.copy(self.round)
@@ -126,8 +125,8 @@ class Server:
         return earlier
 
     def keep(self, client: int, personal: State, copies: State | None = None) -> None:
-        """Make these client i's personal state and its copies of shared tensors. What it merely received (the same
-        tensor objects) is left out."""
+        """Store client i's personal state and its copies of shared tensors. Skips tensors that it received unchanged
+        (the same objects)."""
         common = {**self.initial, **self.shared, **self.model(client)}
         for states, held in ((self.personal, personal), (self.copies, copies or {})):
             own = {name: compact(t) for name, t in held.items() if t is not common.get(name)}
@@ -137,11 +136,11 @@ class Server:
                 states.pop(client, None)
 
     def model(self, client: int) -> State:
-        """The model of client i's cluster; empty if it has none."""
+        """The model of the client's cluster; empty if it has none."""
         return self.models[self.assigned[client]] if client in self.assigned else {}
 
     def view(self, client: int) -> State:
-        """What client i holds: shared laid over initial, its cluster's model, its personal state and copies over both.
+        """The state of client i: initial, overridden by shared, its cluster's model, its personal state and copies.
 
         The dictionary is new, the tensors are not: clients that share a body hold the same tensor objects.
         """

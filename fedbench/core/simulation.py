@@ -1,4 +1,4 @@
-"""One run's federation as it is simulated: its start, its clients, and the method's hooks called with them."""
+"""The simulated federation of one run: initial state, clients, checked calls of the method's hooks, and traffic."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def initialise(
     setting: Setting,
     context: Context | None = None,
 ) -> tuple[nn.Module, State]:
-    """The network and the state that all clients start from, from the seed of the initial weights alone; `context` is
-    the run's, made here unless given.
+    """The network and the initial state of all clients, which depend only on the seed for initial weights. `context` is
+    the run's; if None, it is made here.
 
-    The global random state is left as it was. Raises FedbenchError for a method that cannot work with such labels.
+    Keeps the global random state. Raises FedbenchError if the method does not support the data.
     """
     if federation.multi_label and not method.takes_multi_label:
         raise FedbenchError(
@@ -62,7 +62,7 @@ def initialise(
 
 
 def learning_rate(setting: Setting, t: int) -> float:
-    """Of round t (1-based): constant, or a cosine over the rounds that would reach zero after the last."""
+    """Learning rate of round t (1-based): constant, or a cosine that would reach zero after the last round."""
     if setting.schedule == "constant":
         return setting.lr
     return 0.5 * setting.lr * (1 + math.cos(math.pi * (t - 1) / setting.rounds))
@@ -71,8 +71,8 @@ def learning_rate(setting: Setting, t: int) -> float:
 def new_client(
     index: int, t: int, state: State, context: Context, federation: Federation, plan: Plan, phase: int = 0
 ) -> Client:
-    """Client `index` at the start of round t, with the state that it has received; `phase` is where its count of
-    requests begins, which keys its random streams."""
+    """Client `index` at the start of round t, with the state that it receives. `phase` is the start of its request
+    count, which keys its random streams."""
     stage = context.stage(t)
     rows, held_back = (side[index] for side in federation.stages[stage])
     counts = federation.counts(rows) if stage else federation.class_counts[index]
@@ -89,7 +89,7 @@ def new_client(
 
 
 def without_labels(client: Client) -> None:
-    """Leave a client nothing of what it could train on."""
+    """Remove a client's training and validation data."""
     client.work.rows, client.work.validation_rows = client.work.rows[:0], client.work.validation_rows[:0]
     client.class_counts = torch.zeros_like(client.class_counts)
 
@@ -98,8 +98,8 @@ def without_labels(client: Client) -> None:
 
 
 def bytes_down(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
-    """What a client is sent: the shared tensors of the state that it starts from, its cluster's model or several
-    models, and its message. A tensor that it holds in two places is sent once; the common start is nobody's to send."""
+    """Bytes sent to a client: shared tensors of its state, models of clusters, and its message. A tensor that occurs
+    twice counts once; the common initial state is not sent."""
     shared = {*server.shared, *server.model(client.index)}
     sent = {
         name: t
@@ -110,7 +110,7 @@ def bytes_down(server: Server, client: Client, is_personal: Callable[[str], bool
 
 
 def bytes_up(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:
-    """What a client sends: what it has changed of the shared tensors, and its message."""
+    """Bytes that a client sends: the shared tensors that it changed, and its message."""
     shared = {*server.shared, *server.model(client.index)}
     changed = {
         name: t
@@ -120,14 +120,14 @@ def bytes_up(server: Server, client: Client, is_personal: Callable[[str], bool])
     return message.size((changed, client.upload))
 
 
-#: Where a client's count of requests starts when it personalises, and when the server asks it.
+#: Start of the request count when a client personalises, and when it answers the server's questions.
 PERSONALISING, SURVEYING = 1000, 2000
-#: What the clients that are there together may hold at their start, in bytes.
+#: Limit in bytes for the initial states of the clients that exist at the same time.
 BLOCK_BYTES = 128 << 20
 
 
 class Simulation:
-    """The clients of a run, a method and an executor that runs its client updates."""
+    """A run's clients, method and executor."""
 
     def __init__(
         self,
@@ -144,15 +144,15 @@ class Simulation:
         self.device = federation.images.device
         self.clock = Clock(self.device)
         self.context = context or Context.of(federation, setting)
-        self.shared: State = {}  #: what the server began with, whose names, shapes and types stay
+        self.shared: State = {}  #: the server's first `shared`; its names, shapes and types must stay
         self.client_bytes = size_in_bytes(initial)
         personal = size_in_bytes({name: t for name, t in initial.items() if method.is_personal(name)})
-        #: What of a client's state waits in host memory while others are at work, if not all fit on the device.
+        #: Selects the tensors that stay in host memory between updates, if not all clients' fit on the device.
         self.offloads = None if fits(personal * federation.clients, self.device) else method.is_personal
 
     def blocks(self, who: Sequence[int]) -> list[Sequence[int]]:
-        """These clients in parts that are there together, in their order: as many as keep the workers busy, or whose
-        states fit into BLOCK_BYTES if those are more."""
+        """Split these clients, in their order, into blocks that exist at the same time: enough to keep the workers
+        busy, or if that is more, as many as fit into BLOCK_BYTES."""
         size = max(4 * self.executor.width, BLOCK_BYTES // self.client_bytes)
         return [who[at : at + size] for at in range(0, len(who), size)]
 
@@ -162,7 +162,7 @@ class Simulation:
         return client
 
     def answering(self, server: Server, index: int, kind: str, t: int, state: State | None = None) -> Client:
-        """A client that is to answer from `state`, else from what the method serves it."""
+        """A client for evaluation, with `state`, or else with what the method serves it."""
         client = self.client(index, server.view(index) if state is None else state, t, PERSONALISING)
         client.kind = kind
         if kind == UNLABELLED:
@@ -175,8 +175,8 @@ class Simulation:
         return client
 
     def change(self, hook: Callable[..., None], *arguments: Any) -> None:
-        """Call a hook that changes what it is handed, a client or else the server. Raises FedbenchError if it returns
-        something, as nobody takes it, and for a state that is none afterwards."""
+        """Call a hook that changes the client or else the server in its arguments. Raises FedbenchError if it returns a
+        value, which would be lost, or leaves an invalid state."""
         result: Any = hook(*arguments)  # type: ignore[func-returns-value]
         if result is not None:
             raise FedbenchError(
@@ -191,7 +191,7 @@ class Simulation:
             server.check_states(self.shared, where)
 
     def given(self, value: Any, kind: Any, hook: str, wanted: str) -> Any:
-        """What a hook returns. Raises FedbenchError unless it is of the kind that is `wanted`."""
+        """Return the value of a hook. Raises FedbenchError if it does not have this type."""
         if not isinstance(value, kind):
             raise FedbenchError(f"{self.method.name}: {hook} returns {words(value)}, not {wanted}")
         return value
@@ -202,8 +202,8 @@ class Simulation:
 
 
 def survey(run: Simulation, server: Server, who: Sequence[int], t: int) -> tuple[int, int]:
-    """Ask these clients what the server wants to know after round t, as often as it has a question: bytes up and
-    down. After the last round the clients are sent once more what they hold, which else comes with the next one."""
+    """Ask these clients the server's questions after round t. Returns bytes up and down, which after the last round
+    include sending the clients their state, since no later round does."""
     up = down = 0
     k = 0
     while (question := run.method.ask(server, t, k)) is not None:

@@ -1,4 +1,4 @@
-"""A model's state as a flat dictionary of tensors, its file, and the averages a server takes of it."""
+"""A model's state as a flat dictionary of tensors; its file format; weighted means."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from torch import Tensor, nn
 
 from fedbench.errors import FedbenchError
 
-#: Parameters, buffers and a method's own variables by name, such as 'backbone.0.weight' or 'gaussian.mean'; those of a
-#: further model that goes by the name 'own' are 'own/backbone.0.weight' and so on.
+#: Parameters, buffers and a method's variables by name, such as 'backbone.0.weight' or 'gaussian.mean'. A further model
+#: with the name 'own' has the names 'own/backbone.0.weight' and so on.
 State = dict[str, Tensor]
 
-#: Ends of the names of what a network holds beside its parameters: what its norm layers count and do not train.
+#: Suffixes of a network's buffers, which norm layers update without gradients.
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def name_in(model: str, name: str) -> str:
-    """The name, in a client's state, of a tensor of one of its models: "own/head.weight"; of "" the network's own."""
+    """A tensor's name in a client's state: with the model's name as a prefix, as in "own/head.weight", unless "" ."""
     return f"{model}/{name}" if model else name
 
 
 def plain(name: str) -> str:
-    """The network's name of a tensor of any of a client's models."""
+    """A tensor's name in the network, without the prefix of a model."""
     return name.rsplit("/", 1)[-1]
 
 
 def model_in(state: State, model: str) -> State:
-    """The tensors of that named model in a state, under the network's names."""
+    """The tensors of a named model in a state, under the network's names."""
     prefix = f"{model}/"
     return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
 
 
 def as_model(state: State, model: str) -> State:
-    """A network's tensors (other named models and what belongs to them left out), under the names of that model."""
+    """The network's tensors in a state, without those of named models, renamed to those of the model `model`."""
     return {name_in(model, name): t for name, t in state.items() if "/" not in name}
 
 
 def matches(name: str, prefixes: Iterable[str]) -> bool:
-    """Whether a tensor's name starts with one of the prefixes ('' matches all)."""
+    """Whether a tensor's name starts with one of the prefixes ('' matches every name)."""
     return any(name.startswith(p) for p in prefixes)
 
 
@@ -57,17 +57,17 @@ def size_in_bytes(state: State) -> int:
     return sum(t.numel() * t.element_size() for t in state.values())
 
 
-#: Bytes, in float64, of each tensor's copies that a mean takes at once; it shapes float rounding.
+#: Bytes of float64 copies of one tensor that a mean sums at a time. Changing it changes the rounding.
 PIECE = 64 << 20
-#: Numbers of each copy that stand in float64 at a time: all would take twice the copies' memory, and no cache has them.
+#: Elements of each copy that are in float64 at a time; all of them would need twice the memory and miss the caches.
 COLUMNS = 4096
 
 
 class Mean:
-    """The weighted mean of the named tensors of states that come one after another, in float64 and in that order.
+    """Running weighted mean of the named tensors of states, summed in float64 in the order of arrival.
 
-    Integer tensors (counters of a norm layer) take the first state's value. The weights, one a state, need not sum to
-    one.
+    Integer tensors (counters of norm layers) have the first state's value. `weights` has one entry per state and need
+    not sum to one.
     """
 
     def __init__(self, names: Iterable[str], weights: Sequence[float]) -> None:
@@ -77,7 +77,7 @@ class Mean:
         self.counters: State = {}
 
     def add(self, state: State) -> None:
-        """Take the next state, whose tensors nobody may write to any more; some are held alive for a while."""
+        """Add the next state. Its tensors must not be modified afterwards, because some are read later."""
         for name in self.names:
             tensor = state[name]
             if not tensor.is_floating_point():
@@ -90,15 +90,15 @@ class Mean:
         self.count += 1
 
     def result(self) -> State:
-        """The mean, after as many states as there are weights."""
+        """The mean, after one state per weight."""
         assert self.count == len(self.share), f"{self.count} of {len(self.share)} states"
         return {n: self.counters[n] if n in self.counters else self.sums[n].result() for n in self.names}
 
 
 class _Sum:
-    """Of one tensor. No more of its copies are alive than PIECE has room for: many in few operations, since with a
-    thousand clients a launch for each would take longer than the sums. Large ones are the states' own; small ones stand
-    in one tensor, as each by itself takes more for being one than for its numbers."""
+    """Sum of one tensor. Buffers as many copies as fit into PIECE and sums them in few operations, since with many
+    clients one launch per copy would take longer than the sums. Buffers large tensors by reference, and copies small
+    ones into one tensor, because many small tensors have more overhead than content."""
 
     def __init__(self, first: Tensor, share: Tensor) -> None:
         self.shape, self.dtype, self.share, self.at = first.shape, first.dtype, share.to(first.device), 0
@@ -106,7 +106,7 @@ class _Sum:
         self.total = torch.zeros(first.numel(), dtype=torch.float64, device=first.device)
         self.small = first.new_empty(self.size, first.numel()) if first.numel() <= COLUMNS else None
         self.large: list[Tensor] = []
-        # A GPU has no use for columns: each would be a launch, of which a ResNet-18 had twelve thousand a round.
+        # Not by columns on a GPU: each would be a launch, twelve thousand per round for a ResNet-18.
         self.weights = share.tolist() if first.is_cuda and self.small is None else None
 
     def add(self, tensor: Tensor) -> None:
@@ -133,9 +133,9 @@ class _Sum:
 
 
 def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iterable[str]) -> State:
-    """`Mean` of states that are all there, in this order."""
+    """`Mean` of a list of states, in this order."""
     out: State = {}
-    for name in names:  # one after another: only one tensor's copies at a time
+    for name in names:  # one by one, so that only one tensor's copies are in memory
         mean = Mean([name], weights)
         for state in states:
             mean.add(state)
@@ -144,8 +144,8 @@ def weighted_mean(states: Sequence[State], weights: Sequence[float], names: Iter
 
 
 def check_state(state: Any, like: Mapping[str, Tensor], what: str) -> None:
-    """Raise FedbenchError unless this is a state that has all tensors of another, of their shapes and types. It may
-    have more. `what` names it, such as "mine: aggregate leaves server.shared"."""
+    """Raise FedbenchError unless `state` has all tensors of `like`, with their shapes and types. Further tensors are
+    allowed. `what` starts the message, such as "mine: aggregate leaves server.shared"."""
     if not isinstance(state, Mapping):
         raise FedbenchError(f"{what} as {reprlib.repr(state)}, not a dictionary of tensors")
     for name, tensor in state.items():
@@ -161,17 +161,17 @@ def check_state(state: Any, like: Mapping[str, Tensor], what: str) -> None:
 
 
 def _form(tensor: Tensor) -> str:
-    """Such as "float32 [3, 2]"."""
+    """Type and shape, such as "float32 [3, 2]"."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def compact(tensor: Tensor) -> Tensor:
-    """The tensor in memory of its own: a slice of a stack would keep the whole stack alive."""
+    """A tensor with its own storage: a slice would keep the whole stack alive."""
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size() else tensor
 
 
 def separate(tensors: State) -> State:
-    """The tensors, contiguous, each with memory of its own: safetensors refuses two names for one tensor."""
+    """The tensors, contiguous and without shared storage, because safetensors rejects two names for one storage."""
     places: set[int] = set()
     out: State = {}
     for name, tensor in tensors.items():
@@ -181,17 +181,17 @@ def separate(tensors: State) -> State:
     return out
 
 
-#: The entry of a file that has the order of its tensors: safetensors itself sorts them.
+#: Metadata key for the order of the tensors, because safetensors sorts them.
 _ORDER = "order"
 
 
 def write(path: Path, tensors: State) -> None:
-    """Write tensors as a file of safetensors from which they come back in their order."""
+    """Write a safetensors file that preserves the order of the tensors."""
     from safetensors.torch import save_file
 
     save_file(separate(tensors), path, metadata={_ORDER: json.dumps(list(tensors))})
 
 
 def names_of(file: Any) -> list[str]:
-    """The tensors of an open file of `write`, in their order. Raises KeyError for another file."""
+    """Names in an open file of `write`, in their order. Raises KeyError for other files."""
     return list(json.loads((file.metadata() or {})[_ORDER]))
