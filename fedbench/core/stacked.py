@@ -1,7 +1,7 @@
-"""A block of clients' requests, answered at once: tensors with a leading client axis, the loss under vmap.
+"""Requests of a block of clients in one batch: tensors with a leading client axis, and the loss under vmap.
 
-The clients of a block advance in lockstep. Where their updates ask for the same, one stack answers; a client that
-asks for something of its own is answered by the reference.
+The clients of a block run in lockstep. Equal requests form one stack; a client with a different request is handled as
+in the reference (`Worker`).
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ from fedbench.core.worker import (
 )
 from fedbench.specs import Setting
 
-#: A few clients of a stack: the first so many (a view of its tensors), or any (a copy).
+#: Clients of a stack: a slice for the first few (indexing gives views), or indices (indexing copies).
 Members = slice | Tensor
 
 
 @dataclass
 class Stack:
-    """C clients that train together. All tensors [C, ...], but `common` ones that all clients share."""
+    """C clients that train in one batch. All tensors are [C, ...], except `common`, which all clients share."""
 
     request: Train
     optimizer: Optimizer
     lr: float | Tensor
     trained: State
     buffers: State  #: running statistics
-    frozen: State  #: parameters that do not train, a copy a client
-    common: State  #: parameters that do not train, the same for all
-    centre: State  #: of a proximal term, if there is one: at first what the clients received of `trained`
-    memory: State  #: what the optimiser remembers
+    frozen: State  #: parameters that are not trained and differ between clients
+    common: State  #: parameters that are not trained and the same for all
+    centre: State  #: centre of the proximal term, if `prox` is set; initially what the clients received
+    memory: State  #: the optimiser's
     extras: State
-    beside: State  #: what the request's rules read, as "model:name"
+    beside: State  #: tensors for the request's rules, as "model:name"
 
 
 class Tick(NamedTuple):
     """One step of some clients: rows [k, B] of the federation, positions [k, B] in the clients' training sets, crop
-    windows [k, B, 4] or None, and which of the stack's clients begin a pass over their data with it."""
+    windows [k, B, 4] or None, and the clients (indices in the stack) that start a pass with this step."""
 
     members: Members
     rows: Tensor
@@ -89,17 +89,17 @@ class Tick(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step gives: logged loss [k], collected rows [k, B, ...] or None."""
+    """Result of a step: logged loss [k], collected rows [k, B, ...] or None."""
 
     logged: Tensor
     collected: Tensor | None
 
 
 def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Iterator[Tick]:
-    """The clients' steps side by side, those with most steps first; the schedules hold the positions of each batch.
+    """The steps of all clients, who are sorted by number of steps, largest first. `schedules`: positions of each batch.
 
-    Whole steps are left out for who has done all of its own, nothing is padded. Clients whose batches differ in size
-    (a short last one) step one size after another.
+    A client that has finished takes part in no further step, so there is no padding. Clients whose batches have
+    different sizes (a smaller last one) take separate steps.
     """
     crops = [Worker.crops(c) for c in clients]
     passes = [c.work.plan.batches_a_pass(c.index) for c in clients]
@@ -129,12 +129,12 @@ def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Ite
 
 
 def indices(members: Members) -> list[int]:
-    """Their places in the stack."""
+    """The members' indices in the stack."""
     return list(range(members.stop)) if isinstance(members, slice) else members.tolist()
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """[C, ...] in new memory."""
+    """The tensors as one new tensor [C, ...]."""
     first = tensors[0]
     if all(t is first for t in tensors):
         return first.detach().expand(len(tensors), *first.shape).clone(memory_format=torch.contiguous_format)
@@ -142,13 +142,13 @@ def stacked(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def padded(tensors: Sequence[Tensor]) -> Tensor:
-    """[C, longest, ...], each filled up with its own first row."""
+    """[C, longest, ...]: each tensor padded with copies of its first row."""
     longest = max(len(t) for t in tensors)
     return torch.stack([torch.cat([t, t[:1].expand(longest - len(t), *t.shape[1:])]) for t in tensors])
 
 
 def _flat(besides: Mapping[str, State]) -> State:
-    """model -> name -> tensor, as "model:name" -> tensor."""
+    """Flatten model -> name -> tensor to "model:name" -> tensor."""
     return {f"{model}:{name}": t for model, state in besides.items() for name, t in state.items()}
 
 
@@ -162,18 +162,18 @@ def by_model(flat: State) -> dict[str, State]:
 
 
 def kind(request: Request) -> Hashable:
-    """Requests of one kind can be stacked: equal, with extra tensors of the same names and shapes."""
+    """The key of requests that can be stacked: equal, and with extras of the same names, shapes and types."""
     return request, tuple(sorted((n, t.shape, t.dtype) for n, t in request.extras.items()))
 
 
-#: The form of a model whose convolutions are fastest in a stack, by kind of device: torch's own rule for vmap on a GPU.
+#: The variant of a network that is fastest in a stack, by kind of device; on a GPU torch's own vmap rules are.
 FASTEST: dict[str, Callable[[nn.Module], nn.Module]] = {"cpu": with_clients_among_channels, "cuda": twin}
 
 
 class StackedWorker(Worker):
-    """Answers requests of a block of clients at once."""
+    """Answers the requests of a block of clients in batches."""
 
-    least = 2  #: clients whose training is worth a stack
+    least = 2  #: smallest number of clients for which a training stack pays off
 
     def __init__(
         self,
@@ -213,14 +213,14 @@ class StackedWorker(Worker):
             client.work.seconds += (time.perf_counter() - started) / len(clients)
 
     def answer(self, clients: Sequence[Client], requests: Sequence[Any]) -> Sequence[Answer]:
-        """Answers to requests that differ in nothing but the client's own tensors."""
+        """Answer requests that are equal except for the clients' tensors."""
         client, request = clients[0], requests[0]
         if isinstance(request, Train) and len(clients) >= self.least:
             return self.train_stack(clients, requests)
         if len(clients) == 1:
             return [self.answer_one(client, request)]
         if isinstance(request, Gradient):
-            if request.split != "train":  # rare, and a stack's ticks are of training rows
+            if request.split != "train":  # rare, and a tick has training rows only
                 return [self.gradient(c, r) for c, r in zip(clients, requests, strict=True)]
             return self.gradient_stack(clients, requests)
         return self.collect_stack(clients, requests)
@@ -228,14 +228,14 @@ class StackedWorker(Worker):
     # -- training ----------------------------------------------------------------------------------------
 
     def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
-        """Minibatch training of all clients as the requests say; updates each `client.state`."""
+        """Train all clients on minibatches; updates each `client.state`."""
         schedules = [self.batches(c, r) for c, r in zip(clients, requests, strict=True)]
         if not any(schedules):  # no steps, nothing to stack
             return [self.train(c, r) for c, r in zip(clients, requests, strict=True)]
-        order = sorted(range(len(clients)), key=lambda i: -len(schedules[i]))  # who still trains comes first
+        order = sorted(range(len(clients)), key=lambda i: -len(schedules[i]))  # so that active clients come first
         clients, requests = [clients[i] for i in order], [requests[i] for i in order]
         schedules, request = [schedules[i] for i in order], requests[0]
-        self.networks.of(request.model).scope.train()  # with the model in it: as products, that is a twin
+        self.networks.of(request.model).scope.train()  # sets the mode of the variant for stacks, which may be a twin
         stack, kept = self.stack(clients, requests), list[tuple[Members, Tensor]]()
         total = torch.zeros(len(clients), dtype=torch.float64, device=self.device)
         for tick in ticks(clients, schedules):
@@ -262,12 +262,12 @@ class StackedWorker(Worker):
             check_finite(client, means[i], ok)
             client.work.losses.append((means[i], images[i]))
         collected = [list[Tensor]() for _ in clients]
-        for members, rows in kept:  # only now: on a GPU it waits for the device
+        for members, rows in kept:  # after the loop, because on a GPU this waits for the device
             for i, its in zip(indices(members), rows.unbind(), strict=True):
                 collected[i].append(its)
         visited = [np.concatenate([batch for batch in own for _ in range(request.repeat)]) for own in schedules]
         positions = on_device(visited, self.device)
-        # In new memory: the next block's centres may come to the same places.
+        # Clones, because the next block's centres may use the same memory.
         centres = {n: t.clone().unbind() for n, t in stack.centre.items()} if request.follow else {}
         answers = [
             Trained(
@@ -284,17 +284,17 @@ class StackedWorker(Worker):
         return [answers[order.index(i)] for i in range(len(order))]
 
     def follow(self, stack: Stack, tick: Tick) -> None:
-        """Move the centres of the tick's clients towards their weights."""
+        """Move the proximal centres of the tick's clients towards their weights."""
         who = tick.members
         for name, centre in stack.centre.items():
             centre[who] = torch.lerp(centre[who], stack.trained[name][who], stack.request.follow)
 
     def gradient_stack(self, clients: Sequence[Client], requests: Sequence[Gradient]) -> list[Differentiated]:
-        """Each client's gradient on one batch; clients whose batches differ in size come one size after another."""
+        """Each client's gradient on one batch. Clients whose batches have different sizes are computed separately."""
         self.networks.of(requests[0].model).scope.train()
-        # A gradient is a step that is not taken: nothing is remembered of it.
+        # Momentum 0 selects SGD without state, since a gradient changes no optimiser state.
         steps = [Train(r.loss, r.trains, model=r.model, momentum=0.0, extras=r.extras) for r in requests]
-        stack = StackedWorker.stack(self, clients, steps)  # in new memory, not at the places of a captured step
+        stack = StackedWorker.stack(self, clients, steps)  # in new memory, not that of a captured step
         gradient_of: dict[int, Differentiated] = {}
         for tick in ticks(clients, [[self.batch_of(c, r)] for c, r in zip(clients, requests, strict=True)]):
             self.stop_if_cancelled()
@@ -309,7 +309,7 @@ class StackedWorker(Worker):
         return [gradient_of[i] for i in range(len(clients))]
 
     def stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> Stack:
-        """The clients' tensors in a stack of new memory."""
+        """Stack the clients' tensors in new memory."""
         request, first = requests[0], clients[0]
         network = self.networks.of(request.model)
         rule = optimizer(self.setting, request.momentum)
@@ -336,28 +336,28 @@ class StackedWorker(Worker):
         )
 
     def moved(self, stack: Stack) -> dict[str, Sequence[Tensor]]:
-        """What training changed: name -> one tensor a client (a view of the stack)."""
+        """The tensors that training changed: name -> one tensor per client (a view of the stack)."""
         return {name: t.unbind() for name, t in (*stack.trained.items(), *stack.buffers.items())}
 
     def step(self, stack: Stack, tick: Tick) -> Step:
-        """One step of the tick's clients; updates the stack."""
+        """Take one step for the tick's clients; updates the stack."""
         leaves, buffers, step = self.backward(stack, tick)
         besides = by_model({n: t[tick.members] for n, t in stack.beside.items()})
-        for rule in stack.request.rules:  # written for one client
+        for rule in stack.request.rules:  # written for one client, so under vmap
             again = partial(self.differentiate, stack, tick, leaves, buffers)
             apply(rule, leaves, besides, again, torch.func.vmap)
         memory = {n: t[tick.members] for n, t in stack.memory.items()}
         stack.optimizer.descend(leaves, memory, stack.lr)
-        if isinstance(tick.members, Tensor):  # these were copies
+        if isinstance(tick.members, Tensor):  # indexing has copied: write the results back
             for whole, part in ((stack.trained, leaves), (stack.buffers, buffers), (stack.memory, memory)):
                 for name, value in part.items():
                     whole[name][tick.members] = value.detach()
         return step
 
     def backward(self, stack: Stack, tick: Tick) -> tuple[State, State, Step]:
-        """(leaves that hold their gradients, running statistics moved on, the step) of the tick's clients.
+        """(leaves with their gradients, updated running statistics, the step) for the tick's clients.
 
-        Where the members are the first of the stack, leaves and statistics lie in its memory.
+        If `tick.members` is a slice, leaves and statistics are views of the stack.
         """
         trained, buffers = ({n: t[tick.members] for n, t in s.items()} for s in (stack.trained, stack.buffers))
         leaves = {n: t.detach().requires_grad_() for n, t in trained.items()}
@@ -365,7 +365,7 @@ class StackedWorker(Worker):
         return leaves, buffers, step._replace(logged=total.detach()) if step.logged is None else step
 
     def differentiate(self, stack: Stack, tick: Tick, leaves: State, buffers: State) -> tuple[Tensor, Step]:
-        """(each client's objective [k], the step); adds its gradient to the leaves' and moves running statistics."""
+        """(each client's objective [k], the step). Adds gradients to the leaves' and updates running statistics."""
         frozen, extras = ({n: t[tick.members] for n, t in s.items()} for s in (stack.frozen, stack.extras))
         batch, network = self.stacked_batch(tick, extras), self.networks.of(stack.request.model)
 
@@ -383,14 +383,14 @@ class StackedWorker(Worker):
         if stack.centre:
             far = [(p - stack.centre[n][tick.members]).square().flatten(1).sum(1) for n, p in leaves.items()]
             total = total + stack.request.prox / 2 * torch.stack(far).sum(0)
-        # Each client's loss depends on its own leaves alone, so the sum's gradient holds every client's gradient.
+        # Each client's loss depends only on its leaves, so the gradient of the sum contains every client's gradient.
         torch.autograd.backward(total.sum())
         return total, step
 
     # -- outputs -----------------------------------------------------------------------------------------
 
     def collect_stack(self, clients: Sequence[Client], requests: Sequence[Collect]) -> list[Collected]:
-        """Each request's output for every image of a split of its client's data, or of a part of it."""
+        """Each request's output for all images of a split, or part of a split, of its client's data."""
         request = requests[0]
         crops = [c.work.plan.crops("collect", c.round, c.index, c.work.collects) for c in clients]
         rows = [c.work.rows_of(request.split, request.part) for c in clients]
@@ -404,7 +404,7 @@ class StackedWorker(Worker):
         return [Collected(o.float(), self.labels(r, request.split)) for o, r in zip(outputs, rows, strict=True)]
 
     def hold_the_same(self, clients: Sequence[Client], requests: Sequence[Collect]) -> bool:
-        """Whether all clients hold one model and send the same tensors along (the same objects)."""
+        """Whether all clients have the same model and the same extras (the same tensor objects)."""
         state, extras = clients[0].state, requests[0].extras
         names = self.networks.of(requests[0].model).tensors
         return all(c.state[n] is state[n] for c in clients for n in names) and all(
@@ -413,7 +413,7 @@ class StackedWorker(Worker):
 
     @torch.no_grad()
     def sweep_shared(self, client: Client, images: Sequence[Piece], request: Collect, first: int) -> list[Tensor]:
-        """The output of one model for the images of several clients, one pass over all of them: [n, ...] a client."""
+        """Outputs of one model for the images of several clients, computed in one pass: [n, ...] per client."""
         self.load(client.state, request.model)
         counts = [len(piece.rows) for piece in images]
         places = torch.cat([torch.arange(first, first + n, device=self.device) for n in counts])
@@ -425,7 +425,7 @@ class StackedWorker(Worker):
     def scores(self, clients: Sequence[Client], images: Sequence[Sequence[Piece]]) -> list[Tensor]:
         whole, requests = [Piece.joined(own) for own in images], [answering(c) for c in clients]
         one_kind = all(kind(r) == kind(requests[0]) for r in requests)
-        # A model with a whole chunk of images of its own fills the device by itself.
+        # A model with a full chunk of images uses the device fully without stacking.
         if len(clients) == 1 or not one_kind or all(len(piece.rows) >= CHUNK for piece in whole):
             return super().scores(clients, images)
         extras = {n: stacked([r.extras[n] for r in requests]) for n in requests[0].extras}
@@ -440,9 +440,9 @@ class StackedWorker(Worker):
         extras: State,
         first: int = 0,
     ) -> list[Tensor]:
-        """The request's output for each client's own images, without gradients: [n, ...] a client.
+        """Outputs of each client's model for its images, without gradients: [n, ...] per client.
 
-        The images are those from position `first` on of a split of the clients' data; extras [C, ...] are the clients'.
+        The images are those from position `first` on in a split of the client's data; extras are [C, ...].
         """
         network = self.networks.of(request.model)
         network.scope.eval()
@@ -474,6 +474,6 @@ class StackedWorker(Worker):
         return [whole[order.index(i)] for i in range(len(order))]
 
     def stacked_batch(self, tick: Tick, extras: State) -> Batch:
-        """The tick's batch, all of it [k, B, ...]."""
+        """The tick's batch; all tensors are [k, B, ...]."""
         x = self.batch(tick.rows.flatten(), None if tick.windows is None else tick.windows.flatten(0, 1))
         return Batch(x.view(*tick.rows.shape, *x.shape[1:]), self.federation.labels[tick.rows], tick.positions, extras)

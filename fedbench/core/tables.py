@@ -1,4 +1,4 @@
-"""The tables that a run writes, and what else it keeps where that is asked for: logits and models."""
+"""The tables that a run writes, and the logits and models that it stores on request (`--keep`)."""
 
 from __future__ import annotations
 
@@ -26,68 +26,68 @@ if TYPE_CHECKING:
 
 
 # -- keep ------------------------------------------------------------------------------------------------------
-# What is kept of a trained run where it is asked for: the models that answer, as one flat file of tensors.
+# What `--keep model` stores of a run: the evaluated models, as one flat file of tensors.
 #
-#     server/NAME      what the server holds and sends around, the method's own variables included
-#     cluster/M/NAME   what the clients of cluster M share
-#     initial/NAME     what nobody has trained and some client answers with all the same
-#     client/I/NAME    what client I answers with beyond these, personalised as it was asked last
-#     extra/I/NAME     what else its answers are computed from
+#     server/NAME      shared tensors of the server, including the method's variables
+#     cluster/M/NAME   shared tensors of cluster M
+#     initial/NAME     initial tensors that were not trained and that some client uses
+#     client/I/NAME    tensors of client I that differ from these, as personalised for the last evaluation
+#     extra/I/NAME     extra tensors of client I's output function
 #
-# A client's model is the first three laid over one another (initial, server, its cluster), its own part on top. Names
-# are those of its state: 'head.weight', or 'own/head.weight' of a further model.
+# Later entries override earlier ones: initial, server, the client's cluster, client. Names are those of a client's
+# state: 'head.weight', or 'own/head.weight' for a further model 'own'.
 
 
-#: What may be kept: the models that answer, and what they put out for every test image.
+#: Values of `--keep`: the evaluated models, and their outputs for every test image.
 MODEL, LOGITS = "model", "logits"
-#: What a client answers by that says nothing else: its network's own outputs.
+#: `How.output` of a client that predicts with its network's logits.
 PLAIN = "logits"
-#: Under which key of the file's metadata the rest stands, as JSON.
+#: Key in the file's metadata of everything but tensors, as JSON.
 ABOUT = "fedbench"
 
 
 @dataclass(frozen=True)
 class How:
-    """How one client answers: by which of its models, and by what that makes of them."""
+    """How one client predicts: with which of its models, and with which output function."""
 
-    cluster: int | None  #: whose model lies over the server's
-    models: tuple[str, ...] = ("",)  #: of the client's; "" is its network
-    output: str = PLAIN  #: where the function of models and images is found: PLAIN, 'method:NAME' or 'MODULE:NAME'
-    extras: Mapping[str, str] = field(default_factory=dict)  #: name -> the file's name of the tensor
-    #: Why nobody else's images can be answered so; "" where they can.
+    cluster: int | None  #: whose model overrides the server's
+    models: tuple[str, ...] = ("",)  #: names of the client's models; "" is its network
+    output: str = PLAIN  #: function of models and images: PLAIN, 'method:NAME' or 'MODULE:NAME'
+    extras: Mapping[str, str] = field(default_factory=dict)  #: name -> the tensor's name in the file
+    #: Reason why the client cannot predict other images; "" if it can.
     alone: str = ""
 
 
 @dataclass(frozen=True)
 class Models:
-    """The models that answer at the end of a run: all tensors under the file's names, the names of the network's
-    tensors, and how each client answers [M]."""
+    """The models at the end of a run: tensors under the file's names, the names of the network's tensors, and how each
+    client predicts [M]."""
 
     tensors: State
     network: tuple[str, ...]
     clients: tuple[How, ...]
 
     def state(self, client: int) -> State:
-        """What a client answers with, under the names of its state."""
+        """A client's tensors, under the names of its state."""
         cluster = self.clients[client].cluster
         layers = ["initial", "server", *([f"cluster/{cluster}"] if cluster is not None else []), f"client/{client}"]
         return {name: t for layer in layers for name, t in self.layer(layer).items()}
 
     def layer(self, place: str) -> State:
-        """The tensors of one place, such as 'server' or 'cluster/0', under the names of a state."""
+        """The tensors under a prefix, such as 'server' or 'cluster/0', without the prefix."""
         return {key.removeprefix(f"{place}/"): t for key, t in self.tensors.items() if key.startswith(f"{place}/")}
 
     def extras(self, client: int) -> State:
-        """What else a client's answers are computed from."""
+        """Extra tensors of a client's output function."""
         return {name: self.tensors[key] for name, key in self.clients[client].extras.items()}
 
     @property
     def clusters(self) -> int:
-        """How many there are."""
+        """Number of clusters."""
         return len({key.split("/")[1] for key in self.tensors if key.startswith("cluster/")})
 
     def write(self, path: Path) -> None:
-        """Write them as one file of safetensors."""
+        """Write one safetensors file."""
         from safetensors.torch import save_file
 
         about = {"network": self.network, "clients": [asdict(one) for one in self.clients]}
@@ -95,7 +95,7 @@ class Models:
 
     @classmethod
     def read(cls, path: Path) -> Models:
-        """Inverse of `write`. Raises FedbenchError for another file."""
+        """Inverse of `write`. Raises FedbenchError for other files."""
         from safetensors import SafetensorError, safe_open
 
         try:
@@ -109,19 +109,19 @@ class Models:
 
 
 class Keeper:
-    """Notes what each client answers with, as the clients are personalised, and puts it together at the end."""
+    """Records how each client predicts, after it was personalised, and builds Models at the end."""
 
     def __init__(self, server: Server, network: Iterable[str], method: object) -> None:
         self.server, self.network, self.method = server, tuple(network), method
         common = {"server": server.shared, **{f"cluster/{m}": state for m, state in enumerate(server.models)}}
         self.clients: list[How] = []
-        self.own: State = {}  #: of clients, under the file's names, on the host
-        self.initial: set[str] = set()  #: names of what some client answers with as it began
-        #: The file's name of each tensor that is not one client's alone.
+        self.own: State = {}  #: tensors of single clients, under the file's names, on the host
+        self.initial: set[str] = set()  #: names of initial tensors that some client uses
+        #: id of a shared tensor -> its name in the file.
         self.places = {id(t): f"{place}/{name}" for place, state in common.items() for name, t in state.items()}
 
     def note(self, client: Client) -> None:
-        """Keep how the next client, personalised, answers, and with which tensors of its own."""
+        """Record how the next client predicts, with the tensors that it does not share."""
         by = client.answers_by or Collect(logits)
         models = (by.model,) if isinstance(by.model, str) else tuple(by.model)
         names = [name_in(model, name) for model in models for name in self.network]
@@ -132,7 +132,7 @@ class Keeper:
         initial = {n for n, t in rest.items() if n not in common and t is self.server.initial.get(n)}
         extras = {n: self.places.get(id(t), f"extra/{client.index}/{n}") for n, t in by.extras.items()}
         own = {f"client/{client.index}/{n}": t for n, t in rest.items() if n not in initial}
-        if client.answer is None:  # else nobody says what of its state it answers with
+        if client.answer is None:  # else it is unknown which tensors of the state it used
             self.initial |= initial
         own |= {place: by.extras[n] for n, place in extras.items() if place.startswith("extra/")}
         output, alone = self._output(by), ""
@@ -144,14 +144,14 @@ class Keeper:
         self.own |= {name: compact(t.detach().cpu()) for name, t in own.items()}
 
     def _cluster(self, client: int, state: State) -> int | None:
-        """The cluster whose tensors these are; the client's, if they are several clusters'."""
+        """The cluster that shares some of these tensors; if several do, the client's, else the first."""
         mine = {id(t) for t in state.values()}
         having = [m for m, model in enumerate(self.server.models) if any(id(t) in mine for t in model.values())]
         assigned = self.server.assigned.get(client)
         return assigned if assigned in having else having[0] if having else None
 
     def _output(self, by: Collect) -> str:
-        """Where the function that a client answers by can be found again; "" if nowhere."""
+        """Name by which `output_of` finds the client's output function again; "" if there is none."""
         if by.output is logits:
             return PLAIN
         name = getattr(by.output, "__name__", "")
@@ -161,7 +161,7 @@ class Keeper:
         return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is by.output else ""
 
     def models(self) -> Models:
-        """All of them together."""
+        """All recorded models."""
         out = {f"server/{name}": t for name, t in self.server.shared.items()}
         for m, state in enumerate(self.server.models):
             out |= {f"cluster/{m}/{name}": t for name, t in state.items()}
@@ -170,11 +170,11 @@ class Keeper:
 
 
 def output_of(how: How, method: Callable[[], object]) -> Callable[..., Tensor]:
-    """The function that a client answers by. Raises FedbenchError if it cannot be found here."""
+    """A client's output function. Raises FedbenchError if it does not exist any more."""
     if how.output == PLAIN:
         return logits
     place, _, name = how.output.partition(":")
-    owner = method()  # first: its module is imported then
+    owner = method()  # first, because this imports its module
     function: Any = getattr(owner if place == "method" else sys.modules.get(place), name, None)
     if function is None:
         raise FedbenchError(f"the run's clients answer by {name} of {place}, which is not there any more")
@@ -185,10 +185,10 @@ def output_of(how: How, method: Callable[[], object]) -> Callable[..., Tensor]:
 
 
 def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) -> Iterator[pa.Table]:
-    """The predictions of round t, views one after another; of a view with many votes, part by part.
+    """Tables of round t's predictions, view by view; a view with many votes has several tables.
 
-    With multi-label images, `label` is a list of 0 and 1 a row, and instead of the classes `own` and `test_phase`
-    there are the scores of all labels, `own_scores` and `test_phase_scores`.
+    For multi-label images, `label` is a list of 0 and 1 per row, and the scores of all labels, `own_scores` and
+    `test_phase_scores`, replace the classes `own` and `test_phase`.
     """
     import pyarrow as pa
 
@@ -214,7 +214,7 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
 
 
 def _which(t: int, view: str, rows: np.ndarray, federation: Federation) -> dict[str, Any]:
-    """The first columns of answers to these rows."""
+    """The common first columns of the tables of predictions and logits."""
     import pyarrow as pa
 
     return {
@@ -225,14 +225,14 @@ def _which(t: int, view: str, rows: np.ndarray, federation: Federation) -> dict[
 
 
 def _parts(answers: Answers) -> list[slice]:
-    """All rows, in parts whose votes take no more than is written together."""
+    """Split the rows so that the votes of a part take at most BYTES."""
     rows = max(len(answers.rows), 1)
     size = rows if answers.votes is None else max(1, BYTES // (2 * answers.votes.shape[1]))
     return [slice(at, at + size) for at in range(0, rows, size)]
 
 
 def kept_logits(t: int, answers: Mapping[str, Answers], federation: Federation) -> pa.Table | None:
-    """What of round t's answers is kept of their probabilities, in the order of `predictions`; None if nothing is."""
+    """Logits of round t's evaluation, in the order of `predictions`; None if there are none."""
     import pyarrow as pa
 
     parts = [
@@ -244,8 +244,8 @@ def kept_logits(t: int, answers: Mapping[str, Answers], federation: Federation) 
 
 
 def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], assigned: Mapping[int, int]) -> pa.Table:
-    """A line a client: sizes, its true group, its cluster if there are any, and the metrics noted of it (client, as
-    text -> metric -> value)."""
+    """One row per client: sizes, true group, cluster (if there are any), and metrics from `notes` (client, as text ->
+    metric -> value)."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {
@@ -263,7 +263,7 @@ def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], as
 
 
 def descriptors(clients: Tensor, values: Tensor) -> pa.Table:
-    """A line a client that was described: its descriptor [L]."""
+    """One row per client with a descriptor [L]."""
     import pyarrow as pa
 
     flat = pa.array(values.cpu().float().numpy().reshape(-1))
@@ -272,8 +272,8 @@ def descriptors(clients: Tensor, values: Tensor) -> pa.Table:
 
 
 def number(what: str, value: Any) -> float:
-    """The value as a plain number that can be stored: a tensor's or a NumPy scalar's own. Raises FedbenchError for
-    what is none; `what` is its name."""
+    """A number, NumPy scalar or tensor with one element as a plain number. Raises FedbenchError for other values;
+    `what` is the name for the message."""
     single = isinstance(value, np.generic) or (isinstance(value, Tensor) and value.numel() == 1)
     plain = value.item() if single else value
     if not isinstance(plain, int | float):
@@ -282,8 +282,7 @@ def number(what: str, value: Any) -> float:
 
 
 def rounds(lines: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """A line a round; a part of the work that no client of a round had took no time, a metric that there was not yet
-    is null."""
+    """One row per round. Missing seconds of a part of the work become 0, missing metrics null."""
     import pyarrow as pa
 
     names = {name: None if _is_measure(name) else 0.0 for line in lines for name in line}
@@ -297,7 +296,7 @@ def _is_measure(name: str) -> bool:
 def average_accuracy(answers: Mapping[str, Answers], federation: Federation, trainees: int) -> float:
     """Average accuracy of the first view over the clients that train, weighted by training sizes, for the display.
 
-    A multi-label image is right by the share of them that its scores are on the right side of 1/2 of.
+    A multi-label image counts with its share of correct labels, where scores are compared with 1/2.
     """
     a = next(iter(answers.values()))
     labels = federation.labels.cpu().numpy()[a.rows]
