@@ -33,37 +33,37 @@ if TYPE_CHECKING:
 
 @dataclass
 class Round:
-    """A round under way: block after block of its cohort enters, trains and leaves. Of those that have left no more is
-    there than what the method needs for the server's step."""
+    """The current round. Blocks of the cohort enter, train and leave; after that only what the server's step needs
+    stays in memory."""
 
-    server: Server  #: the server's copy to be brought to the end of the round
+    server: Server  #: a copy, which the round updates
     cohort: list[int]
     communicates: bool
-    mean: Mean | None  #: of the uploads, where the server needs no more of them
-    line: dict[str, Any]  #: of the run's `rounds` table: sums over the clients that have left, at first
-    seconds: float  #: spent around the local work
+    mean: Mean | None  #: running mean of the uploads, if the server needs only that (`Method.streams`)
+    line: dict[str, Any]  #: row of the run's `rounds` table; until `finish` it has sums over the clients that have left
+    seconds: float  #: time spent on the round, without the local work
     n_train: int = 0  #: training images of the clients that have left
     parts: dict[str, float] = field(default_factory=lambda: {"network": 0.0})  #: their seconds by part of the work
-    clients: list[Client] = field(default_factory=list)  #: without a `mean`: those that have left, with their uploads
-    trained: dict[int, State] = field(default_factory=dict)  #: what answers for clients that answer after local work
+    clients: list[Client] = field(default_factory=list)  #: if `mean` is None, the clients that have left
+    trained: dict[int, State] = field(default_factory=dict)  #: client -> state to evaluate (`answers_after_local`)
     accuracy: float | None = None  #: average accuracy if the round was evaluated
 
 
-#: A checkpoint is written when the last one is older than this (and at an interrupt).
+#: Write a checkpoint if the last one is older than this (and at an interrupt) ...
 CHECKPOINT_SECONDS = 10.0
-#: ... and than saving takes, so many times over: at most this share of the time goes into checkpoints.
+#: ... and than saving takes divided by this, so that at most this share of the time goes into checkpoints.
 CHECKPOINT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What an observer hears after each round."""
+    """What an observer receives after each round."""
 
     round: int
     rounds: int
     loss: float
     accuracy: float | None  #: average accuracy if this round was evaluated
-    doing: str = ""  #: what goes on before the first round, if that may take long
+    doing: str = ""  #: a slow activity before the first round, for the display
 
 
 class Interrupted(Exception):
@@ -98,7 +98,7 @@ class Trainer(Simulation):
         self.shared = dict(self.server.shared)
         self.remembers = type(self.server.memory)
         self.server.check(self.remembers)
-        self.surveyed = (0, 0)  #: bytes up and down of what the server asked before the first round
+        self.surveyed = (0, 0)  #: bytes up and down of the survey before the first round
         self.survey_seconds = 0.0
         self.evaluated = set(setting.evaluated_rounds())
         _check_test_phase(setting, method, model)
@@ -106,11 +106,11 @@ class Trainer(Simulation):
             check_batches(model, plan, federation.shape)
 
     def run(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
-        """Train to the last round. Raises Interrupted on Ctrl-C, after saving the last completed round."""
+        """Train to the last round. On Ctrl-C, saves the last completed round and raises Interrupted."""
         train_together([self], observe)
 
     def resume(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
-        """Stand where the checkpoint left off, or else ask the clients what the server asks before the first round."""
+        """Load the checkpoint; without one, run the survey before the first round."""
         forget_peak(self.device)
         saved = self.checkpoint.load()
         if saved is None:
@@ -120,7 +120,7 @@ class Trainer(Simulation):
             self.survey_seconds = self.clock.reset().get("survey", 0.0)
         else:
             self.server = self.server.copy(self.checkpoint.round)
-            host = "personal/" if self.offloads else ()  # what lies in host memory until its client is at work
+            host = "personal/" if self.offloads else ()  # these tensors stay in host memory between updates
             self.server.restore({n: t if n.startswith(host) else t.to(self.device) for n, t in saved.items()})
 
     def save(self) -> None:
@@ -128,7 +128,7 @@ class Trainer(Simulation):
         self.checkpoint.save(self.server.round, self.server.tensors())
 
     def begin(self) -> Round:
-        """The next round, before anyone of its cohort is at work."""
+        """Prepare the next round, before its clients enter."""
         started = time.perf_counter()
         t = self.server.round + 1
         server, cohort = self.server.copy(t), self.plan.cohort(t)
@@ -151,7 +151,7 @@ class Trainer(Simulation):
         return Round(server, cohort, communicates, mean, line, time.perf_counter() - started)
 
     def enter(self, round: Round, block: Sequence[int]) -> list[Client]:
-        """Clients of the cohort, ready for their local work."""
+        """Make clients of the cohort, ready for their local work."""
         started = time.perf_counter()
         server = round.server
         clients = [self.client(i, server.view(i), server.round) for i in block]
@@ -167,7 +167,7 @@ class Trainer(Simulation):
         return clients
 
     def leave(self, round: Round, clients: Sequence[Client]) -> None:
-        """Take what the clients have done: their uploads, and what they keep to themselves."""
+        """Collect the results of trained clients: uploads, personal states and measurements."""
         started = time.perf_counter()
         server, line, is_personal = round.server, round.line, self.method.is_personal
         with self.clock.phase("server"), one_thread():
@@ -185,18 +185,18 @@ class Trainer(Simulation):
                 server.keep(client.index, own, rest)
                 if client.work.momenta:
                     server.momenta[client.index] = client.work.momenta
-                # Before the server's step, which may put other tensors into what clients keep.
+                # Before the server's step, which may change what clients keep.
                 if self.method.answers_after_local and server.round in self.evaluated:
                     round.trained[client.index] = client.state
                 if round.mean is not None:
                     round.mean.add(client.state)
-                    client.state, client.received = {}, {}  # not to wait for the block's last
+                    client.state, client.received = {}, {}  # free the tensors before the block's last client is done
                 elif round.communicates:
                     round.clients.append(client)
         round.seconds += time.perf_counter() - started
 
     def finish(self, round: Round, local_seconds: float) -> None:
-        """The rest of the round: server's step, evaluation, the line for the run's `rounds` table."""
+        """Finish the round: the server's step, survey, evaluation, and the row of the `rounds` table."""
         started = time.perf_counter()
         method, setting, server, line = self.method, self.setting, round.server, round.line
         t, who = server.round, round.cohort
@@ -208,7 +208,7 @@ class Trainer(Simulation):
                 self.change(method.aggregate, server, round.clients, t)
             if who and round.communicates:
                 server.copies = {}
-        round.mean, round.clients = None, []  # what the clients uploaded need not live through the evaluation
+        round.mean, round.clients = None, []  # free the uploads before the evaluation
         line["loss"] /= max(round.n_train, 1)
         line |= {f"part_{part}_seconds": seconds for part, seconds in sorted(round.parts.items())}
         if who and round.communicates:
@@ -245,17 +245,17 @@ class Trainer(Simulation):
             round.accuracy = tables.average_accuracy(answers, self.federation, self.plan.trainees)
 
     def commit(self, round: Round) -> None:
-        """Go on from the end of this round."""
+        """Make the end of this round the trainer's state."""
         self.checkpoint.rounds.append(round.line)
-        self.server = round.server  # the round counts from this one assignment on: an interrupt finds it or not
+        self.server = round.server  # one assignment, so that an interrupt sees either the old or the new state
 
     def clients_table(self) -> pa.Table:
-        """A line a client: sizes, groups, clusters, and the metrics its method noted at the last evaluation."""
+        """One row per client: sizes, groups, clusters, and the metrics of the last evaluation."""
         return tables.clients(self.federation, self.checkpoint.notes, self.server.assigned)
 
 
 def _check_test_phase(setting: Setting, method: Method, model: nn.Module) -> None:
-    """Raise FedbenchError if clients without labels would answer with parts of the network that nobody has trained."""
+    """Raise FedbenchError if clients without labels would predict with untrained parts of the network."""
     if setting.test_phase and UNLABELLED in method.serves:
         for name in model.state_dict():
             if method.is_personal(name) and not matches(name, method.unlabelled_has):
@@ -266,14 +266,14 @@ def _check_test_phase(setting: Setting, method: Method, model: nn.Module) -> Non
 
 
 def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], None] = lambda _: None) -> None:
-    """Train runs that differ in nothing but their seeds to the last round; the clients of all are one cohort.
+    """Train runs that differ only in their seeds to the last round, with all cohorts of a round in one batch.
 
-    The trainers share one executor, and their federations one images tensor (Federation.joined). Runs that were
-    interrupted at different rounds go on with those that are furthest behind. `observe` hears the means over the
-    runs at work. Raises Interrupted on Ctrl-C, after saving each run's last completed round.
+    The trainers share the executor, and their federations share one images tensor (Federation.joined). Of runs that
+    stopped in different rounds, the furthest behind continue first. `observe` gets means over the runs that trained.
+    On Ctrl-C, saves each run's last completed round and raises Interrupted.
     """
     rounds = trainers[0].setting.rounds
-    last_save, patience = time.monotonic(), CHECKPOINT_SECONDS  # what clients describe for long is soon saved
+    last_save, patience = time.monotonic(), CHECKPOINT_SECONDS  # before `resume`, so that a long survey is saved soon
     try:
         for trainer in trainers:
             trainer.resume(observe)
@@ -291,24 +291,24 @@ def train_together(trainers: Sequence[Trainer], observe: Callable[[Progress], No
                 patience = max(CHECKPOINT_SECONDS, (last_save - began) / CHECKPOINT_SHARE)
     except KeyboardInterrupt:
         for trainer in trainers:
-            if trainer.server.round:  # before the first round there is nothing that would not come again
+            if trainer.server.round:  # without a completed round there is nothing to save
                 trainer.save()
         raise Interrupted(min(trainer.server.round for trainer in trainers)) from None
 
 
 def work(blocks: Sequence[tuple[Trainer, Round, Sequence[int]]], local: Clock) -> None:
-    """The local work of a block of each."""
+    """Run the local work of one block of each trainer."""
     clients = [trainer.enter(round, block) for trainer, round, block in blocks]
     first, _, _ = blocks[0]
     with local.phase("local"):
-        # One method object for all: by it the losses of requests that could be stacked are told apart.
+        # One method object for all runs, because losses are equal, and can be stacked, only if their object is.
         first.executor.run([client for some in clients for client in some], first.method.local)
     for (trainer, round, _), some in zip(blocks, clients, strict=True):
         trainer.leave(round, some)
 
 
 def _train_round(trainers: Sequence[Trainer]) -> Progress:
-    """One round of each."""
+    """Train one round of each trainer."""
     first, under_way = trainers[0], [trainer.begin() for trainer in trainers]
     local = Clock(first.device)
     each = [[*trainer.blocks(round.cohort)] for trainer, round in zip(trainers, under_way, strict=True)]

@@ -1,6 +1,6 @@
-"""Clients' requests, answered plainly: one client after another, one module, plain autograd, updates in place.
+"""The reference for clients' requests: one client at a time, one module, plain autograd, in-place updates.
 
-This is the reference: whatever runs many clients at once must agree with it.
+Workers that run many clients in one batch must agree with it.
 """
 
 from __future__ import annotations
@@ -50,37 +50,36 @@ from fedbench.errors import DivergedError, FedbenchError
 from fedbench.specs import Setting
 
 # -- pieces ----------------------------------------------------------------------------------------------------
-# Images on their way through a network: which rows and crop windows a forward pass takes, to the device and back.
+# Images for a forward pass: selecting rows and crop windows, and transfers to the device and back.
 
 
-#: Images whose crop windows are drawn at once, and that a forward pass takes at once where no gradient is needed.
-#: Fixed: it shapes the draws, and float rounding.
+#: Images per draw of crop windows, and per forward pass without gradients. Changing it changes draws and rounding.
 CHUNK = 512
-#: ... of those, how many at most one model takes at once on a CPU: more take memory, and hardly less time.
+#: Images per forward pass of one model on a CPU, at most; larger passes need more memory and are hardly faster.
 CPU_CHUNK = 64
 
 
 class Piece(NamedTuple):
-    """Images that a forward pass takes at once: rows [B] of the federation, crop windows [B, 4] or None."""
+    """Images of one forward pass: rows [B] of the federation, crop windows [B, 4] or None."""
 
     rows: Tensor
     windows: Tensor | None
 
     @classmethod
     def joined(cls, pieces: Sequence[Piece]) -> Piece:
-        """One piece of all these."""
+        """Concatenate these pieces."""
         windows = [piece.windows for piece in pieces if piece.windows is not None]
         return cls(torch.cat([piece.rows for piece in pieces]), torch.cat(windows) if windows else None)
 
     def split(self, size: int) -> list[Piece]:
-        """The images in pieces of `size`; the last may be shorter."""
+        """Split into pieces of `size` images; the last may be smaller."""
         rows = torch.split(self.rows, size)
         windows = torch.split(self.windows, size) if self.windows is not None else (None,) * len(rows)
         return [Piece(*both) for both in zip(rows, windows, strict=True)]
 
 
 def pieces(rows: Tensor, crops: CropStream | None) -> list[Piece]:
-    """The rows in pieces that one model takes at once, each with its windows if they are cropped."""
+    """Split the rows into pieces for one model, with crop windows if the images are cropped."""
     drawn = [Piece(part, windows_of(crops, part)) for part in torch.split(rows, CHUNK)]
     if rows.device.type != "cpu":
         return drawn
@@ -88,8 +87,8 @@ def pieces(rows: Tensor, crops: CropStream | None) -> list[Piece]:
 
 
 def _even(n: int) -> int:
-    """How many of n are in each of the fewest parts of CPU_CHUNK at most: a last image by itself would be computed by
-    another kernel."""
+    """Size of the parts if n images are split evenly into as few parts of at most CPU_CHUNK as possible; a last part of
+    one image would use another kernel."""
     return -(-n // max(1, -(-n // CPU_CHUNK)))
 
 
@@ -98,38 +97,38 @@ def windows_of(crops: CropStream | None, rows: Tensor) -> Tensor | None:
 
 
 def on_device(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
-    """The arrays as tensors there, brought in one transfer."""
+    """The arrays as tensors on the device, copied in one transfer."""
     if not arrays:
         return []
     flat = torch.from_numpy(np.concatenate([a.reshape(-1) for a in arrays]))
-    if device.type == "cuda":  # from other memory the host would wait for the device
+    if device.type == "cuda":  # a copy from pageable memory would block the host
         flat = flat.pin_memory()
     flat = flat.to(device, non_blocking=True)
     return [part.view(a.shape) for part, a in zip(torch.split(flat, [a.size for a in arrays]), arrays, strict=True)]
 
 
 def on_host(tensor: Tensor) -> np.ndarray:
-    """Answers on the host: classes as [T] uint16, scores of several labels as [T, U] float32."""
+    """Predictions on the host: classes as uint16 [T], scores of several labels as float32 [T, U]."""
     answers: np.ndarray = tensor.cpu().numpy()
     return answers.astype(np.float32 if answers.dtype.kind == "f" else np.uint16)
 
 
 # -- offloading ------------------------------------------------------------------------------------------------
-# Where clients' states lie while others are at work: on the device, or where not all fit in host memory.
+# Where clients' states are between their updates: on the device, or if they do not fit, in host memory.
 
 
 def load_to_device(clients: Sequence[Client], device: torch.device) -> None:
-    """Bring what the clients hold to the device."""
+    """Copy the clients' tensors to the device."""
     for client in clients:
         client.work.host_state = client.state
-        # A tensor that a client holds as it was received stays one tensor.
+        # A tensor in both `state` and `received` stays one object, which marks it as unchanged.
         brought = {id(t): on(t, device) for s in (client.state, client.received) for t in s.values()}
         client.state = {name: brought[id(t)] for name, t in client.state.items()}
         client.received = {name: brought[id(t)] for name, t in client.received.items()}
 
 
 def offload(clients: Sequence[Client]) -> None:
-    """Send what is to lie in host memory there; what has not changed is still where it was."""
+    """Move the tensors that `offloads` selects to host memory; unchanged ones reuse their old host tensors."""
     for client in clients:
         if (offloaded := client.work.offloads) is not None:
             same = {n for n, t in client.state.items() if n in client.work.host_state and t is client.received.get(n)}
@@ -141,12 +140,12 @@ def offload(clients: Sequence[Client]) -> None:
 
 
 def on(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; one that lies there already stays the same."""
+    """The tensor on the device; the same object if it is there already."""
     return tensor if tensor.device == device else tensor.to(device, non_blocking=True)
 
 
 def _to_host(tensor: Tensor) -> Tensor:
-    """The tensor in host memory, pinned, so that a GPU can fetch it quickly when its client is next at work."""
+    """The tensor in pinned host memory, from which a GPU can load it quickly."""
     return tensor.cpu().pin_memory() if tensor.is_cuda else tensor
 
 
@@ -154,10 +153,10 @@ def _to_host(tensor: Tensor) -> Tensor:
 
 
 def to_train(network: Network, prefixes: Sequence[str]) -> dict[str, nn.Parameter]:
-    """The parameters that these prefixes name, made ready for gradients; the others are frozen."""
+    """The parameters with these prefixes, which require gradients from now on; freezes the others."""
     for name, p in network.parameters.items():
         p.requires_grad_(matches(name, prefixes))
-        p.grad = None  # of a step that was interrupted
+        p.grad = None  # may be left from an interrupted step
     return {name: p for name, p in network.parameters.items() if p.requires_grad}
 
 
@@ -168,8 +167,8 @@ def apply(
     again: Callable[[], Any],
     lift: Callable[[Callable[..., State]], Callable[..., State]] = lambda of_one: of_one,
 ) -> None:
-    """Change the gradients that the weights hold by a rule of one client, which `lift` makes one of a stack; `again`
-    takes them where the weights are."""
+    """Apply a rule to the gradients of the weights. `lift` converts the rule's functions of one client to those of a
+    stack; `again` computes the gradients at the current weights."""
     touched = {n: w for n, w in weights.items() if w.grad is not None}
     with torch.no_grad():
         at = {n: w.detach() for n, w in touched.items()}
@@ -181,13 +180,13 @@ def apply(
 
 
 def laid_as(weight: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient, in memory in the order of its weight: torch's fused steps go by addresses, and on a CPU do not
-    say when these differ."""
+    """The gradient with the strides of its weight, because torch's fused optimisers pair elements by address and on a
+    CPU do not check the strides."""
     return gradient if gradient.stride() == weight.stride() else torch.empty_like(weight).copy_(gradient)
 
 
 def gradients_at(place: State, weights: Mapping[str, Tensor], again: Callable[[], Any]) -> State:
-    """The gradients elsewhere; the weights come back to the bit."""
+    """The gradients at `place`, computed by `again`; restores the weights bitwise."""
     home = {n: w.detach().clone() for n, w in weights.items()}
     for n, w in weights.items():
         w.data.copy_(place[n])
@@ -200,15 +199,15 @@ def gradients_at(place: State, weights: Mapping[str, Tensor], again: Callable[[]
 
 
 def all_finite(tensors: Sequence[Tensor]) -> Tensor:
-    """Whether all numbers are finite, as one [] on the device."""
+    """Whether all numbers are finite, as a tensor [] on the device."""
     if not tensors:
         return torch.ones((), dtype=torch.bool)
-    sums = [t.detach().sum() for t in tensors]  # of what is not finite neither is the sum
+    sums = [t.detach().sum() for t in tensors]  # a sum is not finite if a summand is not
     return torch.stack(sums).isfinite().all()
 
 
 def check_finite(client: Client, loss: float, finite: bool) -> None:
-    """Stop a run that has diverged, before a method works with what came out."""
+    """Raise DivergedError if training diverged, before the method uses the results."""
     if not (finite and math.isfinite(loss)):
         raise DivergedError(
             f"training diverged: client {client.index} in round {client.round} has a loss or weights not finite",
@@ -216,12 +215,12 @@ def check_finite(client: Client, loss: float, finite: bool) -> None:
         )
 
 
-#: What answers for a client that says nothing else.
+#: How a client predicts by default.
 LOGITS = Collect(logits, split="test")
 
 
 def answering(client: Client) -> Collect:
-    """What a client answers by."""
+    """The request with which a client predicts test images."""
     return LOGITS if client.answers_by is None else replace(client.answers_by, split="test")
 
 
@@ -261,38 +260,38 @@ class Worker:
             client.work.seconds += time.perf_counter() - started
 
     def answer_one(self, client: Client, request: Request) -> Answer:
-        """The answer to one client's request."""
+        """Answer one request."""
         if isinstance(request, Train):
             return self.train(client, request)
         return self.gradient(client, request) if isinstance(request, Gradient) else self.collect(client, request)
 
     def answers(self, clients: Sequence[Client], images: Sequence[Sequence[Piece]]) -> list[np.ndarray]:
-        """What each client's model answers the images of that client's pieces: see `answer_to` and `on_host`."""
+        """Predictions of each client's model for its pieces of images: see `answer_to` and `on_host`."""
         return [on_host(self.answer_to(scores)) for scores in self.scores(clients, images)]
 
     def scores(self, clients: Sequence[Client], images: Sequence[Sequence[Piece]]) -> list[Tensor]:
-        """[n, ...] a client: what it answers by puts out for the images of its pieces, without their labels."""
+        """[n, ...] per client: outputs of its `answering` request for its pieces of images, without labels."""
         requests = [answering(client) for client in clients]
         return [self.outputs(c.state, r, own) for c, r, own in zip(clients, requests, images, strict=True)]
 
     @torch.no_grad()
     def outputs(self, state: State, request: Collect, images: Sequence[Piece], first: int = 0) -> Tensor:
-        """[n, ...]: the request's output for these images, which begin at position `first` of its split."""
+        """[n, ...]: the request's output for these images; they start at position `first` of the request's split."""
         self.load(state, request.model)
         positions = torch.arange(first, first + sum(len(piece.rows) for piece in images), device=self.device)
         each = torch.split(positions, [len(piece.rows) for piece in images])
         return torch.cat([self.output(request, *one) for one in zip(images, each, strict=True)])
 
     def output(self, request: Collect, piece: Piece, position: Tensor) -> Tensor:
-        """[B, ...]: what the loaded model puts out for images at these positions, in the run's precision."""
+        """[B, ...]: output of the loaded model for the images at these positions, in the run's precision."""
         self.stop_if_cancelled()
         batch = Batch(self.batch(*piece), self.labels(piece.rows, request.split), position, request.extras)
         with self.autocast():
             return output_of(request.output, self.networks.of(request.model).module, batch)
 
     def answer_to(self, logits: Tensor) -> Tensor:
-        """The class of each image [B] by logits [B, K], or with multi-label images each one's probability. Raises
-        FedbenchError for other logits, which would answer with classes that there are not."""
+        """Predictions from logits [B, K]: classes [B], or for multi-label images probabilities [B, K]. Raises
+        FedbenchError for logits of another width, which could give classes that do not exist."""
         if logits.shape[1:] != (self.federation.classes,):
             raise FedbenchError(
                 f"a client answers an image by scores {list(logits.shape[1:])}, not {[self.federation.classes]}",
@@ -303,13 +302,13 @@ class Worker:
         return self.federation.task.probabilities(logits.float())
 
     def load(self, state: State, model: str | tuple[str, ...] = "") -> nn.Module:
-        """The network of that model with this state, ready to answer."""
+        """Load this state into the model's network; returns its module in evaluation mode."""
         return self.networks.of(model).load(state).eval()
 
     def batch(self, rows: Tensor, windows: Tensor | None = None) -> Tensor:
         """Network input [B, C, H, W] of these rows, cropped to the windows [B, 4] if given."""
         at, scaling = self.federation.image_at(rows), self.federation.scaling
-        images = self.federation.images.index_select(0, at)  # a fifth of the time of images[rows] on a CPU
+        images = self.federation.images.index_select(0, at)  # on a CPU five times as fast as images[rows]
         if windows is not None:
             if self.setting.augment == "pad_flip":
                 images = padded_flip(images, windows, PADDING)
@@ -322,7 +321,7 @@ class Worker:
         return x.contiguous(memory_format=self.layout)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass and its loss."""
+        """The context for a forward pass and its loss."""
         return autocast(self.setting.precision, self.device)
 
     def stop_if_cancelled(self) -> None:
@@ -331,18 +330,18 @@ class Worker:
             raise Cancelled
 
     def batches(self, client: Client, request: Train) -> list[Ints]:
-        """Positions in the client's training set of every batch that the request asks for."""
+        """Positions in the client's training set, for every batch of the request."""
         length = (request.epochs, request.steps)
         epochs, steps = (self.setting.epochs, self.setting.steps) if length == (None, None) else length
         return list(client.work.plan.batches(client.index, client.round, client.work.phase, epochs, steps))
 
     @staticmethod
     def crops(client: Client) -> CropStream | None:
-        """The crop windows of the training images that a request is answered with."""
+        """Crop windows for the training images of a request."""
         return client.work.plan.crops("train", client.round, client.index, client.work.phase)
 
     def train(self, client: Client, request: Train) -> Trained:
-        """Minibatch training as the request says; updates `client.state`."""
+        """Train on minibatches; updates `client.state`."""
         update = LocalUpdate(self, self.networks.of(request.model), request)
         update.load(client, request)
         crops = self.crops(client)
@@ -352,17 +351,17 @@ class Worker:
         return update.leave()()
 
     def batch_of(self, client: Client, request: Gradient) -> Ints:
-        """Positions in a split of the client's data of the batch that a gradient is asked on."""
+        """Positions of a gradient's batch in a split of the client's data."""
         if request.part is not None:
             return np.arange(*request.part)
         return next(client.work.plan.batches(client.index, client.round, client.work.phase, None, 1))
 
     def labels(self, rows: Tensor, split: str) -> Tensor:
-        """The labels that a request may see."""
+        """The labels that a request may see (`known`)."""
         return known(self.federation.labels[rows], split)
 
     def gradient(self, client: Client, request: Gradient) -> Differentiated:
-        """The gradient on one batch; running statistics in `client.state` move on."""
+        """The gradient on one batch; updates running statistics in `client.state`."""
         network = self.networks.of(request.model)
         model = network.load(client.state).train()
         trained = to_train(network, request.trains)
@@ -386,7 +385,7 @@ class Worker:
         return Differentiated(logged, gradient, len(rows))
 
     def collect(self, client: Client, request: Collect) -> Collected:
-        """The request's output for every image of a split of the client's data, or of a part of it."""
+        """The request's output for all images of a split, or part of a split, of the client's data."""
         rows = client.work.rows_of(request.split, request.part)
         crops = client.work.plan.crops("collect", client.round, client.index, client.work.collects)
         outputs = self.outputs(client.state, request, pieces(rows, crops), request.part[0] if request.part else 0)
@@ -394,10 +393,10 @@ class Worker:
 
 
 class LocalUpdate:
-    """A client's training on a network that holds its tensors: load, take batch after batch, leave.
+    """Training of one client on a network: `load` it, `take` each batch, `leave`.
 
-    What is read and written lies beside the network, under its names: the optimiser's memory, the centre of a proximal
-    term, what rules read, the request's extra tensors.
+    Tensors that a step uses in addition to the network's are attributes under the network's names: the optimiser's
+    memory, the proximal centre, tensors for rules, the request's extras.
     """
 
     def __init__(self, worker: Worker, network: Network, request: Train) -> None:
@@ -406,7 +405,7 @@ class LocalUpdate:
         self.total = torch.zeros((), dtype=torch.float64, device=worker.device)
 
     def load(self, client: Client, request: Train) -> None:
-        """Begin with this client's tensors, whose request is equal to the update's but for what belongs to it."""
+        """Start with a client and its request, which may differ from the previous request only in tensors."""
         self.client, self.request = client, request
         self.total.zero_()
         self.network.load(client.state).train()
@@ -426,31 +425,31 @@ class LocalUpdate:
         self.positions: list[Tensor] = []
 
     def placed(self, kind: str, tensors: Mapping[str, Tensor]) -> State:
-        """The client's tensors of this kind where the steps find them."""
+        """The client's tensors of this kind, at the addresses that the steps use."""
         return dict(tensors)
 
     def take(self, position: Tensor, windows: Tensor | None) -> None:
-        """The steps on one batch: positions [B] in the client's training set, crop windows [B, 4] or None."""
+        """Take the steps on one batch: positions [B] in the client's training set, crop windows [B, 4] or None."""
         self.rest()
         if (collected := self.step(position, windows)) is not None:
             self.collected.append(collected)
         self.count(position)
 
     def rest(self) -> None:
-        """Let the optimiser begin anew where a pass begins, if it is to."""
+        """With `momentum_restarts`, reset the optimiser at the start of a pass."""
         if self.worker.setting.momentum_restarts and self.batches % self.client.batches_a_pass == 0:
             for remembered in self.memory.values():
                 remembered.zero_()
 
     def count(self, position: Tensor) -> None:
-        """A batch was taken."""
+        """Count a batch."""
         self.batches += 1
         self.positions += [position] * self.request.repeat
         self.steps += self.request.repeat
         self.images += len(position) * self.request.repeat
 
     def step(self, position: Tensor, windows: Tensor | None) -> Tensor | None:
-        """The arithmetic of `take`; gives the rows that the loss collects, if it does."""
+        """Compute the steps on one batch; returns the rows that the loss collects, or None."""
         worker, request = self.worker, self.request
         rows = self.rows[position]
         batch = Batch(worker.batch(rows, windows), worker.federation.labels[rows], position, self.extras)
@@ -471,7 +470,7 @@ class LocalUpdate:
         return torch.cat(collected) if collected else None
 
     def backward(self, batch: Batch) -> tuple[Loss, Tensor]:
-        """The loss of a batch and what is minimised, whose gradient is added to the parameters'."""
+        """The loss of a batch, and the objective that is minimised; adds gradients to the parameters'."""
         with self.worker.autocast():
             loss = self.loss(batch)
         objective = loss.total
@@ -486,12 +485,12 @@ class LocalUpdate:
         return loss_of(self.request.loss, self.network.module, batch)
 
     def leave(self) -> Callable[[], Trained]:
-        """Give the client what its training has made of its tensors; what is returned waits for the device, and gives
-        the answer to its request."""
+        """Write the trained tensors to `client.state`. Returns a function that waits for the device and gives the
+        answer to the request."""
         client, request, images, steps = self.client, self.request, self.images, self.steps
         client.state = {
             **client.state,
-            # In one memory layout, whatever the model's: a state that was saved and loaded must compute the same bits.
+            # In a fixed memory layout, so that a state from a checkpoint gives bitwise the same results.
             **{
                 name: t.detach().clone(memory_format=torch.contiguous_format)
                 for name, t in self.network.tensors.items()
