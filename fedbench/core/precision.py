@@ -162,7 +162,7 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 def keep_freed_pages() -> bool:
     """Set glibc's allocator to keep freed memory, for the whole process; False if the allocator is another one.
 
-    By default glibc maps activations above 128 KB to 32 MB anew in each step and faults them in page by page, which
+    By default glibc maps activations above 128 KB to 32 MB again in each step and faults them in page by page, which
     takes a quarter of a training step of `cifar_cnn` on a CPU. Threads share one arena; otherwise each would keep its
     own freed pages, and a heap of 64 MB for every activation of 40 MB.
     """

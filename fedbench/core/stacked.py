@@ -96,7 +96,7 @@ class Step(NamedTuple):
 
 
 def ticks(clients: Sequence[Client], schedules: Sequence[Sequence[Ints]]) -> Iterator[Tick]:
-    """The steps of all clients, who are sorted by number of steps, largest first. `schedules`: positions of each batch.
+    """The steps of all clients, which are sorted by number of steps, largest first. `schedules`: positions per batch.
 
     A client that has finished takes part in no further step, so there is no padding. Clients whose batches have
     different sizes (a smaller last one) take separate steps.

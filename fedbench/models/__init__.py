@@ -1,4 +1,4 @@
-"""Networks, each in three named parts: backbone, projection and head. Listing them does not import torch."""
+"""Networks, each with three named parts: backbone, projection and head. Listing them does not import torch."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["build", "check", "code_of", "initial", "named", "names", "version"]
 
 
 def initial(setting: Setting, shape: tuple[int, int, int], classes: int, further: int = 0) -> FLModel:
-    """The network that runs of a setting begin with; `further` ones have the seeds after its own (see `build`)."""
+    """The initial network of a setting's runs; the `further`-th other network uses the seed this much higher."""
     seed = setting.initial_seed + further
     return build(setting.model, shape=shape, classes=classes, seed=seed, as_torch=setting.init == "torch")
 
 
 def build(name: str, *, shape: tuple[int, int, int], classes: int, seed: int, as_torch: bool = False) -> FLModel:
-    """A model on the CPU, its initial weights determined by `seed` alone; torch's global generators stay untouched.
+    """Build a model on the CPU. `seed` alone determines its initial weights; torch's global generators do not change.
 
-    With `as_torch` the weights are those that a script gets which calls torch.manual_seed(seed) and makes the layers in
-    order; else they come from a stream that no other use of the seed shares.
+    With `as_torch`, the weights are those of a script that calls torch.manual_seed(seed) and creates the layers in this
+    order; otherwise they come from a stream for this purpose only.
 
-    `shape` is (height, width, channels) of an image in pixels. Raises FedbenchError for an unknown name or option and
-    for images too small for the model.
+    `shape` is (height, width, channels) of an image. Raises FedbenchError for an unknown name or option and for images
+    that are too small for the model.
     """
     check(name)
     if len(shape) != 3 or min(shape) < 1:

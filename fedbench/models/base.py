@@ -1,4 +1,4 @@
-"""What every network is: backbone, projection, head."""
+"""The base class of all networks: backbone, projection, head."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedbench.errors import FedbenchError
 
 @contextlib.contextmanager
 def seeded(seed: int, purpose: str | None) -> Iterator[None]:
-    """Draw initial weights on the CPU from a stream of (seed, purpose), or without a purpose from that of
-    torch.manual_seed(seed); then put torch's generator back."""
+    """Inside the block, torch draws on the CPU from a stream of (seed, purpose), or without a purpose as after
+    torch.manual_seed(seed); afterwards torch's generator has its old state."""
     key = seed
     if purpose is not None:
         stream = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
         key = int(stream.generate_state(1, np.uint64)[0] >> np.uint64(1))
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        # Not torch.manual_seed: that would also reseed the accelerators, which fork_rng does not restore here.
+        # torch.manual_seed would also reseed the accelerators, which fork_rng does not restore here.
         torch.default_generator.manual_seed(key)
         yield
 
@@ -34,10 +34,10 @@ def seeded(seed: int, purpose: str | None) -> Iterator[None]:
 class FLModel(nn.Module):
     """A classifier for federated learning: logits = head(projection(backbone(images))).
 
-    `backbone` extracts features, `projection` projects them (the identity in many models), `head` is the last linear
-    layer and nothing else. Body (or representation) means backbone and projection. Parameter names start with
-    "backbone.", "projection." or "head."; a layer that normalises is called norm, norm1, ... so that its tensors can be
-    told by name. Pure tensor code: it can be vmapped over parameters, and over the running statistics of batch norms.
+    `backbone` extracts features, `projection` projects them (the identity in many models), `head` is one linear layer.
+    The body (or representation) is backbone and projection. Parameter names start with "backbone.", "projection." or
+    "head."; norm layers have names such as norm or norm1, by which methods find their tensors. Forward passes are pure
+    tensor code, so they can be vmapped over parameters and running statistics.
     """
 
     def __init__(self, backbone: nn.Module, projection: nn.Module, head: nn.Linear, backbone_size: int) -> None:
@@ -45,8 +45,8 @@ class FLModel(nn.Module):
         self.backbone = backbone
         self.projection = projection
         self.head = head
-        self.backbone_size = backbone_size  #: features out of the backbone
-        self.feature_size = head.in_features  #: d, features out of the projection
+        self.backbone_size = backbone_size  #: number of the backbone's output features
+        self.feature_size = head.in_features  #: d, number of the projection's output features
         self.classes = head.out_features
 
     def features(self, x: Tensor) -> Tensor:
@@ -54,9 +54,9 @@ class FLModel(nn.Module):
         return self.projection(self.backbone(x))
 
     def latent(self, x: Tensor) -> Tensor:
-        """Latents h [B, z] of images [B, channels, height, width]: the flattened maps behind the last convolution,
-        which the first linear layer reads. Here all that the backbone gives; a backbone with linear layers stops
-        before."""
+        """Latents h [B, z] of images [B, channels, height, width]: the flattened maps after the last convolution, which
+        are the inputs of the first linear layer. Here the backbone's output; networks whose backbone contains linear
+        layers override this."""
         h: Tensor = self.backbone(x)
         return h
 
@@ -69,11 +69,10 @@ class FLModel(nn.Module):
         return self.head(self.features(x))
 
     def branch(self, outputs: int, seed: int = 0) -> nn.Module:
-        """A second head on the backbone's features [B, backbone_size] -> [B, outputs]: a fresh projection and a linear
-        layer.
+        """A second head, [B, backbone_size] -> [B, outputs]: a new projection and a linear layer.
 
-        It is FedDRM's client branch with outputs = number of clients. Its weights are determined by `seed` and
-        drawn as the model's own; it lies on the model's device.
+        It is FedDRM's client branch if `outputs` is the number of clients. `seed` determines its weights, which are
+        initialised like the model's; it is on the model's device.
         """
         projection = copy.deepcopy(self.projection).cpu()
         with seeded(seed, "branch"):
@@ -82,8 +81,8 @@ class FLModel(nn.Module):
         return branch.to(self.head.weight.device)
 
     def initialise(self, module: nn.Module) -> None:
-        """Draw the weights of `module` (this model or one of its branches); the default is torch's own way:
-        weights and biases uniform in +-1/sqrt(fan in), norms 1 and 0."""
+        """Initialise `module` (this model or one of its branches); default: torch's initialisation, with weights and
+        biases uniform in +-1/sqrt(fan in), norms 1 and 0."""
         for part in module.modules():
             reset = getattr(part, "reset_parameters", None)
             if reset is not None:
@@ -91,8 +90,8 @@ class FLModel(nn.Module):
 
 
 class Pixels(nn.Module):
-    """The first layer of networks that want other inputs than the trainer's [-1, 1]: (pixel - mean) / std a channel,
-    of pixels in [0, 1]. Nothing in it trains."""
+    """First layer of networks that expect inputs other than the trainer's [-1, 1]: maps them to (pixel - mean) / std
+    per channel, for pixels in [0, 1]. It has no trainable parameters."""
 
     def __init__(self, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)) -> None:
         super().__init__()
@@ -105,20 +104,20 @@ class Pixels(nn.Module):
 
 
 def normalised_linear(inputs: int, outputs: int) -> nn.Sequential:
-    """A linear layer, LayerNorm and ReLU: FedDRM's projection, and the hidden layers of its LeNet."""
+    """A linear layer, LayerNorm and ReLU: FedDRM's projection, and hidden layers of its LeNet."""
     layers = OrderedDict(linear=nn.Linear(inputs, outputs), norm=nn.LayerNorm(outputs), act=nn.ReLU())
     return nn.Sequential(layers)
 
 
 def flat_size(layers: nn.Module, name: str, shape: tuple[int, int, int]) -> int:
-    """How many values `layers` give for one image of `shape` (H, W, C).
+    """Number of output values of `layers` for one image of `shape` (H, W, C).
 
-    Raises FedbenchError if the image is too small for them.
+    Raises FedbenchError if the image is too small.
     """
     height, width, channels = shape
     try:
         with torch.no_grad():
-            # A batch norm must neither learn from this image nor refuse it for being one alone.
+            # In evaluation mode, since a batch norm would learn from this image, or reject a batch of one.
             return layers.eval()(torch.zeros(1, channels, height, width)).numel()
     except RuntimeError as error:
         raise too_small(name, shape) from error
@@ -127,7 +126,7 @@ def flat_size(layers: nn.Module, name: str, shape: tuple[int, int, int]) -> int:
 
 
 def too_small(name: str, shape: tuple[int, int, int]) -> FedbenchError:
-    """The error for images that a model's pooling would shrink to nothing."""
+    """The error for images that are too small for a model's pooling."""
     size = "x".join(str(n) for n in shape)
     if shape[:2] == (1, 1) and shape[2] not in (1, 3):
         return FedbenchError(f"model {name} takes images, not vectors of {shape[2]} values", "mlp is for vectors")
@@ -135,18 +134,18 @@ def too_small(name: str, shape: tuple[int, int, int]) -> FedbenchError:
 
 
 # -- form ------------------------------------------------------------------------------------------------------
-# What the trainer, the methods and the executors rely on in a network that they do not know.
+# What the trainer, the methods and the executors require of a network.
 
 
 PARTS = ("backbone", "projection", "head")
-#: Images of the probe.
+#: Number of images that the checks use.
 _FEW = 2
-#: Layers that draw at random while they train, from a generator that no stream of a run reaches.
+#: Layers with random draws in training, from a generator that a run's seed does not control.
 _RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
 
 
 def check_arguments(cls: type[FLModel], label: str) -> None:
-    """Raise FedbenchError unless the class can be made from an image's shape and the number of classes."""
+    """Raise FedbenchError unless the class takes (shape, classes)."""
     try:
         inspect.signature(cls).bind((1, 1, 1), 2)
     except TypeError:
@@ -159,7 +158,7 @@ _SUPER = "end __init__ with super().__init__(backbone, projection, head, backbon
 
 
 def check(network: FLModel, label: str, shape: tuple[int, int, int], classes: int) -> None:
-    """Raise FedbenchError unless the network has its parts, gives what they promise, and can be trained by all
+    """Raise FedbenchError unless the network has the three parts with the declared sizes, and can be trained by all
     executors and methods."""
     for part in PARTS:
         if not isinstance(getattr(network, part, None), nn.Module):
@@ -207,7 +206,7 @@ def _check_layer(name: str, layer: nn.Module, label: str) -> None:
 
 @torch.no_grad()
 def _check_values(network: FLModel, label: str, shape: tuple[int, int, int]) -> None:
-    """Raise FedbenchError unless each part gives what the network says of it, on two black images."""
+    """Raise FedbenchError unless each part's output has the declared size, on two black images."""
     height, width, channels = shape
     images, training = torch.zeros(_FEW, channels, height, width), network.training
     network.eval()

@@ -1,8 +1,8 @@
-"""Small networks: the two CNNs of pFedFDA and two of their kind, LeNets, a net for 8x8 digits, and an MLP.
+"""Small networks: two CNNs of pFedFDA and two variants, LeNets, a network for 8x8 digits, and an MLP.
 
-Most have their features in the last hidden layer, so the projection is the identity. Max-pooling
-stands before the activation: both are monotone, so the values are the same, and the activation has a quarter of the
-work (a training step of cifar_cnn on a CPU takes 0.68 of the time).
+In most the last hidden layer gives the features, so the projection is the identity. Max-pooling precedes the
+activation: both are monotone, so the result is the same, and the activation has a quarter of the work (a training step
+of cifar_cnn on a CPU takes 0.68 of the time).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _CNN(FLModel):
     ) -> None:
         inputs = flat_size(convolutions, name, shape)
         backbone = convolutions.append(nn.Flatten())
-        convolutional = len(backbone)  # layers up to the latents
+        convolutional = len(backbone)  # number of layers up to the latents
         for size in sizes:
             backbone.append(nn.Linear(inputs, size)).append(act)
             inputs = size
@@ -115,7 +115,7 @@ class LeNet5Flux(_CNN):
     """LeNet-5 as FLUX's code has it: padding 2 in the first layer, ReLU, average pooling, pixels in [0, 1]; 62,006
     parameters on 28x28x3 with 10 classes, 61,706 on 28x28x1, 83,126 on 32x32x3; z = 400 or 576, d = 84.
 
-    An average does not commute with ReLU, so here the pooling stands behind it.
+    Averaging does not commute with ReLU, so here the pooling follows the activation.
     """
 
     def __init__(self, shape: Shape, classes: int) -> None:
@@ -164,9 +164,9 @@ class LeNet5Binary(LeNet5):
             self.head = OneLogit(self.feature_size, 1)
 
 
-#: Of `LeNetGN`, the stages that its two branches share, by where the second one leaves.
+#: Value of `branch` -> number of stages of `LeNetGN` that its two branches share.
 SHARED = {"none": 0, "shallow": 1, "mid": 2, "deep": 3}
-#: Of the stages, the convolutional ones.
+#: Number of convolutional stages; they come first.
 CONVOLUTIONAL = 2
 
 
@@ -174,10 +174,10 @@ class LeNetGN(FLModel):
     """FedDRM's LeNet, whose client branch may leave it at four depths (its Figure 6).
 
     Two convolutional stages (5x5, group norm, ReLU, max-pooling), linear layers 512-256, and 128 before the head.
-    `branch` says how much of it the backbone is, and so what a second branch shares with the first: none of it, the
-    first convolution (shallow), both (mid), or the two linear layers too (deep); all that lies behind is the
-    projection, of which each branch has its own. 2,081,554, 2,079,058, 2,027,666 and 1,075,090 parameters with a client
-    branch, on 32x32x3 with 10 classes and eight clients. Torch's own initial weights, as in the authors' code.
+    `branch` selects the backbone, which a second branch shares with the first: nothing (none), the first convolution
+    (shallow), both (mid), or also the two linear layers (deep). The remaining layers are the projection, of which each
+    branch has a copy. 2,081,554, 2,079,058, 2,027,666 and 1,075,090 parameters with a client branch, on 32x32x3 with 10
+    classes and eight clients. Torch's initial weights, as in the authors' code.
     """
 
     def __init__(self, shape: Shape, classes: int, branch: str = "deep") -> None:
@@ -188,7 +188,7 @@ class LeNetGN(FLModel):
         hidden = nn.Sequential(nn.Flatten(), normalised_linear(flat, 512), normalised_linear(512, 256))
         stages = [first, second, hidden, normalised_linear(256, 128)]
         shared = SHARED[branch]
-        # What the backbone gives is flat; a projection that begins with a convolution makes images of it again.
+        # The backbone's output is flat; a projection that starts with a convolution unflattens it.
         form = (channels, height, width) if shared == 0 else (32, (height - 4) // 2, (width - 4) // 2)
         size = (channels * height * width, form[0] * form[1] * form[2], flat, 256)[shared]
         unflatten = [nn.Unflatten(1, form)] if shared < CONVOLUTIONAL else []
@@ -198,7 +198,7 @@ class LeNetGN(FLModel):
             nn.Linear(128, classes),
             backbone_size=size,
         )
-        #: Layers of backbone and projection up to the latents, with what flattens maps and makes them maps again.
+        #: Number of layers of backbone and projection up to the latents, including Flatten and Unflatten.
         self.convolutional = CONVOLUTIONAL + 2 * len(unflatten)
 
     def latent(self, x: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
-"""What a network is made of, in numbers: its parameters by part, its latents, what a forward pass computes.
+"""Sizes of a network: parameters per part, latents, and operations of a forward pass.
 
-They are counted on the network itself, on torch's meta device, where tensors have shapes but no memory. Those that the
-tables ask for are kept in counts.json beside this file, so that a report needs no torch:
+They are counted on torch's meta device, where tensors have shapes but no memory. counts.json stores the cases that
+tables need, so that reports do not import torch:
 
-    python -m fedbench.models.counts                         counts what the file has again
-    python -m fedbench.models.counts resnet9 32x32x3 100     ... and this network
+    python -m fedbench.models.counts                         recompute the cases in the file
+    python -m fedbench.models.counts resnet9 32x32x3 100     ... and add this case
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 FILE = Path(__file__).with_name("counts.json")
-#: Of torchvision, and only ever counted (pFedFDA's Table 8).
+#: A network of torchvision that is only counted (pFedFDA's Table 8).
 MOBILENET = "mobilenet_v3_small"
 
 Shape = tuple[int, int, int]
@@ -31,16 +31,16 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a network on images of one shape."""
+    """Sizes of a network for images of one shape."""
 
-    backbone: int  #: parameters
+    backbone: int  #: number of parameters
     projection: int  #: ...
-    head: int  #: ..., of mobilenet_v3_small those of its last two layers
-    features: int  #: d, what the last linear layer reads
-    latents: int  #: z, what the first linear layer reads
-    forward: int  #: multiply-accumulates (MAC) of an image's forward pass, in convolutions and linear layers
-    buffers: int  #: bytes of the state that are no parameters: statistics and counters of batch norms
-    tensors: int  #: of floating-point numbers in the state
+    head: int  #: ...; for mobilenet_v3_small the last two layers
+    features: int  #: d, inputs of the last linear layer
+    latents: int  #: z, inputs of the first linear layer
+    forward: int  #: multiply-accumulates (MAC) of convolutions and linear layers in one image's forward pass
+    buffers: int  #: bytes of the state other than parameters: statistics and counters of batch norms
+    tensors: int  #: number of floating-point tensors in the state
 
     @property
     def body(self) -> int:
@@ -52,7 +52,7 @@ class Counts:
 
 
 def counts(model: str, shape: Shape, classes: int) -> Counts:
-    """Of a model on images of `shape` (height, width, channels). A case that is not kept needs torch.
+    """The sizes of a model for images of `shape` (height, width, channels). Imports torch for cases not in counts.json.
 
     Raises FedbenchError for an unknown model and for images that are too small for it.
     """
@@ -61,7 +61,7 @@ def counts(model: str, shape: Shape, classes: int) -> Counts:
 
 
 def check(model: str) -> None:
-    """Raise FedbenchError unless there is such a network to count."""
+    """Raise FedbenchError unless the model can be counted."""
     if model != MOBILENET:
         registry.check(model)
 
@@ -81,7 +81,7 @@ def _count(model: str, shape: Shape, classes: int) -> Counts:
     import torch
     from torch import nn
 
-    sizes: dict[nn.Module, tuple[int, int]] = {}  # layer -> values that it reads of an image, and its MAC
+    sizes: dict[nn.Module, tuple[int, int]] = {}  # layer -> number of input values per image, and its MAC
 
     def note(layer: Any, inputs: Any, out: Any) -> None:
         sizes[layer] = (inputs[0][0].numel(), out[0].numel() * layer.weight[0].numel())
@@ -109,13 +109,13 @@ def _count(model: str, shape: Shape, classes: int) -> Counts:
 
 
 def _own(model: str, shape: Shape, classes: int) -> tuple[nn.Module, list[nn.Module]]:
-    """The network; backbone, projection and head."""
+    """The network, and its backbone, projection and head."""
     network = registry.class_of(model)(shape, classes)
     return network, [network.backbone, network.projection, network.head]
 
 
 def _mobilenet(shape: Shape, classes: int) -> tuple[nn.Module, list[nn.Module]]:
-    """torchvision's; its head has two layers, and d are the features between them."""
+    """torchvision's network; its head has two layers, and d counts the features between them."""
     from torch import nn
 
     from fedbench.vision import torchvision
@@ -129,13 +129,13 @@ def _mobilenet(shape: Shape, classes: int) -> tuple[nn.Module, list[nn.Module]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the file."""
+    """Write counts.json."""
     names = dict.fromkeys([*_kept(), *([" ".join(arguments)] if arguments else [])])
     FILE.write_text(json.dumps({name: asdict(_count(*case(name))) for name in names}, indent=1) + "\n")
 
 
 def case(name: str) -> tuple[str, Shape, int]:
-    """Model, shape of an image and classes, from their name in the file."""
+    """Model, image shape and number of classes, from a key of counts.json."""
     model, size, classes = name.split(" ")
     height, width, channels = map(int, size.split("x"))
     return model, (height, width, channels), int(classes)

@@ -1,4 +1,4 @@
-"""The networks by name, which may carry options: `resnet18_gn:projection_size=512`. Only making one imports torch."""
+"""Networks by name, with options as in `resnet18_gn:projection_size=512`. Imports torch only to build one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # -- plugin ----------------------------------------------------------------------------------------------------
-# Networks that are a user's own files.
+# Networks in users' files.
 
 
 networks = Named("model", "--model")
@@ -25,9 +25,9 @@ own_name, is_plugin, known = networks.name, networks.is_plugin, networks.known
 
 
 def own_class(name: str) -> Callable[..., FLModel]:
-    """What makes that network of the shape of an image and the number of classes, and checks its form.
+    """A function that builds a user's network from an image shape and the number of classes, and checks it.
 
-    Raises FedbenchError for a class that is no network, PluginError for a file that does not load.
+    Raises FedbenchError for a class that is not a network, PluginError for a file that does not load.
     """
     from fedbench.models.base import FLModel, check, check_arguments
     from fedbench.plugins import reported
@@ -66,10 +66,10 @@ _MODELS = {
     "resnet9": "fedbench.models.resnet:ResNet9",
 }
 
-#: Network -> its version, where that is not 1. Raise it when a change gives other numbers (tests/golden says when).
+#: Network -> its version, if not 1. Increase it when a change affects results (tests/golden shows that).
 _VERSIONS: dict[str, int] = {}
 
-#: What a name may say of a network: by option its default, or its choices, of which the first is the default.
+#: Options of a network's name: option -> its default, or its choices, of which the first is the default.
 _OPTIONS: dict[str, dict[str, int | tuple[str, ...]]] = {
     "cifar_cnn_projection": {"projection_size": 128},
     "lenet_gn": {"branch": ("deep", "mid", "shallow", "none")},
@@ -77,19 +77,19 @@ _OPTIONS: dict[str, dict[str, int | tuple[str, ...]]] = {
     "resnet18_gn": {"projection_size": 256},
 }
 
-#: Networks of torchvision: its name, the name of pretrained weights, and whether these stay as they are.
+#: Networks of torchvision: the network's name, the name of pretrained weights, and `frozen` to keep these unchanged.
 _STANDARD = re.compile(r"torchvision:(?P<network>\w+)(?::(?P<weights>\w+)(?P<frozen>:frozen)?)?")
 _SUCH = "such as torchvision:resnet18, or with pretrained weights torchvision:resnet18:IMAGENET1K_V1[:frozen]"
 
 
 def names() -> list[str]:
-    """The models that there are, without importing torch."""
+    """Names of fedbench's networks, without importing torch."""
     return sorted(_MODELS)
 
 
 def named(name: str) -> str:
-    """The name under which a spec knows a network: a user's file by its class and source, options in one order and
-    without those that say the default. Raises FedbenchError for a file without the class and for a wrong option."""
+    """A network's name in specs: a user's class with a digest of its file; options in a fixed order, without those that
+    have default values. Raises FedbenchError for a missing class and for an invalid option."""
     if name.partition(":")[0] not in _MODELS:
         return own_name(name)
     base, options = _parsed(name)
@@ -98,12 +98,12 @@ def named(name: str) -> str:
 
 
 def version(name: str) -> int:
-    """The version of a network; users' own are known by their text and are always of the first."""
+    """The version of a network; always 1 for users' networks, which a digest identifies."""
     return _VERSIONS.get(name.partition(":")[0], 1)
 
 
 def _parsed(name: str) -> tuple[str, dict[str, Any]]:
-    """The network of fedbench that a name means and the options that it says, in the order of their declaration."""
+    """Split the name of a fedbench network into network and options, in the order of declaration."""
     base, _, text = name.partition(":")
     there, values = _OPTIONS.get(base, {}), {}
     for part in text.split(",") if text else ():
@@ -129,7 +129,7 @@ def _default(base: str, option: str) -> int | str:
 
 
 def check(name: str) -> None:
-    """Raise FedbenchError unless there is such a network, in fedbench or among the files that were given."""
+    """Raise FedbenchError unless the network exists, in fedbench, torchvision or the given files."""
     if is_plugin(name):
         known(name)
     elif name.startswith("torchvision:"):
@@ -142,8 +142,8 @@ def check(name: str) -> None:
 
 
 def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
-    """Where a network's code is: its file in the package, or the import statements of a user's own. Raises
-    FedbenchError for an unknown name."""
+    """A network's code: its file in the package, or the import statements of a user's file. Raises FedbenchError for an
+    unknown name."""
     check(name)
     if is_plugin(name):
         return (), known(name).source.statements
@@ -154,7 +154,7 @@ def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
 
 
 def class_of(name: str) -> Callable[..., FLModel]:
-    """The class of a network, by name; imports torch. Raises FedbenchError for an unknown one."""
+    """A function that builds the network of this name; imports torch. Raises FedbenchError for an unknown name."""
     check(name)
     if is_plugin(name):
         return own_class(name)

@@ -1,4 +1,4 @@
-"""ResNet-18 as FedDRM (group norm), as pFedFDA (its group norm) and as FTW-ERM (batch norm) use it; FLUX's ResNet-9."""
+"""ResNet-18 of FedDRM (group norm), pFedFDA (another group norm) and FTW-ERM (batch norm), and FLUX's ResNet-9."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def _he_normal_convolutions(module: nn.Module) -> None:
 class ResNet18GN(FLModel):
     """FedDRM's network: CIFAR stem, GroupNorm with 16 groups, and a projection to `projection_size` features.
 
-    A 4x4 average pool stands last: 512 backbone features on 32x32 images, 4,608 on 96x96 (the RETINA network, which has
-    projection_size=512). Convolutions He-normal (fan out), linear layers He-normal (fan in) with zero bias, the scale
-    of the second norm of every block 0. Counts: 11,168,832 in the backbone, 11,303,242 in all for 10 classes.
+    Ends with a 4x4 average pool: 512 backbone features for 32x32 images, 4,608 for 96x96 (the RETINA network, which has
+    projection_size=512). Convolutions He-normal (fan out), linear layers He-normal (fan in) with zero bias, scale 0 in
+    the second norm of every block. Parameters: 11,168,832 in the backbone, 11,303,242 in total for 10 classes.
     """
 
     def __init__(self, shape: Shape, classes: int, projection_size: int = 256) -> None:
         height, width, channels = shape
-        for _ in range(3):  # the strides of the stages
+        for _ in range(3):  # three stages with stride 2
             height, width = (height + 1) // 2, (width + 1) // 2
         if min(height, width) < 4:
             raise too_small("resnet18_gn", shape)
@@ -91,9 +91,9 @@ class ResNet18GN(FLModel):
 
 
 class GroupScaleNorm(nn.Module):
-    """Group norm of 32 channels a group with one scale and one shift a *group*, not a channel.
+    """Group norm with 32 channels per group, and one scale and one shift per *group*, not per channel.
 
-    FedML's variant; pFedFDA's count of 11,167,212 backbone parameters holds only with it.
+    FedML's variant; only with it does the backbone have pFedFDA's 11,167,212 parameters.
     """
 
     def __init__(self, channels: int) -> None:
@@ -114,7 +114,7 @@ class GroupScaleNorm(nn.Module):
 class ResNet18FedML(FLModel):
     """pFedFDA's ResNet-18 for TinyImageNet: ImageNet stem, `GroupScaleNorm`, global average pool, d = 512.
 
-    Convolutions He-normal (fan out), the head by torch's default. 11,167,212 backbone parameters.
+    Convolutions He-normal (fan out), head with torch's default. 11,167,212 backbone parameters.
     """
 
     def __init__(self, shape: Shape, classes: int) -> None:
@@ -132,7 +132,7 @@ class ResNet18FedML(FLModel):
         _he_normal_convolutions(module)
 
 
-#: Mean and standard deviation of CIFAR-10's channels, pixels in [0, 1], as FTW-ERM's code has them.
+#: Mean and standard deviation of CIFAR-10's channels for pixels in [0, 1], as in FTW-ERM's code.
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
@@ -152,8 +152,8 @@ class ResNet18BN(FLModel):
 
 
 def _convolutional(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
-    """3x3 convolution with bias, batch norm, 2x2 max-pooling if wanted, ReLU (before which pooling is cheaper and
-    the same)."""
+    """3x3 convolution with bias, batch norm, optional 2x2 max-pooling, ReLU. Pooling before ReLU gives the same result
+    and is faster."""
     layers: dict[str, nn.Module] = {
         "conv": nn.Conv2d(inputs, outputs, 3, padding=1),
         "norm": nn.BatchNorm2d(outputs),
@@ -164,7 +164,7 @@ def _convolutional(inputs: int, outputs: int, pool: bool = False) -> nn.Sequenti
 
 
 class Residual(nn.Sequential):
-    """x and what two blocks make of it, without an activation on the sum."""
+    """x plus two convolutional blocks of x, without an activation after the sum."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(_convolutional(channels, channels), _convolutional(channels, channels))
@@ -179,7 +179,7 @@ class ResNet9(FLModel):
     one linear layer; pixels in [0, 1], torch's own initial weights.
 
     6,775,140 parameters on 32x32x3 with 100 classes, 6,683,790 on 64x64x1 with 14, 6,734,100 on 64x64x3 with 20.
-    The head reads the flattened maps: d = z = 2,048 on 32x32 images, 8,192 on 64x64.
+    The head's inputs are the flattened maps: d = z = 2,048 on 32x32 images, 8,192 on 64x64.
     """
 
     def __init__(self, shape: Shape, classes: int) -> None:

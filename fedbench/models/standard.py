@@ -1,5 +1,5 @@
-"""torchvision's image classifiers as networks here: `torchvision:NAME`, with `:WEIGHTS` pretrained, `:frozen` behind
-that for a backbone that stays as it was pretrained."""
+"""torchvision's image classifiers: `torchvision:NAME`, with `:WEIGHTS` pretrained, with a further `:frozen` for a
+backbone that keeps its pretrained weights."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from fedbench.models.base import FLModel, Pixels
 from fedbench.vision import torchvision
 from fedbench.words import path_of
 
-#: What torchvision's weights expect of the three channels of pixels in [0, 1].
+#: Normalisation for which torchvision's weights were trained, per channel, for pixels in [0, 1].
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: Endings of files of weights, which stand in the place of a name of weights where an encoder is chosen.
+#: Suffixes of weight files; an encoder may name such a file instead of torchvision's weights.
 WEIGHTS = (".pt", ".pth", ".safetensors")
-#: Layers that get the name that marks them.
+#: Layers that are renamed to `norm`.
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)
-#: Networks of torchvision that do not end in one linear layer.
+#: Networks of torchvision whose last layer is not one linear layer.
 _OTHER_HEADS = ("googlenet", "inception", "squeezenet")
 
 
 class Choice(NamedTuple):
-    """What a name says, such as torchvision:resnet18:IMAGENET1K_V1:frozen."""
+    """The parsed name of a network, such as torchvision:resnet18:IMAGENET1K_V1:frozen."""
 
     network: str
-    weights: str | None = None  #: name, or the path of a file of WEIGHTS that holds torchvision's state dict
+    weights: str | None = None  #: their name, or the path of a file of WEIGHTS with torchvision's state dict
     frozen: bool = False
 
 
 class Standard(FLModel):
     """A network of torchvision whose last linear layer is the head and all before it the backbone.
 
-    Grey images are given three equal channels. Norm layers get the name that marks them, dropout and stochastic depth
-    are off: they would draw outside of a run's streams. Without weights it begins as torchvision draws it.
+    Grey images are expanded to three equal channels. Norm layers get the name `norm`. Dropout and stochastic depth are
+    off, because their draws would not come from the run's streams. Without weights, torchvision initialises it.
     """
 
     def __init__(self, choice: Choice, shape: tuple[int, int, int], classes: int) -> None:
@@ -62,8 +62,8 @@ class Standard(FLModel):
         self.head.reset_parameters()
 
     def as_torchvision(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """This state dict under torchvision's own names, as `get_model(network, num_classes=...)` loads it, with the
-        weights that stayed as they were pretrained. Its input is then normalised by MEAN and STD."""
+        """The state dict under torchvision's names, as `get_model(network, num_classes=...)` loads it, including frozen
+        weights. The inputs of that network must be normalised with MEAN and STD."""
         self.load_state_dict(state)
         whole = self.backbone.network  # type: ignore[union-attr]
         network = whole.network if isinstance(whole, Frozen) else whole
@@ -79,7 +79,7 @@ class Standard(FLModel):
 
     @torch.no_grad()
     def _check(self, shape: tuple[int, int, int]) -> None:
-        """Raise FedbenchError unless the backbone takes images of (height, width, channels)."""
+        """Raise FedbenchError unless the backbone accepts images of (height, width, channels)."""
         try:
             self.eval()(torch.zeros(1, shape[2], *shape[:2]))
         except (AssertionError, RuntimeError) as error:
@@ -91,7 +91,7 @@ class Standard(FLModel):
 
 
 class Frozen(nn.Module):
-    """A network that stays as it is: no step changes its weights and running statistics, no message carries them."""
+    """A network whose weights and running statistics never change and are not part of the state."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Frozen(nn.Module):
                 delattr(layer, name)
                 layer.register_buffer(name, tensor.detach(), persistent=False)
             if isinstance(layer, _NormBase):
-                layer.track_running_stats = False  # or loading a state would ask for a count of batches
+                layer.track_running_stats = False  # otherwise loading a state requires num_batches_tracked
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.network(x)
@@ -112,7 +112,7 @@ class Frozen(nn.Module):
 
 
 def _without_head(choice: Choice) -> tuple[nn.Module, int]:
-    """torchvision's network without its last linear layer, and how many features that layer read."""
+    """torchvision's network without its last linear layer, and that layer's number of inputs."""
     models = torchvision().models
     names = [name for name in models.list_models(module=models) if not name.startswith(_OTHER_HEADS)]
     check_known("network of torchvision", choice.network, names)
@@ -141,7 +141,7 @@ def _without_head(choice: Choice) -> tuple[nn.Module, int]:
 
 
 def _fill(network: nn.Module, head: str, name: str, file: Path) -> None:
-    """Put a file's weights into torchvision's network, but for its head. Raises FedbenchError if they are another's."""
+    """Load a file's weights into torchvision's network, except the head. Raises FedbenchError if they do not match."""
     if not file.is_file():
         raise FedbenchError(f"there is no file of weights {file}", "torchvision:NETWORK:FILE.pth")
     try:
