@@ -1,4 +1,4 @@
-"""Data sets: from a recipe (TOML) over a verified Parquet artifact to NumPy arrays."""
+"""Data sets: from a recipe (TOML) to a verified Parquet artifact to NumPy arrays."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Folders, zip and tar archives read alike, and safely: nothing of an archive is ever unpacked on disk.
+"""One interface for folders, zip and tar archives that never unpacks anything to disk.
 
-Members are read into memory, so a hostile archive has no path to write to. One that holds absolute paths, `..`, links
-or devices is refused all the same: it is not the archive its recipe means. What is read is bounded (see `guard`): a
-member as such, and of a tar, which is read in one pass, all wanted members together.
+Members are read into memory, so a malicious archive cannot write to a path. Archives with absolute paths, `..`, links
+or devices are still refused, because they are not what the recipe describes. Sizes are limited (see `guard`): of each
+member, and for a tar, which is read in one pass, of all selected members in total.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedbench.data.guard import content, fits, reading, regular, whole
 from fedbench.errors import FedbenchError
 
 _BROKEN = "is damaged or not a readable archive"
-#: File types in the upper bits of a zip member's Unix mode: none told, a folder, a regular file; and a symbolic link.
+#: File types in the upper bits of a zip member's Unix mode: unset, folder or regular file; symbolic link.
 _PLAIN, _LINK = (0x0, 0x4, 0x8), 0xA
 _PACKED: dict[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open, b"\x5d\0\0": lzma.open
@@ -32,7 +32,7 @@ _PACKED: dict[bytes, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Tree:
-    """Regular files below a folder or inside an archive: their names ('/' between levels, sorted) and contents."""
+    """Regular files in a folder or archive: names (sorted, '/' between levels) and contents."""
 
     path: Path
     names: tuple[str, ...]
@@ -40,9 +40,9 @@ class Tree:
     _read: Callable[[str, int | None], bytes | bytearray]
 
     def read(self, name: str, limit: int | None = None) -> bytes | bytearray:
-        """Content of one file. Raises FedbenchError if it is not there, damaged, or of more than `limit` bytes.
+        """Read one file. Raises FedbenchError if it is missing, damaged, or larger than `limit` bytes.
 
-        May be called by many threads.
+        Thread-safe.
         """
         if name not in self._known:
             raise FedbenchError(f"{self.path} has no file {name}")
@@ -51,10 +51,10 @@ class Tree:
 
 @contextlib.contextmanager
 def open_tree(path: Path, keep: Callable[[str], bool] = lambda name: True) -> Iterator[Tree]:
-    """Open a folder, .zip or .tar(.gz, .bz2, .xz); files for which `keep(name)` is false are left out.
+    """Open a folder, .zip or .tar(.gz, .bz2, .xz); skips files for which `keep(name)` is false.
 
-    Raises FedbenchError for a damaged archive, for one with absolute paths, '..', links or devices, for a folder that
-    may not be read, and for a file to be kept whose name is not UTF-8.
+    Raises FedbenchError for a damaged archive, for members with absolute paths, '..', links or devices, for a folder
+    without read permission, and for a selected file whose name is not UTF-8.
     """
     with contextlib.ExitStack() as stack:
         with reading(path, _BROKEN):
@@ -68,9 +68,9 @@ def open_tree(path: Path, keep: Callable[[str], bool] = lambda name: True) -> It
 
 
 def held(path: Path) -> str:
-    """What lies in a folder or an archive, for an error: its first files, and how many more there are."""
+    """The contents of a folder or archive for an error message: its first files, and the number of others."""
     seen: list[str] = []
-    with open_tree(path, lambda name: seen.append(name) is not None):  # seen, not read
+    with open_tree(path, lambda name: seen.append(name) is not None):  # appends each name, selects none
         first = ", ".join(sorted(seen)[:3])
     return f"it holds {first}{f' and {len(seen) - 3:,} more' if len(seen) > 3 else ''}" if seen else "it holds no file"
 
@@ -106,7 +106,7 @@ def _zip(path: Path, archive: zipfile.ZipFile, keep: Callable[[str], bool]) -> T
         with reading(path, _BROKEN):
             info = archive.getinfo(name)
             fits(info.file_size, f"{path} ({name})")
-            # Of these two methods alone zipfile unpacks no more at a time than is wanted of it.
+            # zipfile limits the unpacked size of a read only for these two methods; for others read smaller blocks.
             block = 1 << 16 if info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) else 1 << 12
             with archive.open(info) as stream:
                 return whole(stream, f"{path} ({name})", limit, block)
@@ -118,7 +118,7 @@ def _zip(path: Path, archive: zipfile.ZipFile, keep: Callable[[str], bool]) -> T
 
 
 def _tar(path: Path, keep: Callable[[str], bool]) -> Tree:
-    # One pass in the archive's order: a compressed tar cannot be read out of order without starting again.
+    # One pass in the archive's order, because a compressed tar allows no random access.
     contents: dict[str, bytearray] = {}
     size, at = 0, -1
     with path.open("rb") as raw:
@@ -126,7 +126,7 @@ def _tar(path: Path, keep: Callable[[str], bool]) -> Tree:
     unpack = next((unpack for magic, unpack in _PACKED.items() if head.startswith(magic)), open)
     with unpack(path, "rb") as stream, tarfile.open(fileobj=_Steps(stream), mode="r:", encoding="utf-8") as archive:
         while (member := archive.next()) is not None:
-            archive.members.clear()  # which otherwise holds every header, of millions as well
+            archive.members.clear()  # otherwise it holds every header in memory
             if member.size < 0 or member.offset <= at:
                 raise tarfile.ReadError(f"the size of its member {member.name!a} is wrong")
             at = member.offset
@@ -136,7 +136,7 @@ def _tar(path: Path, keep: Callable[[str], bool]) -> Tree:
                 fits(size, f"{path} ({member.name})")
                 content = archive.extractfile(member)
                 contents[member.name] = whole(content, path) if content else bytearray()
-        # tarfile is content with a compressed stream that breaks off behind a member; reading to its end is not.
+        # Read the stream to its end, because tarfile does not notice if it is truncated after a member.
         while stream.read(_Steps.LONGEST):
             pass
 
@@ -147,7 +147,7 @@ def _tar(path: Path, keep: Callable[[str], bool]) -> Tree:
 
 
 class _Steps:
-    """A stream that is read in steps of at most a MiB: the text of a tar's header is shorter, or it is a bomb."""
+    """A stream that refuses reads of more than 1 MiB; tarfile needs more only for the header of a malicious archive."""
 
     LONGEST = 1 << 20
 

@@ -1,9 +1,9 @@
-"""From a source's files to the data set's Parquet artifact.
+"""Build a data set's Parquet artifact from the files of a source.
 
-Tables of the artifact: `data`, a row an image (image: H*W*C bytes, of a vector its D values as float32; label: a
-class, or with multi-label images a list of 0 and 1; split 0 train / 1 test; natural columns), training images first,
-each split in its official order; `classes`, a row a class (name, train, test), small enough to be read at any time.
-Both carry the recipe's shape, classes and partition label in the schema metadata.
+Tables of the artifact: `data`, one row per image (image: H*W*C bytes, or a vector's D values as float32; label: a
+class, or a list of 0 and 1 for multi-label images; split: 0 train, 1 test; natural columns), training images first,
+each split in its official order; and `classes`, one row per class (name, train, test), small and quick to read. The
+schema metadata of both holds the recipe's shape, classes and partition label.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 # -- union -----------------------------------------------------------------------------------------------------
-# Several data sets as one: images brought to one shape, and a column that says which data set each came from.
+# Several data sets as one: images resized to one shape, and a column for the data set of each.
 
 
 def read_union(recipe: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
-    """The images of `parts`; column domain: the part's position.
+    """Read the images of `parts`; the column `domain` is the part's position.
 
-    Images are brought to the union's shape by bilinear interpolation, grey replicated to RGB. Every image keeps its
-    official split. Raises FedbenchError for a part with other classes.
+    Resizes images to the union's shape by bilinear interpolation and replicates grey to RGB. Images keep their official
+    split. Raises FedbenchError for a part with other classes, or if only one of union and part has vectors.
     """
     for code, part in enumerate(parts):
         name = part.spec.name
@@ -53,7 +53,7 @@ def read_union(recipe: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
         require(good, f"{name}, a part of {recipe.name}, holds {what}, unlike that (shape {list(recipe.shape)})")
         for number, split in enumerate(SPLITS):
             rows = part.split == number
-            if not rows.any():  # not every data set has an official test set
+            if not rows.any():  # some data sets have no official test set
                 continue
             images, domain = fit(part.images[rows], recipe.form), np.full(int(rows.sum()), code, np.int64)
             yield Part(f"{name} ({split})", split, images, {"label": part.labels[rows], "domain": domain})
@@ -69,15 +69,15 @@ def obtain(
     notify: Callable[[str], object] | None = None,
     again: bool = False,
 ) -> Artifact:
-    """The artifact of `spec`, built from its files or its parts if the store lacks it, or (`again`) if other code
+    """The artifact of `spec`. Builds it from its files or parts if the store lacks it, or with `again` if other code
     built it.
 
-    `notify` hears what goes on. Raises FedbenchError for absent, altered, truncated or unreadable files, and for
-    labels, shapes or sizes other than the recipe's.
+    `notify` receives progress messages. Raises FedbenchError for missing, altered, truncated or unreadable files, and
+    for labels, shapes or sizes that differ from the recipe's.
     """
 
     def make() -> Contents:
-        # What only a build needs is loaded for one: every command looks for data sets.
+        # Imported here, because every command looks up data sets and few build one.
         from fedbench.data.readers import read
 
         variant = variant_of(spec, store, roots)
@@ -113,16 +113,16 @@ def load(
     roots: Sequence[Path] = (),
     notify: Callable[[str], None] | None = None,
 ) -> Dataset:
-    """The data set of a spec, or of a name as `resolve` takes it; its artifact is built first if need be.
+    """The data set of a spec, or of a name that `resolve` accepts; builds its artifact first if necessary.
 
-    Raises FedbenchError if the files are absent or damaged, or the artifact was altered.
+    Raises FedbenchError if files are missing or damaged, or if the artifact was altered.
     """
     spec = resolve(which, store, roots) if isinstance(which, str) else which
     return from_artifact(obtain(spec, store, roots, notify))
 
 
 def verify(file: File, path: Path) -> None:
-    """Compare a file with every checksum its recipe declares. Raises FedbenchError naming file, expected and found."""
+    """Check a file against its recipe's checksums. Raises FedbenchError with the file and both checksums."""
     for kind, expected in (("sha256", file.sha256), ("md5", file.md5)):
         if expected is None:
             continue
@@ -137,7 +137,7 @@ def verify(file: File, path: Path) -> None:
 
 
 def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, Source]:
-    """Recipe and source with shape, classes and columns as the files say where the recipe does not."""
+    """Recipe and source, with shape, classes and columns from the files if the recipe has none."""
     if recipe.told or not parts:
         return recipe, source
     classes = parts[0].classes
@@ -156,7 +156,7 @@ def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, So
 
 
 def _found(recipe: Recipe, whole: Recipe, parts: list[Part]) -> list[str]:
-    """What only the files say, for a person: how they were read, and what they hold where the recipe does not tell."""
+    """Notes for the user: how files were read, and for a recipe without shape and classes, what they contain."""
     lines = list(dict.fromkeys(part.found for part in parts if part.found))
     if recipe.told or not parts:
         return lines
@@ -213,7 +213,7 @@ def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
 
 
 def _label_counts(labels: np.ndarray, classes: int) -> np.ndarray:
-    """Images of each class, or of each label [U]."""
+    """Number of images per class, or per label [U]."""
     counts: np.ndarray = (
         labels.sum(axis=0, dtype=np.int64) if labels.ndim > 1 else np.bincount(labels, minlength=classes)
     )
@@ -253,7 +253,7 @@ def _codes(values: np.ndarray, number: int, where: str) -> np.ndarray:
 
 
 # -- check -----------------------------------------------------------------------------------------------------
-# Is what is at hand whole? Source files against their recipe's checksums, artifacts against their manifests.
+# Verify source files against their recipe's checksums, and artifacts against their manifests.
 
 
 GOOD, UNDECLARED, MISSING, DAMAGED = "good", "no checksum", "missing", "damaged"
@@ -261,16 +261,16 @@ GOOD, UNDECLARED, MISSING, DAMAGED = "good", "no checksum", "missing", "damaged"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: a source file or a built artifact."""
+    """Result for one source file or artifact."""
 
     dataset: str
-    what: str  #: source and path of the file, or the artifact's id
+    what: str  #: source and path of the file, or id of the artifact
     state: str  #: GOOD, UNDECLARED, MISSING or DAMAGED
-    detail: str  #: where it lies, or what is wrong
+    detail: str  #: its path, or the error
 
 
 def check(name: str, store: Store, roots: Sequence[Path] = ()) -> list[Finding]:
-    """Verify every file of every source of a data set, of all parts of a union, and its artifacts. Reads them whole."""
+    """Verify all files of all sources of a data set, of all parts of a union, and its artifacts. Reads every file."""
     chosen = recipe(name)
     folders = places(chosen, store, roots)
     findings = []
@@ -296,8 +296,8 @@ def check(name: str, store: Store, roots: Sequence[Path] = ()) -> list[Finding]:
 
 
 def _owner(path: Path) -> str | None:
-    """The data set whose artifact this folder holds, by the spec in its manifest if that still is the id's; else None,
-    and it may be anyone's."""
+    """The name of the data set in this artifact folder, from the spec in its manifest; None if that spec does not match
+    the id, so that the name is unknown."""
     try:
         spec = DatasetSpec.shared(read_json(path / MANIFEST)["spec"])
     except (FedbenchError, OSError, KeyError):

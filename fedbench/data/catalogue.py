@@ -1,4 +1,4 @@
-"""The recipes by name: those that come with fedbench, the user's own files, what a union joins; and their TOML."""
+"""Recipes by name: fedbench's recipes, users' files, and parts of unions; parsing their TOML."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fedbench.words import path_of
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """All recipes that come with fedbench, by name. Raises FedbenchError if one of them is wrong."""
+    """fedbench's recipes by name. Raises FedbenchError if one is invalid."""
     return {path.stem: read(path) for path in sorted(RECIPES.glob("*.toml"))}
 
 
-#: Recipes of the user that this process has read: a spec names its recipe, not the file it came from.
+#: Users' recipes that this process has read, because a spec has the name of its recipe and not the path.
 _users: dict[str, Recipe] = {}
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of that name, or of that path if it looks like one ('./mine.toml').
+    """The recipe of this name, or at this path if it looks like one ('./mine.toml').
 
-    The parts of a user's own union may be recipes that lie beside it.
+    For a user's union, also loads parts that are recipes in the same folder.
     """
     if (of_files := foreign.recipe(name)) is not None:
         taken = of_files.name in recipes()
@@ -68,9 +68,9 @@ def _no_data_set(name: str) -> FedbenchError:
 
 
 def called(name: str) -> str:
-    """The name of a data set, or of the user's recipe of that path, by which tables and specs know it.
+    """The name in tables and specs of a data set, or of a user's recipe at this path.
 
-    Raises FedbenchError for a recipe that has the name of one that comes with fedbench: tables could not tell them
+    Raises FedbenchError for a user's recipe with the name of a fedbench recipe, because tables could not tell them
     apart.
     """
     if name.endswith(".toml") and (stem := path_of(name, "recipe").stem) in recipes():
@@ -79,16 +79,16 @@ def called(name: str) -> str:
 
 
 def candidates(name: str) -> list[Recipe]:
-    """Every recipe known by that name: the user's own first."""
+    """All recipes of this name, a user's first."""
     if name not in _users and name.startswith((foreign.HUB, foreign.TORCHVISION)):
         recipe(name)
     return [found[name] for found in (_users, recipes()) if name in found]
 
 
 def parts_of(source: Source) -> list[Recipe]:
-    """The recipes that a source of kind union joins, in its order; none for other kinds.
+    """The recipes that a source of kind union joins, in order; empty for other kinds.
 
-    Raises FedbenchError for an unknown name, and for a part that is a union itself.
+    Raises FedbenchError for an unknown name, and for a part that is itself a union.
     """
     parts = [recipe(part) for part in source.parts]
     for part in parts:
@@ -97,17 +97,17 @@ def parts_of(source: Source) -> list[Recipe]:
 
 
 def fetchable(source: Source) -> bool:
-    """Whether an address is known for every file of a source, or for all parts of a union."""
+    """Whether every file of a source, or every part of a union, has an address for downloads."""
     if source.parts:
         return all(any(map(fetchable, part.sources)) for part in parts_of(source))
     return foreign.fetchable(source) or all(file.urls for file in source.file)
 
 
 # -- parsing ---------------------------------------------------------------------------------------------------
-# A recipe's TOML, read and validated: every mistake is one line that names the file, the place and the key.
+# Read and validate a recipe's TOML; error messages name the file, the table and the key.
 
 
-#: What only sources of some kinds say.
+#: Fields that only some kinds of sources have -> these kinds.
 _OF_KINDS = {
     "resize": ("parquet", "folder", "csv", "list"), "only_classes": ("folder",), "ordered_classes": ("folder",),
     **dict.fromkeys(("label_columns", "pattern"), ("csv",)), "prefix": ("csv", "list"),
@@ -116,7 +116,7 @@ _OF_KINDS = {
 
 
 def read(path: Path) -> Recipe:
-    """Read and validate a recipe. Raises FedbenchError naming the file and what is wrong in it."""
+    """Read and validate a recipe. Raises FedbenchError with the file and the mistake."""
     where = f"recipe {path}"
     name = path.stem
     require(_is_name(name), f"{where}: the file's name must be letters, digits, _ or -")
@@ -183,7 +183,7 @@ def _check_source(source: Source, recipe: Recipe, where: str) -> None:
 
 
 def _check_labels(source: Source, recipe: Recipe, where: str) -> None:
-    """The class or the several labels of an image."""
+    """Check the class or the several labels of an image."""
     require(
         bool(source.label_columns) == recipe.multi_label, f"{where}: every source must have several labels, or none"
     )

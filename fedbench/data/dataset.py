@@ -17,34 +17,34 @@ from fedbench.store import Artifact, Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Key of the schema metadata of a data set's tables, under which its shape, classes and columns stand.
+#: Key in the schema metadata of a data set's tables for its shape, classes and columns.
 METADATA = b"dataset"
 
 
 @dataclass(frozen=True)
 class Info:
-    """What can be said of a data set without its images. `shape` is (height, width, channels)."""
+    """Facts of a data set without its images. `shape` is (height, width, channels)."""
 
     name: str
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     partition_label: str | None  #: column to partition by instead of the class
-    partition_classes: int  #: how many values the labels to partition by have
-    columns: tuple[str, ...]  #: natural columns and further labels
+    partition_classes: int  #: number of values of the labels to partition by
+    columns: tuple[str, ...]  #: natural columns and additional labels
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """N images with labels: the official training rows first, then the official test rows.
+    """N images with labels: official training rows first, then official test rows.
 
-    The arrays are ordinary writable ones that belong to the caller: change a copy, or nobody else sees it.
+    The arrays are ordinary writable copies that belong to the caller; the artifact does not change with them.
     """
 
     spec: DatasetSpec
-    images: np.ndarray  #: uint8 [N, H, W, C], C = 1 or 3; where `spec.vectors`, float32 [N, 1, 1, D] as they were read
-    labels: np.ndarray  #: int64 [N]: classes; or uint8 [N, U], 0 or 1 for each of several labels, which `classes` names
+    images: np.ndarray  #: uint8 [N, H, W, C], C = 1 or 3; if `spec.vectors`, float32 [N, 1, 1, D], not normalised
+    labels: np.ndarray  #: int64 [N] classes; or for multi-label images uint8 [N, U], 0 or 1; `classes` has their names
     split: np.ndarray  #: uint8 [N]: 0 official training image, 1 official test image
-    columns: dict[str, np.ndarray]  #: natural columns (writer, ...) and further labels, each [N]
+    columns: dict[str, np.ndarray]  #: natural columns (writer, ...) and additional labels, each [N]
     classes: tuple[str, ...]
     partition_label: str | None = None
     _partition_classes: int = field(default=0, repr=False)
@@ -56,25 +56,25 @@ class Dataset:
 
     @property
     def partition_labels(self) -> np.ndarray:
-        """int64 [N]: the labels to partition by (CIFAR-20 is partitioned by the 100 fine labels); with several labels
-        an image, those [N, U]."""
+        """int64 [N]: the labels to partition by (CIFAR-20 uses the 100 fine labels); for multi-label images the labels
+        [N, U]."""
         if self.partition_label is None:
             return self.labels
         return self.columns[self.partition_label].astype(np.int64)
 
     @property
     def partition_classes(self) -> int:
-        """How many values `partition_labels` can have."""
+        """Number of possible values of `partition_labels`."""
         return self._partition_classes or len(self.classes)
 
     def column(self, name: str) -> np.ndarray:
-        """A natural column. Raises FedbenchError naming the nearest one if there is none of that name."""
+        """A natural column. Raises FedbenchError, with the most similar name, if it does not exist."""
         check_known(f"column of {self.spec.name}", name, self.columns)
         return self.columns[name]
 
 
 def from_artifact(artifact: Artifact) -> Dataset:
-    """The data set of a built artifact, verified against its manifest."""
+    """The data set of an artifact, verified against its manifest."""
     spec = artifact.spec
     assert isinstance(spec, DatasetSpec)
     facts = _facts(artifact.schema("data").metadata, artifact)
@@ -92,9 +92,9 @@ def from_artifact(artifact: Artifact) -> Dataset:
 
 
 def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
-    """Shape and classes of a data set without reading an image: from its artifact, else from its recipe.
+    """Shape and classes of a data set, from its artifact or else its recipe, without reading images.
 
-    `which` is a spec, or a recipe's name or path. Raises FedbenchError if neither is there.
+    `which` is a spec, or a recipe's name or path. Raises FedbenchError if there is neither.
     """
     if isinstance(which, DatasetSpec):
         artifact = store.get(which) if store is not None else None
@@ -107,8 +107,8 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
 
 
 def groups(spec: DatasetSpec, store: Store, column: str, least: int = 1) -> int:
-    """How many values a natural column of a built data set has, of those with so many images. Raises FedbenchError for
-    an unknown column."""
+    """Number of values of a natural column that at least `least` images have. Raises FedbenchError for an unknown
+    column."""
     check_known(f"column of {spec.name}", column, info(spec, store).columns)
     table = store.open(spec.kind, spec.id).table("data", [column])
     counts = values_of(table[column].value_counts().field("counts"))
@@ -116,7 +116,7 @@ def groups(spec: DatasetSpec, store: Store, column: str, least: int = 1) -> int:
 
 
 def class_counts(spec: DatasetSpec, store: Store) -> dict[str, tuple[int, int]] | None:
-    """Training and test images of each class, or None if the data set has not been built."""
+    """Class -> number of training and test images; None if the data set has not been built."""
     artifact = store.get(spec)
     if artifact is None:
         return None
@@ -134,7 +134,7 @@ def _facts(metadata: dict[bytes, bytes] | None, artifact: Artifact) -> Info:
 
 
 def _pixels(artifact: Artifact, count: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    # Some at a time, straight from Arrow's buffers: one copy, into memory of our own.
+    # In batches from Arrow's buffers, so that the pixels are copied only once.
     size = int(np.prod(shape))
     images = np.empty((count, *shape), dtype)
     at = 0

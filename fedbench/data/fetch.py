@@ -1,6 +1,6 @@
-"""Downloads: resumed where they broke off, checked against the recipe's checksum, from the next mirror if need be.
+"""Downloads that resume, verify the recipe's checksum, and try the next mirror if one fails.
 
-A file grows as NAME.part and gets its name when its checksum is right, so a file that is there is whole.
+A download is NAME.part until its checksum is correct and then renamed, so a file without `.part` is complete.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from fedbench.specs import require
 from fedbench.store import Store
 
 # -- download --------------------------------------------------------------------------------------------------
-# One file from its mirrors: resumed where it broke off, checked, and never more of it or longer than makes sense.
+# Download one file from its mirrors, with limits on size and time.
 #
-# A mirror may be anything: a wrong or missing length, a redirect to anywhere, a stream without end or one that drips.
-# None of that ends the download; the next mirror is asked.
+# A mirror may misbehave: a wrong or missing length, redirects, an endless or very slow stream. Then the next mirror is
+# tried.
 
 
-#: Called with the file's name, the bytes so far, and the bytes in all (None: the server does not say).
+#: Receives the file's name, bytes so far, and total bytes (None if the server does not send a length).
 Progress = Callable[[str, int, int | None], None]
 
-TIMEOUT = 30.0  #: seconds without an answer, or with fewer than LEAST bytes
-LEAST = 1 << 16  #: bytes that count as progress, in so many seconds and in a try
-#: Tries of one mirror in a row without progress before the next mirror is asked.
+TIMEOUT = 30.0  #: seconds without a response, or with fewer than LEAST bytes
+LEAST = 1 << 16  #: bytes that count as progress, within TIMEOUT and within an attempt
+#: Consecutive attempts at a mirror without progress before the next mirror.
 TRIES = 3
-PAUSE = 2.0  #: seconds before such a try, once, twice, ...
-LARGEST = 1 << 38  #: bytes (256 GiB) of a file at most, where its recipe does not tell its size
+PAUSE = 2.0  #: seconds before the second attempt; twice as long before the third, and so on
+LARGEST = 1 << 38  #: maximum bytes (256 GiB) of a file if its recipe has no size
 _BLOCK = 1 << 18
 
 
 def whole(file: File, path: Path) -> bool:
-    """Whether the file is there with the right checksum. Of one without a checksum nobody knows."""
+    """Whether the file exists with the right checksum; False if the recipe has no checksum."""
     if file.checksum is None or not path.is_file():
         return False
     try:
@@ -58,9 +58,9 @@ def whole(file: File, path: Path) -> bool:
 
 
 def download(file: File, target: Path, progress: Progress | None, stays: bool = False) -> None:
-    """Bring a file to `target` from the first mirror that delivers it; one without a checksum as the server sends it.
+    """Download a file to `target` from the first mirror that works. Without a checksum, accept what the server sends.
 
-    `stays`: a redirect to another host is not followed. Raises FedbenchError with each mirror's reason.
+    `stays`: do not follow redirects to other hosts. Raises FedbenchError with each mirror's error.
     """
     part = target.with_name(f"{target.name}.part")
     reasons = []
@@ -78,11 +78,11 @@ def download(file: File, target: Path, progress: Progress | None, stays: bool = 
 
 
 class _TooMuch(Exception):
-    """A mirror sends more than the file can have."""
+    """A mirror sends more bytes than the file may have."""
 
 
 def _from(url: str, file: File, part: Path, progress: Progress | None, stays: bool) -> str | None:
-    """Complete `part` from one mirror; None if it is whole now, else why not."""
+    """Complete `part` from one mirror; returns None on success, else the reason."""
     reason, idle, anew = "", 0, False
     while idle < TRIES:
         before, wrong = _size(part), False
@@ -92,12 +92,12 @@ def _from(url: str, file: File, part: Path, progress: Progress | None, stays: bo
         except urllib.error.HTTPError as error:
             error.close()
             reason = f"the server answers {error.code} {_short(error.reason)}"
-            wrong = error.code == 416 and before > 0  # it has nothing beyond what we hold, so that is not this file
+            wrong = error.code == 416 and before > 0  # no bytes after the ones in `part`, so these are of another file
             if error.code < 500 and not wrong:
                 return reason
         except _TooMuch as error:
             reason, wrong = str(error), True
-        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an address that is none
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an invalid address
             reason = _short(getattr(error, "reason", error)) or type(error).__name__
         else:
             if file.checksum is None:
@@ -109,7 +109,7 @@ def _from(url: str, file: File, part: Path, progress: Progress | None, stays: bo
             part.unlink(missing_ok=True)
             if not before or anew:
                 return reason
-            anew = True  # the earlier piece may have been the wrong one: once more from the start
+            anew = True  # maybe the resumed bytes were wrong, so retry once from the start
             continue
         idle = 0 if _size(part) - before >= LEAST else idle + 1
     return None if whole(file, part) else reason
@@ -135,7 +135,7 @@ def _transfer(url: str, file: File, part: Path, progress: Progress | None, stays
     with opener.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as answer:
         resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {held}-")
         at = held if resumed else 0
-        left = answer.length  # None where the server does not say, or says nonsense: then its end is the file's
+        left = answer.length  # None without a valid length; then the end of the stream is the end of the file
         total = None if left is None else at + left
         if total is not None and total > most:
             raise _TooMuch(f"it wants to send {total:,} bytes, more than {most:,}")
@@ -180,14 +180,14 @@ def fetch(
     source: str | None = None,
     roots: Sequence[Path] = (),
 ) -> list[Path]:
-    """Bring the files of a data set, or of all parts of a union, into the store's downloads; returns their paths.
+    """Download the files of a data set, or of all parts of a union, into the store; returns their paths.
 
-    `source` chooses one of the recipe's sources; the default is the first that can be downloaded. Files that are
-    there and whole are left alone, and nothing is downloaded of a data set (or of `source`) that lies in the data
-    folders `roots`: the paths are then those. A part without an address must be at hand there.
-    Raises FedbenchError if no mirror delivers, with each one's reason, and for altered files in a data folder.
+    `source` selects one of the recipe's sources; default: the first that can be downloaded. Skips complete files. If a
+    source (or `source`) is in the data folders `roots`, downloads nothing and returns these paths. A part without an
+    address must be there. Raises FedbenchError if no mirror works, with each one's error, and for altered files in a
+    data folder.
     """
-    # What only a download needs is loaded for one: every command looks for data sets.
+    # Imported here, because every command looks up data sets and few download one.
     from fedbench.data import hub, torchvision_files
 
     chosen = recipe(name)
@@ -211,7 +211,7 @@ def fetch(
                 with contextlib.ExitStack() as held:
                     with disk_errors(f"downloading {chosen.name}", target.parent):
                         target.parent.mkdir(parents=True, exist_ok=True)
-                        # Not there: the folder may be a data set, of which every file counts.
+                        # The lock is outside the folder, which may be a data set that consists of all its files.
                         held.enter_context(alone(downloads(store) / ".locks" / Path(file.path).parent, busy))
                     if not whole(file, target):
                         download(file, target, progress)
@@ -220,7 +220,7 @@ def fetch(
 
 
 def _at_hand(chosen: Recipe, wanted: str | None, store: Store, roots: Sequence[Path]) -> list[Path] | None:
-    """The files of the first source (or of the one wanted) in the folders that go before the downloads."""
+    """The files of the first source (or of `wanted`) in the folders that precede the downloads."""
     folders = [folder for folder in places(chosen, store, roots) if folder != downloads(store)]
     for source in chosen.sources:
         if source.file and wanted in (None, source.name) and (paths := locate(source, folders)) is not None:

@@ -1,13 +1,13 @@
-"""Data sets without a recipe file: what they hold is told by their own files when they are read.
+"""Data sets without a recipe file, whose files determine shape and classes.
 
     ./FOLDER                       clients' images in the folders of PFLlib or of LEAF (train/ and test/)
-    ./FILE.npz                     one of MedMNIST's
-    hf:NAME[@REVISION][,OPTIONS]   a repository of the Hugging Face hub, or hf:./FOLDER, one that lies here
+    ./FILE.npz                     a file of MedMNIST
+    hf:NAME[@REVISION][,OPTIONS]   a repository of the Hugging Face hub, or hf:./FOLDER, a local copy
     ./FILE.csv,label=COLUMN        a table of numbers (.csv, .parquet, .npz); group=COLUMN names natural groups
-    torchvision:NAME[,OPTIONS]     one of torchvision's data sets, where its files lie as torchvision lays them
+    torchvision:NAME[,OPTIONS]     a data set of torchvision, in the files that torchvision writes
 
-Each becomes a recipe without shape and classes (`Recipe.told` is false): `build` completes it from what the reader
-gives. OPTIONS are `KEY=VALUE` separated by commas, part of the identity; a name that a spec has is without them.
+Each becomes a recipe without shape and classes (`Recipe.told` is false), which `build` completes from the files.
+OPTIONS are `KEY=VALUE` separated by commas; they are part of the data set's identity, but not of its name in specs.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from fedbench.specs import require
 from fedbench.words import path_of
 
 # -- torchvision sets ------------------------------------------------------------------------------------------
-# Image classification data sets of torchvision: where it lays their files, and which splits they have.
+# torchvision's image classification data sets: the paths of their files, and their splits.
 
 
 @dataclass(frozen=True)
 class Set:
-    """One of torchvision's data sets, whose class has its name."""
+    """A data set of torchvision; its key in SETS is the class's name."""
 
-    files: tuple[str, ...]  #: files and folders below torchvision's root; "{split}" is the variant
-    #: Arguments that choose the training and the test images.
+    files: tuple[str, ...]  #: files and folders in torchvision's root; "{split}" is the variant
+    #: Arguments that select the training and the test images.
     sides: tuple[tuple[str, object], tuple[str, object]] = (("split", "train"), ("split", "test"))
-    variants: tuple[str, ...] = ()  #: of EMNIST: values of its argument `split`
+    variants: tuple[str, ...] = ()  #: EMNIST only: values of its argument `split`
 
 
 _TRAIN: tuple[tuple[str, object], tuple[str, object]] = (("train", True), ("train", False))
@@ -73,11 +73,11 @@ SETS: dict[str, Set] = {
 
 
 HUB, TORCHVISION = "hf:", "torchvision:"
-#: The folder of a data root in which repositories of the hub lie.
+#: Folder within a data folder for repositories of the hub.
 REPOSITORIES = "hf"
-#: The file in which the digits of a repository's revision stand, which are part of its identity.
+#: File in a repository's folder with the commit of its revision, which is part of the identity.
 REVISION = ".revision"
-#: Option -> what it says, for each of the kinds that take any.
+#: Option -> word for its value in error messages.
 _HUB = {"image": "column", "label": "column", "config": "name", "train": "split", "test": "split", "size": "pixels",
         "features": "column"}  # fmt: skip
 _TABLE = {"label": "column", "group": "column"}
@@ -85,7 +85,7 @@ _SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
 
 
 def recipe(name: str) -> Recipe | None:
-    """The recipe of such a name; None if it is none. Raises FedbenchError for one that cannot be."""
+    """The recipe of a name in one of these forms; None for other names. Raises FedbenchError for an invalid one."""
     if name.startswith(HUB):
         return _repository(*_options(name, HUB, _HUB))
     if name.startswith(TORCHVISION):
@@ -101,18 +101,18 @@ def recipe(name: str) -> Recipe | None:
 
 
 def size_of(source: Source) -> tuple[int, int] | None:
-    """Height and width of the option `size`."""
+    """Height and width from the option `size`, or None."""
     match = _SIZE.fullmatch(options_of(source).get("size", ""))
     return (int(match[1]), int(match[2] or match[1])) if match else None
 
 
 def options_of(source: Source) -> dict[str, str]:
-    """The options of a source that has them."""
+    """The options of a source, from its `loader`."""
     return dict(pair.split("=", 1) for pair in (source.loader or "").split(",") if pair)
 
 
 def fetchable(source: Source) -> bool:
-    """Whether `fedbench data fetch` can ask the hub or torchvision for it."""
+    """Whether `fedbench data fetch` can download it from the hub or with torchvision."""
     return source.kind == "torchvision" or (source.kind == "hf" and source.name == "hub")
 
 
@@ -206,5 +206,5 @@ def _federation(folder: Path) -> Recipe:
 
 
 def _plain(name: str) -> str:
-    """A data set's name that a folder or a file gives."""
+    """A data set's name from that of a folder or file."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name) or "folder"

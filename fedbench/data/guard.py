@@ -1,7 +1,7 @@
-"""Reading files that may be anything: regular ones, no more than memory has room for, one clear line for the rest.
+"""Safe reading of arbitrary files: only regular files, limits on memory, and one-line error messages.
 
-The bound is `LIMIT`, half of this machine's memory (or of the process's limit, if that is lower), for whatever one file
-unpacks to: a data set lies in memory whole, and making it takes about twice its size.
+`LIMIT` bounds the unpacked size of one file to half of this machine's memory (or of the process's limit, if lower): a
+data set is in memory as a whole, and building it takes about twice its size.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from fedbench.machine import memory
 if TYPE_CHECKING:
     from numpy.lib.npyio import NpzFile
 
-#: Most bytes of one encoded image.
+#: Maximum bytes of one encoded image.
 IMAGE = 256 << 20
 _BLOCK = 1 << 16
-#: An error's text is cut to so many characters: a library may quote the file.
+#: Maximum characters of an error's text, because a library may quote the file.
 _LONGEST = 300
 
-#: Most bytes that one file, or all wanted members of a tar, may unpack to.
+#: Maximum bytes that one file, or all selected members of a tar, may unpack to.
 LIMIT = memory() // 2
 
 
 def explained(error: Exception, what: object, wrong: str) -> FedbenchError:
-    """What any exception over the content of a file means to the user; `wrong` is said of `what`: 'is no PNG file'."""
+    """The error message for an exception while reading `what`; `wrong` is a predicate such as 'is no PNG file'."""
     if isinstance(error, FedbenchError):
         return error
     if isinstance(error, MemoryError):
         return FedbenchError(f"there is not enough memory for {what}", "use a machine with more")
     if isinstance(error, OSError) and error.errno is not None:
         return FedbenchError(f"cannot read {what} ({error.strerror})", "check that it is there and may be read")
-    said = re.sub(r" ?<[^<>]* at 0x[0-9a-fA-F]+>", "", str(error))  # an object in memory, which names no file
+    said = re.sub(r" ?<[^<>]* at 0x[0-9a-fA-F]+>", "", str(error))  # drop the repr of an object in memory
     reason = " ".join(said.split())[:_LONGEST] or type(error).__name__
     return FedbenchError(f"{what} {wrong} ({reason})", "get the file again")
 
 
 @contextlib.contextmanager
 def reading(what: object, wrong: str) -> Iterator[None]:
-    """Turn whatever a library raises over the content of a file into one clear line, see `explained`.
+    """Convert every exception of a library that reads a file to one FedbenchError, see `explained`.
 
-    Of a damaged file a library raises whatever its parsing stumbles over, so this takes every exception: put it around
-    calls of libraries, not around code of our own.
+    Damaged files can raise any exception in a library's parser, so this catches all of them; use it around calls of
+    libraries, not around fedbench's code.
     """
     try:
         yield
@@ -59,7 +59,7 @@ def reading(what: object, wrong: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def readable(what: object) -> Iterator[None]:
-    """Turn the operating system's refusal to read, and too little memory, into one clear line that names `what`."""
+    """Convert the operating system's read errors, and lack of memory, to one FedbenchError that names `what`."""
     try:
         yield
     except OSError as error:
@@ -69,7 +69,7 @@ def readable(what: object) -> Iterator[None]:
 
 
 def regular(path: Path) -> Path:
-    """The path itself, if it is a regular file's. A folder, or a pipe or device, which may never end, is refused."""
+    """The path, if it is a regular file. Refuses folders, and pipes and devices, which may never end."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
@@ -78,7 +78,7 @@ def regular(path: Path) -> Path:
 
 
 def fits(size: int, what: object) -> None:
-    """Raise FedbenchError if `size` bytes are more than may be taken into memory."""
+    """Raise FedbenchError if `size` bytes are more than LIMIT."""
     if size > LIMIT:
         raise FedbenchError(
             f"{what} would take {size / 2**30:,.1f} GiB of memory, and {LIMIT / 2**30:,.1f} GiB is the most here "
@@ -89,8 +89,8 @@ def fits(size: int, what: object) -> None:
 
 @contextlib.contextmanager
 def npz(path: Path) -> Iterator[NpzFile]:
-    """A NumPy archive, whose arrays are read when they are asked for; together they fit into memory, and none may hold
-    objects, which could run any program. Raises FedbenchError for a file that is damaged or no archive."""
+    """Open a NumPy archive that loads arrays on access. Raises FedbenchError for a damaged file, for arrays that do not
+    fit into memory, and on access to an array of objects (pickles), which could run any code."""
     import numpy as np
 
     with reading(path, "is damaged or not an npz file"), np.load(regular(path), allow_pickle=False) as arrays:
@@ -101,7 +101,7 @@ def npz(path: Path) -> Iterator[NpzFile]:
 
 
 def at_most(stream: IO[bytes], count: int, block: int = _BLOCK) -> bytearray:
-    """The next `count` bytes, fewer if the stream ends before. Takes memory only for what the stream really gives."""
+    """Read `count` bytes, or fewer if the stream ends. Memory grows with the bytes actually read."""
     data = bytearray()
     while len(data) < count and (piece := stream.read(min(block, count - len(data)))):
         data += piece
@@ -109,7 +109,7 @@ def at_most(stream: IO[bytes], count: int, block: int = _BLOCK) -> bytearray:
 
 
 def whole(stream: IO[bytes], what: object, limit: int | None = None, block: int = _BLOCK) -> bytearray:
-    """A stream to its end. Raises FedbenchError naming `what` if that is more than `limit` bytes (default: LIMIT)."""
+    """Read a stream to its end. Raises FedbenchError, with `what`, for more than `limit` bytes (default: LIMIT)."""
     most = LIMIT if limit is None else limit
     data = at_most(stream, most + 1, block)
     if len(data) > most:
@@ -118,6 +118,6 @@ def whole(stream: IO[bytes], what: object, limit: int | None = None, block: int 
 
 
 def content(path: Path, limit: int | None = None) -> bytearray:
-    """A regular file's content, see `whole`."""
+    """Read a regular file, see `whole`."""
     with regular(path).open("rb") as f:
         return whole(f, path, limit)

@@ -1,8 +1,8 @@
-"""Images listed in a file, with metadata and a class or several labels an image (CheXpert).
+"""Images listed in a file, with metadata and one class or several labels per image (CheXpert).
 
-A CSV file's first line names its columns; a further line is an image: where it lies, metadata, and its class or a
-value for each label. A list (PACS, DomainNet, Office) has no such heading: a line is an image and its class, with a
-blank between them. The data set's identity is this file: the images that it lists are not hashed.
+The first line of a CSV file has the column names; each further line is an image: its path, metadata, and its class or
+the values of its labels. A list (PACS, DomainNet, Office) has no column names; a line is an image's path and class,
+separated by a blank. This file alone is the data set's identity: the listed images are not hashed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fedbench.specs import require
 
 
 def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind csv or list: the lines that each file entry means, in the order of the file.
+    """Read the parts of a source of kind csv or list: the lines of each file entry, in the file's order.
 
-    Columns: those of the file, and one for each `{name}` of the source's `pattern`; of a list `domain`, the first
-    folder of an image. The class is a name, or a number from 0; in a list, where no line of any file is of class 0 and
-    one has the number of classes, from 1, as PACS counts.
-    Several labels are `label`, uint8 [n, U], 0 or 1 for each of the source's `label_columns`. Raises FedbenchError
-    naming file and line for a column or an image that is not there, a class that the recipe does not have, a label
-    value that `label_values` does not name, an image with two classes, a path unlike the pattern, and a damaged image.
+    Columns: those of the file, and one for each `{name}` of the source's `pattern`; for a list `domain`, the first
+    folder of an image's path. Classes are names, or numbers from 0; in a list they count from 1, as in PACS, if no line
+    of any file has class 0 and one has the number of classes.
+    Several labels become `label`, uint8 [n, U], 0 or 1 for each of the source's `label_columns`. Raises FedbenchError
+    with file and line for a missing column or image, a class that the recipe does not have, a label value that
+    `label_values` does not have, an image with two classes, a path unlike the pattern, and a damaged image.
     """
     seen: dict[Path, tuple[str, object]] = {}
     every = [_lines(source, file, path) for file, path in zip(source.file, paths, strict=True)]
@@ -40,7 +40,7 @@ def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[
     first = int("0" not in numbers and str(len(recipe.classes)) in numbers)
     for file, path, lines in zip(source.file, paths, every, strict=True):
         labels = _labels(source, lines, path) if source.label_columns else _classes(recipe, source, lines, path, first)
-        for line, label in zip(lines, labels.tolist(), strict=True):  # before the images, which take long
+        for line, label in zip(lines, labels.tolist(), strict=True):  # before the images, which take longer
             where, before = seen.setdefault(path.parent / line.image, (f"{path}, line {line.number}", label))
             require(
                 before == label,
@@ -59,19 +59,19 @@ def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[
         )
 
 
-#: As objects of Python, a CSV file of many empty lines takes more than this many times its size.
+#: A CSV file of many empty lines takes more than this multiple of its size as Python objects.
 _WEIGHT = 64
 
 
 @dataclass(frozen=True)
 class _Line:
-    number: int  #: as an editor counts, the heading being line 1
+    number: int  #: line number from 1, counting the column names
     image: str  #: relative to the CSV file's folder
     cells: Mapping[str, str]
 
 
 def _lines(source: Source, file: File, path: Path) -> list[_Line]:
-    """The lines of a file entry; empty ones do not count."""
+    """The lines of a file entry, without empty ones."""
     with guard.reading(path, "is damaged or not a CSV file"):
         content = guard.content(path, guard.LIMIT // _WEIGHT).decode("utf-8-sig")
         rows = list(csv.reader(io.StringIO(content, newline=""), strict=True)) if source.kind == "csv" else []
@@ -123,7 +123,7 @@ def _line(
 
 
 def _labels(source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
-    """uint8 [n, U]: 0 or 1 by the source's `label_values`, which are compared as numbers ('1.0' is '1')."""
+    """uint8 [n, U]: 0 or 1 from the source's `label_values`, compared as numbers ('1.0' is '1')."""
     value_of = {_number(text): value for text, value in source.label_values.items()}
     out = np.empty((len(lines), len(source.label_columns)), np.uint8)
     for i, line in enumerate(lines):
@@ -139,7 +139,7 @@ def _labels(source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
 
 
 def _classes(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path, first: int) -> np.ndarray:
-    """[n] classes by name; by number, from `first` on, where no value is a name of one."""
+    """[n] classes by name; by number from `first` on if no value is a class's name."""
     cells = [line.cells[source.label].strip() for line in lines]
     known = {*recipe.classes}
     if known.isdisjoint(cells):
@@ -158,7 +158,7 @@ def _number(text: str) -> float | str:
 
 
 def _values(cells: list[str], where: str) -> np.ndarray:
-    """Whole numbers as such, anything else as text."""
+    """Integers if all are, else text."""
     try:
         return np.array([int(cell) for cell in cells], np.int64)
     except (ValueError, OverflowError):
@@ -166,7 +166,7 @@ def _values(cells: list[str], where: str) -> np.ndarray:
 
 
 def _images(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
-    """uint8 [n, H, W, C]: the images of the lines."""
+    """uint8 [n, H, W, C]: decode the images of the lines."""
 
     def content(i: int) -> bytearray:
         place = path.parent / lines[i].image

@@ -1,4 +1,4 @@
-"""Data sets of torchvision by name, read by torchvision from files as it lays them; fetched by its own downloader."""
+"""Data sets of torchvision by name: read by torchvision from its files, and downloaded with its downloader."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from fedbench.vision import torchvision
 
 
 def fetch(recipe: Recipe, store: Store) -> list[Path]:
-    """Bring a data set's files into the store's downloads with torchvision's downloader; returns their paths.
+    """Download a data set's files into the store with torchvision's downloader; returns their paths.
 
-    Raises FedbenchError if they cannot be had.
+    Raises FedbenchError if that fails.
     """
     (source,) = recipe.sources
     store.prepare()
@@ -41,9 +41,9 @@ def fetch(recipe: Recipe, store: Store) -> list[Path]:
 
 
 def read_torchvision(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind torchvision: training and test images, in torchvision's order.
+    """Read the parts of a source of kind torchvision: training and test images, in torchvision's order.
 
-    Raises FedbenchError for files that lie apart, are damaged, or hold images of several sizes where none is given.
+    Raises FedbenchError for files in different folders, damaged files, and images of several sizes without option size.
     """
     roots = {Path(*path.parts[: -len(Path(file.path).parts)]) for file, path in zip(source.file, paths, strict=True)}
     require(len(roots) == 1, f"the files of {recipe.name} lie in different folders: {', '.join(map(str, roots))}")
@@ -59,7 +59,7 @@ def read_torchvision(recipe: Recipe, source: Source, paths: Sequence[Path]) -> I
         grey += few
         parts.append(Part(where, side, images, {"label": labels}, tuple(map(str, getattr(content, "classes", ())))))
     found = mixed(grey, sum(len(part.images) for part in parts))
-    for part in parts:  # of which one may be grey
+    for part in parts:  # one split may be all grey
         images = np.repeat(part.images, 3, axis=3) if found and part.images.shape[3] == 1 else part.images
         yield dataclasses.replace(part, images=images, found=found)
 
@@ -75,7 +75,7 @@ def _opened(source: Source, root: Path, side: str, download: bool) -> Any:
 def _items(
     content: Any, size: tuple[int, int], resize: bool, where: str, name: str
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """uint8 [n, H, W, C] images, of three channels if any is of colour; int64 [n] classes; how many images are grey."""
+    """uint8 [n, H, W, C] images, with three channels if any is in colour; int64 [n] classes; number of grey images."""
     fits(len(content) * int(np.prod(size)), where)
     images, labels = np.empty((len(content), *size, 1), np.uint8), np.empty(len(content), np.int64)
     grey = 0
