@@ -1,7 +1,7 @@
-"""Repositories of the Hugging Face hub, read through its library `datasets` (extra `hf`) from a folder that is here.
+"""Repositories of the Hugging Face hub, read by the hub's library `datasets` (extra `hf`) from a local folder.
 
-Reading never asks the network: `fedbench data fetch hf:NAME` brings a repository, at one revision, whose digits it
-leaves in the folder. The folder's content is the data set's identity, and these digits are.
+Reading does not use the network. `fedbench data fetch hf:NAME` downloads a repository at one revision and writes that
+revision's commit to the folder. The contents and the commit are the data set's identity.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fedbench.files import whole_folder
 from fedbench.specs import require
 from fedbench.store import Store
 
-#: Names that a column of labels and a split for testing go by, in order of preference.
+#: Usual names of a label column and of a test split, in order of preference.
 _LABELS = ("label", "labels", "fine_label", "class", "target", "digit", "character")
 _TESTS = ("test", "validation", "valid", "val", "dev")
 
 
 def library(name: str) -> ModuleType:
-    """The module of that name. Raises FedbenchError naming the extra where it is not installed."""
+    """Import a module. Raises FedbenchError with the extra to install if it is missing."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -45,9 +45,9 @@ def library(name: str) -> ModuleType:
 
 
 def fetch(recipe: Recipe, store: Store) -> Path:
-    """Bring a repository, at the revision of its name or the newest, into the store's downloads; returns its folder.
+    """Download a repository, at the revision in its name or the newest, into the store; returns its folder.
 
-    Raises FedbenchError if the hub cannot be asked or does not have it.
+    Raises FedbenchError if the hub does not respond or does not have it.
     """
     (source,) = recipe.sources
     target = downloads(store) / source.file[0].path
@@ -58,18 +58,18 @@ def fetch(recipe: Recipe, store: Store) -> Path:
         with reading(f"{recipe.name} on the hub", "cannot be had"):
             commit = hub.HfApi().dataset_info(repository, revision=revision or None).sha
             hub.snapshot_download(repository, repo_type="dataset", revision=commit, local_dir=part)
-        shutil.rmtree(part / ".cache", ignore_errors=True)  # what the library notes of the download
+        shutil.rmtree(part / ".cache", ignore_errors=True)  # the library's notes on the download
         (part / foreign.REVISION).write_text(f"{commit}\n")
         shutil.rmtree(target, ignore_errors=True)
     return target
 
 
 def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind hf: training and test images, in the repository's order.
+    """Read the parts of a source of kind hf: training and test images, in the repository's order.
 
-    Columns of image and label are the given ones, else the only column of images and the first of _LABELS or the only
-    column of classes; further columns of numbers and text are natural ones. Splits are the given ones, else `train` and
-    the first of _TESTS. Raises FedbenchError naming what cannot be told, and for damaged files.
+    Options select the image and label columns; default: the only column of images, and the first of _LABELS or the only
+    column of classes. Other columns of integers and text become natural columns. Options select the splits; default:
+    `train` and the first of _TESTS. Raises FedbenchError if a choice is ambiguous, and for damaged files.
     """
     options, name, folder = foreign.options_of(source), recipe.name, paths[0].resolve()
     with tempfile.TemporaryDirectory() as cache:
@@ -121,16 +121,16 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
 
 @dataclass(frozen=True)
 class _Image:
-    """An encoded image of a repository: in the row, or in a file."""
+    """An encoded image of a repository, stored in the row or in a file."""
 
-    value: Any  #: bytes and path, as the library has them
+    value: Any  #: dictionary with bytes and path, from the library
     folder: Path
-    split: str  #: in an error
-    row: int  #: of the split
+    split: str  #: for error messages
+    row: int  #: index in the split
 
     @property
     def file(self) -> str | None:
-        """Below the folder, where it lies in a file of its own."""
+        """Path relative to the folder, if the image is in a file."""
         own = self.value or {}
         return None if own.get("bytes") or not own.get("path") else os.path.relpath(own["path"], self.folder)
 
@@ -148,7 +148,7 @@ class _Image:
 
 
 def _once(images: Sequence[_Image], labels: Sequence[Any]) -> None:
-    """Raise FedbenchError for a file that is listed with two classes."""
+    """Raise FedbenchError if a file is listed with two classes."""
     seen: dict[str, tuple[str, Any]] = {}
     for image, label in zip(images, labels, strict=True):
         if image.file:
@@ -157,7 +157,7 @@ def _once(images: Sequence[_Image], labels: Sequence[Any]) -> None:
 
 
 def _alike(shapes: np.ndarray, images: Sequence[_Image], name: str) -> tuple[int, int]:
-    """Height and width of all images. Raises FedbenchError for one of another size than the first."""
+    """Height and width of the images. Raises FedbenchError if an image differs in size from the first."""
     height, width = map(int, shapes[0, :2])
     other = np.flatnonzero((shapes[:, :2] != shapes[0, :2]).any(axis=1))
     if len(other):
@@ -170,7 +170,7 @@ def _alike(shapes: np.ndarray, images: Sequence[_Image], name: str) -> tuple[int
 
 
 def _opened(folder: Path, config: str | None, cache: str) -> Mapping[str, Any]:
-    """Split -> its rows, which are read as they are asked for."""
+    """Split -> its rows, which are loaded on access."""
     datasets = library("datasets")
     with reading(folder, "is no repository that the library datasets reads"):
         opened = datasets.load_dataset(str(folder), config, streaming=True, cache_dir=cache)
@@ -192,7 +192,7 @@ def _split(splits: Mapping[str, Any], side: str, options: Mapping[str, str], nam
 
 
 def _chosen(source: Source, features: Mapping[str, Any], label: str) -> list[str]:
-    """The columns of a vector, if it holds vectors: the source's; of "all" those of numbers, and of lists of them."""
+    """The columns of the vectors, from the source; "all": columns of numbers and of lists of numbers. Else empty."""
     if source.features != ("all",):
         return list(source.features)
     kinds = {column: getattr(kind, "feature", kind) for column, kind in features.items() if column != label}
@@ -213,7 +213,7 @@ def _image(features: Mapping[str, Any], name: str) -> str:
 
 
 def _is_blob(kind: Any) -> bool:
-    """An image as hubs keep it where the schema does not say so."""
+    """Whether a column holds images as dictionaries with bytes, as hubs store them if the schema has no image type."""
     return isinstance(kind, Mapping) and "bytes" in kind
 
 
@@ -230,7 +230,7 @@ def _label(splits: Mapping[str, Any], features: Mapping[str, Any], name: str, fo
 
 
 def _is_folder(rows: Any) -> bool:
-    """Whether the library reads these rows from images in class folders, or from a list beside them, and no tables."""
+    """Whether the library reads the rows from an image folder (class folders or a metadata file), not from tables."""
     return rows.info.builder_name == "imagefolder"
 
 
@@ -243,14 +243,14 @@ def _unclassed(where: str, folder: Path) -> FedbenchError:
 
 
 def _plain(kind: Any) -> bool:
-    """Whether a column holds whole numbers, classes or text."""
+    """Whether a column holds integers, classes or text."""
     return type(kind).__name__ == "ClassLabel" or str(getattr(kind, "dtype", "")).startswith(
         ("int", "uint", "string", "large_string", "bool")
     )
 
 
 def _rows(rows: Any, columns: list[str], image: str | None, where: str, folder: Path) -> dict[str, list[Any]]:
-    """The columns of a split; images as bytes or as paths, not decoded."""
+    """The columns of a split; images as bytes or paths, not decoded."""
     kind = rows.features[image] if image else None
     if image and type(kind).__name__ == "Image":
         rows = rows.cast_column(image, type(kind)(decode=False))
@@ -270,7 +270,7 @@ def _rows(rows: Any, columns: list[str], image: str | None, where: str, folder: 
 
 
 def _classes(kind: Any, labels: list[list[Any]], name: str) -> tuple[str, ...]:
-    """Names of the classes: the column's own, else its values in order."""
+    """Names of the classes: the column's, else its sorted values."""
     if names := getattr(kind, "names", None):
         return tuple(names)
     values = {value for side in labels for value in side}

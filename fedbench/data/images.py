@@ -1,4 +1,4 @@
-"""Decoding many encoded images (JPEG, PNG, WebP, ...) into one uint8 array."""
+"""Decoding of encoded images (JPEG, PNG, WebP, ...) to uint8 arrays, from Parquet columns, folders and archives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 256
-#: What Pillow may take the bytes for; of its other formats one starts a program (EPS: Ghostscript).
+#: Formats that Pillow may detect. Others are not allowed, because EPS runs a program (Ghostscript).
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "WEBP", "TIFF", "JPEG2000")
 
 
@@ -41,11 +41,11 @@ def decode(
     shape: tuple[int, ...],
     resize: bool = False,
 ) -> np.ndarray:
-    """Decode `count` images, given by `read(i)`, to uint8 [count, H, W, C] of the given (H, W, C).
+    """Decode `count` images, given by `read(i)`, to uint8 [count, H, W, C] with (H, W, C) = `shape`.
 
-    Grey images become RGB, and colour ones grey, as C says; `resize` allows other sizes, brought to H x W by bilinear
+    Converts grey images to RGB or colour images to grey, according to C. With `resize`, resizes images by bilinear
     interpolation. Raises FedbenchError naming `where(i)` for an image that cannot be decoded, has another size, more
-    than 8 bits a channel, or more pixels than Pillow takes for honest (89 million).
+    than 8 bits per channel, or more pixels than Pillow considers safe (89 million).
     """
     from PIL import Image
 
@@ -68,7 +68,7 @@ def decode(
 
 
 def fit(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """uint8 images [N, h, w, c] as [N, H, W, C]: bilinear interpolation, grey replicated to RGB or RGB made grey."""
+    """Resize uint8 images [N, h, w, c] to [N, H, W, C] by bilinear interpolation; converts between grey and RGB."""
     from PIL import Image
 
     if images.shape[1:] == tuple(shape):
@@ -84,7 +84,7 @@ def fit(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def fitted(image: Image, shape: tuple[int, ...], where: str = "the image") -> np.ndarray:
-    """One image as uint8 [H, W, C], or [H, W, 1] where it is grey. Raises FedbenchError for more than 8 bits."""
+    """One image as uint8 [H, W, C], or [H, W, 1] if it is grey. Raises FedbenchError for more than 8 bits."""
     from PIL import Image as pillow
 
     height, width, channels = shape
@@ -97,13 +97,13 @@ def fitted(image: Image, shape: tuple[int, ...], where: str = "the image") -> np
     if image.size != (width, height):
         image = image.resize((width, height), pillow.Resampling.BILINEAR)
     pixels = np.asarray(image)
-    # Grey is replicated by the assignment of [H, W, 1] to [H, W, 3].
+    # Assigning [H, W, 1] to [H, W, 3] replicates grey.
     return pixels.reshape(height, width, -1)
 
 
 @contextlib.contextmanager
 def _opened(data: bytes | bytearray, where: str) -> Iterator[Image]:
-    """The image that these bytes are, not decoded yet."""
+    """Open encoded bytes as an image without decoding it."""
     from PIL import Image as pillow
 
     with reading(where, "is not a readable image"), pillow.open(io.BytesIO(data), formats=_FORMATS) as image:
@@ -123,9 +123,9 @@ def _each(count: int, one: Callable[[int], None]) -> None:
 
 
 def shapes_of(count: int, read: Callable[[int], bytes | bytearray], where: Callable[[int], str]) -> np.ndarray:
-    """int64 [count, 3]: height, width and channels (see `channels_of`) of encoded images, none of which is decoded.
+    """int64 [count, 3]: height, width and channels (see `channels_of`) of encoded images, without decoding them.
 
-    Raises FedbenchError naming `where(i)` for what is no image.
+    Raises FedbenchError naming `where(i)` for bytes that are not an image.
     """
     out = np.empty((count, 3), np.int64)
 
@@ -143,20 +143,20 @@ def channels_of(image: Image) -> int:
 
 
 def mixed(grey: int, count: int) -> str:
-    """What to say of `count` images of which so many are grey; nothing where they are of one kind."""
+    """A note for the user if only some of `count` images are grey; else ""."""
     return f"{grey:,} of {count:,} images are grey and are read as colour like the others" if 0 < grey < count else ""
 
 
 # -- encoded ---------------------------------------------------------------------------------------------------
-# Encoded images (JPEG, PNG, WebP, ...): in a Parquet column, or as files in folders and archives.
+# Encoded images (JPEG, PNG, WebP, ...) in a Parquet column, or as files in folders and archives.
 
 
-#: Rows of a Parquet file that are read at a time.
+#: Maximum rows of a Parquet file that are read at a time.
 _ROWS = 1024
 
 
 def read_parquet(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
-    """The part of a file of kind parquet."""
+    """Read the part of a file of kind parquet."""
     fields = [source.image, source.label, *source.columns.values()]
     with reading(path, "is damaged or not a Parquet file"):
         table = parquet_table(path, list(dict.fromkeys(fields)), file.rows)
@@ -167,9 +167,9 @@ def read_parquet(recipe: Recipe, source: Source, file: File, path: Path) -> Iter
 
 
 def parquet_table(path: Path, names: list[str], rows: int | None) -> pa.Table:
-    """The first `rows` rows of some columns, in memory that follows the values as they come.
+    """Read the first `rows` rows of some columns in batches, with a limit on memory.
 
-    A value that many rows share stands in the file once: its own numbers do not tell how much it unpacks to.
+    Parquet stores a value that many rows share only once, so its metadata does not give the unpacked size.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -219,7 +219,7 @@ def _values(column: pa.ChunkedArray, path: Path, name: str) -> np.ndarray:
 
 
 def read_folder(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
-    """The parts of a folder of kind folder: a member pattern a part, files in the order of their names."""
+    """Read the parts of a folder of kind folder: one per member pattern, with files sorted by name."""
     rules = [pattern(member.path) for member in file.member]
     notes = {member.annotations for member in file.member}
     with open_tree(path, lambda name: name in notes or any(rule.fullmatch(name) for rule in rules)) as tree:
@@ -252,7 +252,7 @@ def _matching(tree: Tree, member: Member, rule: re.Pattern[str], recipe: Recipe,
 
 
 def _ordered(columns: Mapping[str, np.ndarray], classes: tuple[str, ...], where: str) -> np.ndarray:
-    """The recipe's class of each image, by the place of its class folder among those of the same other columns."""
+    """The class of each image: the rank of its folder among the class folders with the same other columns."""
     others = [values.tolist() for name, values in columns.items() if name != "label"]
     folders = list(zip(*others, columns["label"].tolist(), strict=True))
     of_folder = {}
@@ -268,7 +268,7 @@ def _ordered(columns: Mapping[str, np.ndarray], classes: tuple[str, ...], where:
 
 
 def pattern(path: str) -> re.Pattern[str]:
-    """The regular expression of a member pattern (see `recipe.Member`)."""
+    """Compile a member pattern (see `recipe.Member`) to a regular expression."""
     words = re.split(r"(\{[A-Za-z_]+\}|\*|\?)", path)
     wildcards = {"*": "[^/]*", "?": "[^/]"}
     named = [word for word in words if word.startswith("{")]

@@ -1,4 +1,4 @@
-"""Which variant of a data set is at hand: from a name and the data folders to a DatasetSpec."""
+"""Find a data set's files: from a name and the data folders to a DatasetSpec."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fedbench.files import sha256_of
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
 
-#: Of the readers: raised when the same files should give other pixels, labels or columns.
+#: Version of the readers; increase it when the same files should give other pixels, labels or columns.
 VERSION = 1
-#: Of one kind's reader, where it is not 1: part of the content, so that the ids of all other data sets stay.
-#: hf: colour where any image is of colour, not where the first one is; pflib: [0, 1] is told from [-1, 1].
+#: Version of the reader of one kind, if not 1. It is part of this kind's content hash only, so other ids do not change.
+#: hf: colour if any image is in colour, not if the first one is; pflib: distinguishes [0, 1] from [-1, 1].
 _READER = {"hf": 2, "pflib": 2}
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A source of a recipe that is at hand: its files, or for a union the specs of its parts."""
+    """A source whose files are available: their paths, or for a union the specs of its parts."""
 
     recipe: Recipe
     source: Source
@@ -36,37 +36,37 @@ class Variant:
 
     @property
     def spec(self) -> DatasetSpec:
-        """The spec of it. Reads files only where the recipe declares no checksum."""
+        """Its spec. Reads files only if the recipe has no checksum for them."""
         content = _content(self)
         of, vectors = self.recipe.name, self.recipe.vectors or None
         return DatasetSpec(name=of, source=self.source.name, content=content, version=VERSION, vectors=vectors)
 
 
 def downloads(store: Store) -> Path:
-    """Where `fetch` puts files: one more data folder."""
+    """The folder to which `fetch` downloads, which is also searched for files."""
     return store.home / "downloads"
 
 
 def places(chosen: Recipe, store: Store, roots: Sequence[Path]) -> list[Path]:
-    """Folders searched for a recipe's files: the data folders, that of the user's own recipe, the downloads.
+    """Folders to search for a recipe's files: data folders, the folder of a user's recipe, downloads.
 
-    A folder that is a data set itself (see `foreign`) is searched for where it lies, and nowhere else.
+    For a data set without a recipe file (see `foreign`) only the folder that contains it.
     """
     own = [chosen.folder] if chosen.folder else []
     return own if own and not chosen.told else [*roots, *own, downloads(store)]
 
 
 def find(file: File, folders: Sequence[Path]) -> Path | None:
-    """The first of `folders` that holds the file, as the file's path; None if none does."""
+    """The file's path in the first of `folders` that has it; None if none does."""
     for folder in folders:
-        with readable(folder):  # which may not be searched, or whose path may be too long
+        with readable(folder):  # the folder may be unreadable or the path too long
             if (folder / file.path).exists():
                 return folder / file.path
     return None
 
 
 def locate(source: Source, folders: Sequence[Path]) -> list[Path] | None:
-    """Paths of all files of a source in the recipe's order (a union: its parts' files), or None if one is missing."""
+    """Paths of all files of a source in the recipe's order (of a union: its parts' files); None if one is missing."""
     hits: list[Path | None] = [find(file, folders) for file in source.file]
     for part in parts_of(source):
         options = (locate(option, folders) for option in part.sources)
@@ -76,24 +76,23 @@ def locate(source: Source, folders: Sequence[Path]) -> list[Path] | None:
 
 
 def declared(chosen: Recipe, folders: Sequence[Path]) -> int:
-    """How many images the recipe declares for the source at hand, else its first; 0 if it does not say."""
+    """Number of images that the recipe declares for the first source with files, else its first; 0 if undeclared."""
     source = next((s for s in chosen.sources if locate(s, folders) is not None), chosen.sources[0])
     counts = [declared(part, folders) for part in parts_of(source)] or [(source.train or 0) + (source.test or 0)]
     return sum(counts) if all(counts) else 0
 
 
 def spec_of(chosen: Recipe, source: Source, paths: Sequence[Path]) -> DatasetSpec:
-    """The spec of one source that has files. Reads them only where the recipe declares no checksum."""
+    """The spec of a source with these files. Reads them only if the recipe has no checksum for them."""
     return Variant(chosen, source, tuple(paths)).spec
 
 
 def resolve(name: str, store: Store, roots: Sequence[Path] = ()) -> DatasetSpec:
-    """The data set that a name (or the path of a recipe) means here.
+    """The spec of a data set, from a name or the path of a recipe.
 
-    In this order: the recipe's first source whose files lie in a data folder, beside the recipe or in the
-    downloads (embedded sources always do; a union does if each of its parts is at hand); else the newest artifact of
-    that name in the store.
-    Raises FedbenchError if there is neither, saying where it looked.
+    Tries in this order: the recipe's first source with all files in the data folders, the recipe's folder or the
+    downloads (embedded sources need no files; a union needs all its parts); else the newest artifact of this name in
+    the store. Raises FedbenchError, with the searched folders, if there is neither.
     """
     try:
         chosen = recipe(name)
@@ -113,7 +112,7 @@ def resolve(name: str, store: Store, roots: Sequence[Path] = ()) -> DatasetSpec:
 
 
 def variant_of(spec: DatasetSpec, store: Store, roots: Sequence[Path]) -> Variant:
-    """The recipe, source and files or parts that make `spec`. Raises FedbenchError if they are not at hand."""
+    """The recipe, source and files or parts that give `spec`. Raises FedbenchError if they are missing or differ."""
     options = [(r, s) for r in candidates(spec.name) for s in r.sources if s.name == spec.source]
     if not options:
         raise FedbenchError(
@@ -133,7 +132,7 @@ def variant_of(spec: DatasetSpec, store: Store, roots: Sequence[Path]) -> Varian
 
 
 def _at_hand(chosen: Recipe, source: Source, store: Store, roots: Sequence[Path]) -> Variant | None:
-    if source.parts:  # which may be there as built artifacts only
+    if source.parts:  # which may exist as artifacts only
         parts = [_part(part, store, roots) for part in parts_of(source)]
         specs = tuple(part for part in parts if isinstance(part, DatasetSpec))
         return Variant(chosen, source, parts=specs) if len(specs) == len(parts) else None
@@ -149,7 +148,7 @@ def _part(part: Recipe, store: Store, roots: Sequence[Path]) -> DatasetSpec | Fe
 
 
 def absent(chosen: Recipe, sources: Sequence[Source], store: Store, roots: Sequence[Path]) -> FedbenchError:
-    """The error for a data set whose files are nowhere: what is missing, where it was looked for, what to do."""
+    """The error for missing files: what is missing, the searched folders, and what to do."""
     folders = places(chosen, store, roots)
     for part in (part for source in sources for part in parts_of(source)):
         error = _part(part, store, roots)
@@ -182,7 +181,7 @@ def _content(variant: Variant) -> str:
         "kind": source.kind, "loader": source.loader, "fields": source.fields,
         "image": source.image, "label": source.label, "columns": sorted(source.columns.items()), "files": files,
     }  # fmt: skip
-    # Named only where they are used, so that the ids of all other data sets stay what they were.
+    # Included only if used, so that the ids of other data sets do not change.
     if source.resize:
         content["resize"] = True
     for name in ("only_classes", "ordered_classes"):

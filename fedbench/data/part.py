@@ -1,4 +1,4 @@
-"""What every reader gives: images of one split, with the source's own columns."""
+"""The output of every reader: images of one split, with the source's columns; conversions of columns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: Most characters of a class or of a value of a natural column: an array of text takes the longest for all.
+#: Maximum characters of a class or natural value, because a NumPy text array reserves the longest for every row.
 LONGEST = 1_000
 
 
 def text(values: Sequence[str], where: str) -> np.ndarray:
-    """Text as an array. Raises FedbenchError for what is no name: too long, not Unicode, or with a zero character."""
+    """Text as an array. Raises FedbenchError for text that is too long, not Unicode, or has a zero character."""
     for value in dict.fromkeys(values):
         require(len(value) <= LONGEST, f"{where} holds text of {len(value):,} characters; the most is {LONGEST:,}")
-        # NumPy drops zeros at the end, and so would make one of two names.
+        # NumPy drops trailing zero characters, which could make two names equal.
         require("\0" not in value, f"{where} holds text with a zero character: {value[:60]!a}")
         try:
             value.encode()
@@ -35,18 +35,18 @@ def text(values: Sequence[str], where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Part:
-    """Images of one split: uint8 [n, H, W, C], or vectors: float32 [n, 1, 1, D]; with columns of length n (values) or
-    [n, k] (several values a row)."""
+    """Images of one split, uint8 [n, H, W, C], or vectors, float32 [n, 1, 1, D]; columns are [n], or [n, k] with
+    several values per row."""
 
-    where: str  #: names the file in an error
+    where: str  #: name of the file for error messages
     split: str
     images: np.ndarray
     columns: dict[str, np.ndarray]
-    classes: tuple[str, ...] = ()  #: names of the classes, where a source says them and no recipe does
-    found: str = ""  #: what a person should know of how its files were read, such as the range of their values
+    classes: tuple[str, ...] = ()  #: names of the classes, if the files give them and the recipe does not
+    found: str = ""  #: note for the user on how the files were read, such as the range of their values
 
     def column(self, selector: str) -> np.ndarray:
-        """A column by name, or 'name[k]' for one of several values a row."""
+        """A column by name, or 'name[k]' for the k-th of several values per row."""
         match = re.fullmatch(r"(.+)\[(\d+)\]", selector)
         name, index = (match[1], int(match[2])) if match else (selector, None)
         check_known(f"column of {self.where}", name, self.columns)
@@ -63,12 +63,12 @@ class Part:
 
 
 # -- lists -----------------------------------------------------------------------------------------------------
-# Columns of Parquet as arrays, without pandas, and arrays [N, W] as columns: of lists of one length, as many labels or
-# scores of an image are kept.
+# Conversions of Parquet columns to arrays, without pandas, and of arrays [N, W] to columns of lists of fixed length,
+# which store several labels or scores per image.
 
 
 def as_column(values: np.ndarray) -> Any:
-    """[N] as it is, [N, W] as a column of lists of W values."""
+    """[N] unchanged; [N, W] as a column of lists of W values."""
     import pyarrow as pa
 
     if values.ndim == 1:
@@ -77,7 +77,7 @@ def as_column(values: np.ndarray) -> Any:
 
 
 def as_array(column: pa.ChunkedArray) -> np.ndarray:
-    """Inverse of `as_column`, in memory of its own; of lists none may be missing."""
+    """Inverse of `as_column`, as a copy; lists must not be null."""
     import pyarrow as pa
 
     if not pa.types.is_fixed_size_list(column.type):
@@ -86,10 +86,10 @@ def as_array(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def values_of(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """[N] a column of numbers or truth values without gaps, not to be written to.
+    """[N] a column of numbers or booleans without nulls, read-only.
 
-    By DLPack, which has no truth values: pyarrow's own to_numpy imports pandas (half a second, 40 MB), and so does
-    every function that is handed a Python value.
+    Uses DLPack, which has no booleans, because pyarrow's to_numpy and all its functions that accept a Python value
+    import pandas (half a second, 40 MB).
     """
     import pyarrow as pa
 
@@ -100,7 +100,7 @@ def values_of(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
 
 
 def filled(column: pa.ChunkedArray, missing: float) -> np.ndarray:
-    """[N] a column of numbers with `missing`, which says the type, in its gaps."""
+    """[N] a column of numbers, with nulls replaced by `missing`, which also determines the type."""
     values = np.full(len(column), missing)
     values[values_of(column.is_valid())] = values_of(column.drop_null())
     return values

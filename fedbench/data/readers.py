@@ -1,4 +1,4 @@
-"""Readers: the files of a source as parts, each with a split, images and the source's own columns."""
+"""Readers: convert the files of a source to parts, each with a split, images and the source's columns."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
 
 # -- idx -------------------------------------------------------------------------------------------------------
-# IDX files, the format of MNIST and its relatives.
+# IDX files, the format of MNIST and similar data sets.
 
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """One IDX file (optionally gzipped) as an array in native byte order.
+    """Read one IDX file (optionally gzipped) to an array in native byte order.
 
     Format: two zero bytes, type, number of dimensions, the dimensions as big-endian uint32, the values big-endian.
-    Raises FedbenchError if it is truncated, too long, or not IDX. Memory follows what the file really holds.
+    Raises FedbenchError if it is truncated, too long, or not IDX. Memory is limited by the file's actual contents.
     """
     with reading(path, "is truncated or damaged"):
         with regular(path).open("rb") as raw:
@@ -53,7 +53,7 @@ def read_idx(path: Path) -> np.ndarray:
             shape = struct.unpack(f">{head[3]}I", f.read(4 * head[3]))
             dtype = np.dtype(_IDX_TYPES[head[2]])
             size = dtype.itemsize * math.prod(shape)
-            length = path.stat().st_size - f.tell()  # what a packed file holds only its end tells
+            length = path.stat().st_size - f.tell()  # without gzip; a gzipped file's length is known after unpacking
             if packed or length == size:
                 fits(size, path)
                 data = at_most(f, size + 1)
@@ -65,7 +65,7 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def read_idx_parts(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind idx: a file an array, told apart by role."""
+    """Read the parts of a source of kind idx: one array per file, identified by role."""
     for split in SPLITS:
         arrays = {f.role: read_idx(p)[: f.rows] for f, p in zip(source.file, paths, strict=True) if f.split == split}
         if not arrays:
@@ -87,9 +87,9 @@ def read_idx_parts(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Ite
 
 
 def read_mat(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
-    """The part of a file of kind mat, with the column label.
+    """Read the part of a file of kind mat, with the column label.
 
-    MATLAB counts from 1, so that in these files the number of classes (10) stands for class 0.
+    MATLAB counts from 1, so in these files the number of classes (10) means class 0.
     Raises FedbenchError for files that are truncated, of another format, or without X and y.
     """
     content = _variables(path)
@@ -99,13 +99,13 @@ def read_mat(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator
     good = labels.dtype.kind in "iuf" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
     require(good, f"{path}: y must be whole numbers")
     number = len(recipe.classes)
-    codes = labels.clip(-1, number + 1).astype(np.int64)  # what is beyond is refused as such, not turned around
+    codes = labels.clip(-1, number + 1).astype(np.int64)  # without wrapping around, so that they are refused later
     require(not {0, number} <= set(codes.tolist()), f"{path}: y holds both 0 and {number}, which stands for 0")
     codes[codes == number] = 0
     yield Part(str(path), file.split, images.transpose(3, 0, 1, 2), {"label": codes})
 
 
-#: Classes of MATLAB's arrays that are numbers or text; the others nest, or are read as objects.
+#: MATLAB classes of numbers and text; others are nested or contain objects.
 _CLASSES = (
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "single", "double", "logical", "char",
 )  # fmt: skip
@@ -120,7 +120,7 @@ def _variables(path: Path) -> dict[str, np.ndarray]:
             require(name in heads, f"{path} has no variable {name}", "it should hold the images X and the labels y")
             shape, kind = heads[name]
             require(kind in _CLASSES, f"{path}: {name} must be an array of numbers, not of class {kind}")
-            fits(8 * math.prod(shape), f"{path} ({name})")  # of at most 8 bytes each, however few the file has
+            fits(8 * math.prod(shape), f"{path} ({name})")  # values take at most 8 bytes in memory
         content: dict[str, np.ndarray] = loadmat(path, variable_names=("X", "y"))
         for name in ("X", "y"):
             require(isinstance(content.get(name), np.ndarray), f"{path} has no variable {name}")
@@ -128,23 +128,23 @@ def _variables(path: Path) -> dict[str, np.ndarray]:
 
 
 # -- leaf ------------------------------------------------------------------------------------------------------
-# JSON files of the LEAF benchmark (Caldas et al. 2018): what each user wrote, one file a hundred users or so.
+# JSON files of the LEAF benchmark (Caldas et al. 2018), each with the data of about a hundred users.
 #
-# A file holds `users`, `num_samples`, and in `user_data` for each user `x`, the images as rows of height * width grey
-# levels in 0..1 (white paper is 1), and `y`, the classes.
+# A file holds `users`, `num_samples`, and `user_data`, which has for each user `x`, the images as rows of height *
+# width grey levels in 0..1 (white paper is 1), and `y`, the classes.
 
 
-#: As objects of Python, JSON of many small lists takes more than this many times its size.
+#: JSON of many small lists takes more than this multiple of its size as Python objects.
 _WEIGHT = 16
-PATTERN = "all_data*.json"  #: names of the files that are read; LEAF puts a number behind `all_data_`
+PATTERN = "all_data*.json"  #: default pattern for the names of the files; LEAF appends a number to `all_data_`
 
 
 def read_leaf(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
-    """The parts of a folder of kind leaf: a JSON file a part, in the order of their numbers, one in memory at a time.
+    """Read the parts of a folder of kind leaf: one per JSON file, by number, with one file in memory at a time.
 
-    Columns: label and writer (the user). Grey levels become bytes by rounding 255 x; nothing is inverted.
-    Raises FedbenchError naming file and user for truncated JSON, absent users, counts that disagree, values outside
-    0..1, and a user that two files hold (LEAF's folders hold the same images several times: one of them is wanted).
+    Columns: label and writer (the user). Grey levels become bytes by rounding 255 x, without inversion.
+    Raises FedbenchError, with file and user, for truncated JSON, missing users, inconsistent counts, values outside
+    0..1, and a user in two files (several of LEAF's folders hold the same images; only one should be given).
     """
     pattern = file.member[0].path if file.member else PATTERN
     with open_tree(path, lambda name: fnmatch(name.rsplit("/", 1)[-1], pattern)) as tree:
@@ -165,7 +165,7 @@ def read_leaf(recipe: Recipe, source: Source, file: File, path: Path) -> Iterato
 
 
 class _Floats(dict[str, float]):
-    # LEAF's images have few grey levels, so that one object for each saves most of the memory that parsing takes.
+    # LEAF's images have few grey levels, so sharing one object per level saves most of the memory for parsing.
     def __missing__(self, text: str) -> float:
         value = self[text] = float(text)
         return value
@@ -183,7 +183,7 @@ def _parsed(tree: Tree, name: str, where: str) -> dict[str, Any]:
 
 
 def _shape(content: dict[str, Any], where: str) -> tuple[int, ...]:
-    """Of square images of grey levels or of three channels, by the length of the first row."""
+    """The shape of square images with one or three channels, from the length of the first row."""
     first = next((own["x"][0] for own in content["user_data"].values() if isinstance(own, dict) and own.get("x")), None)
     length = len(first) if isinstance(first, list) else 0
     for channels in (1, 3):
@@ -227,7 +227,7 @@ def _bytes(rows: list[Any], where: str, shape: tuple[int, ...]) -> np.ndarray:
         values = np.array(rows, np.float64)
     actual = list(values.shape[1:])
     require(actual == [size], f"{where}: images of shape {actual}; the recipe says {size} numbers a row")
-    # A NaN is in no interval, so it fails here too.
+    # This check also rejects NaN.
     require(bool(((values >= 0) & (values <= 1)).all()), f"{where}: grey levels must lie in 0..1")
     return np.rint(values * 255).astype(np.uint8).reshape(-1, *shape)
 
@@ -241,23 +241,22 @@ def _whole(values: list[Any], where: str) -> np.ndarray:
 # -- pflib -----------------------------------------------------------------------------------------------------
 # Clients' images in PFLlib's folders: train/N.npz and test/N.npz for client N, and config.json.
 #
-# PFLlib itself saves one pickled object `data` in a file. A pickle can run any program when it is read, so it is
-# refused;
-# what is read are the same two arrays as such, `x` and `y` (see partitions/README.md for the one line that it takes).
+# PFLlib itself saves one pickled object `data` per file. Loading a pickle can run any code, so it is refused. Files
+# must hold its two arrays `x` and `y` instead (partitions/README.md shows the line to change).
 
 
-#: The range that the values of a file say. Of 8 bits b, [-1, 1] has (2 b - 255) / 255 and [0, 1] has b / 255: a file
-#: that is nowhere negative and has odd numerators only may be of either.
+#: Range of a file's values. Bytes b become (2 b - 255) / 255 in [-1, 1] and b / 255 in [0, 1], so a file without
+#: negative values and with only odd numerators can be in either range.
 _SIGNED, _UNIT, _EITHER = "[-1, 1]", "[0, 1]", "either"
 
 
 def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind pflib: a client's file a part, in the order of their numbers.
+    """Read the parts of a source of kind pflib: one per client's file, by number.
 
-    `x` is uint8, or floating-point, in [-1, 1] as most of PFLlib's generators normalise (0.5 and 0.5) or in [0, 1] as
-    some leave it (DomainNet, Camelyon17, COVIDx, kvasir): [n, C, H, W], [n, H, W, C] or [n, H, W]; `y` [n] whole
-    numbers. Columns: label and client; a client may lack one side. Raises FedbenchError naming the file, also where
-    files are of both ranges.
+    `x` is uint8, or floating-point in [-1, 1], as most of PFLlib's generators normalise (0.5 and 0.5), or in [0, 1], as
+    some do not (DomainNet, Camelyon17, COVIDx, kvasir): [n, C, H, W], [n, H, W, C] or [n, H, W]; `y` [n] integers.
+    Columns: label and client; a client may lack one split. Raises FedbenchError with the file, also if files have
+    different ranges.
     """
     sides = [(file, path) for file, path in zip(source.file, paths, strict=True) if file.role != "config"]
     config = next((path for file, path in zip(source.file, paths, strict=True) if file.role == "config"), None)
@@ -299,7 +298,7 @@ def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterato
 
 
 def _npz(path: Path, names: Sequence[str], hint: str) -> dict[str, NDArray[Any]]:
-    """These arrays of a NumPy archive. Raises FedbenchError for one that is damaged, lacks one or holds objects."""
+    """These arrays of a NumPy archive. Raises FedbenchError if it is damaged, lacks an array or holds objects."""
     with guard.npz(path) as content:
         if "data" in content.files and not set(names) <= set(content.files):
             raise FedbenchError(
@@ -314,14 +313,14 @@ def _npz(path: Path, names: Sequence[str], hint: str) -> dict[str, NDArray[Any]]
 
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
     x, y = _npz(path, ("x", "y"), "it holds x, the images, and y, their classes").values()
-    whole = y.ndim == 1 and (y.dtype.kind in "iu" or not len(y))  # an empty list becomes an array of floats
+    whole = y.ndim == 1 and (y.dtype.kind in "iu" or not len(y))  # np.array([]) has a floating-point type
     require(whole, f"{path}: y must be whole numbers [n], not {y.dtype} {list(y.shape)}")
     require(len(x) == len(y), f"{path}: {len(x)} images but {len(y)} classes")
     return x, y.astype(np.int64)
 
 
 def _pixels(x: NDArray[Any], where: str) -> tuple[NDArray[np.uint8], str]:
-    """uint8 [n, H, W, C], of _EITHER as if in [0, 1]; and the range that the values say, none if they are bytes."""
+    """uint8 [n, H, W, C], for _EITHER as if in [0, 1]; and the range of the values, "" if they are bytes."""
     if x.ndim == 3:
         x = x[..., None]
     elif x.ndim == 4 and x.shape[1] in (1, 3):
@@ -332,7 +331,7 @@ def _pixels(x: NDArray[Any], where: str) -> tuple[NDArray[np.uint8], str]:
         return x, ""
     require(x.dtype.kind == "f", shape)
     least, most = float(x.min()), float(x.max())
-    # A NaN is in no interval, so it fails here too.
+    # This check also rejects NaN.
     require(
         -1 - 1e-6 <= least <= most <= 1 + 1e-6,
         f"{where}: the images must lie in [-1, 1], as PFLlib normalises them, or in [0, 1]; they lie in "
@@ -348,18 +347,18 @@ def _pixels(x: NDArray[Any], where: str) -> tuple[NDArray[np.uint8], str]:
 
 
 def _signed(numerators: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The bytes of images in [-1, 1], by the numerators of their values n / 255."""
+    """The bytes of images in [-1, 1] whose values are n / 255, from the numerators n."""
     return (numerators.astype(np.uint16) + 255 >> 1).astype(np.uint8)
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    """Names of the classes: the config's own `classes`, which fedbench writes, else their numbers; () without both."""
+    """Names of the classes: `classes` in the config, which fedbench writes, else their numbers; () without both."""
     try:
         config = json.loads(reader.text(path, "config of PFLlib"))
     except (ValueError, RecursionError) as error:
         raise FedbenchError(f"{path} is not JSON ({error})", "it is PFLlib's config.json") from error
     require(isinstance(config, dict), f"{path} must hold an object of JSON", "it is PFLlib's config.json")
-    if not {"classes", "num_classes"} & set(config):  # as PFLlib's own of MNIST
+    if not {"classes", "num_classes"} & set(config):  # as in PFLlib's config of MNIST
         return ()
     names, count = config.get("classes"), config.get("num_classes")
     if isinstance(names, list) and all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
@@ -371,14 +370,14 @@ def _classes(path: Path) -> tuple[str, ...]:
 
 # -- medmnist --------------------------------------------------------------------------------------------------
 # MedMNIST's archives (Yang et al., Scientific Data 2023; medmnist.com): {train,val,test}_images uint8 [n, H, W] or
-# [n, H, W, 3], and {train,val,test}_labels [n, 1], or [n, U] of several labels an image (ChestMNIST).
+# [n, H, W, 3], and {train,val,test}_labels [n, 1], or [n, U] for multi-label images (ChestMNIST).
 
 
 def read_medmnist(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind medmnist: training and test images; column label, [n] or uint8 [n, U].
+    """Read the parts of a source of kind medmnist: training and test images; column label, [n] or uint8 [n, U].
 
-    The validation images are left out: clients hold validation images of their own. Raises FedbenchError for volumes,
-    and for arrays that are absent or do not fit each other.
+    Skips the validation images, because clients have their own validation images. Raises FedbenchError for volumes, and
+    for arrays that are missing or inconsistent.
     """
     (path,) = paths
     names = [f"{side}_{what}" for side in ("train", "val", "test") for what in ("images", "labels")]
@@ -410,9 +409,9 @@ def read_medmnist(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iter
 
 
 def read(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """All parts of a source in the recipe's order; a union's are given by `build.read_union`.
+    """Read all parts of a source in the recipe's order; for a union use `build.read_union`.
 
-    Raises FedbenchError for files that are not what they should be.
+    Raises FedbenchError for invalid files.
     """
     if source.kind in _OF_ALL:
         return _OF_ALL[source.kind](recipe, source, paths)
@@ -430,7 +429,7 @@ def _digits() -> Iterator[Part]:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None]  # grey levels 0..16 stretched to 0..255
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., None]  # grey levels 0..16 scaled to 0..255
     yield Part("embedded digits", "train", images, {"label": bunch.target.astype(np.int64)})
 
 
@@ -443,9 +442,9 @@ def _breast_cancer() -> Iterator[Part]:
 
 
 def _synth_cover() -> Iterator[Part]:
-    """Drawn, not measured: ten measurements, one of four areas and one of 40 soils as zeros and ones, seven unequal
-    classes, as UCI's Covertype has them. In each area other classes are frequent and soils and measurements differ."""
-    rng = np.random.RandomState(0)  # whose stream numpy has promised to keep
+    """Synthetic data like UCI's Covertype: ten measurements, one-hot area (4) and soil (40), seven unequal classes.
+    Each area has other frequent classes, soils and measurements."""
+    rng = np.random.RandomState(0)  # a legacy generator, whose stream NumPy guarantees to keep
     frequent = np.array([0.365, 0.488, 0.062, 0.005, 0.016, 0.030, 0.034])
     areas = [rng.dirichlet(20 * frequent + 0.05) for _ in range(4)]
     soils = [[rng.dirichlet(np.full(40, 0.5)) for _ in frequent] for _ in areas]
@@ -465,7 +464,7 @@ _BUILTINS: dict[str, Callable[[], Iterator[Part]]] = {
 
 
 def _cifar(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
-    # A record is the label bytes, then the red, green and blue plane.
+    # A record holds the label bytes, then the red, green and blue planes.
     if not file.member:
         yield _records(recipe, source, str(path), file.split, content(path))
         return
@@ -485,7 +484,7 @@ def _records(recipe: Recipe, source: Source, where: str, split: str, data: bytes
     return Part(where, split, images, {name: records[:, i].astype(np.int64) for i, name in enumerate(source.fields)})
 
 
-#: Kind -> what reads all files of a source, or one file after another.
+#: Kind -> reader, for all files of a source or for one file at a time.
 _OF_ALL: dict[str, Callable[[Recipe, Source, Sequence[Path]], Iterator[Part]]] = {
     "builtin": _builtin, "idx": read_idx_parts, "csv": read_csv, "list": read_csv, "pflib": read_pflib,
     "hf": read_repository, "medmnist": read_medmnist, "torchvision": read_torchvision, "text": read_text,

@@ -1,8 +1,8 @@
-"""Recipes: a data set described in one TOML file (data_recipes/NAME.toml, or a user's own file).
+"""Recipes: a data set described in one TOML file (data_recipes/NAME.toml, or a user's file).
 
-A recipe names the classes, the shape, and one or more sources. A source is one form in which the data set is
-handed round (official archive, re-encoded copy, ...): its files with checksums and mirrors, and how to read them.
-Sources stand in order of preference.
+A recipe has the classes, the shape, and one or more sources. A source is one form in which the data set is distributed
+(official archive, re-encoded copy, ...): its files with checksums and mirrors, and how to read them. Sources are in
+order of preference.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ KINDS = (
     "builtin", "idx", "cifar-binary", "parquet", "folder", "leaf", "mat", "csv", "list", "union", "pflib", "table",
     "text",
 )  # fmt: skip
-#: Of these, those that read vectors.
+#: The kinds that read vectors.
 VECTORS = ("table", "text")
-#: Endings of the files of kind table.
+#: File suffixes of kind table.
 TABLES = (".csv", ".parquet", ".npz")
 SPLITS = ("train", "test")
-#: Columns that every data set has; natural columns need other names.
+#: Columns of every data set; natural columns need other names.
 RESERVED = ("image", "label", "split")
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file inside an archive, or for kind `folder` a pattern of files inside an archive or a folder.
+    """A file in an archive, or for kind `folder` a pattern of files in an archive or a folder.
 
-    In a pattern, `*` and `?` stand for anything but a slash, and `{name}` for one folder level that becomes the
-    column `name` (`{label}` is the class). `annotations` names a text file beside the images instead: lines of file
-    name and class, separated by a tab or, where a line has none, by its last blank.
+    In a pattern, `*` and `?` match anything but a slash, and `{name}` matches one folder level, which becomes the
+    column `name` (`{label}` is the class). Alternatively `annotations` is a text file in the archive or folder: lines
+    of file name and class, separated by a tab or, without a tab, by the last blank.
     """
 
     path: str
@@ -40,24 +40,24 @@ class Member:
 
 @dataclass(frozen=True)
 class File:
-    """One file (or, for kinds `folder` and `leaf`, one folder) of a source, below a data root."""
+    """One file of a source (for kinds `folder` and `leaf` one folder), relative to a data folder."""
 
     path: str
     sha256: str | None = None
     md5: str | None = None
     urls: tuple[str, ...] = ()  #: mirrors, tried in this order
-    size: int | None = None  #: bytes, beyond which a mirror is not listened to
+    size: int | None = None  #: maximum bytes of a download
     split: str = "train"
-    #: Kind idx: "images", "labels" or the name of another array; kind text: "features", "labels" or another's name.
+    #: Kind idx: "images", "labels" or the name of another array; kind text: "features", "labels" or another name.
     role: str | None = None
-    rows: int | None = None  #: read only the first so many rows
-    #: Kinds csv, list and table: of those behind the first so many; one file may so be training and test images.
+    rows: int | None = None  #: read only this many rows
+    #: Kinds csv, list and table: skip this many rows first; so one file can hold training and test images.
     skip: int | None = None
     member: tuple[Member, ...] = ()
 
     @property
     def checksum(self) -> str | None:
-        """The strongest declared checksum, such as 'sha256:ab...'."""
+        """The strongest checksum, such as 'sha256:ab...'."""
         return f"sha256:{self.sha256}" if self.sha256 else f"md5:{self.md5}" if self.md5 else None
 
 
@@ -69,41 +69,41 @@ class Source:
     kind: str  #: one of KINDS
     title: str = ""
     file: tuple[File, ...] = ()
-    loader: str | None = None  #: kind builtin: which embedded data set; kinds hf and torchvision: options
+    loader: str | None = None  #: kind builtin: name of the embedded data set; kinds hf and torchvision: options
     fields: tuple[str, ...] = ()  #: kind cifar-binary: names of the label bytes before the pixels
-    image: str = "image"  #: kind parquet: column of the encoded images
-    label: str = "label"  #: which of the source's columns is the class, by name or by number
+    image: str = "image"  #: kind parquet: column of the encoded images; kinds csv and list: column of their names
+    label: str = "label"  #: the source's column of classes, by name or by number
     resize: bool = (
-        False  #: kinds parquet, folder, csv and list: bring images of another size to the recipe's (bilinear)
+        False  #: kinds parquet, folder, csv and list: resize images of another size to the recipe's (bilinear)
     )
-    only_classes: bool = False  #: kind folder: images of other classes than the recipe's are left out, not an error
-    #: Kind folder: a class is its folder's place in alphabetical order, whatever it is called, among the class folders
-    #: of the same member whose other {name}s agree (as torchvision's ImageFolder numbers each of them).
+    only_classes: bool = False  #: kind folder: skip images of classes that the recipe does not have
+    #: Kind folder: an image's class is the rank of its class folder, whatever its name, in the alphabetical order of
+    #: the member's class folders with the same other {name}s (as torchvision's ImageFolder numbers them).
     ordered_classes: bool = False
-    #: Kind table: the columns of the vector, in this order; none: all others. Kind hf: the same, or "all" of numbers;
-    #: none: it holds images.
+    #: Kind table: columns of the vector, in this order; empty: all others. Kind hf: the same, or "all" columns of
+    #: numbers; empty: the data are images.
     features: tuple[str, ...] = ()
-    #: Kind csv, with several labels an image in place of one class: the columns of the labels, in the order of the
-    #: recipe's classes, and what their values mean, 0 or 1 ("" is an empty field; numbers are compared as such). Kinds
-    #: table and text: which class, counted from 0, a value of the label means, where it is neither name nor number.
+    #: Kind csv, for multi-label images: the columns of the labels, in the order of the recipe's classes, and the
+    #: meaning of their values, 0 or 1 ("" is an empty field; numbers are compared as numbers). Kinds table and text:
+    #: value of the label -> its class, counted from 0, if values are neither names nor numbers of classes.
     label_columns: tuple[str, ...] = ()
     label_values: Mapping[str, int] = field(default_factory=dict)
-    #: Kinds csv and list: what the names of the images (column `image`) begin with that is no folder below the file's;
-    #: kind csv: what they look like, as a member pattern whose {name} becomes a column.
+    #: Kinds csv and list: prefix of the images' names (column `image`) that is not a folder below the file's folder;
+    #: kind csv: a member pattern for the names, whose {name}s become columns.
     prefix: str = ""
     pattern: str | None = None
-    parts: tuple[str, ...] = ()  #: kind union: the data sets that it joins, in this order
+    parts: tuple[str, ...] = ()  #: kind union: the data sets to join, in this order
     columns: Mapping[str, str] = field(default_factory=dict)  #: natural column -> the source's column
-    train: int | None = None  #: how many training and
-    test: int | None = None  #: test images there must be
+    train: int | None = None  #: expected number of training images
+    test: int | None = None  #: expected number of test images
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A validated recipe. `shape` is (height, width, channels), or (values,) of vectors; `folder` is where a user's own
-    recipe lies.
+    """A validated recipe. `shape` is (height, width, channels), or (values,) for vectors; `folder` is the folder of a
+    user's recipe.
 
-    One that stands for a data set without a recipe file (see `foreign`) has neither shape nor classes: its files say.
+    For a data set without a recipe file (see `foreign`), shape and classes are empty and come from the files.
     """
 
     name: str
@@ -114,8 +114,8 @@ class Recipe:
     classes: tuple[str, ...]
     source: tuple[Source, ...]
     partition_label: str | None = None  #: column to partition by instead of the class
-    partition_classes: int = 0  #: how many values that column has (0: as many as there are classes)
-    protocol: str | None = None  #: whose defaults hold for it (None: FedDRM's for the papers' data sets, else `plain`)
+    partition_classes: int = 0  #: number of values of that column (0: the number of classes)
+    protocol: str | None = None  #: protocol for its defaults (None: FedDRM's for the papers' data sets, else `plain`)
     folder: Path | None = None
 
     @property
@@ -130,7 +130,7 @@ class Recipe:
 
     @property
     def form(self) -> tuple[int, ...]:
-        """The shape of an image in memory; that of a vector of D values is (1, 1, D)."""
+        """The shape of an image in memory; (1, 1, D) for a vector of D values."""
         return (1, 1, *self.shape) if len(self.shape) == 1 else self.shape
 
     @property
@@ -140,10 +140,10 @@ class Recipe:
 
     @property
     def multi_label(self) -> bool:
-        """Whether an image has several labels, 0 or 1 each, instead of one class; the classes are then these labels."""
+        """Whether an image has several labels, 0 or 1 each, instead of one class; `classes` has the labels' names."""
         return bool(self.source[0].label_columns)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns besides image, label and split."""
+        """Names of the natural columns (not image, label and split)."""
         return tuple(self.source[0].columns)

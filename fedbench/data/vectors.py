@@ -1,7 +1,7 @@
 """Vectors of numbers with labels: columns of CSV, Parquet or NPZ files (tabular sets, embeddings), or text files (HAR).
 
-A vector of D values is an image of one pixel and D channels, float32 [1, 1, D], so that partitions, methods and
-networks take it as they take images. Values are stored as they are read; `Partition.distinct` normalises them.
+A vector of D values is stored as an image of one pixel with D channels, float32 [1, 1, D], so that partitions, methods
+and networks handle it like an image. Values are stored unchanged; `Partition.distinct` normalises them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from fedbench.specs import require
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Names under which libraries write a table's index along.
+#: Column names under which libraries save a table's index.
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
 _NUMBERS = "write it as numbers, or take other columns: features = [...] in a recipe of kind table"
 _MISSING = "fill such values in, or leave their rows or columns out: fedbench guesses none"
 
 
 def read_table(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
-    """The part of a file of kind table: .csv, .parquet or .npz, by its ending.
+    """Read the part of a file of kind table: .csv, .parquet or .npz, by its suffix.
 
-    The vector are the source's `features`, else all columns but the label and the natural ones, in the file's order; a
-    column (or array) may hold W values a row. Raises FedbenchError naming file, column and row for a column that is not
-    there, text or a gap among the features, and a row of another length.
+    The vectors are the source's `features`, else all columns except the label and the natural ones, in the file's
+    order; a column (or array) may hold W values per row. Raises FedbenchError, with file, column and row, for a missing
+    column, text or a missing value among the features, and rows of different lengths.
     """
     if path.suffix.lower() not in _FORMATS:
         raise unknown("ending of a table", path.suffix, _FORMATS)
@@ -62,9 +62,9 @@ def read_table(recipe: Recipe, source: Source, file: File, path: Path) -> Iterat
 
 
 def read_text(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
-    """The parts of a source of kind text: numbers between blanks or commas, a row a line; a file an array, by role.
+    """Read the parts of a source of kind text: one array per file, by role; lines of numbers between blanks or commas.
 
-    Raises FedbenchError naming the file for what is no number, and for rows or files of different lengths.
+    Raises FedbenchError with the file for text that is not a number, and for rows or files of different lengths.
     """
     for split in SPLITS:
         files = [(file.role, path) for file, path in zip(source.file, paths, strict=True) if file.split == split]
@@ -96,7 +96,7 @@ def _part(
 
 
 def numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
-    """float32 [n, D]: the columns beside each other. Raises FedbenchError naming column and row of what is none."""
+    """float32 [n, D]: concatenate the columns. Raises FedbenchError with column and row for values without a number."""
     fits(sum(4 * one.size for one in columns.values()), where)
     parts = []
     for name, one in columns.items():
@@ -116,7 +116,7 @@ def numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
 
 
 def _labels(recipe: Recipe, source: Source, values: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """[n] labels, by name or by number, and the names of the classes if only the values tell them."""
+    """[n] labels, by name or by number, and the names of the classes if only the values give them."""
     names = _names(values, where)
     unique, index = np.unique(names, return_inverse=True)
     if source.label_values:
@@ -135,7 +135,7 @@ def _labels(recipe: Recipe, source: Source, values: np.ndarray, where: str) -> t
 
 
 def _names(values: np.ndarray, where: str) -> np.ndarray:
-    """[n] values as text; 1.0 is "1"."""
+    """[n] values as text; 1.0 becomes "1"."""
     require(values.ndim == 1, f"{where} holds several values a row")
     unique, index = np.unique(values, return_inverse=True)
     names = [_name(value) for value in unique.tolist()]
@@ -150,7 +150,7 @@ def _name(value: object) -> str:
 
 
 def _group(values: np.ndarray, where: str) -> np.ndarray:
-    """[n] a natural column: whole numbers as such, anything else as text."""
+    """[n] a natural column: integers if all values are, else text."""
     names = _names(values, where)
     unique, index = np.unique(names, return_inverse=True)
     whole = all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in unique.tolist())
@@ -158,7 +158,7 @@ def _group(values: np.ndarray, where: str) -> np.ndarray:
 
 
 # -- formats ---------------------------------------------------------------------------------------------------
-# Of each kind of file: the names of its columns, and its first `rows` rows of some as arrays, [n] or [n, W].
+# For each file format: the names of its columns, and the first `rows` rows of some columns as arrays, [n] or [n, W].
 
 
 def _csv_heads(path: Path) -> list[str]:
@@ -175,7 +175,7 @@ def _csv(path: Path, features: Sequence[str], others: Sequence[str], rows: int |
     fits(4 * path.stat().st_size, path)
     types = {name: pa.float64() for name in features} | {name: pa.string() for name in others}
     convert = reader.ConvertOptions(column_types=types, include_columns=[*features, *others], strings_can_be_null=False)
-    try:  # in one thread, where errors say the line
+    try:  # with one thread, so that errors contain the line
         with reading(path, "is damaged or not a CSV file"):
             table = reader.read_csv(path, reader.ReadOptions(use_threads=False), convert_options=convert)
     except FedbenchError as error:
@@ -202,7 +202,7 @@ def _parquet(path: Path, features: Sequence[str], others: Sequence[str], rows: i
 
 
 def _array(column: pa.ChunkedArray | pa.Array, where: str) -> np.ndarray:
-    """[n] numbers or text of a column, with NaN in its gaps, or [n, W] of lists of W numbers each."""
+    """[n] numbers, with NaN for nulls, or text of a column; [n, W] for lists of W numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -238,9 +238,9 @@ def _npz(path: Path, features: Sequence[str], others: Sequence[str], rows: int |
 
 
 def _matrix(path: Path) -> np.ndarray:
-    """float64 [n, W] of a text file of numbers."""
+    """Read a text file of numbers as float64 [n, W]."""
     with reading(path, "is no table of numbers"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an empty file, which is told below
+        warnings.simplefilter("ignore")  # for an empty file, which raises an error below
         data = content(path).decode("utf-8-sig").replace(",", " ")
         values = np.loadtxt(io.StringIO(data), np.float64, ndmin=2)
     require(values.size > 0, f"{path} holds no number")
