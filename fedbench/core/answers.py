@@ -333,7 +333,6 @@ class Heads:
         return plain and all(client.state[n] is self.body[n] for client in clients for n in self.names)
 
     def add(self, columns: Sequence[int], clients: Sequence[Client]) -> None:
-        """Add the heads of these clients."""
         self.columns += columns
         self.weight += [client.state["head.weight"] for client in clients]
         self.bias += [client.state["head.bias"] for client in clients]

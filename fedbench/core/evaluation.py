@@ -94,8 +94,7 @@ def _summing(personalise: Callable[[Client], ClientUpdate | None], right: bool) 
 
 @cache
 def _of_each(output: Callable[[Any, Batch], Tensor], right: bool) -> Callable[[Any, Batch], Tensor]:
-    """Output [B]: whether each image is correct, or its loss. Cached, so that all clients have the same function and
-    can be stacked."""
+    """Output [B]: whether each image is correct, or its loss. Cached, because clients of a stack must share it."""
 
     def of_each(model: Any, batch: Batch) -> Tensor:
         task = task_of(batch.y)
@@ -111,8 +110,6 @@ Notes = dict[str, dict[str, float]]
 
 
 class Evaluated(NamedTuple):
-    """Result of an evaluation."""
-
     answers: dict[str, Answers]  #: by view
     notes: Notes
     validation: float | None  #: accuracy on validation images, if there are any

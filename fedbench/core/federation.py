@@ -358,7 +358,6 @@ class Federation:
 
     @property
     def task(self) -> Task:
-        """The task of the labels."""
         return task_of(self.labels)
 
     def counts(self, rows: Tensor) -> Tensor:

@@ -124,8 +124,7 @@ class Method:
         return True
 
     def broadcast(self, server: Server, client: Client) -> None:
-        """Change what a client of the cohort starts the round with: tensors in `client.state`, and a message in
-        `client.inbox`."""
+        """Change what a client starts the round with: tensors in `client.state`, a message in `client.inbox`."""
         return
 
     def local(self, client: Client) -> ClientUpdate | None:
@@ -150,8 +149,7 @@ class Method:
         return None
 
     def reply(self, client: Client) -> ClientUpdate | None:
-        """Answer the server's question from the client's current state: set `client.upload`. Changes of its personal
-        state persist."""
+        """Answer the server's question: set `client.upload`. Changes of the client's personal state persist."""
         return None
 
     def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
@@ -245,8 +243,8 @@ def score_hyperparameter(source: str = "not given by pFedFDA", default: str = AF
 
 @dataclass(frozen=True)
 class Scored(Method):
-    """A method that leaves open which model answers for a client of the round: with `score` after_local that at the end
-    of its own training, with after_aggregate the one that the server then gives it."""
+    """A method whose `score` selects how a round's clients are evaluated: with the model after their local training
+    (after_local), or with the model that the server serves after aggregation (after_aggregate)."""
 
     score: str = score_hyperparameter()
 
@@ -256,5 +254,4 @@ class Scored(Method):
 
 
 def _sgd() -> ClientUpdate:
-    """The local update of FedAvg."""
     yield Train(cross_entropy)

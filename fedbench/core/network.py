@@ -305,7 +305,6 @@ class Networks:
         self._networks: dict[Models, Network] = {}
 
     def of(self, models: str | Models) -> Network:
-        """The network for one model or for several."""
         names = (models,) if isinstance(models, str) else models
         if names not in self._networks:
             while len(self._modules) < len(names):

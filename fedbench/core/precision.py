@@ -184,9 +184,8 @@ def give_back_pages() -> None:
 
 
 def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:
-    """Memory of one client's training step on these images: twice what autograd saves (gradients are as large), and
-    copies of the parameters (weights, leaves, gradients, and the optimiser's `moments`). Measured by one forward pass
-    on the model's device."""
+    """Memory of one client's training step: twice what autograd saves (gradients are as large), and copies of the
+    parameters (weights, leaves, gradients, the optimiser's `moments`). Measured by a forward pass on the device."""
     sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -202,8 +201,7 @@ def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:
 
 
 def flop_of_step(model: nn.Module, images: Tensor) -> int:
-    """Floating-point operations of one training step on these images: three times those of a forward pass, measured on
-    the model's device."""
+    """Floating-point operations of a training step on these images: three times those of a measured forward pass."""
     from torch.utils.flop_counter import FlopCounterMode
 
     training = model.training
@@ -219,8 +217,7 @@ def clients_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
 
 
 def lanes_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
-    """Number of clients that can train in parallel in a quarter of the GPU's total memory; at least one. Results do not
-    depend on it."""
+    """Number of clients that can train in parallel in a quarter of the GPU's memory; does not affect results."""
     total = torch.cuda.get_device_properties(images.device).total_memory
     return max(1, total // 4 // bytes_of_step(model, images, moments))
 

@@ -22,7 +22,7 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def name_in(model: str, name: str) -> str:
-    """A tensor's name in a client's state: with the model's name as a prefix, as in "own/head.weight", unless "" ."""
+    """A tensor's name in a client's state: "own/head.weight" in the model "own", "head.weight" in the model ""."""
     return f"{model}/{name}" if model else name
 
 

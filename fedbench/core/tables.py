@@ -83,7 +83,6 @@ class Models:
 
     @property
     def clusters(self) -> int:
-        """Number of clusters."""
         return len({key.split("/")[1] for key in self.tensors if key.startswith("cluster/")})
 
     def write(self, path: Path) -> None:
@@ -161,7 +160,6 @@ class Keeper:
         return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is by.output else ""
 
     def models(self) -> Models:
-        """All recorded models."""
         out = {f"server/{name}": t for name, t in self.server.shared.items()}
         for m, state in enumerate(self.server.models):
             out |= {f"cluster/{m}/{name}": t for name, t in state.items()}
@@ -244,8 +242,7 @@ def kept_logits(t: int, answers: Mapping[str, Answers], federation: Federation) 
 
 
 def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], assigned: Mapping[int, int]) -> pa.Table:
-    """One row per client: sizes, true group, cluster (if there are any), and metrics from `notes` (client, as text ->
-    metric -> value)."""
+    """One row per client: sizes, true group, cluster if any, metrics from `notes` (client as text -> name -> value)."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {

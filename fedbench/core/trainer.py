@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Round:
-    """The current round. Blocks of the cohort enter, train and leave; after that only what the server's step needs
-    stays in memory."""
+    """A round in progress. Clients enter, train and leave in blocks; then only the server's inputs stay in memory."""
 
     server: Server  #: a copy, which the round updates
     cohort: list[int]
@@ -124,7 +123,6 @@ class Trainer(Simulation):
             self.server.restore({n: t if n.startswith(host) else t.to(self.device) for n, t in saved.items()})
 
     def save(self) -> None:
-        """Write the checkpoint of the last completed round."""
         self.checkpoint.save(self.server.round, self.server.tensors())
 
     def begin(self) -> Round:
@@ -308,7 +306,6 @@ def work(blocks: Sequence[tuple[Trainer, Round, Sequence[int]]], local: Clock) -
 
 
 def _train_round(trainers: Sequence[Trainer]) -> Progress:
-    """Train one round of each trainer."""
     first, under_way = trainers[0], [trainer.begin() for trainer in trainers]
     local = Clock(first.device)
     each = [[*trainer.blocks(round.cohort)] for trainer, round in zip(trainers, under_way, strict=True)]

@@ -67,7 +67,6 @@ class Piece(NamedTuple):
 
     @classmethod
     def joined(cls, pieces: Sequence[Piece]) -> Piece:
-        """Concatenate these pieces."""
         windows = [piece.windows for piece in pieces if piece.windows is not None]
         return cls(torch.cat([piece.rows for piece in pieces]), torch.cat(windows) if windows else None)
 
@@ -260,7 +259,6 @@ class Worker:
             client.work.seconds += time.perf_counter() - started
 
     def answer_one(self, client: Client, request: Request) -> Answer:
-        """Answer one request."""
         if isinstance(request, Train):
             return self.train(client, request)
         return self.gradient(client, request) if isinstance(request, Gradient) else self.collect(client, request)
@@ -325,7 +323,6 @@ class Worker:
         return autocast(self.setting.precision, self.device)
 
     def stop_if_cancelled(self) -> None:
-        """Raise Cancelled if the run was interrupted."""
         if self.cancel.is_set():
             raise Cancelled
 
@@ -442,7 +439,6 @@ class LocalUpdate:
                 remembered.zero_()
 
     def count(self, position: Tensor) -> None:
-        """Count a batch."""
         self.batches += 1
         self.positions += [position] * self.request.repeat
         self.steps += self.request.repeat
@@ -481,12 +477,10 @@ class LocalUpdate:
         return loss, objective
 
     def loss(self, batch: Batch) -> Loss:
-        """The request's loss."""
         return loss_of(self.request.loss, self.network.module, batch)
 
     def leave(self) -> Callable[[], Trained]:
-        """Write the trained tensors to `client.state`. Returns a function that waits for the device and gives the
-        answer to the request."""
+        """Write trained tensors to `client.state`; returns a function that waits for the device and returns Trained."""
         client, request, images, steps = self.client, self.request, self.images, self.steps
         client.state = {
             **client.state,

@@ -183,7 +183,6 @@ def _check_source(source: Source, recipe: Recipe, where: str) -> None:
 
 
 def _check_labels(source: Source, recipe: Recipe, where: str) -> None:
-    """Check the class or the several labels of an image."""
     require(
         bool(source.label_columns) == recipe.multi_label, f"{where}: every source must have several labels, or none"
     )

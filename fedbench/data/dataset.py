@@ -56,8 +56,7 @@ class Dataset:
 
     @property
     def partition_labels(self) -> np.ndarray:
-        """int64 [N]: the labels to partition by (CIFAR-20 uses the 100 fine labels); for multi-label images the labels
-        [N, U]."""
+        """int64 [N]: labels to partition by (CIFAR-20: the 100 fine labels); for multi-label images `labels` [N, U]."""
         if self.partition_label is None:
             return self.labels
         return self.columns[self.partition_label].astype(np.int64)
@@ -107,8 +106,7 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
 
 
 def groups(spec: DatasetSpec, store: Store, column: str, least: int = 1) -> int:
-    """Number of values of a natural column that at least `least` images have. Raises FedbenchError for an unknown
-    column."""
+    """Number of values of a natural column with at least `least` images. Raises FedbenchError for unknown columns."""
     check_known(f"column of {spec.name}", column, info(spec, store).columns)
     table = store.open(spec.kind, spec.id).table("data", [column])
     counts = values_of(table[column].value_counts().field("counts"))

@@ -16,7 +16,7 @@ __all__ = ["build", "check", "code_of", "initial", "named", "names", "version"]
 
 
 def initial(setting: Setting, shape: tuple[int, int, int], classes: int, further: int = 0) -> FLModel:
-    """The initial network of a setting's runs; the `further`-th other network uses the seed this much higher."""
+    """The initial network of a setting's runs; for further networks, `further` is added to the seed."""
     seed = setting.initial_seed + further
     return build(setting.model, shape=shape, classes=classes, seed=seed, as_torch=setting.init == "torch")
 

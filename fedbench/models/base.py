@@ -54,9 +54,8 @@ class FLModel(nn.Module):
         return self.projection(self.backbone(x))
 
     def latent(self, x: Tensor) -> Tensor:
-        """Latents h [B, z] of images [B, channels, height, width]: the flattened maps after the last convolution, which
-        are the inputs of the first linear layer. Here the backbone's output; networks whose backbone contains linear
-        layers override this."""
+        """Latents h [B, z] of images [B, channels, height, width]: inputs of the first linear layer, the flattened maps
+        of the last convolution. Default: the backbone's output; override it if the backbone has linear layers."""
         h: Tensor = self.backbone(x)
         return h
 
@@ -158,8 +157,7 @@ _SUPER = "end __init__ with super().__init__(backbone, projection, head, backbon
 
 
 def check(network: FLModel, label: str, shape: tuple[int, int, int], classes: int) -> None:
-    """Raise FedbenchError unless the network has the three parts with the declared sizes, and can be trained by all
-    executors and methods."""
+    """Raise FedbenchError unless the network has the three parts and can be trained by all executors and methods."""
     for part in PARTS:
         if not isinstance(getattr(network, part, None), nn.Module):
             raise FedbenchError(f"{label} has no {part}", _SUPER)
