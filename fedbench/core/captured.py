@@ -138,7 +138,7 @@ def _places(value: State, field: str, room: int) -> State:
 
 
 # -- streams ---------------------------------------------------------------------------------------------------
-# Large networks on a GPU: captured steps of single clients, replayed side by side on streams.
+# Large networks on a GPU: captured steps of single clients, replayed in parallel on streams.
 #
 # Stacking large networks is slow (a grouped convolution takes twice as long). A single one does not fill the GPU, and
 # the host needs longer to launch its kernels than the GPU to run them. So several clients train on parallel lanes. A

@@ -56,7 +56,7 @@ class Method:
     name: ClassVar[str] = ""  #: on the command line; also the file's name
     title: ClassVar[str] = ""  #: in tables
     version: ClassVar[int] = 1  #: increase it when results are meant to change
-    personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of the tensors that stay with the client
+    personal: ClassVar[tuple[str, ...]] = ()  #: name prefixes of tensors that stay with the client; others are shared
     personal_models: ClassVar[
         tuple[str, ...]
     ] = ()  #: names of further personal models, which start from the initial network

@@ -1,7 +1,7 @@
 """Optimisers of local steps, SGD and AdamW as in torch, for one client or for a stack of clients.
 
-An optimiser's state is a dictionary of tensors (`memory`), kept outside of it; zeroing them resets the optimiser. Steps
-are in place, with torch's fused kernels.
+An optimiser's state (`memory`) is a dictionary of tensors outside the optimiser object; zeros reset the optimiser.
+Steps are in place, with torch's fused kernels.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #     client/I/NAME    tensors of client I that differ from these, as personalised for the last evaluation
 #     extra/I/NAME     extra tensors of client I's output function
 #
-# Later entries override earlier ones: initial, server, the client's cluster, client. Names are those of a client's
+# A client's model is initial, overridden by server, by its cluster, and by client. Names are those of a client's
 # state: 'head.weight', or 'own/head.weight' for a further model 'own'.
 
 
