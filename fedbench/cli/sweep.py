@@ -130,7 +130,8 @@ def _searched(
     def scored(point: Point, title: str) -> float | None:
         make(missing([point], store), title, "it is there", engine, How(where, quiet=True))
         result = score(point, store)
-        values = ", ".join(f"{k} {v}" for k, v in {**point.setting, **point.params}.items() if k in ranges)
+        every = {**point.partition, **point.setting, **point.params}.items()
+        values = ", ".join(f"{k} {v}" for k, v in every if k in ranges or k in grid.varied)
         outcome = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"
         console.print(f"{title}: {point.method}, {values}: {outcome}")
         return None if result is None else result.mean

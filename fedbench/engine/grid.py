@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, partition_options
 from fedbench.engine.job import Job
@@ -26,6 +26,9 @@ from fedbench.specs import PartitionSpec, Setting
 from fedbench.specs.base import described
 from fedbench.store import Store
 from fedbench.words import option_of
+
+if TYPE_CHECKING:
+    from fedbench.methods.base import Method
 
 #: Options whose text may contain a comma: it is not split into values.
 WHOLE = ("model", "unseen_as", "counts", "scheme", "preset")
@@ -108,11 +111,7 @@ class Grid:
         budget: str,
     ) -> Iterator[Point]:  # fmt: skip
         kind, _ = methods.load(method)
-        own = {}
-        for name, texts in self.params.items():
-            of, dot, option = name.rpartition(".")
-            if option in kind.hyperparameters() and (not dot or of == kind.name):
-                own[option] = texts
+        own = {name.rpartition(".")[2]: texts for name, texts in self.params.items() if _is_of(kind, name)}
         for params in _product(own):
             runs = []
             for seed in self.seeds or (None,):
@@ -123,6 +122,12 @@ class Grid:
                 setting = rules.setting(drawn, budget, values, seed=seed)
                 runs.append(Wanted(Job.under(rules, budget, setting, method, params).spec, method))
             yield Point(method, at, values, params, runs)
+
+
+def _is_of(kind: type[Method], name: str) -> bool:
+    """Whether NAME or METHOD.NAME is a hyper-parameter of this method."""
+    method, dot, option = name.rpartition(".")
+    return option in kind.hyperparameters() and (not dot or method == kind.name)
 
 
 def settable() -> list[str]:
@@ -206,11 +211,13 @@ def search(
     roots: Sequence[Path],
     score: Callable[[Point, str], float | None],
 ) -> list[Point]:
-    """Run this many Optuna trials for each method, and return their points. `score` trains a point's runs and returns
-    the validation accuracy, or None if they failed.
+    """Run this many Optuna trials for each method and each value of the options without a range, and return their
+    points. `score` trains a point's runs and returns the validation accuracy, or None if they failed.
 
-    Raises FedbenchError if Optuna is not installed.
+    Raises FedbenchError if Optuna is not installed, and for a range of an option of the partition.
     """
+    for name in ranges.keys() & grid.partition.keys():
+        raise FedbenchError(f"--{name} changes the data, so no search can choose it", "give values, such as 0.1,0.3")
     try:
         import optuna
     except ImportError as error:
@@ -218,16 +225,21 @@ def search(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     tried: list[Point] = []
     for method in grid.methods:
-        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-        for number in range(trials):
-            trial = study.ask()
-            values = {name: (one.suggested(trial, name),) for name, one in ranges.items()}
-            setting, params = ({k: values.get(k, v) for k, v in axes.items()} for axes in (grid.setting, grid.params))
-            at = dataclasses.replace(grid, methods=(method,), setting=setting, params=params)
-            for point in at.points(rules, budget, store, roots):
+        kind, _ = methods.load(method)
+        axes = {**grid.partition, **grid.setting, **{k: v for k, v in grid.params.items() if _is_of(kind, k)}}
+        for fixed in _product({k: v for k, v in axes.items() if k not in ranges}):
+            study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+            for number in range(trials):
+                trial = study.ask()
+                values = {**fixed, **{name: one.suggested(trial, name) for name, one in ranges.items()}}
+                at, setting, params = (
+                    {k: (values[k],) for k in of if k in axes} for of in (grid.partition, grid.setting, grid.params)
+                )
+                one = dataclasses.replace(grid, methods=(method,), partition=at, setting=setting, params=params)
+                (point,) = one.points(rules, budget, store, roots)
                 tried.append(point)
                 value = score(point, f"trial {number + 1}/{trials}")
-            study.tell(trial, value, state=None if value is not None else optuna.trial.TrialState.FAIL)
+                study.tell(trial, value, state=None if value is not None else optuna.trial.TrialState.FAIL)
     return tried
 
 

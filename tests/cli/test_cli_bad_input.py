@@ -138,6 +138,7 @@ SWEEP -m fedavg --lr 0.1:1 --search optuna --validation 0.2 --dry-run => --dry-r
 SWEEP -m fedavg --lrr 1 => unknown option of sweep --method fedavg '--lrr'; did you mean '--lr'?
 SWEEP -m fedavg --lr 0.1, => --lr has an empty value in '0.1,'
 SWEEP -m fedavg --lr 0.001:0.1 => --lr is a range: what is to look for a value?
+SWEEP -m fedavg --dir 0.1:1 --search optuna --validation 0.2 => --dir changes the data, so no search can choose it
 SWEEP -m fedavg --search optuna => --search needs an option with a range
 SWEEP -m fedavg --search grid --lr 0.1:1 => unknown search 'grid'
 SWEEP -m fedavg --search optuna --lr 0.1:1 => --search needs images to choose by
