@@ -208,7 +208,7 @@ def _run(store: Store, id: str | None) -> Artifact:
 
 def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     """What `show` prints about one run."""
-    from fedbench.metrics.method_metrics import measures_of
+    from fedbench.metrics.evaluate import measures_of
     from fedbench.metrics.read import headline as means
     from fedbench.metrics.read import load, spec_of
     from fedbench.partitions import schemes

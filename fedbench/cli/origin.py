@@ -37,7 +37,7 @@ def document(artifact: Artifact) -> dict[str, Any]:
 def details(artifact: Artifact) -> list[str]:
     """The content of the artifact's manifest as lines of text."""
     from fedbench.engine import keep
-    from fedbench.metrics.method_metrics import MEASURES, measures_of
+    from fedbench.metrics.evaluate import MEASURES, measures_of
 
     spec, p = artifact.spec, artifact.provenance
     git = p.get("git") or ""

@@ -15,7 +15,7 @@ from fedbench.conformance.partitioner import Partitioner
 from fedbench.conformance.subject import Subject
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
-from fedbench.metrics import method_metrics
+from fedbench.metrics.evaluate import check_measures
 from fedbench.partitions import Scheme, schemes
 from fedbench.plugins import in_words, mistake
 from fedbench.plugins.load import classes, is_file, load, place
@@ -100,7 +100,7 @@ def declarations(subject: Subject) -> None:
 
 def measures(subject: Subject) -> None:
     """The metrics that it declares can be metrics of its runs."""
-    method_metrics.check(subject.kind.measures, subject.kind.__name__)
+    check_measures(subject.kind.measures, subject.kind.__name__)
 
 
 def signatures(subject: Subject) -> None:

@@ -17,7 +17,7 @@ from fedbench.engine import keep as keeping
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.measure import stored
-from fedbench.metrics import method_metrics
+from fedbench.metrics.evaluate import MEASURES, check_measures
 from fedbench.plugins import in_words, mistake
 from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Store
@@ -244,10 +244,10 @@ def prepared(
 def _said(method: Method) -> dict[str, Any]:
     """What a method declares, for the provenance. Raises FedbenchError if it cannot be stored as JSON."""
     measures = method.measures
-    method_metrics.check(measures, method.name)
+    check_measures(measures, method.name)
     said = {
         "title": method.title, "defaults": type(method)().params, "deviations": method.deviations(),
-        method_metrics.MEASURES: stored(measures),
+        MEASURES: stored(measures),
     }  # fmt: skip
     if not (isinstance(said["deviations"], list) and all(isinstance(line, str) for line in said["deviations"])):
         raise FedbenchError(f"deviations() of {method.name} gives {said['deviations']!r}, not a list of texts")

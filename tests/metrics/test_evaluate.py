@@ -24,8 +24,7 @@ from fedbench.files import SEAL, sealed
 from fedbench.measure import FEDERATION, Measure
 from fedbench.metrics.accuracy import calibration_error, measured
 from fedbench.metrics.definitions import METRICS, all_metrics
-from fedbench.metrics.evaluate import clustering, evaluate
-from fedbench.metrics.method_metrics import BEFORE, MEASURES, check, measures_of
+from fedbench.metrics.evaluate import BEFORE, MEASURES, check_measures, clustering, evaluate, measures_of
 from fedbench.metrics.predictions import Clients, majority
 from fedbench.metrics.read import HEADLINE, LISTED, Metrics, listed, load, metrics_of, read_listed
 from fedbench.metrics.statistics import across_clients, across_seeds, best_round, last_rounds
@@ -503,9 +502,9 @@ def test_a_damaged_declaration_is_told(store: Store, raw: Any) -> None:
 
 
 def test_a_method_measures_nothing_that_fedbench_calls_its_own() -> None:
-    check((DRIFT, TRUST), "mine")
+    check_measures((DRIFT, TRUST), "mine")
     for measures in ((Measure("bytes_up", "b", "bytes"),), (Measure("group", "g", "x", of="client"),), (DRIFT, DRIFT)):
-        refused(f"mine measures '{measures[0].name}'", check, measures, "mine")
+        refused(f"mine measures '{measures[0].name}'", check_measures, measures, "mine")
     assert not set(METRICS) & (set(all_metrics()) - set(METRICS))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedbench.measure import Measure, stored
-from fedbench.metrics.method_metrics import MEASURES
+from fedbench.metrics.evaluate import MEASURES
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
-from fedbench.metrics.method_metrics import measures_of
+from fedbench.metrics.evaluate import measures_of
 from fedbench.metrics.read import UNSEEN, VIEW, Metrics, unseen
 from fedbench.metrics.statistics import worst_tenth
 from fedbench.planner.runs import (

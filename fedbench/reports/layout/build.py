@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.metrics.definitions import METRICS, TEST_PHASE
-from fedbench.metrics.method_metrics import MEASURES
+from fedbench.metrics.evaluate import MEASURES
 from fedbench.planner.cells import Cell, Cells, worst
 from fedbench.planner.others import others, records
 from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled
