@@ -53,8 +53,7 @@ def held_back_accuracy(run: Simulation, server: Server, t: int, trained: Mapping
 
 def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
     """Make this the best round if its mean loss on the cohort's validation images is the lowest so far. A client
-    without any uses its training images. A drift resets the search, since earlier models saw other data. Returns
-    bytes up. Raises FedbenchError if a client predicts without scores."""
+    without any uses its training images. Returns bytes up. Raises FedbenchError if a client predicts without scores."""
     t = server.round
     sums = _sums(run, server, who, t, {}, False)
     if sums is None:
@@ -62,7 +61,7 @@ def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
             "no round can be selected by a loss: the method's clients answer without scores", "leave --select out"
         )
     loss = float(sum(one.total for one in sums) / sum(one.images for one in sums))
-    if server.best is None or t in (run.setting.drifts or ()) or loss < server.best.loss:
+    if server.best is None or loss < server.best.loss:
         server.best = None
         server.best = Best(loss, server.tensors())
     return sum(map(size, sums))

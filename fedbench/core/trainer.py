@@ -213,6 +213,8 @@ class Trainer(Simulation):
             up, down = survey(self, server, who, t)
             line["bytes_up"] += up
             line["bytes_down"] += down
+        if t in (setting.drifts or ()):
+            server.best = None  # the models of earlier rounds saw other data
         if who and setting.select:
             with self.clock.phase("selection"):
                 line["bytes_up"] += consider(self, server, who)

@@ -321,7 +321,9 @@ def test_the_best_round_answers(held_back: bool, tmp_path: Path) -> None:
         assert run.predictions.to_pandas()[asked].tolist() == told[asked].tolist()
 
 
-def test_while_the_loss_falls_it_is_fedavg_and_models_of_other_data_do_not_compete(tmp_path: Path) -> None:
+def test_while_the_loss_falls_it_is_fedavg_and_models_of_other_data_do_not_compete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a drift to data of which no model knows anything, the last stage's rounds answer."""
     data, s = grouped_federation((0, 0, 0), 200), grouped_setting(rounds=4)
     run, plain = (train("fedavg", data, tmp_path / str(how), replace(s, select=how)) for how in ("best", None))
@@ -330,11 +332,13 @@ def test_while_the_loss_falls_it_is_fedavg_and_models_of_other_data_do_not_compe
     assert [line["bytes_up"] - other["bytes_up"] for line, other in rounds] == [2 * 8 * 3] * 4  # a loss and a number
     before, after = grouped_federation((0, 0, 0, 0), 200), grouped_federation((2, 2, 2, 2), 200, concept=True)
     data = drifted(before, after, [2] * 4, [2] * 4)
-    run = train("fedavg", data, tmp_path / "2", grouped_setting(rounds=5, drifts=(5,), select="best"))
-    kept = run.trainer.server.best
-    assert kept is not None
-    for name, value in run.shared.items():
-        assert torch.equal(kept.server[f"shared/{name}"], torch.from_numpy(value)), "the one round of its stage"
+    for n, empty in ((5, None), (6, 5)):  # nobody may join in the round of the drift
+        monkeypatch.setattr(Plan, "cohort", lambda _, t, empty=empty: [] if t == empty else [0, 1, 2, 3])
+        run = train("fedavg", data, tmp_path / str(n), grouped_setting(rounds=n, drifts=(5,), select="best"))
+        kept = run.trainer.server.best
+        assert kept is not None
+        for name, value in run.shared.items():
+            assert torch.equal(kept.server[f"shared/{name}"], torch.from_numpy(value)), "the one round of its stage"
 
 
 def test_a_stopped_run_remembers_its_best_round(tmp_path: Path) -> None:
