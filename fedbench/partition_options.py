@@ -128,8 +128,8 @@ def spec_of(
         others = sorted({"scheme", "preset", *shorts()} & (set(options) - {"from"}))
         require(
             not others,
-            f"--from {options['from']} is dealt out already, so it takes no --{', --'.join(others)}",
-            f"deal its images out anew: fedbench partition {options['from']} with it",
+            f"--from {options['from']} is a partition already, so it takes no --{', --'.join(others)}",
+            f"partition its images again: fedbench partition {options['from']} with it",
         )
         dataset, options = folder, {**options, "from": None, "scheme": "presplit", "by": "client"}
         options = _given_options(options)

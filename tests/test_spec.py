@@ -375,7 +375,7 @@ def test_numpys_numbers_are_pythons_or_refused(given: Any, plain: float | None) 
         (changed(DIR, scheme="shards", alpha=None, shards=5), "5-SPC"),
         (changed(DIR, scheme="iid", alpha=None), "IID"),
         (changed(DIR, scheme="natural", alpha=None, by="writer"), "by writer"),
-        (changed(DIR, scheme="natural", alpha=None, by="domain", round_robin=True), "by domain, dealt in turn"),
+        (changed(DIR, scheme="natural", alpha=None, by="domain", round_robin=True), "by domain, in turn"),
         (LIMITED, "Dir-0.5 (63 samples each)"),
         (MIX, "target shift"),
         (COLORED, "coloured"),

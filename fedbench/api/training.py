@@ -78,7 +78,7 @@ def train(
             (artifact,) = make([job], engine, observers=[*([bars] if progress else []), *watching], warn=say)
     except Interrupted as stop:
         rounds = job.spec.setting.rounds
-        raise KeyboardInterrupt(f"round {stop.round} of {rounds} is saved; the same call goes on from there") from None
+        raise KeyboardInterrupt(f"round {stop.round} of {rounds} is saved; the same call continues there") from None
     return Run.of(artifact, home)
 
 

@@ -20,7 +20,7 @@ METHODS = ("local", "fedavg", "ditto")
 
 @app.command("demo")
 def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
-    """Deal scikit-learn's handwritten digits out to ten clients, train three methods, and show how accurate they get.
+    """Partition scikit-learn's handwritten digits among ten clients, train three methods, and show their accuracy.
 
     Real images, no download, less than a minute. It is what
     'fedbench train digits --dir 0.3 -m local -m fedavg -m ditto' does, with

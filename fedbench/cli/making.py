@@ -79,7 +79,7 @@ def _saved(jobs: Sequence[Job], store: Store) -> str:
     if not min(rounds):
         return "stopped before the end of the first round; nothing was saved."
     every = jobs[0].spec.setting.rounds
-    return f"stopped; round {min(rounds)} of {every} is saved. The same command goes on from there."
+    return f"stopped; round {min(rounds)} of {every} is saved. The same command continues from there."
 
 
 class Limit:
@@ -355,7 +355,7 @@ def make(
             at = f": round {saved} of {one.job.spec.setting.rounds} is saved" if one.job and saved else ""
             console.print(f"  {one.title}{at}", markup=False)
         more_late = f"  and {len(late) - LISTED:,} more\n" if len(late) > LISTED else ""
-        console.print(f"{more_late}The same command goes on from there.")
+        console.print(f"{more_late}The same command continues from there.")
     for one in outcomes[End.HELD]:
         assert isinstance(one.error, HeldError)
         console.print(f"left to {one.error.who}: {one.title}")
@@ -525,7 +525,7 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
     options = ", ".join(f"{name} {value}" for name, value in job.overrides.items())
     console.print(Text.assemble((job.method.title, "bold"), f" ({options})" if options else ""))
     if (there := job.done(store)) is not None:
-        changed = ", made by code that has changed since: --again makes it anew" if other_code(there.provenance) else ""
+        changed = ", made by other code: --again makes it again" if other_code(there.provenance) else ""
         console.print(f"run {there.id} is already there{changed}")
         return
 
@@ -547,7 +547,7 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
     if line := keeping.estimate(job.spec.setting, job.method, job.keep, store):
         console.print(line)
     saved = saved_round(job, store)
-    console.print(f"run {job.spec.id}" + (f" goes on after round {saved}" if saved else ""), style="dim")
+    console.print(f"run {job.spec.id}" + (f" continues after round {saved}" if saved else ""), style="dim")
 
 
 # -- hint ------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def details(artifact: Artifact) -> list[str]:
     revision = f", revision {git[:12]}{'+' if git.endswith('+') else ''}" if git else ""
     lines = [f"made {p['started']} {where}", f"by {libraries}{revision}", files]
     if other_code(p):
-        lines.append("made by other code than today's: 'fedbench train --again' makes it anew")
+        lines.append("made by other code than today's: 'fedbench train --again' makes it again")
     if isinstance(spec, RunSpec):
         setting = {k: v for k, v in spec.setting.to_dict().items() if k != "partition"}
         lines.insert(0, "setting: " + ", ".join(f"{k} {v}" for k, v in setting.items()))

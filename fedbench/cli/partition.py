@@ -105,7 +105,7 @@ def partition(
     protocol: context.ProtocolName = None,
     as_json: context.Json = False,
 ) -> None:
-    """Deal a dataset out to clients: who holds which image, in which split, seen through which covariate shift.
+    """Partition a data set among clients: who holds which image, in which split, under which covariate shift.
 
     The partition becomes the current one: 'fedbench train' uses it unless told otherwise.
     """
@@ -125,7 +125,7 @@ def partition(
     path, remark = store.path("partition", result.id), ""
     if before is not None:
         changed = other_code(before.provenance)
-        drawn = ", drawn by code that has changed since: 'train --again' draws it anew" if changed else ""
+        drawn = ", drawn by code that has changed since: 'train --again' draws it again" if changed else ""
         remark = f"  (was there already{drawn})"
     if as_json:
         context.print_json({**_describe(result), "path": str(path), "protocol": rules.name, "made": before is None})
@@ -198,7 +198,7 @@ def _typed(path: Path) -> str:
 
 
 #: The options of a partition in one help panel, without --seed, which has another meaning in these commands.
-PARTITION_OPTIONS = context.of_spec(Partitioner, PartitionSpec, panel="With DATASET: how it is dealt out")
+PARTITION_OPTIONS = context.of_spec(Partitioner, PartitionSpec, panel="With DATASET: how it is partitioned")
 del PARTITION_OPTIONS["seed"]
 
 

@@ -128,7 +128,7 @@ def _of(total: int, new: int) -> str:
 def import_(
     source: Annotated[
         str,
-        context.argument("A pack that somebody else has exported: a file, its address, or a folder of packs.", "PACK"),
+        context.argument("A pack that someone else has exported: a file, its address, or a folder of packs.", "PACK"),
     ],
     by: Annotated[str, "Name of who made them (default: as the pack says)."] = "",
     prefer: Annotated[

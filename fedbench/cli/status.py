@@ -75,7 +75,7 @@ def _view(store: Store) -> Group:
         parts.append(Text.assemble(f"\n{run.id} ", (str(run.state), style), f": {plain(describe(run.spec))}"))
         ago = duration(time.time() - run.time)
         parts.append(Text(f"  {saved}{reached}, {ago} ago" + (f"; {plain(run.reason)}" if run.reason else "")))
-        parts.append(Text(f"  {goes_on(run) or 'the command that began it goes on with it'}", "bold"))
+        parts.append(Text(f"  {goes_on(run) or 'the command that started it resumes it'}", "bold"))
     return Group(*parts)
 
 
@@ -152,7 +152,7 @@ def _one(waiting: list[Unfinished], prefix: str, store: Store) -> Unfinished:
     hits = [run for run in waiting if prefix and run.id.startswith(prefix)]
     if len(hits) != 1:
         which = "several runs" if hits else "no run"
-        raise FedbenchError(f"{which} '{prefix}' to go on with in {store.home}", "'fedbench status' lists them")
+        raise FedbenchError(f"{which} '{prefix}' to resume in {store.home}", "'fedbench status' lists them")
     return hits[0]
 
 

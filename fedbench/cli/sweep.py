@@ -36,7 +36,7 @@ def sweep(
     trials: Annotated[int, typer.Option(help="With --search: number of trials of each method.", min=1)] = 30,
     *,
     place: dict[str, Any],
-    again: Annotated[bool, "Make runs of other code anew."] = False,
+    again: Annotated[bool, "Make runs of other code again."] = False,
     as_json: context.Json = False,
 ) -> None:
     """Train methods under all values of options, with all seeds, and print their means.

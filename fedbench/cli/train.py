@@ -46,7 +46,7 @@ SETTING = context.of_spec(Setting)
 def train(
     words: Annotated[
         list[str] | None,
-        context.argument("Deal this data set out first, as 'fedbench partition' does.", "DATASET", context.datasets),
+        context.argument("Partition this data set first, as 'fedbench partition' does.", "DATASET", context.datasets),
     ] = None,
     method: Annotated[
         list[str] | None, "Method, or FILE.py:Class (see 'fedbench methods'); repeatable.", "-m", "NAME"
@@ -62,7 +62,7 @@ def train(
     partition_seed: Annotated[int | None, "With DATASET: seed of all draws of the partition (the protocol's)."] = None,
     place: dict[str, Any],
     keep: Annotated[str | None, "Keep with the run model, logits, or both: model,logits.", "WHAT"] = None,
-    again: Annotated[bool, "Make runs anew; of a table those of another version of the code."] = False,
+    again: Annotated[bool, "Make runs again; of a table, those of another version of the code."] = False,
     unshipped: Annotated[bool, "With --table: leave out runs that result packs hold."] = False,
     minutes: Annotated[
         float | None, "With --table: begin nothing that would not end in N minutes; save the rest.", "N"
@@ -78,15 +78,15 @@ def train(
 ) -> None:
     """Train a method on a data set or in the current partition, or all missing cells of a table.
 
-    'fedbench train digits --dir 0.3 -m fedavg -m ditto' deals the digits out
-    and trains one after another; without DATASET it is the current partition.
+    'fedbench train digits --dir 0.3 -m fedavg -m ditto' partitions the digits
+    and trains both methods; without DATASET it uses the current partition.
 
     Every hyper-parameter of a method is an option too, such as --lambda 0.8
     for feddrm: 'fedbench methods feddrm' lists them. With --table and one
     method they make an extra row of the table (report --extra).
 
-    A run that was interrupted goes on where it stopped when the same command
-    is given again.
+    An interrupted run continues where it stopped when the same command is
+    given again.
     """
     kept = keeping.parsed(keep)
     where = Where(**place)
@@ -122,7 +122,7 @@ def train(
         if partitioning:
             option = "partition_seed" if (first := next(iter(partitioning))) == "seed" else first
             raise FedbenchError(
-                f"{option_of(option)} says how a data set is dealt out, and none is named",
+                f"{option_of(option)} is an option of a partition, and no data set is named",
                 "for example fedbench train digits --dir 0.3 --method fedavg",
             )
         texts = context.read(rest, fields, caption, train)

@@ -52,7 +52,7 @@ class Partitioner:
 
 
 def draws(it: Partitioner) -> None:
-    """It draws a partition of the data set for the number of clients given."""
+    """It draws a partition of the data set for the given number of clients."""
     p = it.made()
     present = len(np.unique(p.client))
     if present != _CLIENTS:
@@ -63,7 +63,7 @@ def draws(it: Partitioner) -> None:
 
 
 def same_seed_same_draw(it: Partitioner) -> None:
-    """The same seed draws the same partition again: all chance comes from the generator or the spec's seed."""
+    """The same seed draws the same partition: all random numbers come from the generator or the spec's seed."""
     one, two = it.made(), it.made()
     for name in ("client", "sample", "test", "label"):
         if not np.array_equal(getattr(one, name), getattr(two, name)):
@@ -82,13 +82,13 @@ def both_splits(it: Partitioner) -> None:
 
 
 def no_leak(it: Partitioner) -> None:
-    """No image is trained on and tested on, by any clients, unless it declares `leaks`."""
+    """No image is both a training and a test image, of any clients, unless it declares `leaks`."""
     p = it.made()
     shared = np.intersect1d(p.sample[~p.test], p.sample[p.test])
     if len(shared) and not schemes.of(p.spec).leaks:
         raise FedbenchError(
             f"{len(shared)} images are in a training and in a test split, such as {shared[0]}",
-            "deal each image once, or declare leaks: ClassVar[bool] = True",
+            "give each image to one client, or declare leaks: ClassVar[bool] = True",
         )
 
 
@@ -101,7 +101,7 @@ def valid_labels(it: Partitioner) -> None:
 
 
 def read_back(it: Partitioner) -> None:
-    """Written down and read it is what it was, under the id of its stored spec."""
+    """Stored and read again, the partition is the same and has the same id."""
     p = it.made()
     artifact = partitions.obtain(p.spec, it.store)
     back, stored = read(artifact), PartitionSpec.from_dict(p.spec.to_dict())

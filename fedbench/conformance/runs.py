@@ -70,16 +70,17 @@ RAGGED = Scenario(federation(UNEQUAL, groups=(0, 1, 0, 1, 0, 1), validation=0.2)
 
 
 def executors_agree(subject: Subject, ways: Sequence[str] = WAYS) -> None:
-    """One client a core, stacks of clients and captured steps of such stacks compute what one client after another
-    does, on clients of unequal sizes and a network with a batch norm."""
+    """The executors (one client per core, stacks of clients, captured steps of stacks) agree with training one client
+    after another, on clients of unequal sizes and a network with batch norm."""
     reference = run_of(subject, "sequential")
     for way in ways:
         compare(run_of(subject, way), reference, f"by executor {way}", exact=way == "cores")
 
 
 def executors_agree_on_a_step(subject: Subject) -> None:
-    """One client a core, stacks of clients and captured steps move the network as one client after another does. (One
-    step, its parameters as one vector: deep networks with batch norms enlarge rounding, from step to step.)"""
+    """The executors (one client per core, stacks of clients, captured steps) move the network as training one client
+    after another does. (One step, with the parameters as one vector, since deep networks with batch norm amplify
+    rounding.)"""
     change = {"participation": 1.0, "schedule": "constant", "rounds": 1, "epochs": None, "steps": 1}
     reference = run_of(subject, "sequential", **change)
     start, end = (_vector(getattr(reference.trainer.server, name)) for name in ("initial", "shared"))
@@ -181,8 +182,8 @@ TRIES = ((6, 0.05), (20, 0.2))
 
 
 def learns(subject: Subject) -> None:
-    """Within six rounds (or else twenty at a higher rate) on digits, of all classes at every client, the accuracy is
-    over 50 %, where chance is 10 %, and the loss down."""
+    """On digits, with all classes at every client, six rounds (or twenty with a higher learning rate) reach an accuracy
+    above 50 %, where chance is 10 %, and reduce the loss."""
     best, loss = 0.0, ""
     for rounds, rate in TRIES:
         try:
@@ -228,8 +229,8 @@ def _train(subject: Subject, rounds: int, rate: float) -> list[Progress]:
 
 
 def tiny_clients(subject: Subject) -> None:
-    """A client of one class, one with fewer images than a batch, one with a single training image, short batches
-    dropped: all are answered, and nothing becomes infinite."""
+    """Clients with one class, with fewer images than a batch, with one training image, and with dropped short batches
+    all predict, and every value is finite."""
     images, labels = digits()
     pool = np.arange(len(labels))
     single = pool[labels == np.bincount(labels).argmax()][:12]
@@ -250,7 +251,8 @@ def tiny_clients(subject: Subject) -> None:
 
 
 def crops_of_colour_images(subject: Subject) -> None:
-    """Cropped images of three channels train another network than whole ones, and both are answered at the end."""
+    """Training on cropped images with three channels differs from training on whole images, and both runs end with
+    predictions."""
     data, common = federation((40, 30, 25), color=True), {"rounds": 3, "window": 1}
     where = subject.place()
     s = subject.setting(**common, augment="crop")
@@ -263,8 +265,8 @@ def crops_of_colour_images(subject: Subject) -> None:
 
 
 def vectors_of_numbers(subject: Subject) -> None:
-    """On vectors in place of images (rows of a table, embeddings) its network moves and stays finite; left out for a
-    method that declares `takes_vectors = False`, and for a network of images alone."""
+    """On vectors instead of images (table rows, embeddings) its network changes and stays finite; skipped for methods
+    with `takes_vectors = False` and networks that need images."""
     data, model = vectors(), subject.model or "mlp"
     if not subject.kind.takes_vectors:
         return
@@ -291,15 +293,15 @@ def _first_round(subject: Subject, data: Federation, s: Any, where: Any) -> dict
 
 
 def form(subject: Subject) -> None:
-    """It has backbone, projection and head, whose sizes are those it names, for digits and for 32x32 colour images of
-    seven classes."""
+    """It has the parts backbone, projection and head with the sizes that it states, for digits and for 32x32 colour
+    images with seven classes."""
     for shape, classes in ((_digits(subject), 10), ((32, 32, 3), 7)):
         network = _made(subject, shape, classes, 1)
         check(network, subject.model or "", shape, classes)
 
 
 def weights_from_the_seed(subject: Subject) -> None:
-    """Its weights are determined by the seed: the same for the same, others for another."""
+    """Its initial weights depend on the seed alone: the same for the same seed, different for another."""
     one, again, other = (_made(subject, _digits(subject), 10, seed).state_dict() for seed in (1, 1, 2))
     remedy = "draw weights in the layers' own reset_parameters, or override initialise(self, module)"
     for name, value in one.items():
@@ -321,16 +323,15 @@ def _made(subject: Subject, shape: tuple[int, int, int], classes: int, seed: int
 
 
 def trains_and_answers(subject: Subject) -> None:
-    """Four rounds in which clients come and go end with predictions of all clients; also of one that never trained and
-    of clients without labels, where the method has a model for those."""
+    """Four rounds with partial participation end with predictions of all clients, including one that never trained and,
+    if the method has a model for them, clients without labels."""
     run = subject.reference.run
     last = run.predictions.slice(len(run.predictions) - 1)
     require(last["round"].to_pylist() == [4], "the last round has no predictions", "see what the hooks return")
 
 
 def metrics_are_declared(subject: Subject) -> None:
-    """Every metric that `round_metrics` and `client.metrics` report is declared in `measures`, and so a metric of its
-    runs."""
+    """Every metric that `round_metrics` and `client.metrics` report is declared in `measures`."""
     checkpoint = subject.reference.run.trainer.checkpoint
     reported = {
         ROUND: {key.removeprefix("figure_") for line in checkpoint.rounds for key in line if key.startswith("figure_")},
@@ -343,14 +344,14 @@ def metrics_are_declared(subject: Subject) -> None:
 
 
 def same_seed_same_bits(subject: Subject) -> None:
-    """A run that is made twice ends with the same bits, whatever the surrounding program has drawn at random."""
+    """Two runs of the same spec have the same bits, whatever random numbers the program draws elsewhere."""
     again = subject.train(DATA, subject.few())
     remedy = "draw from the generator of variables(), never from torch, numpy or random themselves, and read no clock"
     require_same_run(subject.reference.run, again, "the same run made twice is not the same", remedy)
 
 
 def another_seed_other_bits(subject: Subject) -> None:
-    """The seed matters: with another one, other batches are drawn."""
+    """Another seed draws other batches."""
     other = subject.stopped(DATA, subject.few(seed=12), 1, subject.place())
     tensors = {name: t.numpy() for name, t in other.server.tensors().items()}
     wrong = "two seeds make the same run"
@@ -358,7 +359,7 @@ def another_seed_other_bits(subject: Subject) -> None:
 
 
 def test_labels_change_nothing(subject: Subject) -> None:
-    """With other labels on the test images nothing of the run changes but the labels in the table of predictions."""
+    """Other labels on the test images change nothing but the labels in the predictions."""
     labels = DATA.labels.clone()
     for rows in DATA.test:
         labels[rows] = (labels[rows] + 3) % DATA.classes
@@ -373,8 +374,8 @@ def test_labels_change_nothing(subject: Subject) -> None:
 
 
 def stop_and_resume(subject: Subject) -> None:
-    """Stopped after the first round, once more after the third, and gone on with by a new process each time, a run
-    ends with the bits of one that was not stopped."""
+    """A run that is stopped after rounds 1 and 3, and resumed by a new process each time, ends with the bits of a run
+    that was not stopped."""
     s, where = subject.few(), subject.place()
     for t in (1, 3):
         it = subject.stopped(DATA, s, t, where, executor="cores")
@@ -384,13 +385,13 @@ def stop_and_resume(subject: Subject) -> None:
         "a checkpoint keeps server.shared, server.memory and what clients keep (`personal`): what lies on the method "
         "itself, on its class or in its module is lost at a stop"
     )
-    require([p.round for p in resumed.reports] == [4], "a stopped run did not go on where it was stopped", remedy)
+    require([p.round for p in resumed.reports] == [4], "a stopped run did not continue where it was stopped", remedy)
     require_same_run(subject.reference.run, resumed, "a run that was stopped and went on ends with other bits", remedy)
 
 
-def nothing_handed_on_is_written_to(subject: Subject) -> None:
-    """What the server hands out and has kept stays as it was: a round works on new tensors, so that an interrupted one
-    leaves no trace and clients cannot reach into one another."""
+def no_tensor_is_overwritten(subject: Subject) -> None:
+    """A round does not write to what the server sends or keeps: it makes new tensors, so that an interrupted round has
+    no effect and clients cannot change each other."""
     for key, (value, copy) in subject.reference.snapshots.items():
         when, name = key.split("/", 1)
         since = "before the first round" if when == "initial" else f"after round {when}"
@@ -402,7 +403,7 @@ def nothing_handed_on_is_written_to(subject: Subject) -> None:
 
 
 def requests_can_be_stacked(subject: Subject) -> None:
-    """The loss of a request is one function for all clients, so that executors can run many clients at once."""
+    """The loss of a request is one function for all clients, so that executors can stack clients."""
     for requests in subject.reference.requests.values():
         function = made_anew([request.function for request in requests])
         if function is None:
@@ -411,13 +412,13 @@ def requests_can_be_stacked(subject: Subject) -> None:
         at = f" ({shown(code.co_filename)}, line {code.co_firstlineno})" if code else ""
         require(
             False,
-            f"{getattr(function, '__qualname__', function)}{at} is made anew for every client, so none can be stacked",
+            f"{getattr(function, '__qualname__', function)}{at} is new for every client, so none can be stacked",
             "define it at the top of the file or as a method, and pass a client's own tensors as extras=",
         )
 
 
 def extras_have_one_shape(subject: Subject) -> None:
-    """The extra tensors of a request have the same shapes at all clients, so that executors can run many at once."""
+    """The extra tensors of a request have the same shapes at all clients, so that executors can stack clients."""
     for (t, hook, _), requests in subject.reference.requests.items():
         different = other_shapes(requests)
         if different is None:
@@ -432,7 +433,7 @@ def extras_have_one_shape(subject: Subject) -> None:
 
 
 def clients_answer_alone(subject: Subject) -> None:
-    """A client's own answers are the same whether or not it also answers the others' images."""
+    """A client's predictions for its own images do not depend on whether it also predicts other clients' images."""
     alone = subject.train(DATA, subject.few(votes=False)).predictions
     both = subject.reference.run.predictions.select(alone.column_names)
     wrong = "own answers differ where clients also answer others' images"

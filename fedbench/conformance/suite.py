@@ -27,7 +27,7 @@ from fedbench.words import option_of
 
 
 def name_and_title(subject: Subject) -> None:
-    """It has a name, a title for tables, a version, and a docstring of its own that says what it is."""
+    """It has a name, a title for tables, a version, and its own docstring."""
     cls = subject.kind
     own = [name for name in ("name", "title") if any(name in vars(c) for c in cls.__mro__ if c is not Method)]
     for name in ("name", "title"):
@@ -42,7 +42,8 @@ def name_and_title(subject: Subject) -> None:
 
 
 def hyper_parameters(subject: Subject) -> None:
-    """Every hyper-parameter says what it is, parses from a command line, and is part of the run's identity."""
+    """Every hyper-parameter has a description, can be parsed from the command line, and is part of the run's
+    identity."""
     cls = subject.kind
     for option, field in cls.hyperparameters().items():
         text, flag = field.metadata.get("help", ""), option_of(option)
@@ -69,7 +70,7 @@ def hyper_parameters(subject: Subject) -> None:
 
 
 def deviations(subject: Subject) -> None:
-    """Every `deviates:` paragraph of the docstring is a whole sentence on its own, which tables print as a note."""
+    """Every `deviates:` paragraph of the docstring is a complete sentence, since tables print it as a note."""
     cls = subject.kind
     lines, count = cls.deviations(), (cls.__doc__ or "").count("deviates:")
     remedy = "begin a paragraph of its own with 'deviates: ', after an empty line"
@@ -81,7 +82,7 @@ def deviations(subject: Subject) -> None:
 
 
 def declarations(subject: Subject) -> None:
-    """What it declares, such as `personal` or `routes`, is of the kind that fedbench.methods.base.Method has there."""
+    """What it declares, such as `personal` or `routes`, has the type that fedbench.methods.base.Method gives it."""
     cls = subject.kind
     for name, base in vars(Method).items():
         own = inspect.getattr_static(cls, name)
@@ -99,12 +100,13 @@ def declarations(subject: Subject) -> None:
 
 
 def measures(subject: Subject) -> None:
-    """The metrics that it declares can be metrics of its runs."""
+    """The metrics that it declares are valid."""
     check_measures(subject.kind.measures, subject.kind.__name__)
 
 
 def signatures(subject: Subject) -> None:
-    """Every hook takes what the trainer hands it, as in fedbench.methods.base.Method: no label reaches what answers."""
+    """Every hook takes the arguments that fedbench.methods.base.Method gives it; no labels reach the hooks that
+    predict."""
     cls = subject.kind
     for name, base in vars(Method).items():
         hook = inspect.getattr_static(cls, name)
@@ -142,7 +144,7 @@ class Check:
 
 _RUNS = runs.trains_and_answers
 _SAME = runs.same_seed_same_bits
-_WHOLE = runs.nothing_handed_on_is_written_to
+_WHOLE = runs.no_tensor_is_overwritten
 #: Checks of a method's declarations.
 DECLARED: tuple[Check, ...] = (
     Check(name_and_title),

@@ -73,7 +73,7 @@ def download(file: File, target: Path, progress: Progress | None, stays: bool = 
         reasons.append(f"{url}: {reason}")
     raise FedbenchError(
         f"cannot download {target.name} ({'; '.join(reasons)})",
-        f"check the network and repeat the command, which goes on where it stopped, or put the file at {target}",
+        f"check the network and repeat the command, which continues where it stopped, or put the file at {target}",
     )
 
 

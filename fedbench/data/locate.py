@@ -127,7 +127,7 @@ def variant_of(spec: DatasetSpec, store: Store, roots: Sequence[Path]) -> Varian
         raise absent(chosen, [source], store, roots)
     raise FedbenchError(
         f"dataset {spec.name} {spec.id} was made from other files or by another recipe than {spec.source} is now",
-        f"partition {spec.name} anew, or bring its artifact into the store",
+        f"partition {spec.name} again, or bring its artifact into the store",
     )
 
 

@@ -186,7 +186,7 @@ def plan(
     _check_values(runs, cells)
     if cells.counts[State.STALE] and not again:
         remarks.append(
-            f"{cells.counts[State.STALE]} cells are stale (of another version of the code); --again makes them anew"
+            f"{cells.counts[State.STALE]} cells are stale (of another version of the code); --again makes them again"
         )
     return Plan(runs, remarks, not absent)
 

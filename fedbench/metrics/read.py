@@ -107,7 +107,7 @@ def load(artifact: Artifact) -> Metrics:
     try:
         return of_table(artifact.id, pq.ParquetFile(path, read_dictionary=["metric", "view"]).read(use_threads=False))
     except (OSError, KeyError, pa.ArrowException) as error:
-        raise FedbenchError(f"cannot read {path} ({error})", "'fedbench evaluate --again' makes it anew") from error
+        raise FedbenchError(f"cannot read {path} ({error})", "'fedbench evaluate --again' makes it again") from error
 
 
 def of_table(id: str, table: pa.Table) -> Metrics:

@@ -69,7 +69,7 @@ def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
         free = [name for name in schemes.names() if not schemes.load(name).by_class]
         what = "" if spec.shift == "none" else f" under shift {spec.shift}"
         raise FedbenchError(
-            f"{spec.dataset.name} is multi-label, so it cannot be dealt out by {scheme.title()}{what}, which "
+            f"{spec.dataset.name} is multi-label, so it cannot be partitioned by {scheme.title()}{what}, which "
             "goes by classes",
             f"choose one of {', '.join(free)}",
         )

@@ -75,7 +75,7 @@ def by_other_code(runs: Iterable[Run | Artifact]) -> list[str]:
     was, them = ("was", "it") if len(ids) == 1 else ("were", "them")
     return [
         f"{counted(len(ids), 'run')} {was} made by other code than today's ({names}): "
-        f"'fedbench train --again' makes {them} anew."
+        f"'fedbench train --again' makes {them} again."
     ]
 
 

@@ -95,7 +95,7 @@ def refuse_other_code(runs: Collection[Artifact]) -> None:
         raise FedbenchError(
             f"{counted(len(changed), 'run')} of {len(runs):,} {'was' if len(changed) == 1 else 'were'} made by other "
             f"code than today's: {', '.join([*changed[:3], *(['...'] if len(changed) > 3 else [])])}",
-            "make them anew (train --again), or export them as they are: --other-code",
+            "make them again (train --again), or export them as they are: --other-code",
         )
 
 

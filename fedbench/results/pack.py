@@ -297,7 +297,7 @@ class Pack:
         return groups[number]
 
     def _damaged(self, why: str) -> FedbenchError:
-        return FedbenchError(f"cannot read the result pack {self.path} ({why})", "delete it, or get it anew")
+        return FedbenchError(f"cannot read the result pack {self.path} ({why})", "delete it, or get it again")
 
 
 def fault_of(row: Row) -> str:

@@ -55,7 +55,7 @@ class Setting(Spec):
     #: True: every pass over the data has a new optimiser, with new momentum. None: every training request has.
     momentum_restarts: bool | None = option(None)
     #: True: a client keeps its optimiser, and so its momentum, from round to round.
-    momentum_lives: bool | None = option(None, "Momentum goes on between a client's rounds.")
+    momentum_lives: bool | None = option(None, "Momentum is kept between a client's rounds.")
     #: SGD adds it to the gradient; AdamW's is decoupled.
     weight_decay: float = option(0.0, "Weight decay of the optimiser.", least=0)
     #: The round whose models answer; None: the last.
@@ -115,7 +115,7 @@ class Setting(Spec):
             object.__setattr__(self, "model_version", None)
         require(
             not (self.momentum_restarts and self.momentum_lives),
-            "momentum cannot both live and begin anew with every pass",
+            "momentum cannot both live and restart with every pass",
         )
         require(
             not self.momentum_lives or self.momentum > 0 or self.optimizer == "adamw",

@@ -241,7 +241,7 @@ class Stopping(fb.Observer):
 
 
 def test_an_interrupted_run_goes_on(session: Session) -> None:
-    with pytest.raises(KeyboardInterrupt, match="round 1 of 2 is saved; the same call goes on from there"):
+    with pytest.raises(KeyboardInterrupt, match="round 1 of 2 is saved; the same call continues there"):
         fb.train(session.part, "fedavg", seed=7, observers=[Stopping()], **QUICK)
     log = session.home.parent / "on.jsonl"
     fb.train(session.part, "fedavg", seed=7, observers=[f"jsonl:{log}"], **QUICK)

@@ -198,7 +198,7 @@ def test_an_interrupted_run_is_told_and_goes_on_as_if_never_stopped(stopped: Pat
     good("remove", stopped.name, "--yes")
     good(*DITTO)
     assert path.read_bytes() == stayed
-    assert "goes on after round 3" in good(*DITTO, "--home", other).err
+    assert "continues after round 3" in good(*DITTO, "--home", other).err
     assert (other / "run" / stopped.name / "predictions.parquet").read_bytes() == stayed
     assert not (other / "work" / stopped.name).exists()
 
@@ -210,7 +210,7 @@ def test_resuming_keeps_what_was_to_be_kept_and_of_ones_own_file_names_no_comman
     interrupted("train", "--method", own_method(tmp_path), *SMOKE)
     (run,) = json.loads(good("status", "--json").out)
     assert run["goes_on"] is None
-    assert "the command that began it goes on with it" in good("status").out
+    assert "the command that started it resumes it" in good("status").out
     assert "a user's file; give the command that began it again" in bad("resume", run["id"])
 
 
@@ -425,7 +425,7 @@ def test_stopped_and_gone_on(home: Path, tmp_path: Path) -> None:
         said = child.communicate(timeout=120)[1]
         assert child.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
         if number != signal.SIGKILL:
-            assert said.splitlines()[-1] == "stopped. The same command goes on from the rounds that are saved."
+            assert said.splitlines()[-1] == "stopped. The same command continues from the saved rounds."
             assert "Traceback" not in said
         until(lambda: not list(home.glob("work/*/claim.json")), seconds=120)
         saved = rounds_saved(home)

@@ -126,10 +126,10 @@ def test_a_module_beside_it_is_part_of_the_run(ready: Path) -> None:
     mine(LOCAL, "import helper; helper.at(client.round); yield Train(cross_entropy)")
     (helper := Path("helper.py")).write_text("def at(round):\n    if round == 2:\n        raise KeyboardInterrupt\n")
     assert train().code == 130
-    assert "goes on after round 1" in train().err
+    assert "continues after round 1" in train().err
     helper.write_text("def at(round): ...\n")
     first, again = train("--json"), train("--json")
-    assert "goes on" not in first.err
+    assert "continues" not in first.err
     helper.write_text("def at(round): return 2\n")
     second = train("--json")
     assert (first.code, again.code, second.code) == (0, 0, 0), first.err + second.err

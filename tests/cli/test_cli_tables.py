@@ -258,7 +258,7 @@ def test_an_interrupt_saves_all_of_them(table: str, home: Path) -> None:
     with listening(listen):
         said = fedbench(*train(table))
         assert said.code == 130
-        assert said.line == "stopped; round 3 of 4 is saved. The same command goes on from there."
+        assert said.line == "stopped; round 3 of 4 is saved. The same command continues from there."
         assert len(work(home)) == 3
         assert ids(home) == set()
         assert json.loads(good(*train(table, "--json")).out)["failed"] == []
@@ -323,7 +323,7 @@ def test_what_is_under_way_at_the_end_is_saved_and_goes_on(
     said = good(*TWO, "--minutes", "5")
     assert "0 of 4 runs made\n" in said.err
     assert "round 1 of 2 is saved\n" in said.err
-    assert said.line == "The same command goes on from there."
+    assert said.line == "The same command continues from there."
     monkeypatch.setattr(making, "run", run)
     assert good(*TWO, "--minutes", "9").line == "4 of 4 runs made"
 
@@ -363,7 +363,7 @@ def test_the_number_is_the_new_runs(ready: Path, monkeypatch: pytest.MonkeyPatch
     before = row()
     age(ready, "run")
     assert row() == before, "its versions are today's"
-    assert "is already there, made by code that has changed since: --again makes it anew" in good(*TRAIN).err
+    assert "is already there, made by other code: --again makes it again" in good(*TRAIN).err
     assert older(artifact(ready, "run"))
     monkeypatch.setattr(tables, "predictions", zero)
     good(*command, "--again")
@@ -411,7 +411,7 @@ def test_what_a_run_was_made_from_counts_too(ready: Path, kind: str) -> None:
     age(ready, kind)
     if kind == "partition":
         said = good("partition", "digits", "--dir", "0.3", "--protocol", "feddrm").out
-        assert "drawn by code that has changed since: 'train --again' draws it anew" in said
+        assert "drawn by code that has changed since: 'train --again' draws it again" in said
     good(*LOCAL)
     assert "0" * 12 in made_from()
     good(*LOCAL, "--again")

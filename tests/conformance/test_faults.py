@@ -140,10 +140,10 @@ FAULTS: dict[str, list[tuple[dict[str, str], str]]] = {
     "requests can be stacked": [
         (
             {"local": "yield Train(lambda model, batch: cross_entropy(model, batch), prox=self.mu)"},
-            "mine.py, line 24) is made anew for every client, so none can be stacked; define it at the top of the file",
+            "mine.py, line 24) is new for every client, so none can be stacked; define it at the top of the file",
         )
     ],
-    "nothing handed on is written to": [
+    "no tensor is overwritten": [
         (
             {"local": f"{TRAINS}; client.received['head.bias'].mul_(0.9)"},
             "'head.bias', as the server held it before the first round, was changed in place later; make a new tensor",

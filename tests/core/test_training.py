@@ -365,7 +365,7 @@ def test_fesems_client_is_told_its_model_only_where_it_needs_it(tmp_path: Path) 
 def test_what_settings_and_methods_say_of_it() -> None:
     """One id, no contradiction; under FLUX's protocol it takes the place of its restarts."""
     assert living(momentum_lives=False) == setting(rounds=3)
-    refused("cannot both live and begin anew", living, momentum_restarts=True)
+    refused("cannot both live and restart", living, momentum_restarts=True)
     refused("no momentum that could live", living, momentum=0.0)
     assert living().descent == "SGD with living momentum 0.9 and weight decay 0.0005"
     rules = protocol.load("flux")

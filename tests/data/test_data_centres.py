@@ -260,7 +260,7 @@ def test_what_does_not_fit_a_centre_is_told(retina: Dataset) -> None:
         ({"stds": ((0.1, 0.1),) * 3}, "a mean of 3 channels and a standard deviation of 2"),
         ({"stds": ((0.1, 0.0, 0.1),) * 3}, "a standard deviation must be above 0"),
         ({"means": ((0.5,),) * 3, "stds": ((0.5,),) * 3}, "means has 1 numbers a client, and images of retina have 3"),
-        ({"round_robin": True}, "groups in an order of their own are not dealt in turn"),
+        ({"round_robin": True}, "groups with an order are not given in turn"),
     ):
         refused(told, made, **{**right, **changes})
 

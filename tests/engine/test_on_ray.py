@@ -101,7 +101,7 @@ def test_stopped_and_gone_on(nodes: Cluster, tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     said = meanwhile(press, *sweep, "--engine", "ray")
-    assert (said.code, said.line) == (130, "stopped. The same command goes on from the rounds that are saved.")
+    assert (said.code, said.line) == (130, "stopped. The same command continues from the saved rounds.")
     saved = rounds_saved(home)
     assert len(saved) == 2
     assert min(saved) >= 2
@@ -151,7 +151,7 @@ def test_a_node_is_killed_in_the_middle(nodes: Cluster, tmp_path: Path) -> None:
     assert not slow.exists(), "the third node was at work and died"
     assert said.code == 0, said.err
     assert "4 of 4 runs made" in said.err
-    assert "its node was lost; it goes on elsewhere" in said.err
+    assert "its node was lost; another continues" in said.err
     good(*sweep, "--home", here)
     assert len(predictions(there)) == 4
     assert predictions(there) == predictions(here)
@@ -192,7 +192,7 @@ def test_a_cluster_of_this_machine_alone(tmp_path: Path, monkeypatch: pytest.Mon
     slow.unlink()
     assert (child.returncode, said.splitlines()[-1]) == (
         1,
-        "fedbench: Ray's process on this machine has ended; memory may be short; the same command goes on",
+        "fedbench: Ray's process on this machine has ended; memory may be short; the same command continues",
     )
     Store(home).clean()
     assert not list(home.glob(".engine*"))

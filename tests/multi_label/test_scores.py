@@ -486,7 +486,7 @@ def test_written_read_and_seen(store: Store) -> None:
         ({"scheme": "iid", "train_fraction": 0.5, "size": None}, "partitioner iid has no"),
         ({"train_fraction": 0.5}, "a sampled partition has no training share"),
         *(
-            ({**UNSAMPLED, **changes}, "is multi-label, so it cannot be dealt out")
+            ({**UNSAMPLED, **changes}, "is multi-label, so it cannot be partitioned")
             for changes in (
                 {"scheme": "dirichlet", "alpha": 1.0, "train_fraction": 0.5},
                 {"scheme": "shards", "shards": 2, "train_fraction": 0.5},

@@ -566,7 +566,7 @@ def test_a_folder_is_data_set_and_partition(tmp_path: Path, digits: data.Dataset
     rules = protocol.load("feddrm")
     for of, options, says in (
         ("digits", {"from": str(out)}, "is a data set with its clients; leave digits out"),
-        (None, {"from": str(out), "dir": 0.3}, r"is dealt out already, so it takes no --dir; deal its images out anew"),
+        (None, {"from": str(out), "dir": 0.3}, r"is a partition already, so it takes no --dir; partition its images"),
         (None, {}, "a partition of which data set"),
         (None, {"from": "./NOPE"}, r"there is no file or folder \./NOPE; --from takes a folder of PFLlib"),
     ):

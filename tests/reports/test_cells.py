@@ -104,7 +104,7 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab) -> None:
     store, setting = lab.store, lab.setting("feddrm/1", DIR)
     lab.run(setting, "fedavgft", each={0: lambda t: 0.25})  # of code that has not changed since
     older = lab.run(setting, "feddrm", each={0: lambda t: 0.5}, **OTHER)
-    line = f"1 run was made by other code than today's ({older.id}): 'fedbench train --again' makes it anew."
+    line = f"1 run was made by other code than today's ({older.id}): 'fedbench train --again' makes it again."
     made = {name: html.unescape(page) for name, page in pages(select(Frame(store)), lambda run: RunOrigin([], None))}
     shown = {
         "report": build(tables.load("feddrm/1"), "small", store).about,

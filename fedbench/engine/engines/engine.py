@@ -25,7 +25,7 @@ class Engine:
     slots: int = 1
     processes: Collection[str] = ()  #: ids of the worker processes that have trained runs
     #: Sentence for the user after an interrupt.
-    goes_on: str = "The same command goes on from the rounds that are saved."
+    goes_on: str = "The same command continues from the saved rounds."
 
     def __enter__(self) -> Self:
         return self

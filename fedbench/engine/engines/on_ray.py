@@ -231,7 +231,7 @@ def _watch(address: tuple[str, int]) -> None:
             socket.create_connection(address, ANSWER).close()
         except ConnectionRefusedError:
             if not _left.is_set():
-                line = "Ray's process on this machine has ended; memory may be short; the same command goes on"
+                line = "Ray's process on this machine has ended; memory may be short; the same command continues"
                 sys.stderr.write(f"\nfedbench: {line}\n")
                 sys.stderr.flush()
                 os._exit(1)
@@ -355,7 +355,7 @@ class Ray(Engine):
 
     @property
     def goes_on(self) -> str:  # type: ignore[override]
-        saved = "goes on from the rounds that are saved" if self.shared else "begins anew what was not complete"
+        saved = "continues from the saved rounds" if self.shared else "starts incomplete runs again"
         return f"The same command {saved}."
 
     def get_ready(self, runs: Sequence[tuple[str, RunSpec]]) -> None:
@@ -429,7 +429,7 @@ class Ray(Engine):
                     raise FedbenchError(
                         f"its workers were lost {lost} times ({error})", "memory may be short"
                     ) from error
-                observe(Progress(0, jobs[0].spec.setting.rounds, 0.0, None, "its node was lost; it goes on elsewhere"))
+                observe(Progress(0, jobs[0].spec.setting.rounds, 0.0, None, "its node was lost; another continues"))
                 continue
             held = lost and isinstance(delivery.result.error, HeldError)
             if not held or time.monotonic() - since > 1.5 * STALE_SECONDS:

@@ -36,7 +36,7 @@ class Dirichlet(Scheme):
 
     alpha: float = option(help="Dirichlet concentration: small is uneven", above=0)
     min_size: int | None = option(None, "draw again until every client holds as many samples", least=1)
-    within: str | None = option(None, "column, such as domain, whose groups are dealt out apart")
+    within: str | None = option(None, "column, such as domain, whose groups are partitioned separately")
     cap: int | None = option(None, "samples of each such group at most, drawn at random", least=2)
 
     def check(self, spec: PartitionSpec) -> None:

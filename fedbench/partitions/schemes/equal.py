@@ -139,7 +139,7 @@ class Equal(Scheme):
     fewer_classes: bool = option(False, "mixed shifts keep 11 - level classes instead of 4")
     data_share: float | None = option(None, "clients hold shares of all training images drawn around this mean")
     copies: int | None = option(
-        None, "every image, test images too, is there so many times before it is dealt", least=1, most=MOST_COPIES
+        None, "copies of every image, test images too, before the partition", least=1, most=MOST_COPIES
     )
     draws: str | None = option(
         None, "order of all draws: anda is that of the paper's generator", choices=("fedbench", "anda")
@@ -208,7 +208,7 @@ class Equal(Scheme):
         own += ["one angle for all classes of a client"] if self.strict else []
         own += [f"{11 - self.level} classes a client"] if self.fewer_classes and self.level else []
         own += [f"training shares drawn around {100 * self.data_share:g} %"] if self.data_share else []
-        own += [f"every image {self.copies} times before the images are dealt"] if self.copies else []
+        own += [f"{self.copies} copies of every image before the partition"] if self.copies else []
         own += ["drawn in the order of the paper's generator"] if self.draws else []
         return own
 

@@ -35,7 +35,7 @@ class Natural(Scheme):
     as_it_comes: ClassVar[bool] = True
 
     by: str = option(help="column of the natural groups, such as writer")
-    round_robin: bool = option(False, "deal the groups to the clients in turn, and share their samples out")
+    round_robin: bool = option(False, "give the groups to the clients in turn, and split their samples")
     order: tuple[str, ...] | None = option(None, "the groups that are clients, in this order (default: all, by name)")
     means: tuple[tuple[float, ...], ...] | None = option(
         None, "of each client's channels, to normalise by (default: 0.5)"
@@ -46,7 +46,7 @@ class Natural(Scheme):
 
     def check(self, spec: PartitionSpec) -> None:
         require(bool(self.by), "a natural partition needs the column to part by", "for example --by writer")
-        require(not (self.order and self.round_robin), "groups in an order of their own are not dealt in turn")
+        require(not (self.order and self.round_robin), "groups with an order are not given in turn")
         named = len(self.order or ())
         require(not named or spec.clients == named, f"{spec.clients} clients, but {named} groups are named in order")
         require(len(set(self.order or ())) == named, "order names a group twice")
@@ -57,7 +57,7 @@ class Natural(Scheme):
         self._transforms()
 
     def label(self, spec: PartitionSpec) -> str:
-        how = f" ({', '.join(self.order)})" if self.order else ", dealt in turn" if self.round_robin else ""
+        how = f" ({', '.join(self.order)})" if self.order else ", in turn" if self.round_robin else ""
         return f"by {self.by}{how}"
 
     def details(self, spec: PartitionSpec) -> list[str]:

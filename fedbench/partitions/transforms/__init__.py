@@ -202,7 +202,7 @@ def of_clients(shift: str, clients: int) -> list[Transform]:
         require(
             clients <= _POOL_SIZE,
             f"the pool has {_POOL_SIZE} shifts, too few for {clients} clients",
-            "fewer clients, or --shift low, mid or high, whose 8 shifts are dealt out in turn",
+            "fewer clients, or --shift low, mid or high, whose 8 shifts clients get in turn",
         )
         return [
             Transform(

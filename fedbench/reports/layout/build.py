@@ -221,7 +221,7 @@ class _Builder:
         if metric in METRICS or metric in metrics.names:
             return None
         declares = MEASURES in record.provenance
-        again = "was made before methods declared what they measure; 'fedbench train --again' makes it anew"
+        again = "was made before methods declared what they measure; 'fedbench train --again' makes it again"
         title = title_of(record.spec.method, record.provenance)
         self.without.append(((metric, "does not measure it" if declares else again), title))
         return State.UNDEFINED if declares else State.MISSING

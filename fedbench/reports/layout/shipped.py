@@ -11,7 +11,7 @@ from fedbench.results.packs import Shipped
 from fedbench.words import counted, duration
 
 #: The maker of runs whose pack does not name one.
-NOBODY = "somebody who does not say"
+NOBODY = "an unnamed maker"
 
 
 def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:

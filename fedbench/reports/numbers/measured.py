@@ -146,7 +146,7 @@ def _lacks(metrics: Metrics, what: str) -> FedbenchError:
     if defined is not None and defined.needs and what.split(" ")[0] not in metrics.names:
         remedy = f"train it once more with --keep {defined.needs} --again; its predictions stay as they are"
         return FedbenchError(f"{what} needs the run's {defined.needs}, which metrics {metrics.id} come without", remedy)
-    return FedbenchError(f"metrics {metrics.id} lack {what}", "'fedbench evaluate --again' makes them anew")
+    return FedbenchError(f"metrics {metrics.id} lack {what}", "'fedbench evaluate --again' makes them again")
 
 
 def over_seeds(runs: Sequence[tuple[int, Value]], ddof: int | None = None) -> Value:
