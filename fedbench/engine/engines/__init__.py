@@ -31,7 +31,7 @@ class Where:
     """The options that select an engine, in every command that can train several runs."""
 
     device: str = option("auto", "Device: auto, cpu, cuda, or GPUs by number: cuda:0,cuda:1.")
-    executor: str = option("auto", "Executor: auto (a rule), sequential, cores, stacked or graphed.")
+    executor: str = option("auto", "Executor: auto (a rule), sequential, cores, stacked, graphed or streams.")
     engine: str = option("here", "Engine: here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT.", metavar="NAME")
     jobs: int | None = option(None, "Number of runs at a time, each in a process.", metavar="N")
     cpus_per_run: float | None = option(None, "Cores of a run: with --jobs (an equal share), Ray (1).", metavar="N")
