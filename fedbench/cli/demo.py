@@ -44,7 +44,7 @@ def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     spec = partition_of(DATASET, {"dir": ALPHA}, rules)
     store.set_current(partition=spec.id, protocol=rules.name)
     display(console, partitions.build(spec, store, context.roots()))
-    rule("2. train", "each client alone; one model of all; a model of its own for each, held near the common one")
+    rule("2. train", "each client alone; one model of all; one for each, held near that")
     artifacts = making.train_all(making.jobs_of(METHODS, spec, rules, budget, {}, {}), rules, budget)
     rule("3. look", "how accurate they are, and how they got there")
     making.show_all(artifacts, rules)
