@@ -78,9 +78,14 @@ def row_of(run: Artifact, store: Store, by: str = "") -> Row:
     spec = run.spec
     assert isinstance(spec, RunSpec)
     if part := own_code(spec):
+        other = {
+            "method": f"method!={spec.method.partition('@')[0]}",
+            "network": f"model!={spec.setting.model}",
+            "partitioner": f"scheme!={spec.setting.partition.scheme}",
+        }
         raise FedbenchError(
             f"run {run.id} is of a {part} of your own, which others cannot make again, so no pack takes it",
-            f"leave it out, for example with method!={spec.method.partition('@')[0]}",
+            f"leave it out, for example with {other[part]}",
         )
     provenance = run.provenance
     return Row(

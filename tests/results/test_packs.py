@@ -195,7 +195,8 @@ def test_runs_of_own_code_are_refused(store: Store) -> None:
     network = dataclasses.replace(setting, model=f"Net@{'a' * 64}")
     dealt = dataclasses.replace(setting, partition=dataclasses.replace(setting.partition, scheme=f"mine@{'a' * 64}"))
     assert own_code(spec) == ""
-    assert own_code(dataclasses.replace(spec, setting=network)) == "network"
+    with pytest.raises(FedbenchError, match=r"of a network of your own.*with model!=Net@a"):
+        row_of(finished(store, dataclasses.replace(spec, setting=network)), store)
     assert own_code(dataclasses.replace(spec, setting=dealt)) == "partitioner"
     assert own_code(dataclasses.replace(spec, method="mine@abc")) == "method"
 
