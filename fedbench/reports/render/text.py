@@ -64,8 +64,9 @@ def signs(grid: Grid) -> list[str]:
 
 def brief(grid: Grid, escape: Callable[[str], str] = str) -> list[str]:
     """The brief notes of a grid that is already `harmless`; `escape` is for the texts that this function adds."""
-    stand = Counter(_PLURAL.get(ours.state, ours.state) for ours, _ in grid.verdicts)
-    tally = [f"Claims: {', '.join(f'{n} {state}' for state, n in stand.items())}."] if stand else []
+    stand = Counter(ours.state for ours, _ in grid.verdicts)
+    counts = [f"{n} {state if n == 1 else _PLURAL.get(state, state)}" for state, n in stand.items()]
+    tally = [f"Claims: {', '.join(counts)}."] if stand else []
     return [*map(escape, signs(grid)), *grid.about, *map(escape, tally)]
 
 
