@@ -119,7 +119,7 @@ def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
     heads = (
         Head("", "Difference", f"{number.name} (first - second)", "points" if unit == "%" else unit),
         Head("", "p", "p", ""),
-        Head("", "p, Holm", "p, Holm", ""),
+        Head("", "p (Holm)", "p (Holm)", ""),
         Head("", "Effect", "rank-biserial correlation", ""),
     )
     lines = []
