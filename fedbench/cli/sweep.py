@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,7 @@ def sweep(
     from fedbench.engine import grid as grids
     from fedbench.engine.engines import Where
     from fedbench.files import write_whole
+    from fedbench.planner.cells import DEFAULT_BUDGET
 
     store, roots = context.store(), context.roots()
     options = _options(ctx.args)
@@ -81,8 +83,9 @@ def sweep(
             whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
         write_whole(save, grids.text(grid, points, rules, save.absolute().parent).encode())
-        line = f"saved as {save}" if save.is_absolute() else f"saved: fedbench report --table ./{save}"
-        context.err().print(line)
+        path = shlex.quote(f"./{save}" if not save.is_absolute() else str(save))
+        other = "" if budget == DEFAULT_BUDGET else f" --budget {budget}"
+        context.err().print(f"saved: fedbench report --table {path}{other}")
     _print(points, [*grid.varied, *ranges], as_json)
     if not whole:
         sys.exit(1)

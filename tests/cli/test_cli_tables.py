@@ -455,7 +455,7 @@ def test_a_grid_is_made_compared_and_saved(home: Path, tmp_path: Path, monkeypat
     said = good(*words, "--save", "mine.toml", "--json")
     assert len(ids(home) & planned) == 8
     assert re.search(r"\(1/8\) fedavg lr=0.05 digits Dir-0.3, (seeds 0, 1|seed 0): ", said.err)
-    assert "saved: fedbench report --table ./mine.toml" in said.err
+    assert "saved: fedbench report --table ./mine.toml --budget smoke" in said.err
     for method in ("fedavg", "local"):
         assert f"best by validation accuracy: {method}, lr 0." in said.err
     assert json.loads(said.out)
