@@ -179,6 +179,7 @@ def page(
         typer.echo(text, nl=False)
     else:
         write_whole(output, text.encode())
+        context.err().print(f"{paper} written to {output}")
 
 
 @app.command("verify")
