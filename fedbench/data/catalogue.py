@@ -120,9 +120,8 @@ def read(path: Path) -> Recipe:
     where = f"recipe {path}"
     name = path.stem
     require(_is_name(name), f"{where}: the file's name must be letters, digits, _ or -")
-    recipe = reader.read(
-        Recipe, reader.toml(path, "recipe file", "give the path of a TOML file"), where, name=name, folder=None
-    )
+    what = ("recipe file", "give the path of a TOML file") if path.suffix == ".toml" else ("file", "check the path")
+    recipe = reader.read(Recipe, reader.toml(path, *what), where, name=name, folder=None)
     _check_recipe(recipe, where)
     if not recipe.partition_classes:
         recipe = dataclasses.replace(recipe, partition_classes=len(recipe.classes))

@@ -75,6 +75,7 @@ evaluate ffff => no run 'ffff'
 evaluate ffff --all => give either a run's id or --all, not both
 train -m ./nowhere.py:Mine => no file ./nowhere.py to take the method from
 partition ./nowhere.toml => there is no recipe file nowhere.toml
+partition ./nowhere.npz => there is no file nowhere.npz; check the path
 partitoin => Did you mean 'partition'?
 partition cifr10 => did you mean 'cifar10'?
 partition --clients three => --clients
