@@ -14,6 +14,9 @@ from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import sample_losses
 from fedbench.methods.parts.steps import trainable
 
+#: Stands for a loss of 0, which has no power below 0; the authors' code adds it to every loss.
+LEAST = 1e-10
+
 
 @dataclass(frozen=True)
 class Before:
@@ -54,7 +57,7 @@ class QFedAvg(Method):
         steps: State = {n: torch.zeros_like(server.shared[n], dtype=torch.float64) for n in learned}
         total = 0.0
         for c in (c for c in cohort if c.upload):
-            loss, lipschitz = c.upload.loss, 1 / c.lr
+            loss, lipschitz = c.upload.loss or LEAST, 1 / c.lr
             change = {n: lipschitz * (server.shared[n].double() - c.state[n].double()) for n in learned}
             square = sum(float(d.square().sum()) for d in change.values())
             total += self.q * loss ** (self.q - 1) * square + lipschitz * loss**self.q

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,8 @@ def test_rounds_of_qfedavg(q: float, tmp_path: Path) -> None:
         return {**averaged([ends[i] for i in cohort], [1] * len(cohort)), **{n: t.float() for n, t in moved.items()}}
 
     close(of(it.server.shared), run.rounds(local, step))
+    perfect: Any = SimpleNamespace(state=it.server.shared, lr=s.lr, upload=SimpleNamespace(loss=0.0))
+    method("qfedavg", q=q).aggregate(it.server, [perfect], 3)
 
 
 RHO = 0.3
