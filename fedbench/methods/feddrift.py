@@ -216,6 +216,6 @@ class FedDrift(Clustered):
         server.shared = server.models[int(holders.argmax())]
 
     def personalise(self, client: Client) -> ClientUpdate | None:
-        if client.kind == UNLABELLED and self.assignment == "random":
+        if client.kind == UNLABELLED and client.inbox and self.assignment == "random":
             return answer_at_random(client)
         return super().personalise(client)

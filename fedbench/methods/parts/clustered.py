@@ -85,7 +85,7 @@ def average_by_cluster(server: Server, cohort: Sequence[Client], behind: Tensor 
 
 def shares_of(counts: Tensor) -> Tensor:
     """[M]: counts divided by their sum; equal shares if all are 0."""
-    return counts / counts.sum() if bool(counts.any()) else torch.full_like(counts, 1 / len(counts))
+    return counts / counts.sum() if bool(counts.any()) else torch.full_like(counts, 1 / max(len(counts), 1))
 
 
 def side_by_side(states: Sequence[State]) -> State:
@@ -176,12 +176,13 @@ class Clustered(Method):
         return shares_of(torch.bincount(members, minlength=len(server.models)).double())
 
     def serve(self, server: Server, client: Client) -> None:
-        if client.kind == UNLABELLED:
+        # Without clusters, as before the first cohort, it has the shared model.
+        if client.kind == UNLABELLED and len(weights := self.weights(server)):
             client.state = {**client.state, **side_by_side(server.models)}
-            client.inbox = Ensemble(self.weights(server))
+            client.inbox = Ensemble(weights)
 
     def personalise(self, client: Client) -> ClientUpdate | None:
-        return mixture(client, client.inbox.weights) if client.kind == UNLABELLED else None
+        return mixture(client, client.inbox.weights) if client.kind == UNLABELLED and client.inbox else None
 
 
 @dataclass(frozen=True)
