@@ -350,6 +350,7 @@ def test_what_does_not_fit_the_partition(home: Path) -> None:
     flux = "flux --shift px --level 1 --clients 4 --phases"
     for partition, chosen, says in (
         (f"{flux} 2", "-m fedavg --rounds 4 --drifts 2,3", "drift at the beginning of 1 of the rounds 2 to 4"),
+        (f"{flux} 2", "-m ftw_erm --rounds 4 --drifts 2 --steps 1 --momentum 0", "these data drift later"),
         (f"{flux} 3", "-m fedavg --drifts five", "--drifts of train takes a list, not 'five'; such as 5,8"),
         ("ftw_erm", "-m ftw_erm --ratios hdrm", "is to give 100 to the pool"),
     ):

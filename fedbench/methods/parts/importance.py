@@ -22,6 +22,7 @@ from fedbench.methods.base import hyperparameter
 from fedbench.methods.parts.one_step import OneStep, weighted_loss
 from fedbench.ratios.exact import Floats, check_weights, weights_of
 from fedbench.ratios.matching import Estimate, Matching, contribution, estimate, find_bound, ratio_network
+from fedbench.specs import Setting
 
 #: Prefix of a client's personal variables.
 OWN = "ratio."
@@ -170,6 +171,14 @@ class Weighted(OneStep):
     def matching(self) -> Matching:
         """HDRM's hyper-parameters from these options."""
         return Matching(self.divergence, self.matching_epochs, clusters=self.clusters, restarts=self.restarts)
+
+    def check_setting(self, setting: Setting) -> None:
+        super().check_setting(setting)
+        if setting.drifts:
+            raise FedbenchError(
+                f"{self.name} weights a client's images once, before the first round, and these data drift later",
+                "choose another method ('fedsgd', say) or a partition without --phases",
+            )
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return {WEIGHT: torch.ones(max(context.n_train))}
