@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.data.archive import held
-from fedbench.data.recipe import TABLES, File, Member, Recipe, Source
+from fedbench.data.recipe import RESERVED, TABLES, File, Member, Recipe, Source
 from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import require
 from fedbench.words import path_of
@@ -179,7 +179,9 @@ def _table(name: str, options: Mapping[str, str]) -> Recipe:
     path = path_of(name, "table").resolve()
     require(path.is_file(), f"there is no file {name}", "./FILE.csv,label=COLUMN is a table that lies here")
     require("label" in options, f"which column of {name} holds the classes?", f"{name},label=COLUMN")
-    columns = {options["group"]: options["group"]} if "group" in options else {}
+    group = options.get("group")
+    require(group not in RESERVED, f"{name}: a natural column cannot be called '{group}'", "rename it in the file")
+    columns = {} if group is None else {group: group}
     source = Source("table", "table", "table of numbers", (File(path.name),), label=options["label"], columns=columns)
     return _recipe(_plain(path.stem), f"{path.name}, a table of numbers", source, path.parent)
 

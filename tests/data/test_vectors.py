@@ -232,6 +232,7 @@ def test_a_table_without_a_recipe_says_its_classes(tmp_path: Path, store: Store)
     [
         ("heart.csv,group=site", "which column of "),
         ("none.csv,label=y", "there is no file "),
+        ("heart.csv,label=y,group=label", "a natural column cannot be called 'label'"),
         ("heart.csv,label=y,by=site", "unknown option of "),
         ("heart.csv,label=z", "unknown column of "),
         ("heart.csv,label=y", "column site holds 'n', which is no number; write it as numbers"),
