@@ -90,7 +90,7 @@ def recipe(name: str) -> Recipe | None:
         return _repository(*_options(name, HUB, _HUB))
     if name.startswith(TORCHVISION):
         return _torchvision(*_options(name, TORCHVISION, {"size": "pixels", "split": "name"}))
-    if (path := name.partition(",")[0]) != name and path.endswith(TABLES):
+    if (path := name.partition(",")[0]) != name and path.lower().endswith(TABLES):
         return _table(*_options(name, "", _TABLE))
     if "/" in name and not name.endswith(".toml") and path_of(name, "folder").is_dir():
         return _federation(path_of(name, "folder").resolve())

@@ -231,7 +231,7 @@ def test_a_table_without_a_recipe_says_its_classes(tmp_path: Path, store: Store)
     ("name", "line"),
     [
         ("heart.csv,group=site", "which column of "),
-        ("none.csv,label=y", "there is no file "),
+        ("none.CSV,label=y", "there is no file "),
         ("heart.csv,label=y,group=label", "a natural column cannot be called 'label'"),
         ("heart.csv,label=y,by=site", "unknown option of "),
         ("heart.csv,label=z", "unknown column of "),
