@@ -117,9 +117,10 @@ def of(partition: Partition) -> Rows:
     p = partition
     split = np.where(p.test, 2, 0 if p.validation is None else p.validation.astype(np.int64))
     dealt = p.client < p.spec.clients
+    if p.spec.duplicates:  # a client's training rows, which come first, are the same rows so many times
+        place = np.arange(len(p.client)) - np.searchsorted(p.client, p.client)
+        dealt &= ~p.training | (place < p.n_train[p.client] // p.spec.duplicates)
     columns = np.stack([p.client[dealt], p.sample[dealt], split[dealt]]).astype(np.int64)
-    if p.spec.duplicates:
-        columns = np.unique(columns, axis=1)
     return _ordered(columns[0], columns[1], columns[2], _Place(f"partition {p.id}", "row", 1))
 
 

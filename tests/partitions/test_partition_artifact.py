@@ -445,6 +445,9 @@ def test_modifiers_are_said_beside_the_file(tmp_path: Path) -> None:
     assert again.transforms == p.transforms
     assert held(again) == held(p)
     assert np.array_equal(again.n_train, p.n_train)
+    for own in ({}, {"duplicates": 2}):  # the copies of a shard are no duplicates
+        shared = partitions.make(lab.spec("equal", copies=9, **own), images)
+        refused("has sample .* already", exports.write, shared, "csv", tmp_path / "no.csv", halves)
 
 
 def test_the_format_is_given_or_the_ending() -> None:
