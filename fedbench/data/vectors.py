@@ -58,7 +58,7 @@ def read_table(recipe: Recipe, source: Source, file: File, path: Path) -> Iterat
     require(lengths != {0}, f"{path} holds no row")
     values = numbers({name: columns[name] for name in features}, str(path))
     own = {name: columns[name][first:] for name in others}
-    yield _part(recipe, source, str(path), file.split, values[first:], own)
+    yield _part(recipe, source, str(path), file.split, values[first:], own, first)
 
 
 def read_text(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
@@ -87,11 +87,19 @@ def read_text(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator
 
 
 def _part(
-    recipe: Recipe, source: Source, where: str, split: str, values: np.ndarray, columns: Mapping[str, np.ndarray]
+    recipe: Recipe,
+    source: Source,
+    where: str,
+    split: str,
+    values: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+    first: int = 0,
 ) -> Part:
+    """`first`: number of the file's rows before these, for error messages."""
     require(len(values) > 0, f"{where} holds no row")
-    labels, classes = _labels(recipe, source, columns[source.label], f"{where}: column {source.label}")
-    own = {name: _group(one, f"{where}: column {name}") for name, one in columns.items() if name != source.label}
+    texts = {name: _names(one, f"{where}: column {name}", first) for name, one in columns.items()}
+    labels, classes = _labels(recipe, source, texts[source.label], f"{where}: column {source.label}")
+    own = {name: _group(one) for name, one in texts.items() if name != source.label}
     return Part(where, split, values[:, None, None, :], {**own, source.label: labels}, classes)
 
 
@@ -115,9 +123,8 @@ def numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-def _labels(recipe: Recipe, source: Source, values: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
+def _labels(recipe: Recipe, source: Source, names: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """[n] labels, by name or by number, and the names of the classes if only the values give them."""
-    names = _names(values, where)
     unique, index = np.unique(names, return_inverse=True)
     if source.label_values:
         codes = {_name(value): code for value, code in source.label_values.items()}
@@ -134,13 +141,13 @@ def _labels(recipe: Recipe, source: Source, values: np.ndarray, where: str) -> t
     return names, ()
 
 
-def _names(values: np.ndarray, where: str) -> np.ndarray:
+def _names(values: np.ndarray, where: str, first: int) -> np.ndarray:
     """[n] values as text; 1.0 becomes "1"."""
     require(values.ndim == 1, f"{where} holds several values a row")
     unique, index = np.unique(values, return_inverse=True)
     names = [_name(value) for value in unique.tolist()]
     row = next((int((index == i).argmax()) for i, name in enumerate(names) if name in ("", "nan")), None)
-    require(row is None, f"{where} is empty in row {(row or 0) + 1}", "leave rows without a value out")
+    require(row is None, f"{where} is empty in row {(row or 0) + first + 1}", "leave rows without a value out")
     return text(names, where)[index]
 
 
@@ -149,9 +156,8 @@ def _name(value: object) -> str:
     return said[: -len(said.partition(".")[2]) - 1] if re.fullmatch(r"-?\d+\.0*", said) else said
 
 
-def _group(values: np.ndarray, where: str) -> np.ndarray:
+def _group(names: np.ndarray) -> np.ndarray:
     """[n] a natural column: integers if all values are, else text."""
-    names = _names(values, where)
     unique, index = np.unique(names, return_inverse=True)
     whole = all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in unique.tolist())
     return unique.astype(np.int64)[index] if whole else names

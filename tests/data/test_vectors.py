@@ -97,9 +97,11 @@ def test_columns_are_chosen_and_rows_are_training_and_test_rows(tmp_path: Path, 
     lines = TEXT.splitlines()
     text = "\n".join([f"{lines[0]},note", *(f"{line},some words" for line in lines[1:])])
     written(tmp_path, {"t.csv": text.encode()})
-    data = load(recipe(tmp_path, source, (2,)), store)
+    data = load(path := recipe(tmp_path, source, (2,)), store)
     assert data.images[:, 0, 0].tolist() == [[row[2], row[0]] for row in ROWS]
     assert data.split.tolist() == [0, 0, 0, 1]
+    written(tmp_path, {"t.csv": text.replace("0,1,0,ill", "0,1,0,").encode()})
+    refused("column y is empty in row 4", load, path, store)
 
 
 @pytest.mark.parametrize(
