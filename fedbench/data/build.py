@@ -24,7 +24,7 @@ from fedbench.data.guard import readable, reading, regular
 from fedbench.data.images import fit
 from fedbench.data.locate import find, places, resolve, variant_of
 from fedbench.data.part import Part, as_column
-from fedbench.data.recipe import SPLITS, File, Recipe, Source
+from fedbench.data.recipe import MOST_CLASSES, SPLITS, File, Recipe, Source
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
 from fedbench.specs import DatasetSpec, require
@@ -144,7 +144,9 @@ def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, So
     if not classes:
         labels = [part.column(source.label) for part in parts]
         text = any(one.dtype.kind == "U" for one in labels)
-        names = np.unique(np.concatenate(labels)).tolist() if text else range(1 + max(one.max() for one in labels))
+        most = 0 if text else max(int(one.max()) for one in labels)
+        require(most < MOST_CLASSES, f"{recipe.name} has class {most}, and {MOST_CLASSES - 1:,} is the largest")
+        names = np.unique(np.concatenate(labels)).tolist() if text else range(1 + most)
         classes = tuple(map(str, names))
     require(len(classes) >= 2, f"{recipe.name} holds one class only", "it takes two to tell apart")
     columns = source.columns or {name: name for name in parts[0].columns if name != source.label}

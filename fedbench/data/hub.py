@@ -24,7 +24,7 @@ from fedbench.data.guard import IMAGE, content, explained, fits, reading
 from fedbench.data.images import decode, mixed, shapes_of
 from fedbench.data.locate import downloads
 from fedbench.data.part import LONGEST, Part, text
-from fedbench.data.recipe import RESERVED, Recipe, Source
+from fedbench.data.recipe import MOST_CLASSES, RESERVED, Recipe, Source
 from fedbench.data.vectors import numbers
 from fedbench.errors import FedbenchError, check_known
 from fedbench.files import whole_folder
@@ -276,7 +276,7 @@ def _classes(kind: Any, labels: list[list[Any]], name: str) -> tuple[str, ...]:
     values = {value for side in labels for value in side}
     require(None not in values, f"{name}: images without a class", f"say which column has it: {name},label=COLUMN")
     if all(isinstance(value, int) for value in values) and values:
-        require(min(values) >= 0 and max(values) < 1_000_000, f"{name}: classes must be numbers from 0 on")
+        require(min(values) >= 0 and max(values) < MOST_CLASSES, f"{name}: classes must be numbers from 0 on")
         return tuple(map(str, range(int(max(values)) + 1)))
     return tuple(sorted(map(str, values)))
 

@@ -23,7 +23,7 @@ from fedbench.data.guard import at_most, content, fits, reading, regular
 from fedbench.data.hub import read_repository
 from fedbench.data.images import read_folder, read_parquet
 from fedbench.data.part import Part, text
-from fedbench.data.recipe import SPLITS, File, Recipe, Source
+from fedbench.data.recipe import MOST_CLASSES, SPLITS, File, Recipe, Source
 from fedbench.data.table import read_csv
 from fedbench.data.torchvision_files import read_torchvision
 from fedbench.data.vectors import read_table, read_text
@@ -363,7 +363,7 @@ def _classes(path: Path) -> tuple[str, ...]:
     names, count = config.get("classes"), config.get("num_classes")
     if isinstance(names, list) and all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
         return tuple(names)
-    good = isinstance(count, int) and not isinstance(count, bool) and 2 <= count <= 1_000_000
+    good = isinstance(count, int) and not isinstance(count, bool) and 2 <= count <= MOST_CLASSES
     require(good, f"{path}: num_classes must be a number of classes, 2 at least, not {str(count)[:60]}")
     return tuple(map(str, range(int(count or 0))))
 
@@ -396,6 +396,7 @@ def read_medmnist(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iter
     require(len(set(counts)) == 1, f"{path}: {counts} labels an image in train, val and test")
     many = counts[0] > 1
     require(not many or several <= 2, f"{path}: several labels an image must be 0 or 1 each")
+    require(several <= MOST_CLASSES, f"{path} has class {several - 1}, and {MOST_CLASSES - 1:,} is the largest")
     classes = tuple(map(str, range(counts[0] if many else several)))
     left = len(arrays["val_images"])
     for side in SPLITS:
