@@ -391,6 +391,7 @@ def read_medmnist(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iter
         good = y.dtype.kind in "iu" and y.ndim == 2 and len(x) == len(y) and y.shape[1] >= 1
         require(good, f"{path}: {side}_labels must be whole numbers [{len(x)}, 1 or more], not {y.dtype} "
                 f"{list(y.shape)}")  # fmt: skip
+        require(y.min(initial=0) >= 0, f"{path}: {side}_labels cannot be negative, unlike {y.min()}")
         counts.append(y.shape[1])
         several = max(several, int(y.max(initial=0)) + 1)
     require(len(set(counts)) == 1, f"{path}: {counts} labels an image in train, val and test")
