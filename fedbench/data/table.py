@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,9 +153,10 @@ def _classes(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path,
 
 def _number(text: str) -> float | str:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return text.strip()
+    return "nan" if math.isnan(value) else value  # NaN differs from itself
 
 
 def _values(cells: list[str], where: str) -> np.ndarray:
