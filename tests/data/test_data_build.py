@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedbench.cli import context
-from fedbench.cli.data import data_app
+from fedbench.cli.data import app
 from fedbench.data import check, class_counts, declared, fetchable, info, load, locate, places, recipe, recipes, resolve
 from fedbench.data.images import fit
 from fedbench.errors import FedbenchError
@@ -248,7 +248,7 @@ def test_check_finds_an_altered_manifest(tmp_path: Path, store: Store, old: str,
 
 def run(store: Store, *arguments: str, root: Path | None = None) -> Result:
     context.configure(store.home, str(root) if root else "", False)
-    return CliRunner().invoke(data_app, list(arguments))
+    return CliRunner().invoke(app, list(arguments))
 
 
 def test_list_names_every_recipe(tmp_path: Path, store: Store) -> None:

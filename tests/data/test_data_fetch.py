@@ -28,7 +28,7 @@ from scipy.io import savemat
 from typer.testing import CliRunner
 
 from fedbench.cli import context
-from fedbench.cli.data import data_app
+from fedbench.cli.data import app
 from fedbench.data import fetch, guard, load, recipe
 from fedbench.data.archive import open_tree
 from fedbench.data.readers import read_idx
@@ -92,7 +92,7 @@ def test_what_a_data_folder_holds_is_not_downloaded(tmp_path: Path, store: Store
     place = root / "toy/toy.tar.gz"
     assert fetch(name, store, roots=[root]) == [place]
     context.configure(store.home, str(root), False)
-    result = CliRunner().invoke(data_app, ["fetch", name])
+    result = CliRunner().invoke(app, ["fetch", name])
     assert (result.exit_code, result.stderr) == (0, f"{name}: at hand, nothing to download: {place}\n")
     assert not store.home.exists()
     place.write_bytes(data[:-1])
