@@ -179,6 +179,8 @@ def _check_source(source: Source, recipe: Recipe, where: str) -> None:
             require("{label}" in member.path, f"{where}: with {name} member {member.path} must have {{label}}")
     for file in source.file:
         _check_file(file, source.kind, f"{where}, file {file.path}")
+    roles = [(file.split, file.role) for file in source.file if source.kind in ("idx", "text")]
+    require(len(set(roles)) == len(roles), f"{where}: two files have the same role and split", "join them to one")
 
 
 def _check_labels(source: Source, recipe: Recipe, where: str) -> None:

@@ -518,6 +518,7 @@ SECOND = '[[source]]\nname = "two"\nkind = "parquet"\ncolumns = {who = "w"}\n[[s
         (GOOD_FILE, GOOD_FILE + f'urls = ["file:///etc/passwd"]\nmd5 = "{"0" * 32}"\n', r"not an http\(s\) address"),
         (GOOD_FILE, GOOD_FILE + "rows = 0\n", "rows must be at least 1"),
         (GOOD_FILE, GOOD_FILE + 'split = "val"\n', "split must be train or test"),
+        ('split = "test"\n', "", "two files have the same role and split"),
         (GOOD_FILE, GOOD_FILE + 'member = [{ path = "a" }]\n', "has no members"),
         ('name = "idx"', 'name = "idx"\ncolumns = { label = "x" }', "cannot be called 'label'"),
         ('name = "idx"', 'name = "idx"\nloader = "digits"', "has a loader"),
