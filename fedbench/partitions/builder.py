@@ -21,7 +21,7 @@ from fedbench.partitions.scheme import Assignment, Indices, cut
 from fedbench.partitions.tables import read, write
 from fedbench.partitions.transforms import SHIFTS, Transform, of_clients
 from fedbench.plugins import reported
-from fedbench.specs import PartitionSpec
+from fedbench.specs import PartitionSpec, require
 from fedbench.store import Artifact, Contents, Store, artifact_of
 
 if TYPE_CHECKING:
@@ -73,9 +73,13 @@ def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
             "goes by classes",
             f"choose one of {', '.join(free)}",
         )
-    with reported():
+    with reported(f"{scheme.title()} draws no partition" if schemes.is_users(spec.scheme) else ""):
         assignment = scheme.draw(dataset, spec)
-    partition = _partition(spec, dataset, assignment)
+        count = len(assignment.train)
+        require(count == spec.clients, f"{scheme.title()} gives samples to {count} clients, not to {spec.clients}")
+        partition = _partition(spec, dataset, assignment)
+        least = int(partition.sample.min())
+        require(least >= 0, f"{scheme.title()} gives sample {least}, and rows of the data set count from 0")
     if dataset.spec.vectors and partition.alters:
         raise FedbenchError(
             f"{spec.dataset.name} holds vectors, which clients cannot see in colours, turned or under corruptions",
