@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -153,7 +154,8 @@ def write(partition: Partition, format: str, output: Path, images: Callable[[], 
         sink = io.BytesIO()
         pq.write_table(own.table(), sink, compression="zstd")
         write_whole(output, sink.getvalue())
-    return [f"read it again with: fedbench partition {partition.spec.dataset.name} --from {output}{_beside(partition)}"]
+    name, place = partition.spec.dataset.name, shlex.quote(str(output))
+    return [f"read it again with: fedbench partition {name} --from {place}{_beside(partition)}"]
 
 
 def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], Dataset]) -> list[str]:
@@ -171,7 +173,8 @@ def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], 
             "PFLlib reads it with dict(np.load(f)) in place of np.load(f, allow_pickle=True)['data'].tolist()"
         )
     unseen = f" --unseen {p.spec.outsiders}" if p.spec.unseen else ""
-    return [*remarks, f"read it again with: fedbench partition --from {output}{unseen}"]
+    place = shlex.quote(str(output))
+    return [*remarks, f"read it again with: fedbench partition --from {place}{unseen}"]
 
 
 def _check(p: Partition, format: str) -> None:

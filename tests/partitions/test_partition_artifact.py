@@ -439,9 +439,9 @@ def test_what_does_not_fit_the_data(tmp_path: Path) -> None:
 def test_modifiers_are_said_beside_the_file(tmp_path: Path) -> None:
     images, more = halves(), {"duplicates": 2, "unseen": 1, "unseen_as": ("fog-3",), "shift": "low"}
     p = partitions.make(lab.spec("iid", train_fraction=0.5, **more), images)
-    (line,) = exports.write(p, "csv", tmp_path / "rows.csv", halves)
-    assert line.endswith("rows.csv --shift low --duplicates 2 --unseen 1 --unseen-as fog-3")
-    again = partitions.make(from_file(tmp_path / "rows.csv", **more), images)
+    (line,) = exports.write(p, "csv", tmp_path / "my rows.csv", halves)
+    assert line.endswith("/my rows.csv' --shift low --duplicates 2 --unseen 1 --unseen-as fog-3")
+    again = partitions.make(from_file(tmp_path / "my rows.csv", **more), images)
     assert again.transforms == p.transforms
     assert held(again) == held(p)
     assert np.array_equal(again.n_train, p.n_train)
