@@ -53,12 +53,16 @@ class Metrics:
         return self.series(metric).get(0)
 
     def per_client(self, metric: str, view: str = "", round: int | None = None) -> np.ndarray:
-        """Values of the clients 0..M-1 [M] after `round` (default: the last evaluated). Empty if not measured."""
+        """Values of the clients 0, 1, ... after `round` (default: the last evaluated), up to the last client that has
+        one; NaN for a client without, such as one whose labels are constant (AUC). Empty if not measured."""
         rows = self._rows(metric, view) & (self.client >= 0)
         if round is None and rows.any():
             round = int(self.round[rows].max())
         rows &= self.round == round
-        return self.value[rows][np.argsort(self.client[rows], kind="stable")]
+        client = self.client[rows]
+        values = np.full(int(client.max(initial=-1)) + 1, np.nan)
+        values[client] = self.value[rows]
+        return values
 
     def _rows(self, metric: str, view: str) -> np.ndarray:
         definition = METRICS.get(metric)

@@ -218,7 +218,7 @@ def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws:
 
 
 def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Setting) -> None:
-    unseen = replace(setting, partition=replace(setting.partition, unseen=1))
+    unseen = replace(setting, partition=replace(setting.partition, clients=3, unseen=1))
     lab.run(unseen, "fedavg", clients=some(0.9, 0.5, 0.7))
     (axes,) = (picture := picture_of("clients", lab.store)).axes
     _, trained, hollow = axes.get_lines()

@@ -63,7 +63,7 @@ def _federation(metric: str) -> Reader:
 
 
 def clients(run: Run, metrics: Metrics, view: str, metric: str = "client_accuracy") -> np.ndarray:
-    """The metric of each client that trains, after the last round [M]; empty if not measured."""
+    """The metric of the clients that train, after the last round, as `Metrics.per_client` gives it."""
     seen = view if view in metrics.views else "plain"
     definition = METRICS.get(metric)
     after = run.spec.setting.rounds if definition is not None and definition.by_view else None
@@ -73,6 +73,7 @@ def clients(run: Run, metrics: Metrics, view: str, metric: str = "client_accurac
 def _over_clients(statistic: Callable[[np.ndarray], float], metric: str = "client_accuracy") -> Reader:
     def read(run: Run, metrics: Metrics, view: str) -> float | None:
         values = clients(run, metrics, view, metric)
+        values = values[~np.isnan(values)]
         number = statistic(values) if len(values) else math.nan
         return None if math.isnan(number) else float(number)
 

@@ -94,16 +94,13 @@ def _over_clients(side: Comparison, number: Number, group: Group) -> dict[tuple[
     """(Partition, client) -> the mean over the runs on that partition."""
     measured = ((run, side.metrics[run.id]) for run in group if run.id in side.metrics)
     values = ((run, clients(run, metrics, side.view, number.each)) for run, metrics in measured)
-    by_partition = by_key(
-        (run.values["partition"], of_clients)
+    by_client = by_key(
+        ((run.values["partition"], client), value)
         for run, of_clients in values
-        if len(of_clients) == run.spec.setting.partition.trainees  # else it is unknown which client each value is of
+        for client, value in enumerate(of_clients.tolist())
+        if not np.isnan(value)
     )
-    return {
-        (partition, client): float(mean)
-        for partition, runs in by_partition.items()
-        for client, mean in enumerate(np.mean(runs, axis=0))
-    }
+    return {client: float(np.mean(of_runs)) for client, of_runs in by_client.items()}
 
 
 def _difference(first: dict[tuple[object, ...], float], second: dict[tuple[object, ...], float]) -> np.ndarray:

@@ -136,14 +136,14 @@ def _pairs(
         )
     runs = [tuple(runs_of[draw].id for runs_of in by_draw) for draw in common]
     counts = [min(len(values[id]) for id in ids) for ids in runs]
-    outsiders = [by_draw[0][draw].spec.setting.partition.outsiders for draw in common]
+    trainees = [by_draw[0][draw].spec.setting.partition.trainees for draw in common]
     client = np.concatenate([np.arange(n) for n in counts])
-    unseen = [np.arange(n) >= n - out for n, out in zip(counts, outsiders, strict=True)]
-    each = [
-        np.concatenate([values[ids[m]][:n] for ids, n in zip(runs, counts, strict=True)]) for m in range(len(lines))
-    ]
-    of_run = np.repeat(np.arange(len(runs)), counts)
-    return Pairs(labels, runs, of_run, client, np.array(each) * factor, np.concatenate(unseen))
+    each = np.array(
+        [np.concatenate([values[ids[m]][:n] for ids, n in zip(runs, counts, strict=True)]) for m in range(len(lines))]
+    )
+    of_run, has = np.repeat(np.arange(len(runs)), counts), ~np.isnan(each).any(axis=0)
+    unseen = client >= np.array(trainees)[of_run]
+    return Pairs(labels, runs, of_run[has], client[has], each[:, has] * factor, unseen[has])
 
 
 def _two(marks: Pairs) -> bool:

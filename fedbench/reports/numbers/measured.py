@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
 from fedbench.planner.table.claims import Noise
@@ -94,10 +96,11 @@ def _over_clients(metrics: Metrics, setting: Setting, column: Column, view: str)
     first, last = column.clients or (1, min(len(values), setting.partition.trainees))
     if not len(values) or last > len(values):
         raise _lacks(metrics, f"{metric} of {f'client {last}' if len(values) else 'any client'}{after}")
-    sizes = metrics.per_client("test_images")
-    # Not every client has an AUC. The values do not show which clients lack it, so they cannot be weighted.
-    images = sizes[first - 1 : last] if len(sizes) == len(values) else None
-    numbers = values[first - 1 : last]
+    has, sizes = ~np.isnan(values[first - 1 : last]), metrics.per_client("test_images")  # not every client has an AUC
+    images = sizes[first - 1 : last][has] if len(sizes) >= last else None
+    numbers = values[first - 1 : last][has]
+    if not len(numbers):
+        raise _lacks(metrics, f"{metric} of any of the clients {first} to {last}{after}")
     summary, weighted = across_clients(numbers), None if images is None else weighted_mean(numbers, images) * factor
     mean = summary.mean * factor if column.statistic == "clients" else weighted
     if mean is None:
@@ -111,11 +114,11 @@ def _of_some_clients(metrics: Metrics, setting: Setting, column: Column, view: s
     from fedbench.metrics.statistics import worst_tenth
 
     values, trainees = metrics.per_client(str(column.metric), view, setting.rounds), setting.partition.trainees
-    if len(values) < setting.partition.clients or (column.statistic == "unseen" and not setting.partition.unseen):
+    some = values[trainees : setting.partition.clients] if column.statistic == "unseen" else values[:trainees]
+    some = some[~np.isnan(some)]
+    if not len(some):
         raise _lacks(metrics, f"{column.metric} of {column.statistic.replace('_', ' ')} clients")
-    if column.statistic == "unseen":
-        return float(values[trainees : setting.partition.clients].mean())
-    return worst_tenth(values[:trainees])
+    return float(some.mean()) if column.statistic == "unseen" else worst_tenth(some)
 
 
 def _best_round(metrics: Metrics, view: str) -> int:
@@ -136,7 +139,7 @@ def _after(metrics: Metrics, metric: str, view: str, round: int, client: int | N
             raise _lacks(metrics, f"{metric} after round {round}")
         return series[round]
     values = metrics.per_client(metric, view, round)
-    if client > len(values):
+    if client > len(values) or math.isnan(values[client - 1]):
         raise _lacks(metrics, f"{metric} of client {client} after round {round}")
     return float(values[client - 1])
 

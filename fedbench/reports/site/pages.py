@@ -82,7 +82,7 @@ def _cards(side: Comparison, group: Group, run: Run, history: RunOrigin, partiti
     else:
         yield card("Learning", pictures.learning(metrics, others))
         for title, content in (
-            ("Clients", pictures.clients(metrics, spec.setting.partition.outsiders)),
+            ("Clients", pictures.clients(metrics, spec.setting.partition.trainees)),
             ("Loss", pictures.loss(metrics, others)),
         ):
             if content:

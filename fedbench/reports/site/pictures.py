@@ -195,14 +195,14 @@ def _points(metrics: Metrics, metric: str, view: str, factor: float) -> Points:
     return [(t, factor * value) for t, value in by_round(metrics, metric, view).items() if math.isfinite(value)]
 
 
-def clients(metrics: Metrics, outsiders: int) -> str:
-    """The accuracy (else the AUC) of each client on its test images as HTML; bars of the last `outsiders` clients are
-    hollow. "" if not measured."""
+def clients(metrics: Metrics, trainees: int) -> str:
+    """The accuracy (else the AUC) of each client on its test images as HTML; bars of clients after the first `trainees`
+    are hollow. "" if not measured."""
     metric = next((name for name in OF_CLIENTS if name in metrics.names), "")
     values = 100 * metrics.per_client(metric, "plain") if metric else np.zeros(0)
     if not np.isfinite(values).any():
         return ""
-    unseen = [client >= len(values) - outsiders for client in range(len(values))]
+    unseen = [client >= trainees for client in range(len(values))]
     titles = [
         f"client {c}{', never trains' * out}: {v:.2f} %" for (c, v), out in zip(enumerate(values), unseen, strict=True)
     ]
