@@ -82,7 +82,9 @@ def _rules(table: Table, metrics: Mapping[str, Definition]) -> Iterator[tuple[bo
         yield bool(twice), "", f": two {what}s are called '{twice}'", ""
     yield table.statistic != "count" and not table.protocol, "", " lacks 'protocol'", ""
     for column in table.columns:
-        for wrong, says, *hint in (*_of_any(table, column), *_of_statistic(table, column, metrics)):
+        read = [row.reads(column) for row in table.rows if column.metric in row.metrics]
+        rules = (rule for one in (column, *read) for rule in _of_statistic(table, one, metrics))
+        for wrong, says, *hint in (*_of_any(table, column), *rules):
             yield wrong, f", column {column.key}", says, "".join(hint)
     for row in table.rows:
         needs = STATISTICS[table.statistic].row or "a method"
@@ -141,6 +143,22 @@ def _of_statistic(table: Table, c: Column, metrics: Mapping[str, Definition]) ->
         yield of_client and each == "no", f": {c.metric} is no client's but the federation's"
         many = bool(c.clients) and c.statistic not in OVER_CLIENTS
         yield many, f": clients go with statistic {' or '.join(OVER_CLIENTS)}"
+        if c.metric in metrics and not c.of:
+            yield from _of_metric(c, metrics[c.metric])
+
+
+def _of_metric(c: Column, metric: Definition) -> Iterator[Rule]:
+    """Rules for a metric that its statistic cannot summarise."""
+    of_images = metric.by_view
+    of_clients = metric.clients != "no" and (of_images or c.metric not in METRICS)
+    goes = {
+        **dict.fromkeys(OVER_CLIENTS, of_clients),
+        **dict.fromkeys(SOME_CLIENTS, of_clients and of_images),
+        **dict.fromkeys(("whole_run", "rounds"), not of_images),
+        "last_rounds": metric.clients != "only",
+    }
+    says = f": statistic {c.statistic} does not go with {c.metric}"
+    yield not goes.get(str(c.statistic), True), says, "'fedbench metrics' tells what each metric is of"
 
 
 def _says_all(table: Table, row: Row) -> bool:
