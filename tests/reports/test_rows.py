@@ -723,3 +723,5 @@ def test_ranks_of_a_table(lab: Lab, tuned: str, draws: Draws) -> None:
         (f"cifar10, {place}", line): rank for place in "AB" for line, rank in (("FedAvg", 2.0), ("Local", 1.0))
     }
     refused("--metric does not go with", draws, str(figures), "--metric", "bytes_up")
+    Path(tuned).write_text(Path(tuned).read_text().replace("metric =", 'best = "none"\nmetric =', 1))
+    refused("neither more nor less average_accuracy is better", draws, str(figures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -177,11 +178,7 @@ def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (
     Raises FedbenchError for an unknown metric or key, for a metric without a better direction, and for fewer than two
     lines or two such places.
     """
-    number = of_metric(metric or "average_accuracy", runs)
-    if number.best == "none":
-        raise FedbenchError(
-            f"neither more nor less {number.name} is better, so there is no rank", "take another metric"
-        )
+    number = _with_best(of_metric(metric or "average_accuracy", runs))
     panels = grouped(runs, by)
     lines = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     if len(lines) < 2:
@@ -207,13 +204,13 @@ def ranked(runs: Sequence[Run], metric: str | None = None, by: Sequence[str] = (
 
 
 def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
-    """The ranks of tables' rows by the first table's metric, over all columns with this metric. Omits rows without a
-    number in one of them.
+    """The ranks of tables' rows by the first table's metric and its `best`, over all columns with this metric. Omits
+    rows without a number in one of them.
 
-    Raises FedbenchError for fewer than two such rows or columns.
+    Raises FedbenchError for fewer than two such rows or columns, and for a `best` of "none".
     """
     metric = grids[0][0].metric
-    number = of_metric(metric, [])
+    number = _with_best(dataclasses.replace(of_metric(metric, []), best=grids[0][0].best))
     places: list[str] = []
     rows: dict[str, list[float | None]] = {}
     for table, grid in grids:
@@ -226,11 +223,19 @@ def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
     if len(whole) < 2 or len(places) < 2:
         raise FedbenchError(
             f"ranks need two rows with a number in each of two columns, and {len(whole)} of {len(rows)} rows have one "
-            f"in all {len(places)}", f"fedbench train --table {grids[0][0].id}",
+            f"in all {len(places)}", next((f"make them: {grid.command}" for _, grid in grids if grid.command), ""),
         )  # fmt: skip
     matrix = np.array(list(whole.values()), np.float64).T
     lacking = [f"{name} has no number in all columns" for name in rows if name not in whole]
     return Ranks(number, list(whole), places, matrix, friedman(matrix, number.best), lacking)
+
+
+def _with_best(number: Number) -> Number:
+    """The number. Raises FedbenchError if neither direction is better."""
+    if number.best == "none":
+        what = f"neither more nor less {number.name} is better, so there is no rank"
+        raise FedbenchError(what, "take another metric")
+    return number
 
 
 def _mean(number: Number, group: Sequence[Run], view: str) -> float | None:
