@@ -250,6 +250,9 @@ OWN -m fedprox --mu -1 => fedbench: --mu of fedprox must be at least 0, not -1.0
 train --table ./bounds.toml SMOKE => bounds.toml, row Mine, 0.1: --mu of fedprox must be at least 0, not -1.0
 figure ./figures.toml => fedbench: ./figures.toml has several figures; ./figures.toml:1 for example
 figure ./figures.toml:3 => fedbench: unknown figure in ./figures.toml '3'; known: 1, 2
+figure ./odd.toml:1 => fedbench: unknown kind of figure odd/1 'serie'; did you mean 'series'?
+figure ./odd.toml:2 => fedbench: figure odd/2 lacks 'series'; a figure of kind sweep needs it
+figure ./no.toml => fedbench: ./no.toml has no figure; [[figure]] begins one
 figure ./figure.toml:1 => fedbench: there is no file of figures figure.toml
 new methode mine => fedbench: unknown kind of file 'methode'; did you mean 'method'?
 new method my-idea => 'my-idea' is no name for a method; small letters, digits and _, such as my_idea
@@ -276,7 +279,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Path:
     texts = {
         "rows.csv": "client,sample,split\n0,0,train\n0,1797,test\n", "text.parquet": "no pack",
         "other.py": "class Other: ...\n", "missing.py": "import nothing_of_that_name", "faulty.py": "syntax error",
-        "figures.toml": FIGURES,
+        "figures.toml": FIGURES, "no.toml": "figure = []",
+        "odd.toml": 'figure = [{ title = "T", kind = "serie" }, { title = "T", kind = "sweep" }]',
     }  # fmt: skip
     for name, text in texts.items():
         (folder / name).write_text(text)

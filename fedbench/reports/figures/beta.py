@@ -72,6 +72,7 @@ def summary(clients: Iterable[Client]) -> Summary:
 class Beta(Kind[Betas]):
     """A bar per corruption and a dot per client: beta."""
 
+    needs = "cells"
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "column", "client", "corruption", "severity", "beta")
 

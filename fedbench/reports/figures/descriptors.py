@@ -45,6 +45,7 @@ class Plane:
 class Descriptors(Kind[Plane]):
     """Clients in the plane: colour and number show the cluster found, the marker the true group."""
 
+    needs = "runs"
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "client", "cluster", "group", "x", "y")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from fedbench import reader, resources
 from fedbench.errors import FedbenchError, check_known, unknown
@@ -17,6 +17,7 @@ from fedbench.metrics.read import VIEW
 from fedbench.partitions import schemes
 from fedbench.planner.table.claims import Claim, Verdict
 from fedbench.planner.table.spec import VIEWS
+from fedbench.reader import Among
 from fedbench.reports.numbers.measured import Value
 from fedbench.specs import RunSpec
 from fedbench.store import Store
@@ -166,7 +167,8 @@ class SeriesSpec:
     #: a hyper-parameter or training option of the rows. Kind "epochs": "epochs". Kind "rounds": "round".
     x: str
     label: str  #: of the axis
-    scale: str = "linear"  #: or "log", or "even" (equal steps between values)
+    #: "even": equal steps between values.
+    scale: Annotated[str, Among("scale", ("linear", "log", "even"))] = "linear"
     values: Mapping[str, str] = field(default_factory=dict)  #: if x is a text: name on the axis -> the text, in order
     bold: tuple[str, ...] = ()  #: the lines that the figure is about
     changes: bool = False  #: kind "rounds": below each panel another one with the change per round
@@ -250,6 +252,8 @@ def of_user(name: str) -> FigureSpec:
     figures = {figure.id.rpartition("/")[2]: figure for figure in of_file(path)}
     if not number and len(figures) == 1:
         (number,) = figures
+    if not figures:
+        raise FedbenchError(f"{file} has no figure", "[[figure]] begins one")
     if number not in figures:
         raise (
             unknown(f"figure in {file}", number, figures)
@@ -351,6 +355,7 @@ class Request:
 class Kind(ABC, Generic[Marks]):
     """One kind of figure."""
 
+    needs: ClassVar[str] = ""  #: the field of `FigureSpec` without which it shows nothing
     options: ClassVar[tuple[str, ...]] = ()  #: the fields of `Request` that it uses
     columns: ClassVar[tuple[str, ...]]  #: of the CSV form
 

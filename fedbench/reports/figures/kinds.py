@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fedbench import resources
-from fedbench.errors import unknown
+from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.reports.figures import style
 from fedbench.reports.figures.beta import Beta, Drift
 from fedbench.reports.figures.bubbles import Bubbles
@@ -81,8 +81,12 @@ def load(name: str) -> FigureSpec:
 
 
 def kind_of(figure: FigureSpec) -> Kind[Any]:
-    """The figure's kind."""
-    return KINDS[figure.kind]
+    """The figure's kind. Raises FedbenchError for an unknown one, and for a figure without what its kind needs."""
+    check_known(f"kind of figure {figure.id}", figure.kind, KINDS)
+    kind = KINDS[figure.kind]
+    if kind.needs and not getattr(figure, kind.needs):
+        raise FedbenchError(f"figure {figure.id} lacks '{kind.needs}'", f"a figure of kind {figure.kind} needs it")
+    return kind
 
 
 def words(figure: FigureSpec, content: Content[Any]) -> Iterable[str]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 class Series(Kind[Lines]):
     """A panel per heading of columns and a line per row; x is an option of the columns' partitions."""
 
+    needs: ClassVar[str] = "series"
     options: ClassVar[tuple[str, ...]] = ("budget", "seed", "compare")
     columns: ClassVar[tuple[str, ...]] = (
         "panel", "table", "budget", "line", "axis", "x", "mean", "std", "error", "seeds", "reported", "reported_std",
@@ -316,6 +317,8 @@ def _places(values: Sequence[float], scale: str) -> list[float]:
     """Axis positions of sorted values; `scale` is "linear", "log" or "even" (equal steps)."""
     if scale == "even":
         return [float(i) for i in range(len(values))]
+    if scale == "log" and values and values[0] <= 0:
+        raise FedbenchError(f"a logarithmic axis has no place for {values[0]:g}", 'scale = "even" has one')
     return [math.log2(x) if scale == "log" else float(x) for x in values]
 
 
@@ -453,11 +456,15 @@ class Rounds(Series):
         self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
         reported: tuple[float, float | None] | None, frame: Frame,
     ) -> list[Point]:  # fmt: skip
-        """The column's metric after each round of the cell's first run."""
-        metrics, run = frame.named(entry.runs[0]).metrics, entry.runs[:1]
+        """The column's metric after each round of the cell's first run. Raises FedbenchError if it has none."""
+        metrics, run, column = frame.named(entry.runs[0]).metrics, entry.runs[:1], row.reads(column)
         view = str(filled.table.view) if filled.table.view in metrics.views else "plain"
         by_round, factor = metrics.series(str(column.metric), view), UNITS[str(column.unit)][0]
-        return [Point(t, Value(v * factor), None, None, max(by_round), run) for t, v in by_round.items() if t]
+        points = [Point(t, Value(v * factor), None, None, max(by_round), run) for t, v in by_round.items() if t]
+        if column.of or column.client or not points:
+            what = f"{filled.table.path}, column {column.key} is no metric of the federation that each round has"
+            raise FedbenchError(what, "hidden = true leaves it out")
+        return points
 
     def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
         return {"tables": tables, "budget": budget}
