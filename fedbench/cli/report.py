@@ -321,6 +321,8 @@ def site(
     named = {word: resources.named(word) for word in filter or ()}
     papers = [name for name in named.values() if resources.paper(name)]
     filter = [word for word, name in named.items() if name not in papers]
+    if papers and filter:
+        raise FedbenchError(f"pages are of papers ({papers[0]}) or of runs ({filter[0]})", "leave one of the two out")
     frame = context.frame(mine)
     try:
         runs = [] if papers else select(frame, filter, context.roots())

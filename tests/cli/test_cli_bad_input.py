@@ -250,6 +250,7 @@ OWN -m fedprox --mu -1 => fedbench: --mu of fedprox must be at least 0, not -1.0
 train --table ./bounds.toml SMOKE => bounds.toml, row Mine, 0.1: --mu of fedprox must be at least 0, not -1.0
 figure ./figures.toml => fedbench: ./figures.toml has several figures; ./figures.toml:1 for example
 figure ./figures.toml:3 => fedbench: unknown figure in ./figures.toml '3'; known: 1, 2
+site pages flux dataset=digits => fedbench: pages are of papers (flux) or of runs (dataset=digits); leave one
 figure ./odd.toml:1 => fedbench: unknown kind of figure odd/1 'serie'; did you mean 'series'?
 figure ./odd.toml:2 => fedbench: figure odd/2 lacks 'series'; a figure of kind sweep needs it
 figure ./no.toml => fedbench: ./no.toml has no figure; [[figure]] begins one
