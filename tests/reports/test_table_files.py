@@ -149,6 +149,7 @@ def test_folds_means_over_hidden_columns_and_cells_without_a_number(lab: Lab, fa
     assert {(j.method, j.setting.partition.options["alpha"]) for j in cells.runs(State.MISSING)} == {("feddrm", 0.3)}
     grid = lab.grid(table, "smoke")
     assert [h.label for h in grid.heads] == ["Mean"]
+    assert [c.key for c in table.only([table.columns[0].key]).printed] == [table.columns[0].key]  # named, so printed
     fedavg, feddrm = (line.entries[0] for line in grid.lines)
     assert (fedavg.text, fedavg.spread) == ("45.00", "21.21")  # sample deviation of 30 and 60
     assert (feddrm.state, feddrm.symbol) == (State.UNDEFINED, "N/A")

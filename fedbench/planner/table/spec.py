@@ -455,7 +455,8 @@ class Table:
     def only(self, keys: Iterable[str]) -> Table:
         """The table with only these columns (and the parts of means), their reported numbers and claims.
 
-        A key may be a label without its group, and may contain *. Raises FedbenchError for a key without a column.
+        A key may be a label without its group, and may contain *; a hidden column that a key names in full is printed.
+        Raises FedbenchError for a key without a column.
         """
         wanted: dict[str, None] = {}  # an ordered set
         known = {c.key: c for c in self.columns}
@@ -469,7 +470,10 @@ class Table:
         for key in reversed(known):  # parts precede their means
             if key in needed:
                 needed.update(dict.fromkeys(known[key].of))
-        return self._cut(self._with_means(set(needed)), chosen=list(wanted))
+        columns = [
+            dataclasses.replace(c, hidden=c.hidden and c.key not in wanted) for c in self._with_means(set(needed))
+        ]
+        return self._cut(columns, chosen=list(wanted))
 
     def _cut(self, columns: list[Column], **marks: Any) -> Table:
         """The table with only these columns, their reported numbers and claims."""
