@@ -245,7 +245,7 @@ def _long_form(
             n = len(value)
             blocks.append((np.full(n, code), np.zeros(n), np.zeros(n), owner, value))
     metric, view, number, client, value = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    defined = ~np.isnan(value)  # NaN: no test phase in this round, or constant labels
+    defined = np.isfinite(value)  # NaN: no test phase in this round, constant labels; infinite: a method's own metric
     metric, view, number, client, value = (column[defined] for column in (metric, view, number, client, value))
     return pa.table(
         {

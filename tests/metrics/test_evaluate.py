@@ -435,6 +435,8 @@ def of_small_run(store: Store, *measures: Measure, **tables: Any) -> Metrics:
 
 
 def test_a_figure_of_rounds_is_a_series_whose_last_value_stands_for_the_run(store: Store) -> None:
+    infinite = of_small_run(Store(store.home / "2"), DRIFT, rounds=rounds_table(2, figure_drift=[1.5, np.inf]))
+    assert infinite.series("drift") == {1: 1.5}, "JSON has no infinite number"
     found = of_small_run(store, DRIFT, rounds=rounds_table(2, figure_drift=[1.5, 0.5]))
     assert found.series("drift") == {0: 0.5, 1: 1.5, 2: 0.5}
     assert found.series("drift", "crop") == found.series("drift"), "it is of no view"

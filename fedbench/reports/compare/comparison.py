@@ -176,7 +176,7 @@ def why_not(number: Number, run: Run, metrics: Metrics) -> str:
     """Why a run lacks this number, as a predicate after the name of its method."""
     name, setting = number.name, run.spec.setting
     if name not in METRICS and name not in {usual.name for usual in USUAL}:
-        return "does not measure it"
+        return "has no finite value of it" if name in metrics.names else "does not measure it"
     multi_label = "client_auc" in metrics.names
     if ("auc" in name) != multi_label and ("auc" in name or "accuracy" in name):
         return f"was tested on images of {'several labels' if multi_label else 'one label each'}"
