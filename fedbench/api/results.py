@@ -102,10 +102,11 @@ def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[frame.
 
 
 def chosen(filters: Sequence[str | frame.Run], store: Home, mine: bool = False) -> list[frame.Run]:
-    """The given runs, and the runs that match all given words; without arguments, all runs of the store."""
+    """The given runs, and the runs that match all given words, each once; without arguments, all runs of the store."""
     given = [one for one in filters if isinstance(one, frame.Run)]
     words = [one for one in filters if isinstance(one, str)]
-    return [*given, *(listed(words, store, mine) if words or not given else [])]
+    every = [*given, *(listed(words, store, mine) if words or not given else [])]
+    return list({one.id: one for one in every}.values())
 
 
 @checked

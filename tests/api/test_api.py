@@ -200,7 +200,8 @@ def test_runs_side_by_side(session: Session, monkeypatch: pytest.MonkeyPatch) ->
     assert factor == pytest.approx(100)
     assert row["std"] == pytest.approx(factor * statistics.stdev(accuracies))
     words = [run.id for run in session.runs]
-    assert fb.compare(*words, metrics="average_accuracy", store=session.home).frame.equals(side.frame)
+    for twice in (words, [*session.runs, *words]):  # a run that is named twice is no second seed
+        assert fb.compare(*twice, metrics="average_accuracy", store=session.home).frame.equals(side.frame)
     assert "<table>" in side._repr_html_()
     # In a notebook: rich would take the lines of a text for outputs of the cell, so that a table stood there twice.
     outputs: list[object] = []
