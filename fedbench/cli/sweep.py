@@ -13,6 +13,7 @@ import typer
 from fedbench.cli import context
 from fedbench.cli.context import OPEN, App
 from fedbench.errors import FedbenchError, check_known
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine, Where
@@ -79,14 +80,15 @@ def sweep(
             if dry_run:
                 _print_cost(points, where.kind, as_json)
                 return
-            runs = [run for point in points for run in point.runs if again or not store.has(run.spec)]
+            every = {run.spec.id: run for point in points for run in point.runs}
+            runs = [run for run in every.values() if again or not store.has(run.spec)]
             whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
         write_whole(save, grids.text(grid, points, rules, save.absolute().parent).encode())
         path = shlex.quote(f"./{save}" if not save.is_absolute() else str(save))
         other = "" if budget == DEFAULT_BUDGET else f" --budget {budget}"
         context.err().print(f"saved: fedbench report --table {path}{other}")
-    _print(points, [*grid.varied, *ranges], as_json)
+    _print(points, [*grid.varied, *map(grids.bare, ranges)], as_json)
     if not whole:
         sys.exit(1)
 
@@ -126,15 +128,16 @@ def _searched(
 ) -> list[Point]:
     """Search, print a line for each point that is tried, and return the points."""
     from fedbench.cli.making import How, make
-    from fedbench.engine.grid import missing, score, search
+    from fedbench.engine.grid import bare, missing, score, search
 
     store, console = context.store(), context.err()
+    shown = {*map(bare, ranges), *grid.varied}
 
     def scored(point: Point, title: str) -> float | None:
         make(missing([point], store), title, "it is there", engine, How(where, quiet=True))
         result = score(point, store)
         every = {**point.partition, **point.setting, **point.params}.items()
-        values = ", ".join(f"{k} {v}" for k, v in every if k in ranges or k in grid.varied)
+        values = ", ".join(f"{k} {v}" for k, v in every if k in shown)
         outcome = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"
         console.print(f"{title}: {point.method}, {values}: {outcome}")
         return None if result is None else result.mean
@@ -157,7 +160,8 @@ def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
         values = ", ".join(f"{k} {v}" for k, v in {**point.partition, **point.setting, **point.params}.items())
         lines.append(((point.method, values, str(len(point.runs))), [run for run in point.runs if run in lacking]))
     show_costs(("method", "values", "runs", "to make", "time here"), lines, costs)
-    context.out().print(f"{len(lacking)} of {sum(len(point.runs) for point in points)} runs to make{about(costs)}")
+    every = {run.spec.id for point in points for run in point.runs}
+    context.out().print(f"{len(lacking)} of {counted(len(every), 'run')} to make{about(costs)}")
 
 
 def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:

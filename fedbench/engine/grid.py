@@ -18,6 +18,7 @@ from fedbench import methods, partition_options
 from fedbench.engine.job import Job
 from fedbench.engine.sweep import Wanted
 from fedbench.errors import FedbenchError, unknown
+from fedbench.groups import by_key
 from fedbench.partitions import schemes
 from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
@@ -84,14 +85,13 @@ class Grid:
             else:
                 known = {*settable(), *partition, *(k for one in having.values() for k in one)}
                 raise unknown(f"option of sweep --method {', '.join(having)}", option_of(name), map(option_of, known))
-        return cls(dataset, names, seeds=seeds, **of)
+        return cls(dataset, list(dict.fromkeys(names)), seeds=seeds, **of)
 
     @property
     def varied(self) -> list[str]:
-        """The options with more than one value."""
-        return [
-            k for axes in (self.partition, self.setting, self.params) for k, values in axes.items() if len(values) > 1
-        ]
+        """The options with more than one value, as points have them: mu for ditto.mu."""
+        every = [*self.partition.items(), *self.setting.items(), *self.params.items()]
+        return list(dict.fromkeys(bare(name) for name, values in every if len(values) > 1))
 
     def points(self, rules: Protocol, budget: str, store: Store, roots: Sequence[Path]) -> list[Point]:
         """All points, in the order of the options. Raises FedbenchError for impossible runs or more than MOST_RUNS."""
@@ -111,7 +111,9 @@ class Grid:
         budget: str,
     ) -> Iterator[Point]:  # fmt: skip
         kind, _ = methods.load(method)
-        own = {name.rpartition(".")[2]: texts for name, texts in self.params.items() if _is_of(kind, name)}
+        # METHOD.NAME has precedence over NAME, in whichever order they are given.
+        names = sorted((name for name in self.params if _is_of(kind, name)), key=lambda name: "." in name)
+        own = {bare(name): self.params[name] for name in names}
         for params in _product(own):
             runs = []
             for seed in self.seeds or (None,):
@@ -122,6 +124,11 @@ class Grid:
                 setting = rules.setting(drawn, budget, values, seed=seed)
                 runs.append(Wanted(Job.under(rules, budget, setting, method, params).spec, method))
             yield Point(method, at, values, params, runs)
+
+
+def bare(name: str) -> str:
+    """The hyper-parameter's own name: mu for ditto.mu."""
+    return name.rpartition(".")[2]
 
 
 def _is_of(kind: type[Method], name: str) -> bool:
@@ -279,13 +286,15 @@ def best(points: Iterable[Point], store: Store) -> list[Score]:
 
 
 def missing(points: Iterable[Point], store: Store) -> list[Wanted]:
-    """The runs of the points that are not in the store."""
-    return [run for point in points for run in point.runs if not store.has(run.spec)]
+    """The runs of the points that are not in the store, each once."""
+    wanted = {run.spec.id: run for point in points for run in point.runs}
+    return [run for run in wanted.values() if not store.has(run.spec)]
 
 
 def runs(points: Sequence[Point], store: Store) -> list[Run]:
-    """The runs of the points that are in the store."""
-    artifacts = (store.whole(wanted.spec) for point in points for wanted in point.runs)
+    """The runs of the points that are in the store, each once: 0.1 and 0.10 are one value."""
+    specs = {wanted.spec.id: wanted.spec for point in points for wanted in point.runs}
+    artifacts = map(store.whole, specs.values())
     return [Run.of(artifact, store) for artifact in artifacts if artifact is not None]
 
 
@@ -298,7 +307,15 @@ def text(grid: Grid, points: Sequence[Point], rules: Protocol, folder: Path) -> 
     of users' files are relative to `folder`."""
     rows = {(one.method, tuple(one.setting.items()), tuple(one.params.items())): one for one in points}
     columns = {tuple(point.partition.items()): point for point in points}
-    varied = set(grid.varied)
+    seen = by_key(
+        (
+            ((one.method, k), str(v))
+            for one in points
+            for k, v in {**one.partition, **one.setting, **one.params}.items()
+        ),
+        once=True,
+    )
+    varied = {name for (_, name), values in seen.items() if len(values) > 1}  # also those of a search's trials
     over = f"the seeds {', '.join(map(str, grid.seeds))}" if grid.seeds else "one seed, so there is no deviation"
     lines = [f"# Written by fedbench sweep, for report --table: mean and standard deviation over {over}."]
     head = {

@@ -463,7 +463,7 @@ def test_a_grid_is_made_compared_and_saved(home: Path, tmp_path: Path, monkeypat
     table = good("report", "--table", "./mine.toml", "--budget", "smoke")
     for text in ("4 of 4 cells", "FedAvg, lr 0.05", "mean of 2 seeds"):
         assert text in table.out
-    more = good(*SMALL, "-m", "fedavg", "--lr", "0.05,0.2", "--validation", "0.2", "--seeds", "0")
+    more = good(*SMALL, "-m", "fedavg", "--lr", "0.05,0.2,0.20", "--validation", "0.2", "--seeds", "0")
     assert "1 run to make" in more.err
     assert len(ids(home)) == 9
     # Without validation images nothing chooses.
@@ -489,7 +489,9 @@ def test_a_search_tries_and_scores_by_validation_images_and_a_trial_that_diverge
     pytest.importorskip("optuna")
     words = (*SMALL, "-m", "fedavg", "--validation", "0.2", "--search", "optuna")
     two = (*words, "--lr", "0.001:0.5", "--trials", "2")
-    assert good(*two).err.count("validation accuracy") == 3  # two trials and the best
+    file = str(home / "found.toml")
+    assert good(*two, "--save", file).err.count("validation accuracy") == 3  # two trials and the best
+    assert "2 of 2 cells" in good("report", "--table", file, "--budget", "smoke").out
     assert len(ids(home)) == 2
     said = good(*two, "--momentum", "0.9,0.5").err
     assert (said.count("trial 2/2"), len(ids(home))) == (2, 4), "a study a value; those of 0.9 are there"

@@ -66,10 +66,12 @@ def test_every_method_under_every_value_of_what_it_has(store: Store) -> None:
             assert (spec.setting.lr, spec.setting.rounds) == (point.setting["lr"], 3)
             assert "mu" not in point.params or spec.params["mu"] == float(point.params["mu"])
     assert len({run.spec.id for point in points for run in point.runs}) == 24
-    own = Grid.of("digits", ["mr_mtl", "ditto"], {"ditto.mu": ["0.1", "1"]}, [0])  # an option of one method alone
+    # An option of one method alone has precedence, and a method that is named twice is there once.
+    own = Grid.of("digits", ["fedprox", "ditto", "ditto"], {"ditto.mu": ["0.1", "1"], "mu": ["2"]}, [0])
     assert [(p.method, dict(p.params)) for p in own.points(RULES, "smoke", store, [])] == [
-        ("mr_mtl", {}), ("ditto", {"mu": "0.1"}), ("ditto", {"mu": "1"})
+        ("fedprox", {"mu": "2"}), ("ditto", {"mu": "0.1"}), ("ditto", {"mu": "1"})
     ]  # fmt: skip
+    assert own.varied == ["mu"]
 
 
 @pytest.mark.parametrize(
