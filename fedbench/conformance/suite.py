@@ -214,7 +214,8 @@ def subject_of(what: str, folder: Path, options: Options) -> Subject | Partition
         return partitioner
     subject = Subject.of(what, folder)
     if subject.model is not None:
-        options(None)
+        for option in options(None):
+            raise FedbenchError(f"unexpected option '{option}'", "a model has no options")
         return subject
     subject.overrides = options(subject.kind)
     subject.kind.create(subject.overrides)
