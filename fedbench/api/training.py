@@ -182,8 +182,18 @@ def sweep(
     given = _listed("methods", methods)
     names = [name_of(one) for one in given]
     axes = {name: _listed(name, value) for name, value in options.items() if value is not None}
-    for one, name in zip(given, names, strict=True):  # the hyper-parameters of a method given as an object
-        axes |= {f"{load(name)[0].name}.{option}": [value] for option, value in options_of(one).items()}
+    own: dict[str, dict[str, Any]] = {}  # method -> the hyper-parameters of the object that it is given as
+    for one, name in zip(given, names, strict=True):
+        called = load(name)[0].name
+        if own.setdefault(called, options_of(one)) != options_of(one):
+            such = f"name it once, with its values as options, such as '{called}.NAME': [0.1, 1]"
+            raise FedbenchError(f"sweep: methods has {called} twice, with different values", such)
+    for method, values in own.items():
+        for option, value in values.items():
+            if twice := {option, f"{method}.{option}"} & axes.keys():
+                line = f"sweep: {min(twice)} is given twice: as an option, and by the object of {method}"
+                raise FedbenchError(line, "leave one of the two out")
+            axes[f"{method}.{option}"] = [value]
     grid = Grid.of(dataset, names, axes, seeds)
     where = Where(device, executor, engine, jobs, cpus_per_run, gpus_per_run)
     rules = protocols.load(protocol or protocols.default_for(dataset))

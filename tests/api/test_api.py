@@ -257,6 +257,7 @@ def test_checks_of_a_partitioner_and_of_what_is_none(session: Session) -> None:
     assert "iid holds" in checks._repr_html_()
     for attempt, line in (
         (lambda: fb.check("fedavgg"), "unknown method or model 'fedavgg'"),
+        (lambda: fb.check("digits_cnn", mu=1), "unexpected option 'mu'; a model has no options"),
         (lambda: fb.train(session.part, "fedavg", observers=["tensorbord"]), "unknown observer 'tensorbord'"),
     ):
         with pytest.raises(FedbenchError, match=line):
@@ -408,6 +409,8 @@ def test_the_line_names_function_argument_type_and_value(calls: dict[str, Call])
         ("sweep", {"seeds": 3}, "sweep: seeds must be a list, each a whole number, not 3; such as [3]"),
         ("sweep", {"jobs": "two"}, "sweep: jobs must be a whole number, not 'two'"),
         ("sweep", {"lr": []}, "sweep: lr has no value; leave lr out, or give some"),
+        ("sweep", {"methods": [Ditto(mu=0.1), "ditto"]}, "sweep: methods has ditto twice, with different values"),
+        ("sweep", {"methods": Ditto(mu=0.1), "mu": [0.5]}, "sweep: mu is given twice: as an option, and by the object"),
         ("sweep", {"lr": [object]}, "--lr of sweep takes a number, not <class 'object'>"),
         ("train", {"round": 3}, "unknown option of ditto 'round'; did you mean 'rounds'"),
         ("train", {"method": 3}, "3 is no method; give a name, FILE.py:Class, or a class derived from "
