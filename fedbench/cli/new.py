@@ -3,8 +3,10 @@ table, or a folder for a paper or for results. `fedbench check`: run the conform
 
 from __future__ import annotations
 
+import ast
 import keyword
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from fedbench import resources
 from fedbench.cli import context
 from fedbench.cli.context import OPEN, App
 from fedbench.errors import FedbenchError, check_known
@@ -60,9 +63,12 @@ def new(
     It works as it is (a data set wants its images). What is there is left alone.
     """
     check_known("kind of file", what, NEXT)
-    if not (name.isidentifier() and name.isascii() and name == name.lower()) or keyword.iskeyword(name):
-        raise FedbenchError(f"'{name}' is no name for a {what}", "small letters, digits and _, such as my_idea")
     cls = "".join(part.capitalize() for part in name.split("_")) or name
+    fit = name.isidentifier() and name.isascii() and name == name.lower()
+    if not fit or keyword.iskeyword(name) or keyword.iskeyword(cls):  # none would be a class None
+        raise FedbenchError(f"'{name}' is no name for a {what}", "small letters, digits and _, such as my_idea")
+    if what == "paper" and (resources.TABLES / name).is_dir():
+        raise FedbenchError(f"fedbench has a paper {name} of its own", "choose another name")
     (template,) = TEMPLATES.glob(f"{what}*")
     path = output / f"{name}{Path(template.stem).suffix}"
     if os.path.lexists(path):
@@ -77,12 +83,21 @@ def new(
         if template.is_dir():
             file.parent.mkdir(parents=True, exist_ok=True)
         text = Template(source.read_text()).substitute(NAME=name, CLASS=cls)
+        if file.suffix == ".py" and cls in _used(ast.parse(text)):
+            raise FedbenchError(f"the template of {what} has a {cls} of its own", "choose another name")
         write_whole(file, text.encode(), "choose a folder with -o FOLDER")
     console = context.out()
     console.print(f"wrote {path}")
-    place = str(path) if path.is_absolute() or path.parts[0] == ".." else f"./{path}"
+    place = shlex.quote(str(path) if path.is_absolute() or path.parts[0] == ".." else f"./{path}")
     for command in NEXT[what]:
         console.print(f"  fedbench {command.format(file=place, cls=cls)}")
+
+
+def _used(tree: ast.Module) -> list[str]:
+    """The names that a file imports, and those of its classes but the last, which is the user's."""
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    *helpers, _ = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    return [*(alias.asname or alias.name for node in imports for alias in node.names), *helpers]
 
 
 def _is_installed(name: str) -> bool:
