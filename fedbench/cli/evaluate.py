@@ -42,7 +42,7 @@ def evaluate(
     on: Annotated[str | None, "Let the run's kept models answer this partition's test images.", "PARTITION"] = None,
     method: Annotated[str | None, "With --on: the run's method, if it is a file of yours.", "FILE.py:Class"] = None,
     model: Annotated[str | None, "With --on: the run's network, if it is a file of yours.", "FILE.py:Class"] = None,
-    device: Annotated[str, "With --on: device, auto, cpu or cuda."] = "auto",
+    device: Annotated[str | None, "With --on: device, auto (default), cpu or cuda."] = None,
     all: Annotated[bool, "Every run of the store that lacks metrics."] = False,
     again: Annotated[bool, "Compute also what is there already."] = False,
     json: context.Json = False,
@@ -58,10 +58,11 @@ def evaluate(
     if on is not None:
         if all or again:
             raise FedbenchError("--on takes one run and keeps nothing", "leave --all and --again out")
-        _on_partition(_run(store, id), store, on, method, model, device, json)
+        _on_partition(_run(store, id), store, on, method, model, device or "auto", json)
         return
-    if method or model:
-        raise FedbenchError("--method and --model go with --on only", "predictions are evaluated without a model")
+    for option, given in {"method": method, "model": model, "device": device}.items():
+        if given is not None:
+            raise FedbenchError(f"--{option} goes with --on only", "predictions are evaluated without a model")
     runs = list(store.scan("run")) if all else [_run(store, id)]
     from fedbench.metrics.evaluate import evaluate as compute
     from fedbench.metrics.read import metrics_of

@@ -72,9 +72,9 @@ def report(
     check_known("notes", notes, NOTES)
     if crate and crate.suffix != ".zip":
         raise FedbenchError(f"a crate is a ZIP archive, and {crate} does not end so", "--crate NAME.zip")
-    if crate and (output or format or as_json or standalone or appendix):
-        options = "--output, --format, --json, --standalone or --appendix"
-        raise FedbenchError(f"--crate has formats of its own, so no {options}", "leave them out")
+    if crate and (output or format or as_json or standalone or appendix or notes != "brief"):
+        rest = "--output, --format, --json, --notes, --standalone or --appendix"
+        raise FedbenchError(f"--crate has formats of its own, so no {rest}", "leave them out")
     grids = grids_of(
         table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,

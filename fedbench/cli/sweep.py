@@ -35,7 +35,9 @@ def sweep(
     dry_run: context.DryRun = False,
     save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
     search: Annotated[str | None, "Look for values in ranges such as --lr 0.001:0.1.", "optuna"] = None,
-    trials: Annotated[int, typer.Option(help="With --search: number of trials of each method.", min=1)] = 30,
+    trials: Annotated[
+        int | None, typer.Option(help="With --search: number of trials of each method (default: 30).", min=1)
+    ] = None,
     *,
     place: dict[str, Any],
     again: Annotated[bool, "Make runs of other code again."] = False,
@@ -66,6 +68,10 @@ def sweep(
         if ranges and given:
             why = f"--{option} does not go with --search, whose trials follow from each other"
             raise FedbenchError(why, "leave one of the two out")
+    if trials is not None and not search:
+        raise FedbenchError("--trials goes with --search only", "leave it out, or add --search optuna")
+    if save and dry_run:
+        raise FedbenchError("--save does not go with --dry-run, which writes nothing", "leave one of the two out")
     if save and save.suffix != ".toml":
         raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")
     where = Where(**place)
@@ -73,7 +79,7 @@ def sweep(
     grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
     with engine:
         if ranges:
-            points = _searched(grid, ranges, trials, rules, budget, engine, where)
+            points = _searched(grid, ranges, trials or 30, rules, budget, engine, where)
             whole = any(store.has(run.spec) for point in points for run in point.runs)  # a trial may fail
         else:
             points = grid.points(rules, budget, store, roots)
@@ -172,6 +178,8 @@ def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> Non
 
     there = best.runs(points, context.store())
     if not there:
+        if as_json:
+            context.print_json([])
         return
     context.put([layout(compare(there, []))], "json" if as_json else "console", None)
     console = context.err()
