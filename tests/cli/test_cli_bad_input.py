@@ -154,7 +154,6 @@ compare --over clients => --over goes with --test only
 compare --test --over rounds => unknown pairing 'rounds'
 compare --json -f csv => --json or --format csv
 site out method=locl => no run is method=locl
-site out feddrm method=local => a site is of papers or of filtered runs, not of feddrm and method=local
 site text.parquet => cannot make the folder
 export PARTITION -o x => does not say in which format; give --format, one of csv, parquet
 export PARTITION -o x --format parqet => did you mean 'parquet'?
