@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 from fedbench import protocol
+from fedbench.core.trainer import Interrupted
 from fedbench.engine.engines import jobs
 from fedbench.engine.engines import order as orders
 from fedbench.engine.engines.engine import Here
@@ -311,6 +313,9 @@ def test_jobs_are_the_same_at_the_other_end_or_refused_there(store: Store) -> No
     assert (after.keep, after.replaces) == ({"model"}, "")
     result = executed(replace(order, jobs=[{**order.jobs[0], "overrides": {}}]), store, lambda _: None)
     refused(r"would be .* for the worker; its fedbench is not that of the driver", result.checked)
+    for driver, worker in [Pipe()]:  # stopped before it has begun
+        [*map(driver.send, (order, jobs.STOP, None)), (at := jobs.Worker(worker, store)).listen(), at.serve()]
+        assert isinstance(driver.recv().error, Interrupted)
     odd = type("Odd", (Exception,), {"__reduce__": lambda self: 1 / 0})  # which cannot be sent
     assert str(sendable(odd("why"))) == "Odd: why"
     same = FedbenchError("what", "hint")

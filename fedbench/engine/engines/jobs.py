@@ -21,6 +21,7 @@ from fedbench.engine.job import record_failure
 from fedbench.engine.run import Observer
 from fedbench.engine.training import artifacts
 from fedbench.errors import FedbenchError
+from fedbench.files import process
 from fedbench.machine import CORES
 from fedbench.store import Store
 
@@ -44,10 +45,11 @@ class Worker:
     def __init__(self, line: Connection, store: Store) -> None:
         self.line, self.store = line, store
         self.orders: SimpleQueue[Order | None] = SimpleQueue()
-        self.busy, self.lock = False, threading.Lock()
+        self.busy, self.stopped, self.lock = False, False, threading.Lock()
 
     def listen(self) -> None:
-        """Receive the driver's messages (in a thread). STOP, or the end of the driver, interrupts the current order."""
+        """Receive the driver's messages (in a thread). STOP, or the end of the driver, interrupts the current order;
+        later orders are not executed."""
         message: Any = STOP
         while message is not None:
             try:
@@ -56,6 +58,7 @@ class Worker:
                 message = None
             if message in (STOP, None):
                 with self.lock:
+                    self.stopped = True
                     if self.busy:
                         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             if message != STOP:
@@ -63,14 +66,18 @@ class Worker:
 
     def serve(self) -> None:
         """Execute the orders, one after another."""
+        from fedbench.core.trainer import Interrupted
+
         while (order := self.orders.get()) is not None:
-            with self.lock:
-                self.busy = True
-            result = executed(order, self.store, self.line.send)
+            result = Result(process(), error=Interrupted(0))
             try:
                 with self.lock:
+                    self.busy = not self.stopped
+                if self.busy:
+                    result = executed(order, self.store, self.line.send)
+                with self.lock:
                     self.busy = False
-            except KeyboardInterrupt:  # it arrived after the order had ended
+            except KeyboardInterrupt:  # it arrived before the order had begun, or after it had ended
                 self.busy = False
             self.line.send(result)
 
