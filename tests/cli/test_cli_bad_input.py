@@ -125,6 +125,8 @@ train -m fedavg --minutes 0 => fedbench: --minutes goes with --table only; leave
 train -m fedavg --export=x.parquet => fedbench: --export goes with --table only; leave it out
 train -m local SMOKE --jobs 0 => --jobs must be at least 1, not 0
 train -m local SMOKE --jobs 2 --cpus-per-run 9999 => --cpus-per-run 9999 of
+train -m local SMOKE --jobs 2 --cpus-per-run 0 => --cpus-per-run 0 of
+train -m local SMOKE --jobs 2 --cpus-per-run nan => --cpus-per-run nan of
 train -m local SMOKE --cpus-per-run 1 => --cpus-per-run goes with --jobs or --engine ray; add --jobs 2
 train -m local SMOKE --jobs 2 --gpus-per-run 1 => --gpus-per-run goes with --engine ray
 train -m local SMOKE --engine ray --jobs 2 => --jobs does not go with --engine ray; --cpus-per-run says

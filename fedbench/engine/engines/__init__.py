@@ -77,8 +77,8 @@ class Where:
         count, cores = self.jobs or len(gpus), available_cores()
         few = f"--jobs {count} are too few for {len(gpus)} GPUs"
         require(count >= len(gpus), few, f"--jobs {len(gpus)}, or fewer GPUs")
-        share = self.cpus_per_run or max(cores // count, 1)
-        if share < 1 or share > cores or share != int(share):
+        share = max(cores // count, 1) if self.cpus_per_run is None else self.cpus_per_run
+        if share not in range(1, cores + 1):
             raise FedbenchError(f"--cpus-per-run {share:g} of {cores} cores", f"with --jobs a number from 1 to {cores}")
         if not gpus and self.device != "cpu":
             gpus = range(torch.cuda.device_count())
