@@ -64,6 +64,8 @@ def sweep(
     options = _options(ctx.args)
     rules = protocols.load(protocol or protocols.default_for(dataset))
     ranges = _ranges(options, search)
+    if trials is not None and not search:
+        raise FedbenchError("--trials goes with --search only", "add --search optuna, or leave it out")
     for option, given in {"dry-run": dry_run, "again": again}.items():
         if ranges and given:
             why = f"--{option} does not go with --search, whose trials follow from each other"

@@ -146,6 +146,7 @@ SWEEP -m fedavg --dir 0.1:1 --search optuna --validation 0.2 => --dir changes th
 SWEEP -m fedavg --search optuna => --search needs an option with a range
 SWEEP -m fedavg --search grid --lr 0.1:1 => unknown search 'grid'
 SWEEP -m fedavg --search optuna --lr 0.1:1 => --search needs images to choose by
+SWEEP -m fedavg --trials 5 => --trials goes with --search only
 SWEEP -m fedavg --seeds x => --seeds takes seeds such as 0-2 or 0,1,2, not 'x'
 SWEEP -m fedavg --save mine.txt => --save takes a file that ends in .toml
 SWEEP -m fedavg --lr 0.1,0.2 --dry-run --save mine.toml => --save does not go with --dry-run, which writes nothing
