@@ -70,8 +70,6 @@ def sweep(
         if ranges and given:
             why = f"--{option} does not go with --search, whose trials follow from each other"
             raise FedbenchError(why, "leave one of the two out")
-    if trials is not None and not search:
-        raise FedbenchError("--trials goes with --search only", "leave it out, or add --search optuna")
     if save and dry_run:
         raise FedbenchError("--save does not go with --dry-run, which writes nothing", "leave one of the two out")
     if save and save.suffix != ".toml":

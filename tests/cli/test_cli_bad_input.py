@@ -150,7 +150,6 @@ SWEEP -m fedavg --trials 5 => --trials goes with --search only
 SWEEP -m fedavg --seeds x => --seeds takes seeds such as 0-2 or 0,1,2, not 'x'
 SWEEP -m fedavg --save mine.txt => --save takes a file that ends in .toml
 SWEEP -m fedavg --lr 0.1,0.2 --dry-run --save mine.toml => --save does not go with --dry-run, which writes nothing
-SWEEP -m fedavg --trials 3 => --trials goes with --search only
 SWEEP -m fedavg stray => unexpected argument 'stray'
 compare arena/mnist => 'arena/mnist' is no run and no filter; of a table: fedbench report --table arena/mnist
 compare --over clients => --over goes with --test only
