@@ -120,6 +120,8 @@ def test_a_command_that_is_not_there_is_found_out() -> None:
 def test_python_compiles_and_toml_is_read(page: Path, tmp_path: Path) -> None:
     for code in blocks(page, "python"):
         compile(re.sub(r"^%%writefile .*", "", code), str(page), "exec")
+        for line in re.findall(r"^from fedbench.*", code, re.MULTILINE):
+            exec(line, {})
     for code in blocks(page, "toml"):
         file = tmp_path / "own.toml"
         file.write_text(code)
