@@ -169,7 +169,8 @@ class Series(Kind[Lines]):
                 measured = [(p.x, p.value.mean) for p in lines[name] if p.value]
                 numbers = [f"{mean:.2f} ({'own' if x is None else figure.series.tick(x)})" for x, mean in measured]
                 parts.append(f"{name} {', '.join(numbers) or 'not measured'}")
-            yield f"{panel.title}, budget {content.about['budget']}, by {figure.series.x}: {'; '.join(parts)}"
+            unit = f" ({panel.marks.unit})" if panel.marks.unit else ""
+            yield f"{panel.title}{unit}, budget {content.about['budget']}, by {figure.series.x}: {'; '.join(parts)}"
 
     def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
         """Draw a row of panels per table."""
