@@ -77,6 +77,9 @@ _OPTIONS: dict[str, dict[str, int | tuple[str, ...]]] = {
     "resnet18_gn": {"projection_size": 256},
 }
 
+#: The largest number as an option, because memory is short long before.
+MOST = 10_000
+
 #: Networks of torchvision: the network's name, the name of pretrained weights, and `frozen` to keep these unchanged.
 _STANDARD = re.compile(r"torchvision:(?P<network>\w+)(?::(?P<weights>\w+)(?P<frozen>:frozen)?)?")
 _SUCH = "such as torchvision:resnet18, or with pretrained weights torchvision:resnet18:IMAGENET1K_V1[:frozen]"
@@ -109,6 +112,8 @@ def _parsed(name: str) -> tuple[str, dict[str, Any]]:
     for part in text.split(",") if text else ():
         option, _, value = part.partition("=")
         check_known(f"option of model {base}", option, there)
+        if option in values:
+            raise FedbenchError(f"{option} of model {base} is given twice", f"give one, as in {base}:{option}={value}")
         values[option] = _value(base, option, value)
     return base, {option: values[option] for option in there if option in values}
 
@@ -118,8 +123,9 @@ def _value(base: str, option: str, text: str) -> int | str:
     if isinstance(of, tuple):
         check_known(f"{option} of model {base}", text, of)
         return text
-    if not text.isdecimal() or int(text) < 1:
-        raise FedbenchError(f"{option} of model {base} is a number from 1 on, not '{text}'", f"{base}:{option}={of}")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        wrong = f"{option} of model {base} is a number from 1 to {MOST:,}, not '{text}'"
+        raise FedbenchError(wrong, f"{base}:{option}={of}")
     return int(text)
 
 
