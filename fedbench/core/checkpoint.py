@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.core.state import State, names_of, write
+from fedbench.core.state import State, tensors_of, write
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, intact, read_json, sealed, sha256_of, write_json
 from fedbench.store import CHECKPOINT, writing
@@ -110,7 +110,7 @@ class Checkpoint:
         (name,) = entry["state"]
         try:
             with safe_open(self.folder / name, "pt") as file:
-                tensors = {key: file.get_tensor(key) for key in names_of(file)}
+                tensors = tensors_of(file)
         except (SafetensorError, OSError, KeyError) as error:
             raise FedbenchError(f"cannot read the checkpoint {self.folder / name} ({error})", remedy) from error
         for key in _LASTING:

@@ -181,17 +181,23 @@ def separate(tensors: State) -> State:
     return out
 
 
-#: Metadata key for the order of the tensors, because safetensors sorts them.
-_ORDER = "order"
+#: Metadata key for the names in their order, because safetensors sorts them; each with the name that its tensor is
+#: stored under, which differs where two names have one tensor.
+_NAMES = "names"
 
 
 def write(path: Path, tensors: State) -> None:
-    """Write a safetensors file that preserves the order of the tensors."""
+    """Write a safetensors file that preserves the order of the tensors, and which names have the same tensor."""
     from safetensors.torch import save_file
 
-    save_file(separate(tensors), path, metadata={_ORDER: json.dumps(list(tensors))})
+    first: dict[int, str] = {}
+    names = {name: first.setdefault(id(t), name) for name, t in tensors.items()}
+    stored = {name: t for name, t in tensors.items() if names[name] == name}
+    save_file(separate(stored), path, metadata={_NAMES: json.dumps(names)})
 
 
-def names_of(file: Any) -> list[str]:
-    """Names in an open file of `write`, in their order. Raises KeyError for other files."""
-    return list(json.loads((file.metadata() or {})[_ORDER]))
+def tensors_of(file: Any) -> State:
+    """The tensors in an open file of `write`, in their order. Raises KeyError for other files."""
+    names: dict[str, str] = json.loads((file.metadata() or {})[_NAMES])
+    stored = {name: file.get_tensor(name) for name in dict.fromkeys(names.values())}
+    return {name: stored[place] for name, place in names.items()}

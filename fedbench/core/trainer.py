@@ -120,7 +120,8 @@ class Trainer(Simulation):
         else:
             self.server = self.server.copy(self.checkpoint.round)
             host = "personal/" if self.offloads else ()  # these tensors stay in host memory between updates
-            self.server.restore({n: t if n.startswith(host) else t.to(self.device) for n, t in saved.items()})
+            moved = {id(t): t.to(self.device) for n, t in saved.items() if not n.startswith(host)}
+            self.server.restore({n: t if n.startswith(host) else moved[id(t)] for n, t in saved.items()})
 
     def save(self) -> None:
         self.checkpoint.save(self.server.round, self.server.tensors())

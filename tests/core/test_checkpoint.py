@@ -152,6 +152,7 @@ def test_an_empty_state_and_two_names_for_one_tensor_can_be_saved(tmp_path: Path
     t = torch.arange(6.0)
     Checkpoint(tmp_path).save(0, {"a": t, "b": t, "c": t[:3], "d": t.view(2, 3), "empty": t[:0], "e": t[6:]})
     state = Checkpoint(tmp_path).load()
+    assert state["a"] is state["b"], "a tensor that a client receives under two names is sent once"
     assert {n: v.tolist() for n, v in state.items()} == {
         "a": t.tolist(), "b": t.tolist(), "c": [0, 1, 2], "d": [[0, 1, 2], [3, 4, 5]], "empty": [], "e": [],
     }  # fmt: skip
