@@ -34,6 +34,8 @@ from fedbench.store import Store
 #: Usual names of a label column and of a test split, in order of preference.
 _LABELS = ("label", "labels", "fine_label", "class", "target", "digit", "character")
 _TESTS = ("test", "validation", "valid", "val", "dev")
+#: Rows that tell the kinds of a CSV file's columns.
+_FIRST = 1_000
 
 
 def library(name: str) -> ModuleType:
@@ -75,7 +77,7 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
     with tempfile.TemporaryDirectory() as cache:
         splits = _opened(folder, options.get("config"), cache)
         sides = {side: _split(splits, side, options, name) for side in ("train", "test")}
-        features = next(iter(splits.values())).features
+        features = _features(next(iter(splits.values())), name)
         require(bool(features), f"{name} does not say which columns it has", "it is no data set of images")
         image = None if source.features else options.get("image") or _image(features, name)
         label = options.get("label") or _label(splits, features, name, folder)
@@ -177,6 +179,17 @@ def _opened(folder: Path, config: str | None, cache: str) -> Mapping[str, Any]:
         return dict(opened)
 
 
+def _features(rows: Any, name: str) -> Mapping[str, Any]:
+    """Column -> its kind; of CSV files, whose kinds the library does not tell, from the first rows."""
+    import pyarrow as pa
+
+    if rows.features is not None:
+        return dict(rows.features)
+    with reading(name, "does not say which columns it has"):
+        first = pa.Table.from_pylist(list(rows.take(_FIRST)))
+        return dict(library("datasets").Features.from_arrow_schema(first.schema))
+
+
 def _split(splits: Mapping[str, Any], side: str, options: Mapping[str, str], name: str) -> str | None:
     if side in options:
         check_known(f"split of {name}", options[side], splits)
@@ -251,7 +264,7 @@ def _plain(kind: Any) -> bool:
 
 def _rows(rows: Any, columns: list[str], image: str | None, where: str, folder: Path) -> dict[str, list[Any]]:
     """The columns of a split; images as bytes or paths, not decoded."""
-    kind = rows.features[image] if image else None
+    kind = (rows.features or {}).get(image)
     if image and type(kind).__name__ == "Image":
         rows = rows.cast_column(image, type(kind)(decode=False))
     out: dict[str, list[Any]] = {column: [] for column in columns}

@@ -179,6 +179,9 @@ def test_columns_of_numbers_are_vectors(tmp_path: Path, store: Store) -> None:
     refused("could not convert string to float: 'a'", data.load, f"{named},features=ward", store)
     pq.write_table(pa.table(columns | {"x": [[0.5], [1.5, 2.0], None]}), tmp_path / "own/train.parquet")
     refused("holds text, gaps or lists of different lengths", data.load, f"{named},features=x", store)
+    shutil.rmtree(tmp_path / "own")
+    written(tmp_path, {"own/train.csv": b"age,y,ward\n50,ill,a\n60,well,b\n"})  # the library tells no kinds of columns
+    holds(data.load(f"{named},features=all", store), labels=[0, 1], ward=["a", "b"])
 
 
 def of_parquet(splits: tuple[str, ...], *features: str) -> Make:
