@@ -200,6 +200,7 @@ def _check_labels(source: Source, recipe: Recipe, where: str) -> None:
         good = all(0 <= code < count for code in codes)
         require(good, f"{where}: label_values must say a class by its number, 0 to {count - 1}")
         require(not set(source.features) & {source.label, *source.columns.values()}, f"{where}: features holds a label")
+        require(len(set(source.features)) == len(source.features), f"{where}: features holds a column twice")
 
 
 def _check_file(file: File, kind: str, where: str) -> None:

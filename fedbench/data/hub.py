@@ -85,6 +85,8 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
         require(bool(image or chosen), f"{name} has no column of numbers besides {label}")
         for column in (*chosen, *([image] if image else []), label):
             check_known(f"column of {name}", column, features)
+        require(label not in chosen, f"the features of {name} hold {label}, which is its label", "leave it out")
+        require(len(set(chosen)) == len(chosen), f"the features of {name} hold a column twice", "leave one out")
         columns = [
             column for column in features
             if column not in (image, label, *chosen, *RESERVED) and _plain(features[column])

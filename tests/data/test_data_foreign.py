@@ -176,6 +176,8 @@ def test_columns_of_numbers_are_vectors(tmp_path: Path, store: Store) -> None:
     assert (one.images.shape, one.columns["age"].tolist()) == ((6, 1, 1, 2), [50, 60, 70] * 2)
     refused("if it holds numbers, which are the vectors: hf:own,features=all", data.load, named, store)
     refused("unknown column of hf:own 'z'", data.load, f"{named},features=z+x", store)
+    refused("features of hf:own hold y, which is its label", data.load, f"{named},features=x+y", store)
+    refused("features of hf:own hold a column twice", data.load, f"{named},features=x+x", store)
     refused("could not convert string to float: 'a'", data.load, f"{named},features=ward", store)
     pq.write_table(pa.table(columns | {"x": [[0.5], [1.5, 2.0], None]}), tmp_path / "own/train.parquet")
     refused("holds text, gaps or lists of different lengths", data.load, f"{named},features=x", store)

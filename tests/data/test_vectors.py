@@ -168,6 +168,7 @@ def test_bad_columns_are_one_line(columns: Any, line: str, tmp_path: Path, store
         ('kind = "text"', (3,), "kind text needs a role (features, labels, ...)"),
         (f"{CSV}\nlabel_values = {{ ill = 2 }}", (3,), "label_values must say a class by its number, 0 to 1"),
         (f'{CSV}\nfeatures = ["y"]', (3,), "features holds a label"),
+        (f'{CSV}\nfeatures = ["a", "a"]', (2,), "features holds a column twice"),
         (f"{CSV}\nresize = true", (3,), "kind table has no resize"),
     ],
 )
