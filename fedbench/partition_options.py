@@ -203,6 +203,7 @@ def _specific(options: Mapping[str, Any], kind: type[Scheme]) -> dict[str, Any]:
     if "scheme" not in options and short is None:
         return found  # the default partitioner
     if short and (option := kind.short[short]):
+        require(option not in found, f"--{short} and --{option.replace('_', '-')} say the same", "leave one out")
         found[option] = parse(kind.title(), short, kind.kind(option), options[short])
         check_bounds(kind.title(), short, kind.options()[option], found[option])
     elif short and short != "counts":  # a flag

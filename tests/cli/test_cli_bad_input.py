@@ -163,6 +163,7 @@ partition digits --from none.csv => cannot read
 partition digits --from rows.csv => digits has 1,797 images (0 to 1796)
 partition digits --dir 0.3 --from rows.csv => --dir and --from exclude each other
 partition digits --counts zero.csv => zero.csv
+partition digits --dir 0.3 --alpha 0.5 => --dir and --alpha say the same; leave one out
 partition digits --counts pipe.csv => it is no file
 report --appendix --format csv => --appendix says nothing of csv; it goes with --format latex
 report --crate a.tar => a crate is a ZIP archive, and a.tar does not end so; --crate NAME.zip
