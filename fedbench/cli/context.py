@@ -306,7 +306,8 @@ def read(
     "train --method prox"). Raises FedbenchError for an option that is unknown, is given twice or has no value."""
     known = {option_of(name): name for name in options}
     out: dict[str, str] = {}
-    flags = {option for option, name in known.items() if options[name].type in (bool, "bool")}
+    booleans = (bool, "bool", bool | None, "bool | None")
+    flags = {option for option, name in known.items() if options[name].type in booleans}
     for option, value in options_among(arguments, flags):
         if option not in known:
             offered = {*known, *(f"--{own}" for command in commands for own in _options(command))}

@@ -185,7 +185,7 @@ def test_counts_option(
     made = run("--counts", str(counts), of="made")
     assert (made.spec.scheme, made.clients, made.spec.seed, made.spec.shift) == ("mixture", 2, 0, "none")
     assert made.spec.options == lab.spec("mixture", train_mix=TRAIN, test_mix=TEST).options
-    assert run("--counts", str(counts), "--clients", "6", "--seed", "3", of="made").groups == [0, 0, 0, 1, 1, 1]
+    assert run("--counts", str(counts), "--disjoint", "--clients", "6", of="made").groups == [0, 0, 0, 1, 1, 1]
     assert "weights for 10 classes, but made has 4" in bad("partition", "made", "--protocol", "ftw_erm")
 
 
