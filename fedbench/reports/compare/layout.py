@@ -123,7 +123,7 @@ def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
     for pair in pairs:
         first, second = side.label_there(pair.first), side.label_there(pair.second)
         data = (pair.place,) if places else ()
-        texts = (*data, first, second, f"{len(pair.differences)} {pair.over}")
+        texts = (*data, first, second, counted(len(pair.differences), pair.over.removesuffix("s")))
         line = ": ".join([*data, f"{first} against {second}"])
         lines.append(Line(line, "run", tuple(_cells(pair, factor, decimals)), keys=texts))
     return _of_runs("test", f"{number.label} in pairs", keys, heads, lines, _notes_on_pairs(pairs))
@@ -167,7 +167,7 @@ def _notes_on_pairs(pairs: Sequence[Pair]) -> Iterable[str]:
     for n, over in sorted(few):
         more = "train more seeds, or take --over clients" if over == "seeds" else "more clients or partitions can"
         corrected = f" in {len(whole)} pairs" if len(whole) > 1 and least_p(n) <= LEVEL else ""
-        yield f"{n} {over}{corrected}: no test can reach {LEVEL} (p is {least_p(n):.2g} at the least); {more}."
+        yield f"{counted(n, over.removesuffix('s'))}{corrected}: no test can reach {LEVEL} (p is {least_p(n):.2g} at the least); {more}."
     if lone := len(pairs) - len(whole):
         yield f"{counted(lone, 'pair')} with nothing in common to pair: no seed and no partition."
 
