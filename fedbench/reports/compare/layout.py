@@ -167,7 +167,8 @@ def _notes_on_pairs(pairs: Sequence[Pair]) -> Iterable[str]:
     for n, over in sorted(few):
         more = "train more seeds, or take --over clients" if over == "seeds" else "more clients or partitions can"
         corrected = f" in {len(whole)} pairs" if len(whole) > 1 and least_p(n) <= LEVEL else ""
-        yield f"{counted(n, over.removesuffix('s'))}{corrected}: no test can reach {LEVEL} (p is {least_p(n):.2g} at the least); {more}."
+        pairs_ = counted(n, over.removesuffix("s"))
+        yield f"{pairs_}{corrected}: no test can reach {LEVEL} (p is {least_p(n):.2g} at the least); {more}."
     if lone := len(pairs) - len(whole):
         yield f"{counted(lone, 'pair')} with nothing in common to pair: no seed and no partition."
 
