@@ -49,7 +49,7 @@ def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()
         in_store, packed = {run.id for run in runs}, list[Shipped | None]()
         if any(not condition.negated for condition, _ in of_tables):
             packed = [frame.packs.get(id) for condition, read in of_tables if not condition.negated for id in read]
-        elif any(condition.key == "shipped" for condition in conditions):
+        elif (origin := [one for one in conditions if one.key == "shipped"]) and all(o.admits(True) for o in origin):
             packed = [*frame.packs.runs()]
         runs += map(frame.of_pack, {run.id: run for run in packed if run and run.id not in in_store}.values())
     if not runs:
@@ -150,7 +150,9 @@ class _Condition:
         return run.shipped is not None if self.key == "shipped" else run.values.get(self.key)
 
     def holds(self, run: Run) -> bool:
-        value = self.of_run(run)
+        return self.admits(self.of_run(run))
+
+    def admits(self, value: Any) -> bool:
         return self.negated is not any(_matches(value, pattern) for pattern in self.values)
 
 
