@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from fedbench import resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.groups import by_key
 from fedbench.partitions import schemes
 from fedbench.results.frame import Frame, Run
 from fedbench.results.pack import name_of
 from fedbench.results.packs import Shipped
+from fedbench.specs import PartitionSpec
 from fedbench.words import plain
 
 #: Keys in which the repetitions of a run with other seeds differ.
@@ -22,6 +24,8 @@ SEEDS = ("seed", "partition_seed", "init_seed")
 IDS = ("id", "partition")
 #: Keys that a label leaves out, printing the value only.
 UNNAMED = ("row", "method", "title", "dataset", "split", "model")
+#: Fields of a partition, which runs lack that leave them out.
+_FIELDS = {field.name for field in fields(PartitionSpec)} - {"options"}
 #: Filters by where a run is used: tables of a name, of a paper or with a protocol, or a result pack.
 OF_TABLES = ("table", "paper", "protocol", "pack")
 
@@ -85,9 +89,16 @@ def _read_by(condition: _Condition, frame: Frame, roots: Sequence[Path]) -> Mapp
             raise unknown("result pack", ",".join(condition.values), packs)
         return {id: "" for pack in chosen for id in pack.places}
     if condition.key != "protocol":
-        return of_tables(condition.values, frame, roots)
-    under = {protocol.load(value).name for value in condition.values}
+        known = tables.names() if condition.key == "table" else [*resources.papers()]
+        return of_tables(_matched(condition.values, known), frame, roots)
+    under = {protocol.load(value).name for value in _matched(condition.values, protocol.names())}
     return of_tables([name for name in tables.names() if tables.load(name).protocol in under], frame, roots)
+
+
+def _matched(values: Iterable[str], known: Sequence[str]) -> list[str]:
+    """The values, those with a * replaced by the known names that they match, if any."""
+    hits = ((value, [name for name in known if _matches(name, value)] if "*" in value else []) for value in values)
+    return [name for value, names in hits for name in names or [value]]
 
 
 def shipped(frame: Frame, filters: Sequence[str] = ()) -> list[Run]:
@@ -109,7 +120,7 @@ def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:
     """The runs for which all conditions hold. Raises FedbenchError if there are none."""
     if not conditions:
         return list(runs)
-    keys = {"shipped", *(key for run in runs for key in run.values)}
+    keys = {"shipped", *_FIELDS, *(key for run in runs for key in run.values)}
     for condition in conditions:
         if condition.key not in keys:
             raise unknown_key("key of runs", condition.key, {*keys, *OF_TABLES})
