@@ -153,7 +153,12 @@ CLASSES = [
     ("class Mine(Method):\n    version = '1'", "the version of Mine in .* is '1'"),
     ("@dataclass\nclass Mine(Method): ...", "cannot load .*mine.py, line 7: TypeError: cannot inherit non-frozen"),
 ]
-OPTIONS = {"rounds_": "rounds", "batch_size": "batch-size", "dir_": "dir", **{n: n for n in ("lr", "clients", "jobs")}}
+OPTIONS = {
+    "rounds_": "rounds",
+    "batch_size": "batch-size",
+    "dir_": "dir",
+    **{n: n for n in ("lr", "clients", "jobs", "home")},
+}
 CLASSES += [
     (
         f"{FROZEN}{name}: int = 1",

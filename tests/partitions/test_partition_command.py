@@ -320,6 +320,7 @@ def test_the_identity_is_class_source_and_options(mine: Path) -> None:
         ("--shift px", (), "a Mine partition has no shift px: equal can have it"),
         ("", ("@dataclass(frozen=True)\n", ""), "noise of ./mine.py:Mine is no option, as the class is no dataclass"),
         ("", ("noise", "clients"), "./mine.py:Mine cannot call an option clients: any partition has one"),
+        ("", ("noise", "home"), "./mine.py:Mine cannot call an option home: 'fedbench partition' has one"),
         ("", ("    def deal", "    stored = lambda: 1 / 0\n    def deal"), "options of ./mine.py:Mine: mine.py, line"),
         ("", ("light = ", "light = 1 / 0 + "), "mine.py, line 17, in deal: ZeroDivisionError"),
         ("", ("spec.clients)", "spec.clients - 1)"), "Mine gives samples to 9 clients, not to 10"),

@@ -27,6 +27,10 @@ _own = Named("partitioner", "--scheme")
 named = _own.name
 
 
+#: Options of `fedbench partition` that are not of the partition.
+_COMMAND = frozenset({"data", "debug", "help", "home", "json", "protocol"})
+
+
 @cache
 def names() -> list[str]:
     """List the built-in partitioners by their files, without importing them."""
@@ -58,6 +62,8 @@ def _users(name: str) -> type[Scheme]:
     with reported(f"cannot take the options of {where}"):
         for key, option in cls.stored().items():
             require(key not in taken, f"{where} cannot call an option {option}: any partition has one", "rename it")
+            wrong = f"{where} cannot call an option {option}: 'fedbench partition' has one"
+            require(option not in _COMMAND, wrong, "rename it")
             require(cls.kind(option) is not None, f"{option} of {where} must be a bool, int, float or str, or None")
     return cls
 
