@@ -42,8 +42,10 @@ def train(
 
     Arguments:
         part: a partition, or its id.
-        method: a name, 'FILE.py:Class', or a class or an object of a class that you import from a file.
-        options: the setting's, as on the command line (rounds=20, lr=0.1, seed=0, model=...), and hyper-parameters.
+        method: a name, 'FILE.py:Class', or a class or an object of a class that you import from a file. Where an
+            object's value is its class's default, the protocol's value applies; options have precedence over both.
+        options: the setting's, as on the command line (rounds=20, lr=0.1, seed=0, model=...), and hyper-parameters
+            (lambda_=0.8 for --lambda).
         observers: objects, or texts as for --observe ('tensorboard:board').
         progress: whether to show a progress bar.
 
@@ -69,6 +71,7 @@ def train(
         found = home.find(part, ("partition",)).spec
         assert isinstance(found, PartitionSpec)
         spec, rules = found, protocol or protocols.default_for(found.dataset.name)
+    options = {name.rstrip("_"): value for name, value in options.items()}  # lambda_, as lambda is a Python keyword
     job = _job(name_of(method), spec, rules, budget, {**options_of(method), **options})
     engine = Where(device=device, executor=executor).engine_for(home, roots(), job.spec.setting.precision)
     job = job.again(home) if again else job
@@ -181,7 +184,7 @@ def sweep(
     home = store_of(store)
     given = _listed("methods", methods)
     names = [name_of(one) for one in given]
-    axes = {name: _listed(name, value) for name, value in options.items() if value is not None}
+    axes = {name.rstrip("_"): _listed(name, value) for name, value in options.items() if value is not None}
     own: dict[str, dict[str, Any]] = {}  # method -> the hyper-parameters of the object that it is given as
     for one, name in zip(given, names, strict=True):
         called = load(name)[0].name

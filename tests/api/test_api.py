@@ -435,6 +435,8 @@ def test_what_is_meant_plainly_is_taken(calls: dict[str, Call]) -> None:
         points = calls["sweep"](**numpy, **mu).points
         assert [run.spec.id for point in points for run in point.runs] == ids
         assert {type(point.partition["dir"]) for point in points} == {float}, "Python's numbers, not NumPy's"
+    given = calls["sweep"](methods="feddrm", lambda_=0.5, rounds=2).points[0].runs[0].spec.params
+    assert given["lambda"] == 0.5
     assert Ditto(mu="0.3") == Ditto(mu=0.3)  # type: ignore[arg-type]
     assert Dirichlet(alpha=np.float32(0.3)) == Dirichlet(alpha=0.3)
     with pytest.raises(FedbenchError, match="--mu of ditto takes a number, not 'much'"):
