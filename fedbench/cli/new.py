@@ -82,7 +82,7 @@ def new(
     for file, source in files.items():
         if template.is_dir():
             file.parent.mkdir(parents=True, exist_ok=True)
-        text = Template(source.read_text()).substitute(NAME=name, CLASS=cls)
+        text = Template(source.read_text(encoding="utf-8")).substitute(NAME=name, CLASS=cls)
         if file.suffix == ".py" and cls in _used(ast.parse(text)):
             raise FedbenchError(f"the template of {what} has a {cls} of its own", "choose another name")
         write_whole(file, text.encode(), "choose a folder with -o FOLDER")

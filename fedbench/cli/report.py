@@ -68,7 +68,7 @@ def report(
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.reports.layout.tables import grids_of
 
-    chosen = context.form(format or ("latex" if appendix and output is None else None), output, as_json)
+    chosen = context.form(format or ("latex" if appendix and output is None and not as_json else None), output, as_json)
     check_known("notes", notes, NOTES)
     if crate and crate.suffix != ".zip":
         raise FedbenchError(f"a crate is a ZIP archive, and {crate} does not end so", "--crate NAME.zip")

@@ -165,6 +165,7 @@ partition digits --dir 0.3 --from rows.csv => --dir and --from exclude each othe
 partition digits --counts zero.csv => zero.csv
 partition digits --dir 0.3 --alpha 0.5 => --dir and --alpha say the same; leave one out
 partition digits --counts pipe.csv => it is no file
+report --appendix --json => --appendix says nothing of json; it goes with --format latex
 report --appendix --format csv => --appendix says nothing of csv; it goes with --format latex
 report --crate a.tar => a crate is a ZIP archive, and a.tar does not end so; --crate NAME.zip
 report --crate a.zip -o a.csv => --crate has formats of its own, so no --output, --format, --json, --notes, --
