@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fedbench.cli import context
 from fedbench.cli.context import App
 from fedbench.errors import FedbenchError
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,6 +108,12 @@ def _on_partition(
     from fedbench.partitions import schemes
     from fedbench.specs import RunSpec
 
+    assert isinstance(run.spec, RunSpec)
+    own = {"method": (method, run.spec.source is not None), "model": (model, "@" in run.spec.setting.model)}
+    for option, (given, of_user) in own.items():
+        if given is not None and not of_user:
+            wrong = f"run {run.id} is of fedbench's own {option}, so --{option} {given} would be ignored"
+            raise FedbenchError(wrong, "leave it out")
     if model is not None:
         models.named(model)  # registers the file of the network
     other = store.find(on, ("partition",))
@@ -120,7 +127,6 @@ def _on_partition(
         }  # fmt: skip
         context.print_json(answer)
         return
-    assert isinstance(run.spec, RunSpec)
     part = there.partition
     who = {"client": "client i's model answers client i", "server": "the server's one model answers all clients"}
     on_what = f"{part.dataset.name} {schemes.label(part)}, {part.all_clients} clients"
@@ -267,8 +273,11 @@ def export(
     if artifact.kind == "run":
         from fedbench.engine.export import export as models_to
 
+        if output.suffix in (".pt", ".pth", ".safetensors"):
+            hint = f"such as -o {output.stem} --format pt"
+            raise FedbenchError(f"the models of a run are a folder, and {output} is the name of a file", hint)
         files = models_to(artifact, output, store, format)
-        lines = [f"run {artifact.id}, {len(files) - 1} files of models and their card, written to {output}"]
+        lines = [f"run {artifact.id}, {counted(len(files) - 1, 'file')} of models and their card, written to {output}"]
     elif artifact.kind == "partition":
         chosen, own = exports.format_of(output, format), partitions.read(artifact)
         remarks = exports.write(
