@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -49,11 +50,16 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
 def write_whole(path: Path, content: bytes, remedy: str = "choose another -o FILE") -> None:
     """Write a user's file atomically. Raises FedbenchError if that fails.
 
-    A device or a pipe, such as /dev/stdout, is not replaced: the content is written to it.
+    A device or a pipe is not replaced, nor is the file that standard output goes to (/dev/stdout): the content is
+    written to it.
     """
     try:
         if path.exists() and not path.is_file():
             _write_into(path, content)
+        elif _is_output(path):
+            sys.stdout.flush()
+            with open(os.dup(1), "wb") as f:
+                f.write(content)
         else:
             _replace(path, content)
     except OSError as error:
@@ -66,6 +72,13 @@ def _write_into(path: Path, content: bytes) -> None:
     os.set_blocking(into, True)
     with open(into, "wb") as f:
         f.write(content)
+
+
+def _is_output(path: Path) -> bool:
+    """Whether standard output goes to this file."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(1), path.stat())
+    return False
 
 
 @contextlib.contextmanager

@@ -278,7 +278,9 @@ def test_a_narrow_terminal_drops_the_spread_and_says_so(lab: Lab) -> None:
     assert "characters wide, so that" in printed(40)
 
 
-def test_formats_follow_the_option_or_the_suffix_and_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_formats_follow_the_option_or_the_suffix_and_files_are_written_whole_or_not_at_all(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     chosen = [choose(*of) for of in ((None, None), (None, Path("x/t.tex")), ("csv", Path("t.tex")))]
     assert chosen == ["console", "latex", "csv"]
     with pytest.raises(FedbenchError, match="unknown format 'latx'; did you mean 'latex'"):
@@ -295,6 +297,9 @@ def test_formats_follow_the_option_or_the_suffix_and_files_are_written_whole_or_
         write_whole(path, "no bytes")  # type: ignore[arg-type]
     assert path.read_text() == "two"
     assert [p.name for p in tmp_path.iterdir()] == ["t.tex"]
+    (out := tmp_path / "out").symlink_to("/dev/fd/1")
+    write_whole(out, b"three")
+    assert (out.is_symlink(), capfd.readouterr().out) == (True, "three")
 
 
 HOSTILE = (
