@@ -86,8 +86,7 @@ def sweep(
             if dry_run:
                 _print_cost(points, where.kind, as_json)
                 return
-            every = {run.spec.id: run for point in points for run in point.runs}
-            runs = [run for run in every.values() if again or not store.has(run.spec)]
+            runs = grids.unique(points) if again else grids.missing(points, store)
             whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
         write_whole(save, grids.text(grid, points, rules, save.absolute().parent).encode())

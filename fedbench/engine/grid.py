@@ -285,10 +285,14 @@ def best(points: Iterable[Point], store: Store) -> list[Score]:
     return [max(of, key=lambda one: one.mean) for of in scores.values()]
 
 
+def unique(points: Iterable[Point]) -> list[Wanted]:
+    """The runs of the points, each once: two spellings of a value are one run."""
+    return list({run.spec.id: run for point in points for run in point.runs}.values())
+
+
 def missing(points: Iterable[Point], store: Store) -> list[Wanted]:
-    """The runs of the points that are not in the store, each once."""
-    wanted = {run.spec.id: run for point in points for run in point.runs}
-    return [run for run in wanted.values() if not store.has(run.spec)]
+    """The runs of the points that are not in the store, or damaged there, each once."""
+    return [run for run in unique(points) if store.whole(run.spec) is None]
 
 
 def runs(points: Sequence[Point], store: Store) -> list[Run]:

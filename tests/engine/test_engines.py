@@ -27,7 +27,7 @@ from fedbench.engine.engines import order as orders
 from fedbench.engine.engines.engine import Here
 from fedbench.engine.engines.on_ray import DECISIVE, About, Token
 from fedbench.engine.engines.order import Order, executed, sendable
-from fedbench.engine.grid import Grid, Range, best, seeds, text, values
+from fedbench.engine.grid import Grid, Range, best, missing, seeds, text, values
 from fedbench.engine.job import Job
 from fedbench.engine.sweep import End, Wanted, at_once, groups, sweep
 from fedbench.errors import FedbenchError
@@ -131,6 +131,8 @@ def test_the_best_values_are_those_of_the_highest_validation_accuracy(store: Sto
     ]  # fmt: skip
     assert [s.mean for s in scores] == pytest.approx([0.7, 0.35])
     assert scores[0].std == pytest.approx(0.4 / 2**0.5)
+    (store.path("run", points[0].runs[1].spec.id) / "artifact.json").write_text("no manifest")
+    assert missing(points, store) == [points[0].runs[1]]
 
 
 def test_a_saved_grid_is_a_table_of_the_same_runs(store: Store, tmp_path: Path) -> None:
