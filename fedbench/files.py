@@ -28,8 +28,9 @@ def sha256_of(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def disk_errors(doing: str, where: Path) -> Iterator[None]:
-    """Context that turns the operating system's write errors into one-line FedbenchErrors."""
+def disk_errors(doing: str, where: Path, choice: str = "--home") -> Iterator[None]:
+    """Context that turns the operating system's write errors into one-line FedbenchErrors. `choice`: what the user can
+    choose instead."""
     try:
         yield
     except OSError as error:
@@ -37,12 +38,12 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text:
             raise FedbenchError(
                 f"no space left while {doing} in {where}; nothing incomplete was kept",
-                "free some space or choose another --home",
+                f"free some space or choose another {choice}",
             ) from error
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
             raise FedbenchError(
                 f"cannot write in {where} while {doing} ({error.strerror})",
-                "choose a writable --home or set FEDBENCH_HOME",
+                f"choose a writable {choice}" + (" or set FEDBENCH_HOME" if choice == "--home" else ""),
             ) from error
         raise
 
@@ -82,12 +83,12 @@ def _is_output(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def whole_folder(folder: Path, doing: str) -> Iterator[Path]:
+def whole_folder(folder: Path, doing: str, choice: str = "--home") -> Iterator[Path]:
     """Context that writes a folder atomically. It yields a hidden temporary folder to fill. If the block succeeds, that
     is renamed to `folder`, which may exist if it is empty; otherwise it is deleted. Raises FedbenchError like
     `disk_errors`."""
     part = scratch(folder.absolute())
-    with disk_errors(doing, part.parent):
+    with disk_errors(doing, part.parent, choice):
         part.mkdir(parents=True)
         try:
             yield part

@@ -256,7 +256,7 @@ def export(run: Artifact, folder: Path, store: Store, format: str | None = None)
     files = states(them, list(network.state_dict()))
     if isinstance(network, Standard):  # with torchvision's names
         files |= {name: network.as_torchvision(state) for name, state in files.items() if name != REST}
-    with whole_folder(folder, "exporting models") as part:
+    with whole_folder(folder, "exporting models", "--output") as part:
         for name, state in files.items():
             if format == "pt":
                 torch.save(dict(separate(state)), part / f"{name}.pt")

@@ -163,7 +163,7 @@ def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], 
     taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
     require(not taken, f"{output} is there already, and {format} is a new folder", "choose another --output")
     content = Images(p, images())
-    with whole_folder(output, f"exporting partition {p.id}") as part:
+    with whole_folder(output, f"exporting partition {p.id}", "--output") as part:
         FOLDERS[format](part, content)
     remarks = ["validation images are among the training images"] if p.validation is not None else []
     if p.scaling() is not None:

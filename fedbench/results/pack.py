@@ -385,7 +385,7 @@ def _places(of: Metrics, names: Mapping[str, int], views: Mapping[str, int]) -> 
 def write(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> None:
     """Write a pack of these runs (if rows share an id, the last) and failures. Equal runs give equal bytes."""
     data = packed(rows, failures)
-    with disk_errors("writing a result pack", path.parent):
+    with disk_errors("writing a result pack", path.parent, "folder"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
 

@@ -160,6 +160,7 @@ compare --json -f csv => --json or --format csv
 site out method=locl => no run is method=locl
 site text.parquet => cannot make the folder
 export PARTITION -o x => does not say in which format; give --format, one of csv, parquet
+export PARTITION -o rows.csv/x --format pflib => (Not a directory); choose a writable --output
 export PARTITION -o x --format parqet => did you mean 'parquet'?
 partition digits --from none.csv => cannot read
 partition digits --from rows.csv => digits has 1,797 images (0 to 1796)
@@ -233,6 +234,7 @@ report -t ftw_erm/1 -o nowhere/x.csv => cannot write
 report -t ftw_erm/1 --format csv -o . => cannot write
 results export -o x.csv => does not end so
 results export --table fedrm -o x.parquet => did you mean 'feddrm'
+results export -o rows.csv/x.parquet => while writing a result pack (File exists); choose a writable folder
 results export -o folder.parquet => is a folder, not a result pack; name a file
 results import none.parquet => there is no file
 results import empty.parquet => there are no runs in
