@@ -112,7 +112,7 @@ class Limit:
     @contextlib.contextmanager
     def over(self, engine: Engine) -> Iterator[None]:
         """In the block, stop the engine's runs when the time is over."""
-        timer = threading.Timer(self.left, engine.stop)
+        timer = threading.Timer(min(self.left, threading.TIMEOUT_MAX), engine.stop)
         timer.daemon = True
         timer.start()
         try:
