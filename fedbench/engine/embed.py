@@ -67,11 +67,12 @@ def embeddings(
 
 def target(dataset: Dataset, encoder: str, folder: Path) -> Path:
     """The path of the recipe to write; its table gets the suffix .parquet. Raises FedbenchError if the data set cannot
-    be embedded, or if one of the two files exists."""
+    be embedded, if the folder is missing, or if one of the two files exists."""
     name = dataset.spec.name
     require(not dataset.spec.vectors, f"{name} holds vectors, and an encoder takes images", "partition it as it is")
     require(not dataset.multi_label, f"{name} has several labels an image, and a table of vectors has one class")
     require(COLUMN not in dataset.columns, f"{name} has a column {COLUMN} of its own", "rename that")
+    require(folder.is_dir(), f"there is no folder {folder}", "choose another one with -o FOLDER")
     words = (Path(word).stem for word in (name, *encoder.split(":")) if word != "torchvision")
     path = folder / ("_".join(re.sub(r"\W+", "_", word) for word in words) + ".toml")
     for one in (path, path.with_suffix(".parquet")):
