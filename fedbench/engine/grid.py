@@ -95,6 +95,10 @@ class Grid:
 
     def points(self, rules: Protocol, budget: str, store: Store, roots: Sequence[Path]) -> list[Point]:
         """All points, in the order of the options. Raises FedbenchError for impossible runs or more than MOST_RUNS."""
+        size = sum(math.prod(map(len, self._params_of(methods.load(name)[0]).values())) for name in self.methods)
+        others = (*self.partition.values(), *self.setting.values(), self.seeds or (None,))
+        if size * math.prod(map(len, others)) > MOST_RUNS:
+            raise FedbenchError(f"that are more than {MOST_RUNS:,} runs", "leave some values out")
         points: list[Point] = []
         for at in _product(self.partition):
             partition = partition_options.spec_of(self.dataset, at, rules, store, roots)
@@ -102,8 +106,6 @@ class Grid:
                 setting = {name: value_of("sweep", name, text) for name, text in values.items()}
                 for method in self.methods:
                     points += self._of_method(method, partition, at, setting, rules, budget)
-        if sum(len(point.runs) for point in points) > MOST_RUNS:
-            raise FedbenchError(f"that are more than {MOST_RUNS:,} runs", "leave some values out")
         return points
 
     def _of_method(
@@ -111,10 +113,7 @@ class Grid:
         budget: str,
     ) -> Iterator[Point]:  # fmt: skip
         kind, _ = methods.load(method)
-        # METHOD.NAME has precedence over NAME, in whichever order they are given.
-        names = sorted((name for name in self.params if _is_of(kind, name)), key=lambda name: "." in name)
-        own = {bare(name): self.params[name] for name in names}
-        for params in _product(own):
+        for params in _product(self._params_of(kind)):
             runs = []
             for seed in self.seeds or (None,):
                 drawn = partition
@@ -124,6 +123,11 @@ class Grid:
                 setting = rules.setting(drawn, budget, values, seed=seed)
                 runs.append(Wanted(Job.under(rules, budget, setting, method, params).spec, method))
             yield Point(method, at, values, params, runs)
+
+    def _params_of(self, kind: type[Method]) -> Axes:
+        """The hyper-parameters of a method; METHOD.NAME has precedence over NAME."""
+        own = [name for name in self.params if _is_of(kind, name)]
+        return {bare(name): self.params[name] for name in sorted(own, key=lambda name: "." in name)}
 
 
 def bare(name: str) -> str:
