@@ -202,8 +202,7 @@ def test_models_are_averaged_by_cluster_and_training_images(
     name: str, chosen: dict[str, str], known: dict[int, int], assigned: int, expected: list[float]
 ) -> None:
     """The empty cluster keeps its model. In FedRC's code who moves contributes the model that it moves to."""
-    before = [two_tensors(v, v) for v in (0, 10, -50)]
-    server = Server(two_tensors(0, 0), {}, models=list(before), assigned=known)
+    server = Server(two_tensors(0, 0), {}, models=[two_tensors(v, v) for v in (0, 10, -50)], assigned=known)
     first, second = (0, 1) if name == "ifca" else (None, None)  # FeSEM's server finds it
     cohort = [member(0, 30, 1, first), member(1, 10, 9, second), member(2, 20, 8, first)]
     method(name, **chosen).aggregate(server, cohort, 1)
@@ -286,8 +285,7 @@ def test_effort_counts_the_models_that_are_asked() -> None:
         assert method(name, clusters=clusters).relative_compute(s) == pytest.approx(effort)
     for clients, most in ((10, 99), (40, 10)):
         part = partition_spec(DatasetSpec("mnist", "t", "t"), "equal", clients, 3, None, shift="pyx", level=8)
-        there = schemes.of(part).true_groups(part, 10)
-        assert expected_groups(setting(partition=part)) == min(there, most) > 5
+        assert expected_groups(setting(partition=part)) == min(schemes.of(part).true_groups(part, 10), most) > 5
 
 
 def test_responsibilities_are_bayes_rule_and_class_shares_have_a_floor() -> None:
