@@ -121,8 +121,7 @@ def test_a_download_that_was_not_whole(
             "the first 2,000 bytes": data[:2000], "the whole": data, "other bytes": b"x" * 1000,
             "other bytes, too many": b"x" * (len(data) + 10), "damaged": data[:-1],
         }[there]  # fmt: skip
-        part = "toy.tar.gz" if there == "damaged" else "toy.tar.gz.part"
-        written(store.home / "downloads/toy", {part: earlier})
+        written(store.home / "downloads/toy", {("toy.tar.gz" if there == "damaged" else "toy.tar.gz.part"): earlier})
     assert fetch(toy(tmp_path, data, f"{server.base}/a"), store)[0].read_bytes() == data
     assert [first for _, first in server.asked] == asked or (asked is None and server.asked[-1] == ("/a", 0))
 
@@ -555,8 +554,7 @@ def test_a_zip_member_that_unpacks_to_more_than_fits(tmp_path: Path, method: int
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("a", bytes(48 * MIB))
     if says == "a lie":  # in both places where the size stands
-        data = path.read_bytes()
-        path.write_bytes(data.replace(struct.pack("<I", 48 * MIB), struct.pack("<I", 10)))
+        path.write_bytes(path.read_bytes().replace(struct.pack("<I", 48 * MIB), struct.pack("<I", 10)))
     with (
         open_tree(path) as tree,
         pytest.raises(FedbenchError, match=r"a\.zip (\(a\) would take|is damaged)"),
