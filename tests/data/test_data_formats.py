@@ -69,8 +69,7 @@ CIFAR = 'fields = ["coarse", "fine"]\nlabel = "fine"\ncolumns = { coarse = "coar
 
 def cifar_records(n: int, seed: int) -> tuple[bytes, np.ndarray, np.ndarray]:
     images, labels = pixels(n, 4, 5, 3, seed=seed), np.arange(2 * n, dtype=np.uint8).reshape(n, 2) % 3
-    planes = images.transpose(0, 3, 1, 2).reshape(n, -1)
-    return np.hstack([labels, planes]).tobytes(), images, labels
+    return np.hstack([labels, images.transpose(0, 3, 1, 2).reshape(n, -1)]).tobytes(), images, labels
 
 
 def test_cifar_binary_from_an_archive(tmp_path: Path, store: Store) -> None:
@@ -252,8 +251,7 @@ member = [
   { path = "pics_test/*.png", split = "test", annotations = "test.txt" },
 ]
 """
-    got = loaded(tmp_path, store, "folder", body, 3, ("0", "1", "2"))
-    holds(got, images, labels=[2, 0, 1, 2], split=[0, 0, 1, 1])
+    holds(loaded(tmp_path, store, "folder", body, 3, ("0", "1", "2")), images, labels=[2, 0, 1, 2], split=[0, 0, 1, 1])
 
 
 def test_a_folder_level_becomes_a_natural_column(tmp_path: Path, store: Store) -> None:
@@ -261,8 +259,7 @@ def test_a_folder_level_becomes_a_natural_column(tmp_path: Path, store: Store) -
     places = (f"{centre}/{name}/1.png" for centre in ("rim", "acrima") for name in "ab")
     zipped(tmp_path / "toy", dict.fromkeys([*places, "rim/x/a/1.png", "rim/a/x/1.png", "rim/a/1xpng"], GOOD[0]))
     body = f'columns = {{ centre = "centre" }}\n{FOLDER.replace("{label}", "{centre}/{label}")}'
-    got = loaded(tmp_path, store, "folder", body)
-    holds(got, labels=[0, 1, 0, 1], centre=["acrima", "acrima", "rim", "rim"])
+    holds(loaded(tmp_path, store, "folder", body), labels=[0, 1, 0, 1], centre=["acrima", "acrima", "rim", "rim"])
 
 
 @pytest.mark.parametrize(
