@@ -81,8 +81,7 @@ def written_as(folder: Path, ending: str, rows: list[tuple[Any, ...]]) -> str:
 def test_a_table_is_read_whatever_its_file(
     ending: str, labels: tuple[Any, Any], values: str, tmp_path: Path, store: Store
 ) -> None:
-    rows = [(*row[:3], labels[row[3] == "well"], row[4]) for row in ROWS]
-    path = written_as(tmp_path, ending, rows)
+    path = written_as(tmp_path, ending, [(*row[:3], labels[row[3] == "well"], row[4]) for row in ROWS])
     Path(path).write_text(Path(path).read_text().replace('label = "y"', f'label = "y"\n{values}'))
     data = load(path, store)
     assert (data.images.dtype, data.images.shape, data.spec.vectors) == (np.float32, (4, 1, 1, 3), True)
@@ -222,8 +221,7 @@ def test_drawn_vectors_are_the_same_everywhere_and_differ_by_area(store: Store) 
 
 def test_a_table_without_a_recipe_says_its_classes(tmp_path: Path, store: Store) -> None:
     written(tmp_path, {"heart.csv": TEXT.encode()})
-    name = f"{tmp_path}/heart.csv,label=y,group=site"
-    data = load(name, store)
+    data = load(f"{tmp_path}/heart.csv,label=y,group=site", store)
     assert (data.spec.name, data.spec.vectors, data.classes) == ("heart", True, ("ill", "well"))
     holds(data, labels=[0, 1, 1, 0], site=["n", "s", "n", "s"])
     written(tmp_path, {"codes.csv": TEXT.replace("ill", "10").replace("well", "9").replace("site", "s").encode()})
@@ -351,8 +349,7 @@ def test_the_pages_example_goes_from_file_to_card(tmp_path: Path, monkeypatch: p
         good(*line, "--rounds", "2", "--keep", "model")
     trained = runs(home)
     assert [run.spec.setting.model for run in trained] == ["mlp", "mlp"]
-    by_iid = good("partition", "./heart.toml", "--iid", "--clients", "4").out
-    other = re.search(r"partition (\w{12}) ", by_iid)
+    other = re.search(r"partition (\w{12}) ", good("partition", "./heart.toml", "--iid", "--clients", "4").out)
     assert other
     assert "average_accuracy" in good("evaluate", trained[-1].id, "--on", other[1]).out
     good("export", trained[-1].id, "-o", tmp_path / "card")
