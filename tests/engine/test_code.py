@@ -112,8 +112,7 @@ def test_a_method_and_a_model_count_with_their_own_files_alone() -> None:
 
 
 def test_partitions_and_data_sets_tell_their_code(store: Store, edited: Path) -> None:
-    spec = partition_spec(data.resolve("digits", store), "iid", 3, 1, 0.7)
-    partitions.build(spec, store)
+    partitions.build(partition_spec(data.resolve("digits", store), "iid", 3, 1, 0.7), store)
     artifacts = {kind: next(iter(store.list(kind))) for kind in ("dataset", "partition")}
     of = {kind: set(artifact.provenance["fingerprint_parts"]) for kind, artifact in artifacts.items()}
     assert {"data/build.py", "data/readers.py"} <= of["dataset"]
