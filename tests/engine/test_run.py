@@ -542,8 +542,7 @@ def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     assert verdict(other, cpu="another")[0] == verdict(other, processor="another")[0] == Verdict.CLOSE
     assert verdict(other, cores=1)[0] == Verdict.CLOSE
     assert verdict(changed(other, "average_accuracy", 0.125), cpu="another")[0] == Verdict.CLOSE
-    far = verdict(changed(other, "average_accuracy", 0.25), cpu="another")
-    assert far == (Verdict.FAR, 0.25, "average_accuracy")
+    assert verdict(changed(other, "average_accuracy", 0.25), cpu="another") == (Verdict.FAR, 0.25, "average_accuracy")
     checked = Checked(Verdict.CLOSE, 0.0, "average_accuracy", "here", (None, "Xeon 6-207-2"))
     why = "(the processor it was made on was not recorded)"
     assert checked.words == f"other bits {why}, accuracies within the tolerance"
