@@ -42,8 +42,7 @@ def drawn(shift: str, level: int, clients: int = 10, seed: int = 42, classes: in
 
 def met(of: Drawn | Partition, side: int = 0) -> list[Distribution]:
     """The distribution of each client."""
-    groups = of.of_phase[side] if isinstance(of, Drawn) else of.groups
-    return [of.distributions[g] for g in groups]
+    return [of.distributions[g] for g in (of.of_phase[side] if isinstance(of, Drawn) else of.groups)]
 
 
 @few(st.sampled_from(sorted(LEVELLED)), levels, SEEDS, st.integers(1, 30), examples=50)
@@ -53,8 +52,7 @@ def test_groups_count_distinct_distributions_in_order_of_appearance(
     of = drawn(shift, level, clients, seed)
     assert of.of_phase.shape == (2, clients)
     assert of.of_phase[0].tolist() == of.of_phase[1].tolist()  # the same on both sides
-    first = [of.of_phase[0].tolist().index(g) for g in range(len(of.distributions))]
-    assert all(a < b for a, b in pairwise(first))
+    assert all(a < b for a, b in pairwise([of.of_phase[0].tolist().index(g) for g in range(len(of.distributions))]))
     assert len(set(of.distributions)) == len(of.distributions)
     again = drawn(shift, level, clients, seed)
     assert again.of_phase.tolist() == of.of_phase.tolist()
@@ -276,8 +274,7 @@ def test_py(of: data.Dataset, level: int, seed: int) -> None:
 @few(level=levels, seed=SEEDS, examples=10)
 def test_pyx(of: data.Dataset, level: int, seed: int) -> None:
     np.random.seed(seed)
-    size = level if of is FEW else 10 * level + 20
-    pool = np.random.choice(range(len(of.classes)), size, replace=False).tolist()
+    pool = np.random.choice(range(len(of.classes)), level if of is FEW else 10 * level + 20, replace=False).tolist()
     p = made("pyx", level, seed, 5, of)
     for c in range(5):
         np.random.uniform(1.0, 1.0)
@@ -286,8 +283,7 @@ def test_pyx(of: data.Dataset, level: int, seed: int) -> None:
         becomes = dict(zip(pool, given, strict=True))
         assert dict(met(p)[c].labels) == becomes
         rows = p.rows(c)
-        true = of.labels[p.sample[rows]].tolist()
-        assert p.label[rows].tolist() == [becomes.get(k, k) for k in true]
+        assert p.label[rows].tolist() == [becomes.get(k, k) for k in of.labels[p.sample[rows]].tolist()]
 
 
 @few_and_many
@@ -301,8 +297,7 @@ def test_pxy(of: data.Dataset, level: int, seed: int) -> None:
     by_angle = [{k: np.random.choice(angles) for k in range(classes) if k in turned} for _ in range(5)]
     letters = ["red", "blue", "green"]
     by_colour = [{k: np.random.choice(letters) for k in range(classes) if k in lit and many} for _ in range(5)]
-    p = made("pxy", level, seed, 5, of)
-    for one, angle, colour in zip(met(p), by_angle, by_colour, strict=True):
+    for one, angle, colour in zip(met(made("pxy", level, seed, 5, of)), by_angle, by_colour, strict=True):
         assert dict(one.rotations) == {k: Rotation(int(angle.get(k, 0)), colour.get(k)) for k in {*angle, *colour}}
 
 
@@ -335,8 +330,7 @@ def test_numbers_of_groups_of_the_papers_seeds(level: int, groups: list[int]) ->
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn(of: dict[str, Any], says: str) -> None:
-    values = {"shift": "pyx", "level": 8, "seed": 42, "clients": 10, "draws": None, "of": FEW, **of}
-    refused(says, made, **values)
+    refused(says, made, **{"shift": "pyx", "level": 8, "seed": 42, "clients": 10, "draws": None, "of": FEW, **of})
 
 
 def test_too_few_images_of_a_domain() -> None:
@@ -411,8 +405,7 @@ def test_rows_are_in_order_and_add_up(of: PartitionSpec) -> None:
         assert (p.phase[p.test] == -1).all()
         for c in range(p.clients):
             for span in (p.rows(c, False), p.validation_rows(c)):
-                counts = np.bincount(p.phase[span], minlength=of.phases)
-                assert len(set(counts.tolist())) == 1
+                assert len(set(np.bincount(p.phase[span], minlength=of.phases).tolist())) == 1
                 assert np.all(np.diff(p.phase[span]) >= 0)
 
 
