@@ -85,8 +85,7 @@ def test_realised_densities_are_class_shares(rows: list[tuple[int, int]]) -> Non
     known = realised(label, client, 3, 4)
     for c in range(3):
         mine = [k for who, k in rows if who == c]
-        expected = [mine.count(k) / len(mine) if mine else 0 for k in range(4)]
-        np.testing.assert_allclose(known.train[c], expected)
+        np.testing.assert_allclose(known.train[c], [mine.count(k) / len(mine) if mine else 0 for k in range(4)])
     assert np.array_equal(known.train, known.test)
     assert known.strata.tolist() == label.tolist()
 
@@ -220,8 +219,7 @@ def test_class_counts_without_the_rest_of_it(store: Store, several: bool) -> Non
 
 def test_real_mnist_by_writer(real_images: RealImages) -> None:
     images = real_images.load("mnist_writers")
-    asked = partition_spec(images.spec, "natural", 836, 1, 0.6, by="writer")
-    made = partitions.make(asked, images)
+    made = partitions.make(partition_spec(images.spec, "natural", 836, 1, 0.6, by="writer"), images)
     assert len(made.sample) == 70_000  # 539 writers of the training and 297 of the test images
     assert min(made.n_train.min(), made.n_test.min()) >= 1
 
@@ -495,8 +493,7 @@ def test_clients_see_again_what_they_saw(tmp_path: Path, store: Store, digits: d
 def test_pflib_reads_it(tmp_path: Path, digits: data.Dataset) -> None:
     """What PFLlib's read_client_data asks of a client's file, and its check of config.json."""
     p = made(digits)
-    lines = exports.write(p, "pflib", tmp_path / "out", lambda: digits)
-    assert any("dict(np.load(f))" in line for line in lines)
+    assert any("dict(np.load(f))" in line for line in exports.write(p, "pflib", tmp_path / "out", lambda: digits))
     for client in range(3):
         with (tmp_path / f"out/train/{client}.npz").open("rb") as f:
             train = dict(np.load(f))
@@ -504,8 +501,7 @@ def test_pflib_reads_it(tmp_path: Path, digits: data.Dataset) -> None:
         assert -1 <= train["x"].min() < train["x"].max() <= 1
         assert train["y"].tolist() == p.label[p.rows(client, False)].tolist()
     config = json.loads((tmp_path / "out/config.json").read_text())
-    keys = {"num_clients", "num_classes", "non_iid", "balance", "partition", "alpha", "batch_size"}
-    assert keys <= set(config)
+    assert {"num_clients", "num_classes", "non_iid", "balance", "partition", "alpha", "batch_size"} <= set(config)
     assert (config["num_clients"], config["num_classes"], config["alpha"]) == (3, 10, 0.5)
     sizes = config["Size of samples for labels in clients"]
     assert [sum(count for _, count in one) for one in sizes] == (p.n_train + p.n_test).tolist()
