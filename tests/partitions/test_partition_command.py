@@ -126,8 +126,7 @@ def test_json(home: Path, options: str) -> None:
             assert told["n_validation"] == p.n_validation[c]
             assert (told["test_group"], told["phase_groups"]) == (p.test_groups[c], [g[c] for g in groups])
             assert told["distribution"] == said["distributions"][told["group"]]
-    described = [one.described(p.classes) for one in p.distributions]
-    assert said.get("distributions", []) == described
+    assert said.get("distributions", []) == [one.described(p.classes) for one in p.distributions]
     assert json.loads(good("partition", "digits", *options.split(), "--json").out)["made"] is False
 
 
@@ -177,8 +176,7 @@ def test_counts_option(
     home: Path, monkeypatch: pytest.MonkeyPatch, made_up: Callable[[data.Dataset], data.Dataset]
 ) -> None:
     """A client a row, whatever the protocol's number; neither its split nor its shift."""
-    split = (np.arange(1200) >= 800).astype(np.uint8)
-    of = made_up(lab.noise(np.arange(1200) % 4, split, (3, 3, 1)))
+    of = made_up(lab.noise(np.arange(1200) % 4, (np.arange(1200) >= 800).astype(np.uint8), (3, 3, 1)))
     monkeypatch.setattr(data, "resolve", lambda *given: MADE)
     monkeypatch.setattr(data, "info", lambda *given: data.Info("made", (3, 3, 1), of.classes, None, 4, ()))
     counts = weights(home / "weights.csv")
@@ -446,8 +444,7 @@ def test_no_line_of_groups_is_too_wide() -> None:
     for clients, shift, level in ((40, "pxy", 8), (10, "pyx", 8), (3, "none", None)):
         p = partitions.make(lab.equal(clients=clients, shift=shift, level=level), lab.equals_of())
         for width in (70, 100):
-            text = shown(p, width)
-            assert (f"\nand {len(p.distributions) - 10} more\n" in text) == (clients == 40)
+            assert (f"\nand {len(p.distributions) - 10} more\n" in shown(p, width)) == (clients == 40)
 
 
 def test_clients_that_never_train() -> None:
@@ -459,8 +456,7 @@ def test_clients_that_never_train() -> None:
     assert "\nclients 4 to 9 (counted from 0) never train (*)" in text
     assert "grey" not in text
     kinds = ("motion blur 1", "defocus blur 1", "gaussian noise 1", "-", "-", "-", *["fog 3"] * 2)
-    seen = [*kinds, "gaussian noise 1", "gaussian noise 1"]
-    for c, (row, shift) in enumerate(zip(cells(text), seen, strict=True)):
+    for c, (row, shift) in enumerate(zip(cells(text), [*kinds, "gaussian noise 1", "gaussian noise 1"], strict=True)):
         assert row[0] == f"{c}{'*' * (c > 3)}"
         assert row[7:] == [str(p.n_train[c]), str(p.n_test[c]), *shift.split()]
 
