@@ -43,8 +43,7 @@ def test_every_sample_is_held_once_and_split_by_the_rule(
     asked = spec(**chosen, clients=clients, seed=seed, train_fraction=share)
     sides = draw(labels, asked)
     assert len(sides) == clients
-    held = np.concatenate([side for both in sides for side in both])
-    assert np.array_equal(np.sort(held), np.arange(len(labels)))
+    assert np.array_equal(np.sort(np.concatenate([side for both in sides for side in both])), np.arange(len(labels)))
     for train, test in sides:
         assert len(train) == int(share * (len(train) + len(test))) > 0
         assert len(test) > 0
@@ -61,8 +60,7 @@ def test_natural_clients_are_whole_groups(sizes: list[int], seed: int, share: fl
     column = np.random.default_rng(seed).permutation(np.repeat(names, sizes))
     fit = sum(size >= 2 for size in sizes)
     assume(fit)
-    clients = data.draw(st.integers(1, fit))
-    asked = spec("natural", by="writer", clients=clients, seed=seed, train_fraction=share)
+    asked = spec("natural", by="writer", clients=data.draw(st.integers(1, fit)), seed=seed, train_fraction=share)
     writers = []
     for train, test in draw(np.zeros(len(column), int), asked, column):
         both = np.concatenate([train, test])
@@ -139,8 +137,7 @@ def test_a_client_without_a_test_sample_is_an_error() -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("alpha", [1e-300, 1e-4, 1e6])
 def test_extreme_alpha_keeps_every_sample(alpha: float) -> None:
-    held = share_out([np.arange(50), np.arange(50, 100)], alpha, 3, np.random.RandomState(0))
-    for mixed, cuts in held:
+    for mixed, cuts in share_out([np.arange(50), np.arange(50, 100)], alpha, 3, np.random.RandomState(0)):
         assert (cuts[0], cuts[-1], len(mixed)) == (0, 50, 50)
         assert np.all(np.diff(cuts) >= 0)
 
@@ -244,8 +241,7 @@ DEALT = st.sampled_from(
 
 @few(DEALT, st.floats(0.001, 1), st.floats(0.001, 1), st.integers(0, 1000))
 def test_smaller_training_sets_lie_in_larger_ones(own: dict[str, Any], a: float, b: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    labels, domain = rng.integers(0, 5, 160), np.repeat(np.arange(4), 40)
+    labels, domain = np.random.default_rng(seed).integers(0, 5, 160), np.repeat(np.arange(4), 40)
     whole, less, more = (
         plain(draw(labels, spec(**own, seed=seed, train_fraction=0.8, subsample=s), domain))
         for s in (None, min(a, b), max(a, b))
@@ -263,8 +259,7 @@ def test_images_of_subsampled_clients_are_those_of_whole_ones(shift: str) -> Non
     whole, part = (partitions.make(spec("iid", clients=20, shift=shift, subsample=s), of) for s in (None, 0.5))
     seen, some = whole.transformed_images(of), part.transformed_images(of)
     for c in range(20):
-        kept = seen[whole.rows(c, test=False)][: part.n_train[c]]
-        assert np.array_equal(kept, some[part.rows(c, test=False)])
+        assert np.array_equal(seen[whole.rows(c, test=False)][: part.n_train[c]], some[part.rows(c, test=False)])
         assert np.array_equal(seen[whole.rows(c, test=True)], some[part.rows(c, test=True)])
     assert not np.array_equal(seen, of.images[whole.sample])
 
