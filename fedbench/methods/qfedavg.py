@@ -10,6 +10,7 @@ import torch
 from fedbench.core.client import Client, ClientUpdate, Collect, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
+from fedbench.errors import DivergedError
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import sample_losses
 from fedbench.methods.parts.steps import trainable
@@ -60,7 +61,11 @@ class QFedAvg(Method):
             loss, lipschitz = c.upload.loss or LEAST, 1 / c.lr
             change = {n: lipschitz * (server.shared[n].double() - c.state[n].double()) for n in learned}
             square = sum(float(d.square().sum()) for d in change.values())
-            total += self.q * loss ** (self.q - 1) * square + lipschitz * loss**self.q
+            try:
+                total += self.q * loss ** (self.q - 1) * square + lipschitz * loss**self.q
+            except OverflowError as error:
+                wrong = f"the loss of client {c.index}, {loss:g}, to the power of q = {self.q:g} is too large"
+                raise DivergedError(wrong, "a smaller --q or --lr may help") from error
             for n, d in change.items():
                 steps[n] += loss**self.q * d
         moved = {n: (server.shared[n].double() - steps[n] / total).to(means[n].dtype) for n in learned if total}

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from fedbench.conformance.subject import small
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch
 from fedbench.core.state import size_in_bytes, state_of
+from fedbench.errors import DivergedError
 from fedbench.methods.fednova import normaliser
 from tests.support.formula_lab import (
     PARAMETERS,
@@ -258,6 +259,9 @@ def test_rounds_of_qfedavg(q: float, tmp_path: Path) -> None:
     close(of(it.server.shared), run.rounds(local, step))
     perfect: Any = SimpleNamespace(state=it.server.shared, lr=s.lr, upload=SimpleNamespace(loss=0.0))
     method("qfedavg", q=q).aggregate(it.server, [perfect], 3)
+    perfect = SimpleNamespace(**{**vars(perfect), "index": 5, "upload": SimpleNamespace(loss=2.0)})
+    with pytest.raises(DivergedError, match=r"the loss of client 5, 2, to the power of q = 1e\+308 is too large"):
+        method("qfedavg", q=1e308).aggregate(it.server, [perfect], 3)
 
 
 RHO = 0.3
