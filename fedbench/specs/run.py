@@ -60,7 +60,9 @@ class Setting(Spec):
     weight_decay: float = option(0.0, "Weight decay of the optimiser.", least=0)
     #: The round whose models answer; None: the last.
     select: str | None = option(
-        None, "Round whose models answer; best: that of the lowest validation loss.", choices=SELECTIONS
+        None,
+        "Round whose models answer; best: that of the lowest validation loss, whatever --score.",
+        choices=SELECTIONS,
     )
     window: int = option(1, least=1)  #: evaluate after each of the last `window` rounds
     every: int = option(
