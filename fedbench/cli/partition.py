@@ -42,9 +42,12 @@ class PartitionCommand(Command):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         # Before the help, because this raises an error for an unknown partitioner.
         kind = _named(ctx.meta.get("fedbench.words", ()))
-        super().format_help(ctx, formatter)
-        if kind is not None:
-            _print_options(kind)
+        try:
+            super().format_help(ctx, formatter)
+            if kind is not None:
+                _print_options(kind)
+        except SystemExit as stop:  # rich's, if the reader of a pipe is gone: nothing has failed
+            raise typer.Exit(1) from stop
 
 
 def _named(words: Sequence[str]) -> type[Scheme] | None:

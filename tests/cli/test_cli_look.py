@@ -206,6 +206,7 @@ def test_lists_on_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch)
     ("words", "left"),
     [
         ("partition digits --iid --clients 3", "current dataset metrics partition partition run"),
+        ("partition --help", "current dataset metrics partition run"),
         ("remove method=fedavg --yes", "current dataset partition"),
         ("figure curves -o curves.csv", "current curves.csv dataset metrics partition run"),
     ],
