@@ -161,7 +161,7 @@ def import_(
             said += f"; {counted(left, 'run')} left out that were there with other numbers" if left else ""
             context.err().print(said, soft_wrap=True, markup=False)
     if refused:
-        others = "; ".join(str(error) for error in refused)
+        others = "; ".join([*map(str, refused[:3]), *(["..."] if refused[3:] else [])])
         raise FedbenchError(f"{len(refused)} of {counted(len(packs), 'pack')} not taken in: {others}")
 
 
