@@ -97,7 +97,7 @@ def train(
         if data is not None:
             raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
         _refuse_with_table({**chosen, "partition": partition, "protocol": protocol, **partitioning})
-        params, watching = _row(method or (), rest), _observers(log, observe)
+        params, watching = _row(method or (), rest), [] if dry_run else _observers(log, observe)
         if minutes is not None and not 0 < minutes < math.inf:
             raise FedbenchError(f"--minutes must be above 0, not {minutes:g}")
         packing = None if export is None else partial(into_pack, output=pack_path(export, "--export"))
