@@ -101,7 +101,9 @@ class TensorBoard(Observer):
 
     def on_start(self, training: Training) -> None:
         self.rounds = training.rounds
-        self.writer = self.open(f"{self.folder}/{training.values['method']}-{'-'.join(training.ids)}")
+        more = [f"and-{len(training.ids) - 16}-more"] if training.ids[16:] else []  # a name has at most 255 bytes
+        name = "-".join([str(training.values["method"]), *training.ids[:16], *more])
+        self.writer = self.open(f"{self.folder}/{name}")
         rows = "\n".join(f"| {name} | {value} |" for name, value in training.values.items())
         self.writer.add_text("run", f"{training.title}\n\n| | |\n|---|---|\n{rows}")
 
