@@ -92,7 +92,7 @@ def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
     from fedbench.reports.crate import crate
 
     data, packed, left = crate(grids, context.frame(mine))
-    write_whole(path, data)
+    write_whole(path, data, "choose another --crate FILE.zip")
     said = f"{', '.join(grid.id for grid in grids)} with {counted(packed, 'run')} written to {path}"
     own = f"; left out, being of code of your own: {counted(len(left), 'run')} ({', '.join(left[:3])})" if left else ""
     context.err().print(f"{said}{own}; it names no licence yet: that is yours to choose", soft_wrap=True, markup=False)

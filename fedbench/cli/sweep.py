@@ -74,6 +74,8 @@ def sweep(
         raise FedbenchError("--save does not go with --dry-run, which writes nothing", "leave one of the two out")
     if save and save.suffix != ".toml":
         raise FedbenchError(f"--save takes a file that ends in .toml, not {save}", "such as sweep.toml")
+    if save and not save.absolute().parent.is_dir():
+        raise FedbenchError(f"there is no folder {save.parent} to save {save.name} in", "make it first")
     where = Where(**place)
     engine = where.engine_for(store, roots, options.get("precision", [rules.precision(budget)])[0])
     grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
@@ -89,7 +91,8 @@ def sweep(
             runs = grids.unique(points) if again else grids.missing(points, store)
             whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
-        write_whole(save, grids.text(grid, points, rules, save.absolute().parent).encode())
+        data = grids.text(grid, points, rules, save.absolute().parent).encode()
+        write_whole(save, data, "choose another --save FILE")
         path = shlex.quote(f"./{save}" if not save.is_absolute() else str(save))
         other = "" if budget == DEFAULT_BUDGET else f" --budget {budget}"
         context.err().print(f"saved: fedbench report --table {path}{other}")

@@ -152,6 +152,7 @@ SWEEP -m fedavg --search optuna --lr 0.1:1 => --search needs images to choose by
 SWEEP -m fedavg --trials 5 => --trials goes with --search only
 SWEEP -m fedavg --seeds x => --seeds takes seeds such as 0-2 or 0,1,2, not 'x'
 SWEEP -m fedavg --seeds 0-50000 --lr 0.1,0.2 => that are more than 100,000 runs; leave some values out
+SWEEP -m fedavg --save nowhere/mine.toml => there is no folder nowhere to save mine.toml in; make it first
 SWEEP -m fedavg --save mine.txt => --save takes a file that ends in .toml
 SWEEP -m fedavg --lr 0.1,0.2 --dry-run --save mine.toml => --save does not go with --dry-run, which writes nothing
 SWEEP -m fedavg stray => unexpected argument 'stray'
