@@ -93,7 +93,7 @@ def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = (
     if column.unit == "marks":
         return Entry(state, MARKS.get(value.mean, f"{value.mean:g}"), value=value, runs=runs)
     decimals = column.decimals or 0
-    text = f"{value.mean:,.{decimals}f}".replace("-", "−")
+    text = f"{round(value.mean, decimals) + 0.0:,.{decimals}f}".replace("-", "−")  # no negative zero
     spread = "" if value.std is None else f"{value.std:.{column.std_decimals}f}"
     return Entry(state, text, spread, decimals, value=value, runs=runs)
 
