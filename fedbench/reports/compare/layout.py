@@ -259,7 +259,9 @@ def _entry(side: Comparison, group: Group, value: Value | None, factor: float, f
     unread = any(run.id not in side.metrics for run in group)
     if value is None:
         return Entry(State.DAMAGED if unread else State.UNDEFINED)
-    state = State.DAMAGED if value.count < len(group) else State.STALE if any(r.stale for r in group) else State.DONE
+    state = State.STALE if any(r.stale for r in group) else State.DONE
+    if value.count < len(group):
+        state = State.DAMAGED if unread else State.MISSING
     # A count that is equal in all runs, such as rounds, has no ±.
     std = None if value.std is None or value.std == form.decimals == 0 else value.std * factor
     seeds = {seed: one * factor for seed, one in value.per_seed.items()}
