@@ -20,6 +20,7 @@ from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Requ
 from fedbench.reports.figures.style import abreast, distinct_looks, handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
 from fedbench.results.frame import Run
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,7 +116,7 @@ def curves(
     problems = [str(error) for error in errors]
     problems += [f"run {id} has no {chosen} by round ({view} test images)" for id, curve in series.items() if not curve]
     more = len(problems) - _REMARKS
-    for problem in problems[:_REMARKS] + [f"and {more} more runs without"] * (more > 0):
+    for problem in problems[:_REMARKS] + [f"and {counted(more, 'more run')} without"] * (more > 0):
         remark(problem)
     for panel in panels:
         _explain(panel, remark)

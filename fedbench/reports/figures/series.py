@@ -336,7 +336,8 @@ def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:
     seeds = sorted({p.value.seeds for p in every_point(content.panels) if p.value})
     if not seeds:
         return f"{figure.title} (as the paper reports it)"
-    runs = f"{' or '.join(map(str, rounds))} rounds, {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
+    each = ((rounds, "round"), (seeds, "seed"))
+    runs = ", ".join(f"{' or '.join(map(str, of))} {noun}{'s' * (of != [1])}" for of, noun in each)
     return f"{figure.title} (budget {content.about['budget']}, {runs})"
 
 
@@ -423,7 +424,8 @@ class Epochs(Series):
 
 def _rounds(marks: Lines) -> str:
     """How many communication rounds the runs have, in words."""
-    return " or ".join(map(str, sorted({p.rounds or 0 for p in marks.points}))) + " rounds"
+    rounds = sorted({p.rounds or 0 for p in marks.points})
+    return " or ".join(map(str, rounds)) + " round" + "s" * (rounds != [1])
 
 
 # -- rounds ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from rich.text import Text
 from fedbench.planner.table.claims import FAILS, HOLDS, SO_FAR
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import brief, claims, filling, harmless, pointer
+from fedbench.words import counted
 
 _GAP = 3
 #: Maximal number of rows of a table of runs on a terminal.
@@ -66,7 +67,7 @@ def _fitted(grid: Grid, width: int) -> Grid:
     rest = [key for k, key in enumerate(grid.keys) if k not in keys]
     rest += [f"{head.label} {head.group.lower()}".strip() for j, head in enumerate(grid.heads) if j not in heads]
     rows = len(grid.lines) - len(shown)
-    left = [*([f"{rows:,} more rows"] if rows else []), *([f"the columns {', '.join(rest)}"] if rest else [])]
+    left = [*([counted(rows, "more row")] if rows else []), *([f"the columns {', '.join(rest)}"] if rest else [])]
     said = f"Left out here: {'; '.join(left)}. Filters choose runs; -o FILE.csv or .html writes all."
     fitted = part()
     return dataclasses.replace(fitted, about=(said, *fitted.about)) if left else fitted
