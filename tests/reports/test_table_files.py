@@ -96,6 +96,7 @@ def test_tables_are_the_combinations_of_the_axes_and_a_placeholder_alone_keeps_i
 
 def test_another_data_set_is_the_table_beside_it_and_an_own_one_keeps_what_is_reported_and_claimed() -> None:
     assert tables.on_dataset(tables.load("flux/12"), "cifar10").id == "flux/32"
+    assert len(tables.load("ftw_erm/5").for_dataset("digits").no_numbers) == 12  # as many as on its own data
     assert tables.on_dataset(tables.load("flux/levels_mnist"), "fashion_mnist").id == "flux/levels_fashion_mnist"
     assert tables.on_dataset(tables.load("flux/12"), "mnist").id == "flux/12"
     kinds = [f"{kind} accuracy/α = {a}" for kind in ("System", "Average") for a in (0.3, 1.3, 2.3)]

@@ -229,7 +229,11 @@ class Place:
 
     def covers(self, row: str, column: str) -> bool:
         """Whether it has the cell of this row (label; "": a row that the paper does not have) and column (key)."""
-        return (not self.rows or row in self.rows) and any(matches(column, key) for key in self.columns)
+        return (not self.rows or row in self.rows) and self.has(column)
+
+    def has(self, column: str) -> bool:
+        """Whether its columns include this one (key)."""
+        return any(matches(column, key) for key in self.columns)
 
 
 def matches(key: str, pattern: str) -> bool:
@@ -447,8 +451,14 @@ class Table:
             dataclasses.replace(c, of=[new[k].key if k in new else k for k in c.of]) if c.of else new[c.key]
             for c in self._with_means(set(new))
         ]
+        undefined = [
+            dataclasses.replace(place, columns=[*place.columns, *(new[key].key for key in new if place.has(key))])
+            for place in self.undefined
+        ]
         title = f"{self.title} ({dataset} in place of {models[0].dataset})"
-        other = dataclasses.replace(self, title=title, column=columns, claim=[], reported_notes=[], replaced=True)
+        other = dataclasses.replace(
+            self, title=title, column=columns, claim=[], reported_notes=[], undefined=undefined, replaced=True
+        )
         other.__dict__["reported"] = {}
         return other
 
