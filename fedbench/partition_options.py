@@ -141,7 +141,9 @@ def spec_of(
             )
         raise FedbenchError("a partition of which data set?", "name one, such as mnist ('fedbench data list')")
     kind = partitioner(options, rules)
-    if _unchosen(options, rules):
+    if _unchosen(options, rules) and "alpha" in options:
+        options["dir"] = options.pop("alpha")
+    elif _unchosen(options, rules):
         remark(f"No partitioner given: taking --dir {ALPHA} (or choose --dir, --spc, --iid, --by or --equal).")
         options["dir"] = ALPHA
     specific = _specific(options, kind)

@@ -84,6 +84,7 @@ def test_defaults_are_the_main_setting(home: Path) -> None:
         # What an error offers to one who has named the partitioner ("for example --dir 0.5") is no second one.
         ("--scheme dirichlet --dir 0.5", {"scheme": "dirichlet", "alpha": 0.5}),
         ("--scheme dirichlet --alpha 0.5", {"scheme": "dirichlet", "alpha": 0.5}),
+        ("--alpha 0.5 --protocol plain", {"scheme": "dirichlet", "alpha": 0.5}),
         ("--scheme shards --spc 5", {"scheme": "shards", "shards": 5}),
         ("--scheme iid --iid", {"scheme": "iid"}),
     ],
