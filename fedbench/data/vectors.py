@@ -219,7 +219,8 @@ def _array(column: pa.ChunkedArray | pa.Array, where: str) -> np.ndarray:
         require(len(lengths) <= 1 and 0 not in lengths, f"{where} holds lists of {some} values, not all as many")
         flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         return _array(flat.flatten(), where).reshape(len(column), -1)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_dictionary)
+    if any(is_one(kind) for is_one in texts):
         return text([str(value) for value in column.to_pylist()], where)
     numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
     if not any(is_one(kind) for is_one in numbers):

@@ -169,8 +169,9 @@ def _numbers(column: pa.ChunkedArray, name: str, at: _Place) -> NDArray[np.int64
     import pyarrow.compute as pc
 
     require(column.null_count == 0, f"{at.file}: column {name} has empty values", _FORM)
-    if pa.types.is_string(column.type):
-        stripped = pc.utf8_trim_whitespace(column)
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    if any(is_one(column.type) for is_one in texts):
+        stripped = pc.utf8_trim_whitespace(column.cast(pa.string()))
         wrong = pc.invert(pc.match_substring_regex(stripped, r"^-?[0-9]{1,18}$"))
         if (bad := pc.index(wrong, True).as_py()) >= 0:
             raise FedbenchError(f"{at(bad)}: {name} must be a whole number, not '{str(column[bad])[:60]}'", _FORM)

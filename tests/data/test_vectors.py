@@ -64,7 +64,8 @@ def written_as(folder: Path, ending: str, rows: list[tuple[Any, ...]]) -> str:
     if ending == "npz":
         np.savez(folder / "t.npz", x=x, **{name: np.array(values) for name, values in rest.items()})
     elif ending == "lists.parquet":
-        pq.write_table(pa.table({"x": list(x), **rest}), folder / "t.lists.parquet")
+        site = pa.array(rest["site"], pa.string_view())
+        pq.write_table(pa.table({"x": list(x), **rest, "site": site}), folder / "t.lists.parquet")
     elif ending == "parquet":
         pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), folder / "t.parquet")
     else:
