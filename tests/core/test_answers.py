@@ -51,8 +51,7 @@ PLAN = Plan(SETTING, DATA.n_train, DATA.shape[:2])
 def build(seed: int) -> nn.Module:
     model = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=seed)
     with torch.no_grad():  # an untrained net answers much the same to all; centred, its answers spread over classes
-        z = model.features(to_input(DATA.images))
-        model.head.bias.copy_(-(z @ model.head.weight.T).mean(0))
+        model.head.bias.copy_(-(model.features(to_input(DATA.images)) @ model.head.weight.T).mean(0))
     return model
 
 
@@ -96,8 +95,7 @@ def brute_force(who: list[Client], view: str) -> tuple[np.ndarray, np.ndarray, n
     for model, voter in zip(voters, who, strict=True):
         model.load_state_dict(voter.state)
     for owner in who:
-        stream = PLAN.crops("test", 2, owner.index, 0)
-        windows = stream.draw(len(DATA.test[owner.index]))
+        windows = PLAN.crops("test", 2, owner.index, 0).draw(len(DATA.test[owner.index]))
         for row, window in zip(DATA.test[owner.index].tolist(), windows, strict=True):
             image = DATA.images[row : row + 1]
             if view == "crop":
@@ -222,8 +220,7 @@ def copied() -> Federation:
     whole = federation((40, 30, 40, 30), skew=float("inf"))
     image = torch.arange(140)
     image[70:] -= 70
-    labels = whole.labels[image]
-    return replace(whole, images=whole.images[:70], image=image, labels=labels)
+    return replace(whole, images=whole.images[:70], image=image, labels=whole.labels[image])
 
 
 @pytest.fixture
@@ -233,8 +230,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     output = worker.Worker.output
 
     def watched(self: worker.Worker, request: Collect, piece: Piece, position: Tensor) -> Tensor:
-        rows = piece.rows if self.federation.image is None else self.federation.image[piece.rows]
-        images.extend(rows.tolist())
+        images.extend((piece.rows if self.federation.image is None else self.federation.image[piece.rows]).tolist())
         return output(self, request, piece, position)
 
     monkeypatch.setattr(worker.Worker, "output", watched)
@@ -255,8 +251,7 @@ def test_an_image_is_answered_once_by_each_model_and_for_every_client(
     assert distinct <= len(once) <= models * distinct
     seen.clear()
     monkeypatch.setattr(SharedAnswers, "models", lambda self, clients: {})
-    apart = train(name, data, tmp_path / "apart", s, executor=executor)
-    assert shared.predictions.equals(apart.predictions)
+    assert shared.predictions.equals(train(name, data, tmp_path / "apart", s, executor=executor).predictions)
     if executor != "stacked":
         assert len(seen) == sum(len(rows) for rows in data.test) > len(once)
 
@@ -326,8 +321,7 @@ def last(table: pa.Table, name: str) -> np.ndarray:
 def answered_by(logits: pa.Table, predictions: pa.Table) -> None:
     """What was answered has the highest logit, or one that float16 does not tell from it."""
     values = last(logits, "logits").astype(np.float64)
-    own = values[np.arange(len(values)), last(predictions, "own")]
-    np.testing.assert_allclose(own, values.max(1), atol=5e-3)
+    np.testing.assert_allclose(values[np.arange(len(values)), last(predictions, "own")], values.max(1), atol=5e-3)
 
 
 def places(it: Models) -> set[str]:
@@ -365,8 +359,7 @@ def test_kept_models_answer_again_as_they_did(tmp_path: Path, how: Method, expec
     np.testing.assert_allclose(again.logits, last(before, "logits"), atol=0.02)
     assert (again.own == own).mean() > 0.98  # executors agree but for rounding, which decides between equals
     answered_by(before, run.predictions)
-    total = np.exp(np.array(last(before, "logits"), np.float64)).sum(1)
-    np.testing.assert_allclose(total, 1, atol=0.02)
+    np.testing.assert_allclose(np.exp(np.array(last(before, "logits"), np.float64)).sum(1), 1, atol=0.02)
 
 
 @pytest.mark.parametrize(("how", "votes"), [(method("feddrm"), True), (method("fedem", clusters=2), False)])
@@ -444,8 +437,7 @@ def test_newcomers_are_in_no_cohort() -> None:
     for changes in ({}, {"participation": 0.6}, {"cohort": 3}, {"cohort": 3, "full_last_round": True}):
         plan = Plan(with_newcomers(**changes, rounds=8), SIX.n_train, (8, 8))
         assert {i for t in range(1, 9) for i in plan.cohort(t)} == {0, 1, 2, 3}
-    copies = replace(PARTITION, unseen_as=("fog-3",))
-    assert Plan(setting(partition=copies, cohort=2), [10] * 8, (8, 8)).trainees == 4
+    assert Plan(setting(partition=replace(PARTITION, unseen_as=("fog-3",)), cohort=2), [10] * 8, (8, 8)).trainees == 4
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavgft", "pfedfda"])
