@@ -434,8 +434,7 @@ def streamed(update: Update = everything, **options: Any) -> list[Client]:
 
 
 def check_streamed(ours: list[Client]) -> None:
-    reference = served(everything, COLOUR_SETTING, small(3, True), "sequential", COLOUR)
-    for one, its in zip(ours, reference, strict=True):
+    for one, its in zip(ours, served(everything, COLOUR_SETTING, small(3, True), "sequential", COLOUR), strict=True):
         check_client(one, its)
 
 
@@ -541,8 +540,7 @@ def test_a_run_on_a_gpu_is_the_references(
     with arithmetic("fp32", torch.device("cuda")):
         a = run((name, chosen), place, "sequential", tmp_path / "a")
         for way in ON_GPU:
-            b = run((name, chosen), place, way, tmp_path / way)
-            agreement.compare(b, a, f"by {way} on a GPU")
+            agreement.compare(run((name, chosen), place, way, tmp_path / way), a, f"by {way} on a GPU")
 
 
 @needs_gpu
@@ -599,5 +597,4 @@ def test_less_precision_on_a_gpu_moves_the_weights_a_little(
 
     ours, reference = weights(precision, way), weights("fp32", "sequential")
     assert {t.dtype for t in ours.values() if t.is_floating_point()} == {torch.float32}
-    apart = max(differs(ours[name], t) for name, t in reference.items())
-    assert least < apart < limit
+    assert least < max(differs(ours[name], t) for name, t in reference.items()) < limit
