@@ -103,8 +103,7 @@ def entropy(model: Any, batch: Batch) -> Loss:
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_a_gradient_on_a_part_of_the_test_images(executor: str) -> None:
-    found = ask(Gradient(entropy, split="test", part=(3, 8)), executor)
-    for i, answer in enumerate(found):
+    for i, answer in enumerate(ask(Gradient(entropy, split="test", part=(3, 8)), executor)):
         net = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=0)
         images = HELD.images[HELD.test[i][3:8]].permute(0, 3, 1, 2).float() / 127.5 - 1
         entropy(net, Batch(images, torch.zeros(5), torch.zeros(5), {})).total.backward()
@@ -168,8 +167,7 @@ def test_a_client_without_labels_has_none(tmp_path: Path) -> None:
     assert "test_phase" not in without.column_names
     # After the last round alone.
     assert met == [[0, 0, 0, *[NO_LABEL] * n] for n in HELD.n_test]
-    at = table.to_pandas().groupby("round")["test_phase"]
-    assert at.count().to_dict() == {1: 0, 2: sum(HELD.n_test)}
+    assert table.to_pandas().groupby("round")["test_phase"].count().to_dict() == {1: 0, 2: sum(HELD.n_test)}
     assert set(table.column("test_phase").drop_null().to_pylist()) == {3}
 
 
@@ -360,8 +358,7 @@ FULL = Outer(
 
 
 def plain(value: Any) -> Any:
-    """The value with tensors as their places in memory, to be compared: the very same tensors come back, and
-    dictionaries in their order."""
+    """The value with tensors as their places in memory: the very same must come back, and dictionaries in order."""
     if isinstance(value, Tensor):
         return ("tensor", id(value))
     if dataclasses.is_dataclass(value):
