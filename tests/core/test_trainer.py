@@ -70,15 +70,12 @@ def test_a_round_without_anybody_changes_nothing(tmp_path: Path) -> None:
     empty = [t for t in range(1, 13) if not run.trainer.plan.cohort(t)]
     assert empty
     for t in range(1, 13):
-        unchanged = all(after[t][name] is value for name, value in after[t - 1].items())
-        assert unchanged == (t in empty)
+        assert all(after[t][name] is value for name, value in after[t - 1].items()) == (t in empty)
 
 
 def test_evaluated_rounds_views_and_columns(tmp_path: Path) -> None:
     data = federation(color=True)
-    s = setting(rounds=5, window=1, every=2, augment="crop")
-    run = train("feddrm", data, tmp_path, s)
-    table = run.predictions
+    table = train("feddrm", data, tmp_path, setting(rounds=5, window=1, every=2, augment="crop")).predictions
     asked = table.group_by(["round", "view"]).aggregate([("own", "count")]).to_pylist()
     n = sum(data.n_test)
     assert {(a["round"], a["view"]): a["own_count"] for a in asked} == {
@@ -108,8 +105,7 @@ def test_the_accuracy_heard_is_weighted_by_training_sizes(tmp_path: Path) -> Non
 
 
 def test_notes_of_the_last_evaluation_stand_in_the_clients_table(tmp_path: Path) -> None:
-    run = train("pfedfda", DATA, tmp_path)
-    table = run.trainer.clients_table().to_pydict()
+    table = train("pfedfda", DATA, tmp_path).trainer.clients_table().to_pydict()
     assert table["client"] == [0, 1, 2, 3]
     assert table["n_train"] == DATA.n_train
     assert table["n_test"] == DATA.n_test
@@ -135,8 +131,7 @@ def in_odd_rounds(self: Method, t: int, rounds: int) -> bool:
 def test_who_misses_the_next_communication_holds_no_stale_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cohorts = {1: [0, 1, 2], 2: [0, 1, 2], 3: [0]}
     monkeypatch.setattr(Plan, "cohort", lambda self, t: cohorts[t])
-    run = train(own(communicates=in_odd_rounds), DATA, tmp_path, setting(rounds=3))
-    assert run.trainer.server.personal == {}
+    assert train(own(communicates=in_odd_rounds), DATA, tmp_path, setting(rounds=3)).trainer.server.personal == {}
 
 
 def test_descriptors_are_a_line_each() -> None:
