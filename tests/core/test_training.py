@@ -88,8 +88,7 @@ def plain_loop(
     made: torch.optim.Optimizer | None = None,
     t: int = 1,
 ) -> list[float]:
-    """The usual way: torch.optim over the batches of a round's first phase; trains `model` in place. The losses of its
-    steps, without the proximal term."""
+    """Trains `model` as usual, by torch.optim on a round's first phase: its steps' losses without the proximal term."""
     start = [p.detach().clone() for p in model.parameters()]
     made = made or optimiser_of(model, s)
     losses = []
@@ -192,8 +191,7 @@ def test_kept_rows_are_the_plans_crops_in_the_order_of_the_batches_with_their_la
     ],
 )  # fmt: skip
 def test_cosine_rate_has_the_papers_values(rounds: int, t: int, rate: float) -> None:
-    s = setting(rounds=rounds, lr=0.01, schedule="cosine")
-    assert learning_rate(s, t) == pytest.approx(rate, rel=2e-3)
+    assert learning_rate(setting(rounds=rounds, lr=0.01, schedule="cosine"), t) == pytest.approx(rate, rel=2e-3)
     assert learning_rate(setting(rounds=rounds, lr=0.01), t) == 0.01
 
 
@@ -280,8 +278,7 @@ def test_a_rule_of_ones_own_is_part_of_every_step(kind: type[Worker], rule: Rule
         without = state_of(plain)
         for n, t in state_of(ours).items():
             torch.testing.assert_close(one.state[n], t, rtol=1e-4, atol=2e-6, msg=lambda text, n=n: f"{n}: {text}")
-        matters = any(float((one.state[n] - t).abs().max()) > 1e-3 for n, t in without.items())
-        assert matters is isinstance(rule, Clip)
+        assert any(float((one.state[n] - t).abs().max()) > 1e-3 for n, t in without.items()) is isinstance(rule, Clip)
 
 
 def living(**changes: Any) -> Setting:
@@ -464,13 +461,10 @@ def test_windows_lie_inside_the_image(seed: int, n: int, height: int, width: int
 
 def test_windows_are_those_of_the_paper_at_32_pixels() -> None:
     # feddrm/protocol.md#images-and-crops: crops are 28 to 32 pixels a side, the whole image in about 9 % of the draws.
-    n = 40_000
-    top, left, h, w = CropStream(stream(3, "crop train", 1), (32, 32)).draw(n).T
+    top, left, h, w = CropStream(stream(3, "crop train", 1), (32, 32)).draw(40_000).T
     assert (h.min(), h.max(), w.min(), w.max()) == (28, 32, 28, 32)
-    whole = ((h == 32) & (w == 32)).mean()
-    assert 0.085 < whole < 0.1
-    area = h * w / 1024
-    assert area.min() > 0.9 - 32 / 1024  # rounding of a split
+    assert 0.085 < ((h == 32) & (w == 32)).mean() < 0.1
+    assert (h * w / 1024).min() > 0.9 - 32 / 1024  # rounding of a split
     # Sides and places are symmetric, and every place that a window of 28 can take is taken.
     assert abs((h > w).mean() - (w > h).mean()) < 0.02
     for start, length in ((top, h), (left, w)):
@@ -510,8 +504,7 @@ def test_endless_passes_go_on_from_round_to_round(n: int, batch: int, steps: int
     if n > 8 and min(batch, n) < n:
         assert np.concatenate(first).tolist() != np.concatenate(second).tolist()
     again = plan([n], batch_size=batch, steps=steps, passes="endless", tail=tail)  # a resumed run asks for late rounds
-    late = [b.tolist() for b in again.batches(0, rounds, 1, None, steps)]
-    assert late == [b.tolist() for b in batches[-steps:]]
+    assert [b.tolist() for b in again.batches(0, rounds, 1, None, steps)] == [b.tolist() for b in batches[-steps:]]
 
 
 def test_endless_passes_wait_for_clients_that_sit_out() -> None:
@@ -540,8 +533,7 @@ def test_endless_passes_wait_for_clients_that_sit_out() -> None:
     st.sampled_from([{}, {"steps": 1}, {"steps": 3}, {"steps": 1, "passes": "endless"}]),
 )
 def test_who_has_a_batch_of_a_single_image(n_train: list[int], size: int, tail: str, how: dict[str, object]) -> None:
-    length = {"epochs": None, **how} if how else {"epochs": 1}
-    made = plan(n_train, batch_size=size, tail=tail, **length)
+    made = plan(n_train, batch_size=size, tail=tail, **{"epochs": None, **how} if how else {"epochs": 1})
     epochs, steps = made.setting.epochs, made.setting.steps
     rounds = range(1, 22)  # an endless pass is over by then
     sizes = [{len(one) for t in rounds for one in made.batches(i, t, 0, epochs, steps)} for i in range(len(n_train))]
@@ -570,8 +562,7 @@ def test_windows_are_drawn_where_they_are_asked_for_and_padding_and_flips_for_tr
     assert windows[0] != windows[1]
     p = plan([9], augment="pad_flip")
     assert plan([5]).crops("train", 1, 0, 1) is p.crops("test", 1, 0, 0) is p.crops("collect", 1, 0, 0) is None
-    drawn = p.crops("train", 1, 0, 1)
-    places = drawn.draw(20_000)
+    places = p.crops("train", 1, 0, 1).draw(20_000)
     assert places.shape == (20_000, 4)
     for column in (0, 1):
         assert sorted(set(places[:, column])) == list(range(9))
@@ -614,8 +605,7 @@ def test_padded_flip_is_numpys(data: st.DataObject, n: int, h: int, w: int, chan
     got = padded_flip(torch.from_numpy(images), torch.from_numpy(places.astype(np.int64)), padding)
     assert got.dtype == torch.uint8
     for i, (top, left, flip, _) in enumerate(places):
-        padded = np.pad(images[i], ((padding, padding), (padding, padding), (0, 0)))
-        cut = padded[top : top + h, left : left + w]
+        cut = np.pad(images[i], ((padding, padding), (padding, padding), (0, 0)))[top : top + h, left : left + w]
         np.testing.assert_array_equal(got[i].numpy(), cut[:, ::-1] if flip else cut)
 
 
@@ -627,8 +617,7 @@ def test_the_order_of_crop_and_colour_hardly_matters(real_images: RealImages) ->
     for shift in of_clients("high", 8):
         ours = resized_crop(torch.from_numpy(apply(images, shift)), windows).numpy()
         cropped = resized_crop(torch.from_numpy(images), windows).numpy().astype(np.uint8)
-        theirs = apply(cropped, shift).astype(np.float32)
-        gap = np.abs(ours - theirs)
+        gap = np.abs(ours - apply(cropped, shift).astype(np.float32))
         assert gap.mean() < 1.0, f"{shift}: {gap.mean():.2f} grey levels on average"
         assert gap.mean() > 0, "the orders do differ; if not, this test compares nothing"
 
