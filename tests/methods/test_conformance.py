@@ -191,8 +191,7 @@ def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(subject: Sub
 def test_traffic_is_of_what_the_server_holds(subject: Subject) -> None:
     """What is sent is counted in bytes of its tensors; that every executor counts alike is among the checks."""
     run = subject.reference.run.trainer
-    held = (*run.server.tensors().values(), *run.server.initial.values())
-    stored = sum(t.numel() * t.element_size() for t in held)
+    stored = sum(t.numel() * t.element_size() for t in (*run.server.tensors().values(), *run.server.initial.values()))
     for direction in ("bytes_up", "bytes_down"):
         sent = [line[direction] for line in run.checkpoint.rounds]
         assert all(isinstance(b, int) and 0 <= b <= 2 * DATA.clients * stored for b in sent)
@@ -266,8 +265,7 @@ def test_only_who_serves_them_answers_clients_without_labels(name: str, tmp_path
     assert len(set(how.serves)) == len(how.serves)
     assert set(how.serves) == SERVES.get(name, {MEMBER, UNSEEN, UNLABELLED})
     s = Subject(tmp_path, name).setting(rounds=1, window=1, votes=False, test_phase=True)
-    columns = train(how, THREE, tmp_path, s).predictions.column_names
-    assert ("test_phase" in columns) == (UNLABELLED in how.serves)
+    assert ("test_phase" in train(how, THREE, tmp_path, s).predictions.column_names) == (UNLABELLED in how.serves)
 
 
 def test_untrained_parts_are_served_to_nobody_in_silence(tmp_path: Path) -> None:
@@ -298,8 +296,7 @@ def validation_loss(run: Run, data: Federation) -> float:
     """The loss of the shared model on all clients' validation images (training images if there are none)."""
     rows = torch.cat([v if len(v) else t for v, t in zip(data.validation, data.train, strict=True)])
     with torch.no_grad():
-        scores = network(data, run.trainer.server.shared)(images(data, rows))
-        return float(F.cross_entropy(scores, data.labels[rows]))
+        return float(F.cross_entropy(network(data, run.trainer.server.shared)(images(data, rows)), data.labels[rows]))
 
 
 @pytest.mark.parametrize("held_back", [True, False])
@@ -355,8 +352,7 @@ def test_a_stopped_run_remembers_its_best_round(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["ditto", "ifca", "pfedfda"])
 def test_of_a_personalised_method_the_personal_models_are_compared(name: str, tmp_path: Path) -> None:
     """The kept loss is the least, over the rounds, of what each round's clients would answer with."""
-    run = train(name, FOUR, tmp_path / "best", replace(SETTING, lr=0.1, rounds=2, select="best"))
-    kept = run.trainer.server.best
+    kept = train(name, FOUR, tmp_path / "best", replace(SETTING, lr=0.1, rounds=2, select="best")).trainer.server.best
     assert kept is not None
     ends = [train(name, FOUR, tmp_path / str(t), replace(SETTING, lr=0.1, rounds=t)) for t in (1, 2)]
     assert any(same({n: t.numpy() for n, t in kept.server.items()}, end.tensors) for end in ends)
@@ -393,8 +389,7 @@ def test_the_answers_are_those_of_the_models_before_the_servers_step(
         for i in range(FIVE.clients):
             rows = (t == number) & (client == i)
             if i in plan.cohort(number):
-                expected = answers_of(run, trained[number, i], i, number)
-                assert own[rows].tolist() == expected.tolist(), (number, i)
+                assert own[rows].tolist() == answers_of(run, trained[number, i], i, number).tolist(), (number, i)
                 moved += int((own[rows] != theirs[rows]).sum())
             else:
                 assert own[rows].tolist() == theirs[rows].tolist(), "who is away answers from what the server gives"
