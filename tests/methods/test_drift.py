@@ -58,16 +58,14 @@ def test_in_these_rounds_clients_come_and_go() -> None:
 def test_rounds_of_fedprox(tmp_path: Path) -> None:
     """The squared distance is added to the loss. FedDRM's FedProxFT: at last each goes on from its own copy."""
     it, run = trained(method("fedprox", mu=0.7), DATA, TWO, tmp_path), ByHand(DATA, TWO)
-    expected = run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t), pull=0.7, anchor=x))
-    close(of(it.server.shared), expected)
+    close(of(it.server.shared), run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t), pull=0.7, anchor=x)))
     s = setting(rounds=3, window=1)
     it, run = trained(method("fedprox", mu=0.7, finetune_rounds=2), DATA, s, tmp_path / "2"), ByHand(DATA, s)
     x = started()
     shared = averaged([run.descended(x, run.batches(i, 1), pull=0.7, anchor=x) for i in range(4)], N)
     close(of(it.server.shared), shared)
     for i in range(DATA.clients):
-        own = run.descended(run.descended(shared, run.batches(i, 2)), run.batches(i, 3))
-        close(of(it.server.view(i)), own)
+        close(of(it.server.view(i)), run.descended(run.descended(shared, run.batches(i, 2)), run.batches(i, 3)))
     assert [line["bytes_up"] > 0 for line in it.checkpoint.rounds] == [True, False, False]
 
 
@@ -228,8 +226,7 @@ def test_rounds_of_fedopt(server: str, tmp_path: Path) -> None:
         new = {n: moved(server, first[n].double().numpy(), [c[n].numpy() for c in changes]) for n in PARAMETERS}
         return {**mean, **{n: torch.from_numpy(value).float() for n, value in new.items()}}
 
-    expected = run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t)), step)
-    close(of(it.server.shared), expected, atol=2e-5)
+    close(of(it.server.shared), run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t)), step), atol=2e-5)
     length = (sum(first[n].numel() for n in PARAMETERS),)
     shapes = {n: tuple(x.shape) for n, x in vars(it.server.memory).items() if x is not None}
     assert shapes == dict.fromkeys("m" if server == "avgm" else "mv", length)
@@ -426,8 +423,7 @@ def test_rounds_of_fedproto(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["prototypes", "head"])
 def test_clients_answer_by_the_nearest_prototype_or_by_their_heads(by: str, tmp_path: Path) -> None:
-    s = setting(rounds=2, window=1, epochs=2, votes=False)
-    it = trained(method("fedproto", answers=by), FEW, s, tmp_path)
+    it = trained(method("fedproto", answers=by), FEW, setting(rounds=2, window=1, epochs=2, votes=False), tmp_path)
     table = it.checkpoint.read("predictions")
     own, client = (np.array(table[column].to_pylist()) for column in ("own", "client"))
     mean, count = it.server.shared[MEAN], it.server.shared[COUNT]
@@ -508,8 +504,7 @@ def test_rounds_are_those_of_the_algorithm(variant: str, tmp_path: Path) -> None
     """Two rounds of a network with a batch norm; hf's differences are compared with the Hessian itself."""
     s = setting(rounds=2, window=1, steps=STEPS, lr=0.1)
     how = method("perfedavg", variant=variant, alpha=ALPHA, delta=1e-3)
-    it = finish(trainer(how, DATA, tmp_path, s, network=smooth)).trainer
-    ours, run = of(it.server.shared), ByHand(DATA, s)
+    ours, run = of(finish(trainer(how, DATA, tmp_path, s, network=smooth)).trainer.server.shared), ByHand(DATA, s)
 
     def local(i: int, t: int, x: State, hessian: bool) -> State:
         oracle = Oracle(run, i, t, x)
@@ -525,8 +520,7 @@ def test_rounds_are_those_of_the_algorithm(variant: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(("variant", "batches"), [("fo", 2), ("hf", 3)])
 @pytest.mark.parametrize("length", [{"epochs": 2}, {"steps": 2}])
 def test_a_step_for_each_of_fedavgs_batches(variant: str, batches: int, length: dict[str, int], tmp_path: Path) -> None:
-    s = setting(rounds=1, window=1, **length)
-    it = train(method("perfedavg", variant=variant), DATA, tmp_path, s).trainer
+    it = train(method("perfedavg", variant=variant), DATA, tmp_path, setting(rounds=1, window=1, **length)).trainer
     steps = [2 if "steps" in length else 2 * -(-n // 16) for n in DATA.n_train]
     assert it.checkpoint.rounds[0]["images"] == sum(16 * batches * k for k in steps)
     client = it.client(1, it.server.view(1), 1)
