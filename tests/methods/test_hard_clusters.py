@@ -56,8 +56,7 @@ def updated(index: int, delta: Any, size: int = 1) -> Client:
     """A client whose training has moved its one parameter from 1 by `delta`."""
     start = torch.ones(len(delta), dtype=torch.float64)
     state: State = {"w": start + torch.tensor(delta, dtype=torch.float64), "norm.running_mean": torch.full((3,), 9.0)}
-    received = {"w": start, "norm.running_mean": torch.zeros(3)}
-    return bare_client(index, size, state, received)
+    return bare_client(index, size, state, {"w": start, "norm.running_mean": torch.zeros(3)})
 
 
 def split(cohort: list[Client], assigned: dict[int, int] | None = None, **hyperparameters: Any) -> Server:
@@ -70,8 +69,7 @@ def split(cohort: list[Client], assigned: dict[int, int] | None = None, **hyperp
 
 def test_who_is_split_from_whom() -> None:
     """A mean that has vanished splits two opposite camps; who is absent stays with the larger half."""
-    cohort = [updated(i, d) for i, d in enumerate([[1, 0.1], [-1, 0.1], [1, -0.1], [-1, -0.1], [0.9, 0]])]
-    server = split(cohort)
+    server = split([updated(i, d) for i, d in enumerate([[1, 0.1], [-1, 0.1], [1, -0.1], [-1, -0.1], [0.9, 0]])])
     assert server.assigned == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}  # the larger half keeps the number
     torch.testing.assert_close(server.models[0]["w"], torch.tensor([1 + 2.9 / 3, 1.0], dtype=torch.float64))
     torch.testing.assert_close(server.models[1]["w"], torch.tensor([0.0, 1.0], dtype=torch.float64))
@@ -125,8 +123,7 @@ def test_the_decision_by_the_vectors_themselves(count: int, seed: int, largest: 
     assert (len(server.models) == 2) == expected
     for m, model in enumerate(server.models):
         mine = [i for i, cluster in server.assigned.items() if cluster == m]
-        oracle = 1 + np.average(deltas[mine], axis=0, weights=sizes[mine])
-        np.testing.assert_allclose(model["w"], oracle, rtol=1e-9)
+        np.testing.assert_allclose(model["w"], 1 + np.average(deltas[mine], axis=0, weights=sizes[mine]), rtol=1e-9)
 
 
 def complete_linkage(distance: np.ndarray, stop: Any) -> list[set[int]]:
@@ -163,13 +160,10 @@ def test_the_halves_are_those_of_complete_linkage_by_cosines(count: int, seed: i
 
 def test_equal_distances_and_updates_of_zero_have_two_halves_too(tmp_path: Path) -> None:
     """Running statistics count for nothing."""
-    alike = np.ones((4, 4)) - np.eye(4)
-    assert set(halves(alike).tolist()) == {0, 1}
+    assert set(halves(np.ones((4, 4)) - np.eye(4)).tolist()) == {0, 1}
     products = cfl.inner_products([{"w": torch.tensor(v)} for v in ([0.0, 0], [3.0, 0], [0.0, 0])])
-    distance = cfl.cosine_distances(products)
-    assert np.array_equal(distance, np.ones((3, 3)) - np.eye(3))
-    server = split([updated(i, d) for i, d in enumerate([[0, 0], [0, 0], [0.7, 0]])])
-    assert len(server.models) == 2
+    assert np.array_equal(cfl.cosine_distances(products), np.ones((3, 3)) - np.eye(3))
+    assert len(split([updated(i, d) for i, d in enumerate([[0, 0], [0, 0], [0.7, 0]])]).models) == 2
     assert set(cfl.update(updated(0, [1.0]))) == {"w"}
     it = trainer(method("cfl"), federation(), tmp_path)
     assert cfl.update(it.client(0, it.server.view(0), 1)).keys() == dict(it.executor.model.named_parameters()).keys()
@@ -177,8 +171,7 @@ def test_equal_distances_and_updates_of_zero_have_two_halves_too(tmp_path: Path)
 
 def of_first(data: Federation) -> tuple[torch.Tensor, torch.Tensor]:
     """Training images and labels of the first client, as it has them."""
-    s = setting()
-    first = client(data, Plan(s, data.n_train, data.shape[:2]), 0, {})
+    first = client(data, Plan(setting(), data.n_train, data.shape[:2]), 0, {})
     return first.images(), first.labels()
 
 
@@ -240,8 +233,7 @@ def test_clusters_are_scikit_learns_and_who_is_in_none_is_alone() -> None:
 def test_each_cluster_is_a_federation_of_its_own(tmp_path: Path) -> None:
     """What the other cluster holds changes nothing. It sees its digits half as bright."""
     data = grouped_federation((0,) * 6, size=150)
-    dark = torch.from_numpy(data.client % 2 == 1)
-    images = torch.where(dark[:, None, None, None], data.images // 2, data.images)
+    images = torch.where(torch.from_numpy(data.client % 2 == 1)[:, None, None, None], data.images // 2, data.images)
     data, labels = dataclasses.replace(data, images=images), data.labels.clone()
     for rows in data.train[1::2]:
         labels[rows] = 3
@@ -270,8 +262,7 @@ def server_of(*models: float, assigned: dict[int, int], met: dict[int, tuple[flo
     """A server whose models are one number each."""
     start, met = {"w": torch.zeros(1)}, met or {}
     memory = Memory({i: best for i, (best, _) in met.items()}, {i: images for i, (_, images) in met.items()})
-    states = [{"w": torch.tensor([m])} for m in models]
-    return Server(start, start, models=states, assigned=assigned, memory=memory)
+    return Server(start, start, models=[{"w": torch.tensor([m])} for m in models], assigned=assigned, memory=memory)
 
 
 def member(index: int, state: dict[str, torch.Tensor], size: int = 4) -> Client:
@@ -527,8 +518,7 @@ def test_clients_are_clustered_anew_when_their_data_drift(tmp_path: Path) -> Non
     at_work = [line["images"] > 0 for line in found.trainer.checkpoint.rounds]
     assert at_work == [True] * 5 + [False, True], "nobody trains in the round of a drift"
     assert found.trainer.method.round_metrics(found.trainer.server)["clustering_round"] == 6
-    known = described(found, replace(data, stages=data.stages[1:]), "train")
-    labels, eps = clustering.dynamic(known)
+    labels, eps = clustering.dynamic(described(found, replace(data, stages=data.stages[1:]), "train"))
     assert [found.trainer.server.assigned[i] for i in range(4)] == labels.tolist()
     assert found.trainer.server.memory.elbow == pytest.approx(eps, rel=1e-4)
 
