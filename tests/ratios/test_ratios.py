@@ -261,8 +261,7 @@ def test_minimiser_is_the_ratio_up_to_the_bound(name: str) -> None:
     """With a bound of a quarter of the largest ratio no point reaches its ratio beyond that bound."""
     exact = stratum_ratios(TRAIN / 100, TEST / 20)
     np.testing.assert_allclose(minimiser(name, 0.9 / exact.max()), exact, atol=1e-7)
-    found = minimiser(name, 4 / exact.max())
-    np.testing.assert_allclose(found, np.minimum(exact, exact.max() / 4), atol=1e-5)
+    np.testing.assert_allclose(minimiser(name, 4 / exact.max()), np.minimum(exact, exact.max() / 4), atol=1e-5)
 
 
 @each_divergence
@@ -347,8 +346,7 @@ def test_gaussians_in_closed_form(name: str) -> None:
 def wide(n: int, seed: int) -> tuple[Tensor, Tensor]:
     """The same ratio in 10 dimensions, of which only the first matters: easy to learn by heart."""
     noise = stream(seed, "noise").normal(size=(2 * n, 9)).astype(np.float32)
-    first = torch.cat(list(gaussians(n, seed)))
-    both = torch.cat([first, torch.from_numpy(noise)], 1)
+    both = torch.cat([torch.cat(list(gaussians(n, seed))), torch.from_numpy(noise)], 1)
     return both[:n], both[n:]
 
 
@@ -388,8 +386,7 @@ def test_target_shift_of_digits() -> None:
     train, labels = digits(low, 1500, stream(0, "digits train"))
     pool, _ = digits(low[::-1], 600, stream(0, "digits pool"))
     matching = Matching(epochs=40, lr=3e-3)
-    bound = find_bound(train, pool, matching, 0)
-    found = estimate(perceptron(64), train, pool, matching, bound, seed=0, client=0)
+    found = estimate(perceptron(64), train, pool, matching, find_bound(train, pool, matching, 0), seed=0, client=0)
     of_class = [float(found.weights[labels == c].mean()) for c in range(10)]
     assert min(of_class[:5]) > 3
     assert max(of_class[5:]) < 1
@@ -454,8 +451,7 @@ def test_regulariser_is_descended_when_the_surplus_is_ascended() -> None:
     def idle_weight(weight_decay: float) -> float:
         network = nn.Linear(2, 1, bias=False)
         network.weight.data = torch.tensor([[5.0, 2.0]])  # no sample reaches the second weight
-        matching = replace(GIVEN, epochs=10, weight_decay=weight_decay)
-        assert fit(network, train, pool, matching, 1.0, 0, 0) == 1
+        assert fit(network, train, pool, replace(GIVEN, epochs=10, weight_decay=weight_decay), 1.0, 0, 0) == 1
         return network.weight[0, 1].item()
 
     assert idle_weight(0) == 2
@@ -481,8 +477,7 @@ def test_the_ratio_network_is_the_classifier_with_one_output() -> None:
     assert sum(p.numel() for p in network.parameters()) == 43_661
     assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 1)
     again, other = (ratio_network("lenet5", (28, 28, 1), seed=s) for s in (3, 4))
-    pairs = list(zip(network.parameters(), again.parameters(), strict=True))
-    assert all(torch.equal(a, b) for a, b in pairs)
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
     assert not torch.equal(network.head.weight, other.head.weight)
     body = models.build("lenet5", shape=(28, 28, 1), classes=2, seed=3).backbone
     assert all(torch.equal(a, b) for a, b in zip(body.parameters(), network.backbone.parameters(), strict=True))
@@ -498,8 +493,7 @@ NUMBERS = st.lists(st.integers(0, BINS - 1), min_size=1, max_size=60)
 def test_by_hand() -> None:
     """Bin 0: (3/6)/(4/8) = 1; bin 1: (1/6)/(1/8) = 4/3; bin 2: 0; bin 3 has no training sample."""
     train, pool = [0, 0, 0, 0, 1, 2, 2, 2], [0, 0, 0, 1, 3, 3]
-    found = histogram_bound(train, pool, 4)
-    assert found == Bound(pytest.approx(4 / 3), train_count=1)
+    assert histogram_bound(train, pool, 4) == Bound(pytest.approx(4 / 3), train_count=1)
 
 
 @few(train=NUMBERS, pool=NUMBERS, examples=40)
