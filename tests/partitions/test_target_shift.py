@@ -64,8 +64,7 @@ def printed(table: str) -> dict[tuple[int, bool], list[int]]:
         if row["table"] == table:
             first, _, last = row["client"].partition("-")
             for client in range(int(first) - 1, int(last or first)):
-                key = (client, row["split"] == "test")
-                found.setdefault(key, [0] * 10)[int(row["class"])] = int(row["value"])
+                found.setdefault((client, row["split"] == "test"), [0] * 10)[int(row["class"])] = int(row["value"])
     return found
 
 
@@ -116,8 +115,7 @@ def exact(mix: list[list[int]], available: list[int]) -> list[list[int]]:
 @few(st.lists(st.integers(0, 10**5), min_size=3, max_size=3), st.integers(1, 1000), examples=25)
 def test_keep_takes_the_floor_of_each_class(taken: list[int], thousandths: int) -> None:
     share = thousandths / 1000
-    left = kept(np.array([taken, taken]), [share, 1.0])
-    assert left.tolist() == [[n * thousandths // 1000 for n in taken], taken]
+    assert kept(np.array([taken, taken]), [share, 1.0]).tolist() == [[n * thousandths // 1000 for n in taken], taken]
     assert kept(np.array([taken]), None).tolist() == [taken]
 
 
