@@ -258,8 +258,7 @@ def test_a_columns_budget_is_said_and_another_data_set_takes_means_along(lab: La
     # But one over other data sets stays behind.
     part = written(tmp_path, MINE).for_dataset("digits")
     assert [c.label for c in part.columns] == ["Much", "Little", "Gain", "More", "Mean", "Last two"]
-    gain = next(c for c in part.columns if c.label == "Gain")
-    assert set(gain.of) <= {c.key for c in part.measured}
+    assert set(next(c for c in part.columns if c.label == "Gain").of) <= {c.key for c in part.measured}
     mixed = written(tmp_path, MINE.replace('dataset = "cifar10"', 'dataset = "mnist"', 1))
     assert [c.label for c in mixed.for_dataset("cifar10").columns] == ["Little", "Last two"]
 
@@ -301,8 +300,7 @@ def test_a_mean_over_columns_waits_for_its_cells_and_one_is_of_some_clients(lab:
     found = line(grid, "FedAvg")["Last two"]
     assert (found.text, found.spread) == ("65.0", f"{statistics.stdev([60, 70]):.1f}")
     assert (found.value.count, found.value.weighted) == (2, pytest.approx(65))
-    more = written(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]"))
-    grid = lab.grid(more)
+    grid = lab.grid(written(tmp_path, MINE.replace("clients = [2, 3]", "clients = [2, 4]")))
     assert line(grid, "FedAvg")["Last two"].state is State.DAMAGED
     assert "client_accuracy of client 4" in grid.problems[0]
 
@@ -317,8 +315,7 @@ def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -
     )
     for column, there in (("Accuracy/Much", False), ("Accuracy/Little", True)):
         run(lab, table, "pfedfda", column, "P")
-        labels = [one.label for one in lab.grid(hidden, extra=True).lines]
-        assert ("P" in labels) == there
+        assert ("P" in [one.label for one in lab.grid(hidden, extra=True).lines]) == there
     extra = line(lab.grid(table, extra=True), "P")
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
 
@@ -346,8 +343,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
 
     def about() -> list[str]:
-        lines = lab.grid("pfedfda/6", extra=True).about
-        return [line for line in lines if "processors" in line]
+        return [line for line in lab.grid("pfedfda/6", extra=True).about if "processors" in line]
 
     how = {"whole": {"local_training_seconds": 2.0}, "rules": "pfedfda", "executor": "sequential"}
     for method, processor in (("fedavg", "Xeon 6-207-2"), ("apfl", "Xeon 6-207-2")):
@@ -406,8 +402,7 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
     ours = grid.lines[at].entries
     assert [e.near for e in ours] == [False, None, None, None], "in order: Dir(0.1), then Dir(0.5), which is no target"
     assert ours[1].offset is None
-    below = grid.lines[at + 1].entries
-    assert [e.text for e in below] == ["0.725", "0.309?", "0.725?", "0.309?"]
+    assert [e.text for e in grid.lines[at + 1].entries] == ["0.725", "0.309?", "0.725?", "0.309?"]
     sign = ("5.0?", "doubtful in the paper, no target")
     assert sign in legend(grid)
     assert sign not in legend(lab.grid("pfedfda/3"))
