@@ -85,8 +85,7 @@ def test_times_of_several_processors_have_no_best(lab: Lab, setting: Setting, ot
     for method, seconds, how in (("fedavg", 60.0, {"processor": "Xeon"}), ("ditto", 90.0, known)):
         run(lab, setting, method, 0.5 if method == "fedavg" else 0.6, whole={"total_runtime_seconds": seconds}, **how)
     table = grid(compare(select(Frame(lab.store))))
-    marked = [cell(table, "Time", name).rank for name in ("FedAvg", "ditto")]
-    assert marked == ([0, 0] if other == "EPYC" else [1, 2])
+    assert [cell(table, "Time", name).rank for name in ("FedAvg", "ditto")] == ([0, 0] if other == "EPYC" else [1, 2])
     assert [cell(table, "Average accuracy", name).rank for name in ("FedAvg", "ditto")] == [2, 1]
 
 
@@ -103,8 +102,7 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(
     assert entry.value.per_seed == pytest.approx({0: 50, 1: 60, 2: 70})
     assert cell(table, "Average accuracy", "FedAvg", "0.01").spread == ""  # one seed has none
     first, second = table.about
-    ddof = "Mean ± standard deviation (ddof 1) over 1 to 3 seeds (column Seeds), on one draw of the partition."
-    assert first == ddof
+    assert first == "Mean ± standard deviation (ddof 1) over 1 to 3 seeds (column Seeds), on one draw of the partition."
     assert second.startswith("After the last round, on test images as they are. Average accuracy: of each client's")
     (first, *_) = grid(compare(select(Frame(seeds), ["lr=0.01"]))).about
     assert first.startswith("One run a row, so no ±")
@@ -273,8 +271,7 @@ def test_what_cannot_be_paired_is_said(lab: Lab, setting: Setting) -> None:
     run(lab, setting, "fedavg", 0.5)
     with pytest.raises(FedbenchError, match="no two rows are on the same data"):
         in_pairs(compare(select(Frame(lab.store))))
-    other = replace(setting, partition=replace(setting.partition, seed=setting.partition.seed + 1))
-    run(lab, other, "ditto", 0.6)
+    run(lab, replace(setting, partition=replace(setting.partition, seed=setting.partition.seed + 1)), "ditto", 0.6)
     side = compare(select(Frame(lab.store)))
     table = pairs_grid(side, in_pairs(side))
     assert [entry.symbol for entry in table.lines[0].entries] == ["N/A"] * 4
@@ -294,13 +291,12 @@ def of_six(tmp_path_factory: pytest.TempPathFactory) -> Six:
     lab = Lab(Store(tmp_path_factory.mktemp("runs") / "store"))
     lab.dataset("cifar10")
     setting = replace(lab.setting("feddrm/1", DIR), lr=0.1)
-    other = replace(setting, lr=0.01)
     runs = {
         "fedavg": lab.run(setting, "fedavg"),
         "fedavg seed 1": lab.run(replace(setting, seed=1), "fedavg"),
         "ditto": lab.run(setting, "ditto", {"mu": 0.1}),
         "ditto mu": lab.run(setting, "ditto", {"mu": 0.5}),
-        "ditto lr": lab.run(other, "ditto", {"mu": 0.5}),
+        "ditto lr": lab.run(replace(setting, lr=0.01), "ditto", {"mu": 0.5}),
         "feddrm": lab.run(setting, "feddrm"),
     }
     return Six(lab.store, {name: run.id for name, run in runs.items()})
@@ -448,8 +444,7 @@ def test_friedman_as_demsar_works_it_out_as_scipy_does_and_of_one_order_everywhe
     # Nobody is further from another than 1.25, so one bar joins all, as in Figure 1 a at this level.
     assert all_four.indistinguishable == [(3, 1, 2, 0)]
     values = np.random.default_rng(0).normal(size=(9, 4))
-    theirs = stats.friedmanchisquare(*values.T)
-    assert friedman(values).chi2 == pytest.approx(theirs.statistic)
+    assert friedman(values).chi2 == pytest.approx(stats.friedmanchisquare(*values.T).statistic)
     assert friedman(-values, "min").ranks.tolist() == friedman(values).ranks.tolist()
     values = np.tile([0.9, 0.8, 0.7], (12, 1))
     same = friedman(values)
