@@ -57,8 +57,7 @@ def _panels() -> list[figures.Panel[Any]]:
 
 @pytest.fixture
 def digits(store: Store) -> str:
-    dataset = datasets.resolve("digits", store)
-    return partitions.build(partition_spec(dataset, "iid", 3, 0, 0.7), store).id
+    return partitions.build(partition_spec(datasets.resolve("digits", store), "iid", 3, 0, 0.7), store).id
 
 
 def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
@@ -89,15 +88,13 @@ def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
         assert (raw.get_linestyle(), normalised.get_linestyle()) == ("--", "-")
         assert raw.get_color() == normalised.get_color()
     assert lines[0].get_color() != lines[2].get_color()
-    bounds = {line.get_ydata()[0] for line in left.lines if list(line.get_xdata()) == [0, 1]}
-    assert bounds == {1, (1 + 5**0.5) / 2}
+    assert {line.get_ydata()[0] for line in left.lines if list(line.get_xdata()) == [0, 1]} == {1, (1 + 5**0.5) / 2}
     low, high = left.get_ylim()
     assert low == 0
     assert high > max(c.comparison.largest for c in panels[0].marks)
     dark = {side: (images // 8 if side[1] == "train" else images) for side, images in _images(1).items()}
     panel = figures.Panel("Dark", {}, figures.curves(dark))
-    ordinary = _panels()[1]
-    (axes, _) = kinds.draw(RATIO, figures.Content([panel, ordinary])).axes
+    (axes, _) = kinds.draw(RATIO, figures.Content([panel, _panels()[1]])).axes
     assert axes.get_ylim()[1] > panel.marks[0].comparison.largest > 5
     axes = kinds.draw(SPECTRUM, figures.Content(panels)).axes[0]
     assert axes.get_yscale() == "log"
@@ -107,10 +104,8 @@ def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
     assert (train.get_linestyle(), test.get_linestyle()) == ("--", "-")
     drawn = kinds.draw(SPECTRUM, figures.Content(_panels()))
     (legend,) = drawn.legends
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["client 0", "client 1", "test", "training"]
-    colours = [axes.lines[0].get_color() for axes in drawn.axes]
-    assert colours == [legend.get_lines()[0].get_color()] * 2
+    assert [text.get_text() for text in legend.get_texts()] == ["client 0", "client 1", "test", "training"]
+    assert [axes.lines[0].get_color() for axes in drawn.axes] == [legend.get_lines()[0].get_color()] * 2
 
 
 def test_the_figure_of_a_partition(
@@ -120,15 +115,13 @@ def test_the_figure_of_a_partition(
     assert result.exit_code == 0, result.output
     assert (result.stdout, "ftw_erm/2 written to ftw_erm-2.png\n" in result.stderr) == ("", True)
     first = (tmp_path / "ftw_erm-2.png").read_bytes()
-    again = draws("ftw_erm/2", "--partition", digits)
-    assert "written to ftw_erm-2.png (over an older one)" in again.stderr
+    assert "written to ftw_erm-2.png (over an older one)" in draws("ftw_erm/2", "--partition", digits).stderr
     assert (tmp_path / "ftw_erm-2.png").read_bytes() == first
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["ftw_erm-2.png"]
     draws("ftw_erm/3", "--partition", digits, "-o", "three.svg")
     assert (tmp_path / "three.svg").read_text().startswith("<?xml")
     result = draws("ftw_erm/2", "--partition", digits, "--client", "2", "--json", "--ridge", "5")
-    told = json.loads(result.stdout)
-    (panel,) = told["panels"]
+    (panel,) = json.loads(result.stdout)["panels"]
     (client,) = panel["clients"]
     assert (panel["dataset"], panel["partition"], client["client"], client["ridge"]) == ("digits", digits, 2, 5)
 
@@ -170,8 +163,7 @@ def test_the_figure_of_a_partition(
     ],
 )
 def test_more_clients_than_can_be_told_apart(store: Store, draws: Draws, kind: Any, most: int, message: str) -> None:
-    dataset = datasets.resolve("digits", store)
-    many = partitions.build(partition_spec(dataset, "iid", most + 1, 0, 0.7), store)
+    many = partitions.build(partition_spec(datasets.resolve("digits", store), "iid", most + 1, 0, 0.7), store)
     name = {spectra: "ftw_erm/2", bubbles: "pfedfda/3", views: "images"}[kind]
     with pytest.raises(FedbenchError, match=message):
         draws(name, "--partition", many.id)
@@ -303,8 +295,7 @@ print(drawn)
 
 def test_figures_import_nothing_heavy(store: Store) -> None:
     """Nor do tables in any format: tests/cli/test_cli_look.py."""
-    part = corrupted_digits(store)
-    ids = [run_of_clients(store, part, {"beta": betas()}), described_run(store)]
+    ids = [run_of_clients(store, corrupted_digits(store), {"beta": betas()}), described_run(store)]
     run = subprocess.run(
         [sys.executable, "-c", CHECK, str(store.home), *ids],
         capture_output=True, text=True, env={**os.environ, "FEDBENCH_DATA": ""},
