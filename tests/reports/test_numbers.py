@@ -73,8 +73,7 @@ def test_the_other_mean_over_clients_can_be_asked_for(lab: Lab) -> None:
         assert (found.runs, found.reported) == ((run.id,), (0.763, 0.07)), "the same run, the same claims of the paper"
         assert (found.text, found.spread) == (text, f"{statistics.stdev([0.2, 0.8]):.2f}")
         assert [verdict.claim.text for verdict, _ in printed.verdicts] == [c.text for c in table.claim]
-        means = [found.value.weighted, found.value.unweighted, found.value.count]
-        assert means == pytest.approx([0.65, 0.5, 2])
+        assert [found.value.weighted, found.value.unweighted, found.value.count] == pytest.approx([0.65, 0.5, 2])
         assert ("weighted by their test images" in " ".join(printed.about)) is (mean == "weighted")
         assert "--client-mean unweighted" in " ".join(printed.notes)
     seven = tables.load("pfedfda/7")  # a metric of the federation has the other mean too
@@ -221,8 +220,7 @@ def test_a_damaged_run_is_named_and_spoils_nothing_else(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
     lab.run(setting, "feddrm", measure=False)  # has no predictions to evaluate
     run = lab.run(setting, "fedavgft")
-    metrics = lab.store.get(MetricsSpec(run.spec))
-    path = metrics.path / "metrics.parquet"
+    path = lab.store.get(MetricsSpec(run.spec)).path / "metrics.parquet"
     path.write_bytes(path.read_bytes()[:-10])
     lab.run(setting, "pfedfda", value=0.3)
     printed = lab.grid("feddrm/1", extra=True)
@@ -307,8 +305,7 @@ def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> Non
     assert (entry.text, entry.spread, entry.mark, entry.state) == ("0.7500", "", "‡", State.MISSING)
     assert ("‡", "not of all its seeds yet") in legend(grid)
     assert r"0.7500$^{\ddagger}$" in render([grid], "latex")
-    lacking = written(tmp_path, SEEDS.replace("client = 2", "client = 7"))
-    of_3 = lab.grid(lacking, seeds=[3])
+    of_3 = lab.grid(written(tmp_path, SEEDS.replace("client = 2", "client = 7")), seeds=[3])
     assert any("lack client_accuracy of client 7 after round 20" in text for text in of_3.problems)
     assert [e.state for e in of_3.lines[0].entries[:2]] == [State.DONE, State.DAMAGED]
     train(lab, table, {seed: FINAL[seed] for seed in (5, 8)})
@@ -382,8 +379,7 @@ def pfedfda(lab: Lab, wanted: Table) -> list[float]:
     setting = lab.cells(str(wanted.path)).settings["IID"][0]
     run = lab.run(setting, "pfedfda", measure=False, measures=stored((BETA,)))
     betas = [k / 100 for k in range(setting.partition.clients)]
-    mean = statistics.mean(betas)
-    lab.rows(run, [("beta", "", 0, -1, mean), *(("beta", "", 0, i, b) for i, b in enumerate(betas))])
+    lab.rows(run, [("beta", "", 0, -1, statistics.mean(betas)), *(("beta", "", 0, i, b) for i, b in enumerate(betas))])
     return betas
 
 
