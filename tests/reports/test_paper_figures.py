@@ -114,8 +114,7 @@ def test_the_picture_of_levels(here: Lab) -> None:
     assert [line.get_linewidth() > 1.5 for line in known.lines] == [False, True, True]
     assert [t.get_text() for t in drawn.legends[0].get_texts()] == ["IFCA", "FLUX", "FLUX-prior"]
     assert shown.panels[0].marks.gaps["FLUX"] == [3, 4]
-    broken = [np.flatnonzero(np.isnan(line.get_ydata())).tolist() for line in known.lines]
-    assert broken == [[], [2, 3], []]
+    assert [np.flatnonzero(np.isnan(line.get_ydata())).tolist() for line in known.lines] == [[], [2, 3], []]
     for line in known.lines:
         np.testing.assert_allclose(line.get_xdata(), range(1, 9))
 
@@ -157,8 +156,7 @@ def test_four_data_sets_stand_below_each_other(here: Lab) -> None:
     assert [p.title for p in shown.panels[:3]] == [
         "MNIST, known association", "MNIST, test phase", "FMNIST, known association"
     ]  # fmt: skip
-    rows = {axes.get_subplotspec().rowspan.start for axes in kinds.draw(FOUR, shown).axes}
-    assert rows == {0, 1, 2, 3}
+    assert {axes.get_subplotspec().rowspan.start for axes in kinds.draw(FOUR, shown).axes} == {0, 1, 2, 3}
     assert sum("cifar100 are not at hand" in r for r in remarks) == 1
     texts = [v.claim.text for v in shown.claims]
     assert len(texts) == 12
@@ -179,8 +177,7 @@ def test_scaling_has_a_panel_of_seconds_in_octaves(here: Lab) -> None:
     assert [a.get_yscale() for a in axes] == ["linear", "linear", "log"]
     assert axes[2].yaxis.get_transform().base == 2
     assert axes[2].get_ylabel() == "seconds"
-    at = axes[0].get_xticks()
-    np.testing.assert_allclose(at, np.log2([5, 25, 50, 100]))
+    np.testing.assert_allclose(axes[0].get_xticks(), np.log2([5, 25, 50, 100]))
     assert [t.get_text() for t in axes[0].get_xticklabels()] == ["5", "25", "50", "100"]
 
 
@@ -213,8 +210,7 @@ def test_the_grids_rows_and_levels_are_those_of_the_paper_and_flux_own_choice_co
     assert [r.label for r in (*eight, *ten) if r.added] == ["Own choice", "T = 0.06"]
 
     def jobs(name: str, row: str) -> set[str]:
-        cells = here.cells(name, "paper")
-        return {job.setting.id for c in cells.all if c.row.label == row for job in c.specs}
+        return {job.setting.id for c in here.cells(name, "paper").all if c.row.label == row for job in c.specs}
 
     apart = [jobs(f"flux/{n}", "FLUX") for n in (13, 15, 18, 33, 35, 38)]  # of MNIST and CIFAR-10, which are at hand
     own = jobs("flux/figure8", "Own choice")
@@ -252,8 +248,7 @@ def test_accuracy_by_the_round_of_the_clustering(here: Lab, draws: Draws, tmp_pa
 
 
 def test_accuracy_by_threshold(here: Lab) -> None:
-    values = (0.8, 0.005, 0.06)
-    fill_series(here, "flux/figure10", _mnist, [("flux", {"threshold": v}) for v in values])
+    fill_series(here, "flux/figure10", _mnist, [("flux", {"threshold": v}) for v in (0.8, 0.005, 0.06)])
     shown, _ = gathered(THRESHOLDS, here.store)
     (panel,) = shown.panels
     assert [p.x for p in panel.marks.lines["Test phase"]] == [0.005, 0.06, 0.8]
@@ -270,8 +265,7 @@ def test_the_plane_is_scikit_learns_pca() -> None:
     rows = described().astype(np.float64)
     place, share = descriptors.plane(rows)
     reference = PCA(2, svd_solver="full").fit(rows)
-    theirs = reference.transform(rows)
-    np.testing.assert_allclose(np.abs(place), np.abs(theirs), atol=1e-8)
+    np.testing.assert_allclose(np.abs(place), np.abs(reference.transform(rows)), atol=1e-8)
     np.testing.assert_allclose(share, reference.explained_variance_ratio_)
     axes = np.linalg.lstsq(rows - rows.mean(axis=0), place, rcond=None)[0]
     assert (axes[np.abs(axes).argmax(axis=0), [0, 1]] > 0).all()
@@ -284,8 +278,7 @@ def test_the_plane_is_scikit_learns_pca() -> None:
 def test_descriptors_of_a_run_and_their_picture(store: Store, draws: Draws) -> None:
     rows = described()
     id = described_run(store, descriptors_of(rows))
-    told = json.loads(draws("flux/11", "--run", id[:8], "--json").stdout)
-    (panel,) = told["panels"]
+    (panel,) = json.loads(draws("flux/11", "--run", id[:8], "--json").stdout)["panels"]
     place, share = descriptors.plane(rows.astype(np.float64))
     assert (panel["run"], panel["length"], panel["clusters"], panel["true_clusters"]) == (id, 12, 2, 3)
     assert panel["variance"] == pytest.approx(share)
@@ -295,8 +288,7 @@ def test_descriptors_of_a_run_and_their_picture(store: Store, draws: Draws) -> N
     np.testing.assert_allclose([(c["x"], c["y"]) for c in panel["rows"]], place)
     lines = of_csv(draws("flux/11", "--run", id, "--csv").stdout)
     assert [line["cluster"] for line in lines] == ["7", "7", "3", "3", "3", ""]
-    said = draws("flux/11", "--run", id).stdout
-    assert "6 clients of 3 true distributions in 2 clusters (of 3, 2)" in said
+    assert "6 clients of 3 true distributions in 2 clusters (of 3, 2)" in draws("flux/11", "--run", id).stdout
     panel = descriptors.of_run(store.open("run", described_run(store)))
     drawn = kinds.draw(PLANE, figures.Content([panel]))
     (axes,) = drawn.axes
@@ -372,8 +364,7 @@ def test_the_figures_own_runs_and_series(here: Lab, draws: Draws) -> None:
             kind = figures.kind_of(figure)
             for row in table.rows:
                 for column in table.printed:
-                    x = kind.x(table, row, column, figure.series, "small")
-                    assert x is not None or row.added
+                    assert kind.x(table, row, column, figure.series, "small") is not None or row.added
 
 
 QUANTITIES = ("system_accuracy", "average_accuracy", "routing_accuracy")
@@ -420,8 +411,7 @@ def test_accuracies_by_lambda_and_by_network_and_none_without_a_router(lab: Lab,
     assert grid.problems == ()
     (line,) = (line for line in grid.lines if line.label == "FedAvg")
     states = {f"{h.group}/{h.label}": e.state for h, e in zip(grid.heads, line.entries, strict=True)}
-    undefined = [states[f"Dir-0.3/{name}"] is State.UNDEFINED for name in ("Routing", "System")]
-    assert undefined == [True, False]
+    assert [states[f"Dir-0.3/{name}"] is State.UNDEFINED for name in ("Routing", "System")] == [True, False]
 
 
 def test_shifts_stand_in_the_figures_order_and_one_that_is_not_on_the_axis_is_an_error(lab: Lab, draws: Draws) -> None:
@@ -586,8 +576,7 @@ def test_the_claim_of_beta_can_fail_and_stay_open(store: Store) -> None:
     assert (claim.state, claim.detail) == ("fails", f"fails by {off:.4g} at clean and corrupted, beta")
     (said,) = figures.kind_of(BETA).words(BETA, content)
     assert f"mean β {mean(values[:12]):.3f} of 12 clean clients, {mean(values[12:]):.3f} of 12 corrupted" in said
-    clean = run_of_clients(store, corrupted_digits(store, "none"), {"beta": values})
-    content, _ = gathered(BETA, store, run=clean)
+    content, _ = gathered(BETA, store, run=run_of_clients(store, corrupted_digits(store, "none"), {"beta": values}))
     (said,) = figures.kind_of(BETA).words(BETA, content)
     assert f"mean β {mean(values):.3f} of 24 clean clients; run" in said
     assert [claim.state for claim in content.claims] == ["not measured"]
@@ -627,8 +616,7 @@ def test_the_run_of_the_tables_cell(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
         return []
 
     monkeypatch.setattr(beta, "of_run", of_run)
-    setting = lab.setting(BETA.cells.table, BETA.cells.column, "paper")
-    run = lab.run(setting, "pfedfda", rules="pfedfda", measure=False)
+    run = lab.run(lab.setting(BETA.cells.table, BETA.cells.column, "paper"), "pfedfda", rules="pfedfda", measure=False)
     gathered(BETA, lab.store, budget="paper")
     assert asked == {"run": run.id, "name": "pFedFDA, CIFAR10-S, 100 %"}
     with pytest.raises(FedbenchError, match="budget paper: missing"):
@@ -639,10 +627,8 @@ def test_the_run_of_the_tables_cell(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(store: Store, draws: Draws) -> None:
-    spec = partition_spec(datasets.resolve("digits", store), "dirichlet", 7, 3, 0.7, alpha=0.2)
-    part = partitions.build(spec, store)
-    result = draws("pfedfda/3", "--partition", part.id, "--json")
-    (panel,) = json.loads(result.stdout)["panels"]
+    part = partitions.build(partition_spec(datasets.resolve("digits", store), "dirichlet", 7, 3, 0.7, alpha=0.2), store)
+    (panel,) = json.loads(draws("pfedfda/3", "--partition", part.id, "--json").stdout)["panels"]
     for name, test in (("train", False), ("test", True)):
         counted = [np.bincount(part.label[part.rows(c, test)], minlength=10) for c in range(7)]
         assert [row[name] for row in panel["rows"]] == np.concatenate(counted).tolist()
