@@ -53,8 +53,7 @@ def printed(table: Table) -> set[tuple[str, str]]:
 
 
 def test_all_tables_are_there_and_every_cell_is_reported_or_not_available_as_in_the_paper() -> None:
-    asked = set(range(1, 67))
-    assert {n.removeprefix("flux/") for n in NUMBERED} == {str(n) for n in asked}
+    assert {n.removeprefix("flux/") for n in NUMBERED} == {str(n) for n in range(1, 67)}
     assert set(NAMES) - set(NUMBERED) == {
         "flux/figure8", "flux/figure9", "flux/figure10",
         *(f"flux/levels_{d}" for d in ("mnist", "fashion_mnist", "cifar10", "cifar100")),
@@ -251,8 +250,7 @@ def column(grid: Grid, place: int = 0) -> dict[str, Any]:
 
 
 def test_pairs_of_each_run_together(here: Lab) -> None:
-    asked = here.cells("flux/4", "paper")
-    (setting,) = asked.settings["MNIST/Level 7"]
+    (setting,) = here.cells("flux/4", "paper").settings["MNIST/Level 7"]
     assert (setting.seed, setting.partition.seed, setting.rounds, setting.drifts) == (42, 42, 20, (4, 8, 12, 16))
     part = setting.partition
     assert (part.shift, part.phases, part.clients, dict(part.options)) == ("pyx", 5, 20, {"level": 3, "copies": 3})
@@ -647,12 +645,10 @@ def test_runs_at_the_papers_budget(ftw: Lab) -> None:
 
 
 def test_every_seed_draws_its_partition_anew_and_fedbn_gets_ten_times_the_rounds_in_table_7_alone(ftw: Lab) -> None:
-    table = cells(ftw, "ftw_erm/1")
-    drawn = {(j.setting.seed, j.setting.partition.seed) for c in table.all for j in c.specs}
+    drawn = {(j.setting.seed, j.setting.partition.seed) for c in cells(ftw, "ftw_erm/1").all for j in c.specs}
     assert drawn == {(seed, seed) for seed in range(5)}
     for name, seeds, drawn in (("ftw_erm/1", [7], {7}), ("feddrm/1", [1, 2], {2025})):
-        of = cells(ftw, name, seeds=seeds)
-        assert {j.setting.partition.seed for c in of.all for j in c.specs} == drawn
+        assert {j.setting.partition.seed for c in cells(ftw, name, seeds=seeds).all for j in c.specs} == drawn
     for budget in ("paper", "small", "smoke"):
         lines = {line[0].row.label: line[0].specs[0].setting for line in cells(ftw, "ftw_erm/7", budget).grid}
         assert lines["FedBN"].rounds == 10 * lines["FedAvg"].rounds
@@ -763,5 +759,4 @@ def test_what_flux_ran_stands_beside_the_methods_own(here: Lab, name: str) -> No
             for title in ("FedRC", "FedEM")
         },
     }
-    own = tables.load("flux/52")
-    assert not own.doubts("CFL", "Test phase/P(X)")
+    assert not tables.load("flux/52").doubts("CFL", "Test phase/P(X)")
