@@ -373,8 +373,7 @@ def test_hostile_texts_stand_as_they_are_in_html_markdown_a_terminal_csv_and_jso
     for raw in ("<script", "`", "](", "[", "**b**", "_c_", "$"):
         assert raw not in bare
     assert set(re.findall(r"<([^>]*)>", bare)) <= {"sup", "/sup", "u", "/u"}
-    cells = {len(re.findall(r"\|", line)) for line in bare.splitlines() if line.startswith("|")}
-    assert cells == {3}
+    assert {len(re.findall(r"\|", line)) for line in bare.splitlines() if line.startswith("|")} == {3}
     for terminal in (False, True):
         out = io.StringIO()
         show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000), full=True)
@@ -399,8 +398,7 @@ def test_latex_has_no_commands_but_our_own(hostile: Grid, tmp_path: Path, how: s
     full, appendix = how == "full", how == "appendix"
     text = render([hostile], "latex", full=full, standalone=full, appendix=appendix)
     bare = re.sub(r"\\[{}$&#%_]", "", re.sub(r"(?m)^%.*$", "", text))  # comments act on nothing
-    commands = set(re.findall(r"\\([a-zA-Z]+|.)", bare))
-    assert commands <= (COMMANDS | OF_APPENDIX if appendix else COMMANDS)
+    assert set(re.findall(r"\\([a-zA-Z]+|.)", bare)) <= (COMMANDS | OF_APPENDIX if appendix else COMMANDS)
     wide = "\\resizebox" in bare
     assert bare.count("\\begin{tabular}") == bare.count("\\end{tabular}") == (0 if appendix else 1 + wide)
     depth = 0
@@ -430,8 +428,7 @@ def test_a_spreadsheet_reckons_with_nothing_and_markdown_begins_no_list_and_no_f
 @settings(max_examples=40)
 @given(st.text(max_size=30))
 def test_whatever_the_text_all_formats_are_whole(text: str) -> None:
-    claim = Claim(text, "best", [text])
-    verdict = Verdict(claim, "holds", 1, 1, 1, text)
+    verdict = Verdict(Claim(text, "best", [text]), "holds", 1, 1, 1, text)
     entries = (Entry(State.DONE, "1.5", "0.1", rank=1), Entry(State.MISSING))
     heads = (Head(text, text, "system_accuracy", "%"), Head(text, text, "x", text))
     lines = (Line(text, "paper", entries, "a"), Line("reported", "reported", entries), Line(text, "extra", entries))
@@ -454,8 +451,7 @@ def test_figures_show_dollars_as_dollars() -> None:
     axes.set_yticks([1, 2], [style.named("$"), style.named(r"$\frac{$")])
     drawn.suptitle(r"a $\sqrt$ b" + "\x1b")
     drawn.legend()
-    svg = style.saved(style.literal(drawn), "svg")
-    assert b"\x1b" not in svg
+    assert b"\x1b" not in style.saved(style.literal(drawn), "svg")
     assert axes.xaxis.label.get_parse_math()
 
 
@@ -469,8 +465,7 @@ PAGE_TAGS = set(
 
 def twelve(lab: Lab) -> Setting:
     there = lab.setting("feddrm/1", "CIFAR-10/Dir-0.3")
-    part = replace(there.partition, clients=12, unseen=2)
-    return replace(there, partition=part, lr=0.1, seed=0, rounds=20, every=1)
+    return replace(there, partition=replace(there.partition, clients=12, unseen=2), lr=0.1, seed=0, rounds=20, every=1)
 
 
 @pytest.fixture
@@ -543,8 +538,7 @@ def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None
     ]  # fmt: skip
     kinds = [a.get("class") for a in page.all("polyline")]
     assert kinds == ["other", "other", "own"] * 2  # the other seeds stand behind
-    bars = [a.get("class") for a in page.all("rect")]
-    assert bars == ["bar"] * 10 + ["unseen"] * 2
+    assert [a.get("class") for a in page.all("rect")] == ["bar"] * 10 + ["unseen"] * 2
     assert "client 11, never trains: 55.00 %" in page.text
     assert "Unweighted mean (dashed) 22.50" in page.text
     for words in ("70.00 %", "seed 1", "cifar10", "learning", "Where it comes from", "Repeat it"):
@@ -582,10 +576,8 @@ def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) 
 
 
 def test_pages_stay_small(lab: Lab, setting: Setting) -> None:
-    part = replace(setting.partition, clients=300, unseen=None)
-    fill(lab, replace(setting, partition=part, rounds=2000))
-    site = dict(pages(select(Frame(lab.store)), told))
-    assert max(map(len, site.values())) < 50_000  # 5 MB of a hundred runs
+    fill(lab, replace(setting, partition=replace(setting.partition, clients=300, unseen=None), rounds=2000))
+    assert max(map(len, dict(pages(select(Frame(lab.store)), told)).values())) < 50_000  # 5 MB of a hundred runs
 
 
 def test_a_partition_of_many_cells_is_cut_and_says_so(lab: Lab, setting: Setting) -> None:
