@@ -127,8 +127,7 @@ def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path
     both = call("report -t 1 -t 2 --appendix").stdout
     assert both.count("paragraph{Software.}") == 1
     assert both.index("subsection*{All tables}") < both.index("paragraph{Software.}") < both.index("{Table feddrm/1:")
-    said = compiled(tmp_path, r"\documentclass{article}\begin{document}\appendix\input{a}\end{document}", "m")
-    assert fits(said)
+    assert fits(compiled(tmp_path, r"\documentclass{article}\begin{document}\appendix\input{a}\end{document}", "m"))
 
 
 def test_a_crate_holds_tables_appendix_and_a_pack_of_their_runs(
@@ -372,8 +371,7 @@ def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
     table = tables.load("feddrm/1").only([DIR])
     for row in table.rows:
-        params = dict(row.params) or None
-        lab.run(setting, row.method, params, value=0.9 if row.label == "FedDRM" else 0.1)
+        lab.run(setting, row.method, dict(row.params) or None, value=0.9 if row.label == "FedDRM" else 0.1)
     ours, theirs = lab.grid(table, compare=True).verdicts[0]
     assert ours.claim.columns == []
     assert (ours.state, theirs.state) == ("holds so far", "holds so far")
@@ -587,8 +585,7 @@ def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(la
 
 
 def test_the_command(tmp_path: Path) -> None:
-    said = good("claims", "pfedfda/6", "feddrm/1", "--home", tmp_path)
-    assert "feddrm: 4 claims; none is measured." in said.out
+    assert "feddrm: 4 claims; none is measured." in good("claims", "pfedfda/6", "feddrm/1", "--home", tmp_path).out
     assert good("claims", "scale", "--home", tmp_path).err == "no claims are declared of these tables\n"
     (first, _) = json.loads(good("claims", "pfedfda/6", "feddrm/1", "--json", "--home", tmp_path).out)
     assert (first["table"], first["budget"], bool(first["claims"])) == ("pfedfda/6", None, True)
