@@ -119,8 +119,7 @@ def test_one_of_fewer_seeds_is_marked_and_not_ranked(lab: Lab) -> None:
     for seeds, setting in enumerate(settings, 1):
         lab.run(setting, "mine", rules="flux", metrics={"client_accuracy_mean": lambda _: 0.75}, views=("plain",))
         if seeds in (1, len(settings)):
-            lines = lab.grid("flux/13", "paper", extra=True).lines
-            of = {line.label: line.entries[0] for line in lines}
+            of = {line.label: line.entries[0] for line in lab.grid("flux/13", "paper", extra=True).lines}
             assert (of["mine"].rank, of["mine"].mark) == ((0, "‡") if seeds == 1 else (1, ""))
     assert of["FedAvg"].rank == 2
 
@@ -165,8 +164,7 @@ def test_a_row_of_its_own_budget_asks_for_other_runs_and_each_stands_in_its_own_
 
 
 def test_hyper_parameters_are_said_at_the_budget_and_of_the_data_set_that_they_are_for(lab: Lab) -> None:
-    small = lab.grid("ftw_erm/13").notes
-    assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in small
+    assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in lab.grid("ftw_erm/13").notes
     assert not any("restarts" in line for line in lab.grid("ftw_erm/13", "paper").notes)
     for name in ("mnist", "fashion_mnist", "cifar100"):
         lab.dataset(name)
@@ -211,8 +209,7 @@ def test_a_folder_of_clients_is_a_data_set_of_ones_own(lab: Lab, tmp_path: Path)
             x, y = np.zeros((12, 1, 8, 8), np.float32), np.arange(12) % 3
             np.savez_compressed(tmp_path / "fed" / side / f"{client}.npz", x=x, y=y)
     path = own_table(tmp_path, ('"digits"', '"./fed"'))
-    spec = stored(path, lab, "Mine", "Net", 0.5)
-    assert spec.setting.partition.dataset.name == "fed"
+    assert stored(path, lab, "Mine", "Net", 0.5).setting.partition.dataset.name == "fed"
     assert printed(path, lab)["Mine"] == ["50.0", ""]
 
 
@@ -252,11 +249,9 @@ def test_a_recipe_that_is_called_as_another_is_refused(lab: Lab, tmp_path: Path)
 
 def stored(path: Path, lab: Lab, row: str, column: str, value: float) -> RunSpec:
     """A run of a cell in the store, as if it had been trained by the file as it is."""
-    cells = lab.cells(str(path), "smoke")
-    (cell,) = (c for c in cells.all if (c.row.label, c.column.key) == (row, column))
+    (cell,) = (c for c in lab.cells(str(path), "smoke").all if (c.row.label, c.column.key) == (row, column))
     (spec,) = cell.specs
-    run = lab.made(spec, overrides=dict(cell.row.params), defaults={"mu": 0.01}, title="Idea")
-    lab.metrics(run, value)
+    lab.metrics(lab.made(spec, overrides=dict(cell.row.params), defaults={"mu": 0.01}, title="Idea"), value)
     return spec
 
 
@@ -282,8 +277,7 @@ def test_after_the_file_changed_earlier_runs_are_rows_that_say_how_they_differ(l
     assert f"{earlier}: another text of idea.py than it has now." in own_grid(path, lab).about
     path = own_table(tmp_path, ('label = "Mine", ', 'label = "Idea", '))
     assert printed(path, lab)[f"Idea ({earlier})"] == ["50.0", ""]
-    before = own_table(tmp_path)
-    stored(before, lab, "Mine", "Net", 0.5)
+    stored(own_table(tmp_path), lab, "Mine", "Net", 0.5)
     only = [(f"  {{ {MINE} }},\n", ""), ('"Mine, 0.1"', '"Idea"')]
     assert printed(own_table(tmp_path, *only), lab)["Idea (mu = default)"] == ["50.0", ""]
 
@@ -415,8 +409,7 @@ def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: P
     assert line.startswith("° 2 runs by Ada, 2026-01-02, on Linux x86_64, torch 9.9 (4.0 h of training)")
     for form, mark in (("console", "25.00 ± 0.00°"), ("latex", r"\circ"), ("html", "°"), ("markdown", "°")):
         assert mark in render([printed], form)
-    of_file = json.loads(render([printed], "json"))[0]["cells"]
-    assert {c["row"] for c in of_file if c["shipped"]} == {"FedAvg", "Local"}
+    assert {c["row"] for c in json.loads(render([printed], "json"))[0]["cells"] if c["shipped"]} == {"FedAvg", "Local"}
     mine = with_shelf(lab.store, None)
     assert entry(mine, "FedAvg").state is State.MISSING
     assert not any(line.startswith("°") for line in mine.about)
@@ -460,8 +453,7 @@ def test_a_run_that_two_packs_have_with_other_numbers(lab: Lab, shelf: Packs, tm
     assert f"{ours.id} (shown: {tmp_path.parent.name}/pack; other: {tmp_path.parent.name}/second)" in line
     for form, mark in (("console", "°≠"), ("latex", r"\circ\neq"), ("html", "°≠"), ("markdown", "°≠")):
         assert mark in render([printed], form)
-    of_file = json.loads(render([printed], "json"))[0]["cells"]
-    assert {c["row"] for c in of_file if c["contradicted"]} == {"FedAvg"}
+    assert {c["row"] for c in json.loads(render([printed], "json"))[0]["cells"] if c["contradicted"]} == {"FedAvg"}
     printed = with_shelf(lab.store, Packs([tmp_path / "bad.parquet", *shelf.paths]))
     assert shown(printed, "FedAvg") == [("25.00", "°")]
     (problem,) = printed.problems
@@ -666,8 +658,7 @@ def test_the_worst_tenth_is_of_the_clients(lab: Lab, tuned: str) -> None:
         train(lab, spec, 0.5, 0.5)
     for spec in lab.cells(tuned).grid[0][2].specs[1:]:
         train(lab, spec, 0.5, 0.7)
-    with_shelf = lab.grid(tuned)
-    assert with_shelf.lines[0].entries[2].text == "0.60"
+    assert lab.grid(tuned).lines[0].entries[2].text == "0.60"
 
 
 @pytest.mark.slow
@@ -684,8 +675,7 @@ def test_the_command_trains_the_grid_and_then_the_seeds_of_the_best(
     assert said.line == "6 of 6 runs made"
     assert "each cell chooses on validation images: lr 1e-06, 0.05" in said.err
     assert good("train", "--table", path).line == "nothing to run: no cell of the table is missing"
-    shown = good("report", "--table", path, "--notes", "full")
-    assert "(lr 0.05: 2)" in " ".join(shown.out.split())
+    assert "(lr 0.05: 2)" in " ".join(good("report", "--table", path, "--notes", "full").out.split())
     assert len(list((home / "run").iterdir())) == 6
 
 
