@@ -82,8 +82,7 @@ def test_mean_and_band_over_seeds(lab: Lab, setting: Setting, draws: Draws, tmp_
     assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
     lab.run(replace(setting, partition=replace(setting.partition, clients=7)), "fedavg", metrics=rising(0.1))
     picture = picture_of("curves", lab.store)
-    titles = ["cifar10, Dir-0.3, clients 8", "cifar10, Dir-0.3, clients 7"]
-    assert [axes.get_title() for axes in picture.axes] == titles
+    assert [axes.get_title() for axes in picture.axes] == ["cifar10, Dir-0.3, clients 8", "cifar10, Dir-0.3, clients 7"]
     assert [len(axes.collections) for axes in picture.axes] == [1, 0]  # the band
     (legend,) = picture.legends
     assert [text.get_text() for text in legend.get_texts()] == ["FedAvg (1 or 3 seeds)", "FedDRM (1 seed)"]
@@ -191,8 +190,7 @@ def test_one_method_against_another(lab: Lab, setting: Setting, draws: Draws) ->
         ((other.id, one.id), ("FedAvg against FedDRM", "1 gain, 2 lose: -2.50")),
     ):
         assert draws("clients", *ids, "-o", "c.svg").stdout.strip() == words.format(*said)
-    moved = replace(setting, partition=replace(setting.partition, seed=9))
-    third = lab.run(moved, "feddrm", clients=some(0.1, 0.2))
+    third = lab.run(replace(setting, partition=replace(setting.partition, seed=9)), "feddrm", clients=some(0.1, 0.2))
     refused("FedAvg and FedDRM have no partition and seed in common; their clients", draws, "clients", one.id, third.id)
 
 
@@ -209,8 +207,7 @@ def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws:
     assert "of 4 clients of 2 seeds 2 gain, 2 lose: +0.00" in draws("clients", "-o", "c.svg").stdout
     lab.run(replace(setting, seed=1), "local", clients=some(0.1, 0.2))
     for method in ("fedavg", "feddrm", "local"):
-        at = replace(setting, partition=replace(setting.partition, clients=7))
-        lab.run(at, method, clients=some(0.4, 0.5))
+        lab.run(replace(setting, partition=replace(setting.partition, clients=7)), method, clients=some(0.4, 0.5))
     panels = json.loads(draws("clients", "--json").stdout)["panels"]
     assert [(panel["title"][-1], panel["rows"][0]["line"]) for panel in panels] == [
         ("8", "FedDRM"), ("8", "Local"), ("7", "FedDRM"), ("7", "Local"),
@@ -305,8 +302,7 @@ VALUES = {0.1: (0.5, 0.7, 0.6), 0.3: (0.55, 0.6, 0.4), 0.5: (0.6, 0.6, 0.3), 1.0
 
 def with_alpha(lab: Lab, alpha: float, **changed: float) -> Setting:
     setting = replace(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), **changed)
-    options = {**setting.partition.options, "alpha": alpha}
-    return replace(setting, partition=replace(setting.partition, options=options))
+    return replace(setting, partition=replace(setting.partition, options={**setting.partition.options, "alpha": alpha}))
 
 
 @pytest.fixture(scope="module")
@@ -364,8 +360,7 @@ def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:
 
 
 def partition(store: Store, clients: int = 8, scheme: str = "iid", **values: Any) -> Partition:
-    dataset = datasets.resolve("digits", store)
-    return partitions.build(partition_spec(dataset, scheme, clients, 0, 0.7, **values), store)
+    return partitions.build(partition_spec(datasets.resolve("digits", store), scheme, clients, 0, 0.7, **values), store)
 
 
 def panel_of(draws: Draws, *arguments: str) -> dict[str, Any]:
