@@ -132,9 +132,8 @@ def resnet(device: str) -> Workload:
 def evaluation(device: str) -> Workload:
     """FedDRM's evaluation: eight personal models answer all test images."""
     cpu = device == "cpu"
-    test = 56 if cpu else 2250
     return Workload(
-        train=(128,) * 8, test=test, steps=1, answers=True, repeats=2 if cpu else 3,
+        train=(128,) * 8, test=56 if cpu else 2250, steps=1, answers=True, repeats=2 if cpu else 3,
         scale="448 of 18,000 images" if cpu else "whole", **FEDDRM,
     )  # fmt: skip
 
