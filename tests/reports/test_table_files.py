@@ -137,8 +137,7 @@ def _train(lab: Lab, table: Table, values: Mapping[tuple[str, str], tuple[float,
     """One run a seed of (row's method, column key) -> what the seeds 3 and 5 come to."""
     for (method, column), both in values.items():
         for seed, value in zip((3, 5), both, strict=True):
-            setting = lab.cells(table, "smoke", seeds=[seed]).settings[column][0]
-            lab.run(setting, method, value=value)
+            lab.run(lab.cells(table, "smoke", seeds=[seed]).settings[column][0], method, value=value)
 
 
 def test_folds_means_over_hidden_columns_and_cells_without_a_number(lab: Lab, family: Path) -> None:
@@ -185,8 +184,7 @@ def test_a_row_with_a_metric_of_its_own(lab: Lab, family: Path) -> None:
     own = 'method = "fedavg", metrics = { average_accuracy = "system_accuracy" } }'
     family.write_text(FAMILY.replace('method = "fedavg" }', own))
     table = tables.load(f"{family}:mean_ten")
-    cells = lab.cells(table, "smoke")
-    for setting in cells.settings["more/α = 0.3"]:
+    for setting in lab.cells(table, "smoke").settings["more/α = 0.3"]:
         for method in ("fedavg", "feddrm"):
             lab.run(setting, method, metrics={"average_accuracy": lambda t: 0.25, "system_accuracy": lambda t: 0.75})
     assert [line.entries[0].text for line in lab.grid(table, "smoke").lines] == ["75.00", "25.00"]
@@ -532,5 +530,4 @@ def test_ftw_erms_scenarios_hold_what_they_assume_and_each_has_its_weights() -> 
     assert shifted == {**two, "five": [True] * 5}
     first, second = presets["no_shift"]["train_mix"]
     assert first != second
-    four = [r.params["divergence"] for r in tables.load("ftw_erm/4").rows if not r.added]
-    assert set(four) == set(DIVERGENCES)
+    assert {r.params["divergence"] for r in tables.load("ftw_erm/4").rows if not r.added} == set(DIVERGENCES)
