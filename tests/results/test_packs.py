@@ -163,8 +163,7 @@ def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) 
     one, same = finished(Store(tmp_path / "a"), spec), finished(Store(tmp_path / "b"), spec)
     other = finished(Store(tmp_path / "c"), spec, answers=(0, 1, 2, 1))
     assert making.predictions(one) == making.predictions(same) != making.predictions(other)
-    votes = making.predictions(small_run(Store(tmp_path / "d")))
-    assert len(votes) == 64
+    assert len(making.predictions(small_run(Store(tmp_path / "d")))) == 64
     table = one.table("predictions")
     encoded = table.set_column(1, "view", table["view"].dictionary_encode())
     encoded = encoded.select(sorted(table.column_names, reverse=True))
@@ -286,8 +285,7 @@ def test_of_runs_of_other_versions_the_last_made_counts(rows: list[Row], tmp_pat
         for version, day in days.items()
     ]
     write(tmp_path / "one.parquet", every)
-    run = Packs([tmp_path / "one.parquet"]).of_stem(row.spec.stem)
-    assert run.origin.spec.method_version == 4
+    assert Packs([tmp_path / "one.parquet"]).of_stem(row.spec.stem).origin.spec.method_version == 4
     old = dataclasses.replace(rows[0], started="2026-11-23T00:00:00Z")
     spec = dataclasses.replace(old.spec, method_version=old.spec.method_version + 1)
     new = dataclasses.replace(old, spec=spec, started="2026-11-24T00:00:00Z")
