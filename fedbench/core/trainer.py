@@ -69,8 +69,11 @@ class Interrupted(Exception):
     """The run was stopped by the user; its last completed round is saved."""
 
     def __init__(self, round: int) -> None:
-        super().__init__(f"interrupted after round {round}")
+        super().__init__(round)  # a worker process sends it to the driver
         self.round = round
+
+    def __str__(self) -> str:
+        return f"interrupted after round {self.round}"
 
 
 class Trainer(Simulation):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import gc
 import json
+import pickle
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -444,7 +445,7 @@ def test_stop_and_resume_equals_uninterrupted(
     whole = train(how, data, tmp_path / "whole", s)
     with pytest.raises(Interrupted) as caught:
         train(how, data, tmp_path / "resumed", s, executor="cores", observe=stop_after(stop))
-    assert caught.value.round == stop
+    assert pickle.loads(pickle.dumps(caught.value)).round == stop
     resumed = train(how, data, tmp_path / "resumed", s, executor="cores")
     assert [p.round for p in resumed.reports] == list(range(stop + 1, s.rounds + 1))
     equal(resumed, whole)
