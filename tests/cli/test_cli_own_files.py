@@ -311,7 +311,7 @@ def test_a_fault_is_a_cross_and_exit_code_1(tmp_path: Path) -> None:
     assert failed["hyper parameters"]["why"].startswith(
         "--half does not say in one line what it is; write half = hyperparameter("
     )
-    assert "says what it is" in failed["hyper parameters"]["proves"]
+    assert "has a description" in failed["hyper parameters"]["proves"]
 
 
 def test_a_new_data_set_is_read_when_its_images_are_there_and_where_new_writes_to(home: Path, tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def clock(home: Path, brief: None, monkeypatch: pytest.MonkeyPatch) -> SimpleNam
         return made
 
     monkeypatch.setattr(making, "time", it)
-    monkeypatch.setattr(making, "threading", SimpleNamespace(Timer=timer))
+    monkeypatch.setattr("threading.Timer", timer)
     monkeypatch.setattr(making, "costs_of", lambda runs, device: {one.spec.id: 60.0 for one in runs})
     monkeypatch.setattr(making, "run", timed)
     return it
@@ -489,7 +489,7 @@ def test_a_search_tries_and_scores_by_validation_images_and_a_trial_that_diverge
     pytest.importorskip("optuna")
     words = (*SMALL, "-m", "fedavg", "--validation", "0.2", "--search", "optuna")
     two = (*words, "--lr", "0.001:0.5", "--trials", "2")
-    file = str(home / "found.toml")
+    file = str(home.parent / "found.toml")
     assert good(*two, "--save", file).err.count("validation accuracy") == 3  # two trials and the best
     assert "2 of 2 cells" in good("report", "--table", file, "--budget", "smoke").out
     assert len(ids(home)) == 2
