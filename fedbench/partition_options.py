@@ -141,11 +141,10 @@ def spec_of(
             )
         raise FedbenchError("a partition of which data set?", "name one, such as mnist ('fedbench data list')")
     kind = partitioner(options, rules)
-    if _unchosen(options, rules) and "alpha" in options:
-        options["dir"] = options.pop("alpha")
-    elif _unchosen(options, rules):
-        remark(f"No partitioner given: taking --dir {ALPHA} (or choose --dir, --spc, --iid, --by or --equal).")
-        options["dir"] = ALPHA
+    if _unchosen(options, rules):
+        if "alpha" not in options:
+            remark(f"No partitioner given: taking --dir {ALPHA} (or choose --dir, --spc, --iid, --by or --equal).")
+        options["dir"] = options.pop("alpha", ALPHA)
     specific = _specific(options, kind)
     common = {name: value for name, value in options.items() if name in COMMON}
     source = data.resolve(dataset, store, roots)

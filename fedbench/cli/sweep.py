@@ -156,7 +156,7 @@ def _searched(
 def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
     """Print the runs of each point, and about how long they take on this machine; or each missing run as JSON."""
     from fedbench.cli.making import about, costs_of, show_costs, show_json
-    from fedbench.engine.grid import missing
+    from fedbench.engine.grid import missing, unique
 
     lacking = missing(points, context.store())
     if as_json:
@@ -168,8 +168,7 @@ def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
         values = ", ".join(f"{k} {v}" for k, v in {**point.partition, **point.setting, **point.params}.items())
         lines.append(((point.method, values, str(len(point.runs))), [run for run in point.runs if run in lacking]))
     show_costs(("method", "values", "runs", "to make", "time here"), lines, costs)
-    every = {run.spec.id for point in points for run in point.runs}
-    context.out().print(f"{len(lacking)} of {counted(len(every), 'run')} to make{about(costs)}")
+    context.out().print(f"{len(lacking)} of {counted(len(unique(points)), 'run')} to make{about(costs)}")
 
 
 def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:
