@@ -258,7 +258,8 @@ def test_a_columns_budget_is_said_and_another_data_set_takes_means_along(lab: La
     # But one over other data sets stays behind.
     part = written(tmp_path, MINE).for_dataset("digits")
     assert [c.label for c in part.columns] == ["Much", "Little", "Gain", "More", "Mean", "Last two"]
-    assert set(next(c for c in part.columns if c.label == "Gain").of) <= {c.key for c in part.measured}
+    gain = next(c for c in part.columns if c.label == "Gain")
+    assert set(gain.of) <= {c.key for c in part.measured}
     mixed = written(tmp_path, MINE.replace('dataset = "cifar10"', 'dataset = "mnist"', 1))
     assert [c.label for c in mixed.for_dataset("cifar10").columns] == ["Little", "Last two"]
 
@@ -402,7 +403,8 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
     ours = grid.lines[at].entries
     assert [e.near for e in ours] == [False, None, None, None], "in order: Dir(0.1), then Dir(0.5), which is no target"
     assert ours[1].offset is None
-    assert [e.text for e in grid.lines[at + 1].entries] == ["0.725", "0.309?", "0.725?", "0.309?"]
+    below = grid.lines[at + 1].entries
+    assert [e.text for e in below] == ["0.725", "0.309?", "0.725?", "0.309?"]
     sign = ("5.0?", "doubtful in the paper, no target")
     assert sign in legend(grid)
     assert sign not in legend(lab.grid("pfedfda/3"))

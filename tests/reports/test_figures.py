@@ -88,13 +88,15 @@ def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
         assert (raw.get_linestyle(), normalised.get_linestyle()) == ("--", "-")
         assert raw.get_color() == normalised.get_color()
     assert lines[0].get_color() != lines[2].get_color()
-    assert {line.get_ydata()[0] for line in left.lines if list(line.get_xdata()) == [0, 1]} == {1, (1 + 5**0.5) / 2}
+    bounds = {line.get_ydata()[0] for line in left.lines if list(line.get_xdata()) == [0, 1]}
+    assert bounds == {1, (1 + 5**0.5) / 2}
     low, high = left.get_ylim()
     assert low == 0
     assert high > max(c.comparison.largest for c in panels[0].marks)
     dark = {side: (images // 8 if side[1] == "train" else images) for side, images in _images(1).items()}
     panel = figures.Panel("Dark", {}, figures.curves(dark))
-    (axes, _) = kinds.draw(RATIO, figures.Content([panel, _panels()[1]])).axes
+    ordinary = _panels()[1]
+    (axes, _) = kinds.draw(RATIO, figures.Content([panel, ordinary])).axes
     assert axes.get_ylim()[1] > panel.marks[0].comparison.largest > 5
     axes = kinds.draw(SPECTRUM, figures.Content(panels)).axes[0]
     assert axes.get_yscale() == "log"
@@ -115,7 +117,8 @@ def test_the_figure_of_a_partition(
     assert result.exit_code == 0, result.output
     assert (result.stdout, "ftw_erm/2 written to ftw_erm-2.png\n" in result.stderr) == ("", True)
     first = (tmp_path / "ftw_erm-2.png").read_bytes()
-    assert "written to ftw_erm-2.png (over an older one)" in draws("ftw_erm/2", "--partition", digits).stderr
+    again = draws("ftw_erm/2", "--partition", digits)
+    assert "written to ftw_erm-2.png (over an older one)" in again.stderr
     assert (tmp_path / "ftw_erm-2.png").read_bytes() == first
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["ftw_erm-2.png"]
     draws("ftw_erm/3", "--partition", digits, "-o", "three.svg")

@@ -305,7 +305,8 @@ def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> Non
     assert (entry.text, entry.spread, entry.mark, entry.state) == ("0.7500", "", "‡", State.MISSING)
     assert ("‡", "not of all its seeds yet") in legend(grid)
     assert r"0.7500$^{\ddagger}$" in render([grid], "latex")
-    of_3 = lab.grid(written(tmp_path, SEEDS.replace("client = 2", "client = 7")), seeds=[3])
+    lacking = written(tmp_path, SEEDS.replace("client = 2", "client = 7"))
+    of_3 = lab.grid(lacking, seeds=[3])
     assert any("lack client_accuracy of client 7 after round 20" in text for text in of_3.problems)
     assert [e.state for e in of_3.lines[0].entries[:2]] == [State.DONE, State.DAMAGED]
     train(lab, table, {seed: FINAL[seed] for seed in (5, 8)})

@@ -114,7 +114,8 @@ def test_the_picture_of_levels(here: Lab) -> None:
     assert [line.get_linewidth() > 1.5 for line in known.lines] == [False, True, True]
     assert [t.get_text() for t in drawn.legends[0].get_texts()] == ["IFCA", "FLUX", "FLUX-prior"]
     assert shown.panels[0].marks.gaps["FLUX"] == [3, 4]
-    assert [np.flatnonzero(np.isnan(line.get_ydata())).tolist() for line in known.lines] == [[], [2, 3], []]
+    broken = [np.flatnonzero(np.isnan(line.get_ydata())).tolist() for line in known.lines]
+    assert broken == [[], [2, 3], []]
     for line in known.lines:
         np.testing.assert_allclose(line.get_xdata(), range(1, 9))
 
@@ -156,7 +157,8 @@ def test_four_data_sets_stand_below_each_other(here: Lab) -> None:
     assert [p.title for p in shown.panels[:3]] == [
         "MNIST, known association", "MNIST, test phase", "FMNIST, known association"
     ]  # fmt: skip
-    assert {axes.get_subplotspec().rowspan.start for axes in kinds.draw(FOUR, shown).axes} == {0, 1, 2, 3}
+    rows = {axes.get_subplotspec().rowspan.start for axes in kinds.draw(FOUR, shown).axes}
+    assert rows == {0, 1, 2, 3}
     assert sum("cifar100 are not at hand" in r for r in remarks) == 1
     texts = [v.claim.text for v in shown.claims]
     assert len(texts) == 12
@@ -265,7 +267,8 @@ def test_the_plane_is_scikit_learns_pca() -> None:
     rows = described().astype(np.float64)
     place, share = descriptors.plane(rows)
     reference = PCA(2, svd_solver="full").fit(rows)
-    np.testing.assert_allclose(np.abs(place), np.abs(reference.transform(rows)), atol=1e-8)
+    theirs = reference.transform(rows)
+    np.testing.assert_allclose(np.abs(place), np.abs(theirs), atol=1e-8)
     np.testing.assert_allclose(share, reference.explained_variance_ratio_)
     axes = np.linalg.lstsq(rows - rows.mean(axis=0), place, rcond=None)[0]
     assert (axes[np.abs(axes).argmax(axis=0), [0, 1]] > 0).all()
@@ -411,7 +414,8 @@ def test_accuracies_by_lambda_and_by_network_and_none_without_a_router(lab: Lab,
     assert grid.problems == ()
     (line,) = (line for line in grid.lines if line.label == "FedAvg")
     states = {f"{h.group}/{h.label}": e.state for h, e in zip(grid.heads, line.entries, strict=True)}
-    assert [states[f"Dir-0.3/{name}"] is State.UNDEFINED for name in ("Routing", "System")] == [True, False]
+    undefined = [states[f"Dir-0.3/{name}"] is State.UNDEFINED for name in ("Routing", "System")]
+    assert undefined == [True, False]
 
 
 def test_shifts_stand_in_the_figures_order_and_one_that_is_not_on_the_axis_is_an_error(lab: Lab, draws: Draws) -> None:
@@ -576,7 +580,8 @@ def test_the_claim_of_beta_can_fail_and_stay_open(store: Store) -> None:
     assert (claim.state, claim.detail) == ("fails", f"fails by {off:.4g} at clean and corrupted, beta")
     (said,) = figures.kind_of(BETA).words(BETA, content)
     assert f"mean β {mean(values[:12]):.3f} of 12 clean clients, {mean(values[12:]):.3f} of 12 corrupted" in said
-    content, _ = gathered(BETA, store, run=run_of_clients(store, corrupted_digits(store, "none"), {"beta": values}))
+    clean = run_of_clients(store, corrupted_digits(store, "none"), {"beta": values})
+    content, _ = gathered(BETA, store, run=clean)
     (said,) = figures.kind_of(BETA).words(BETA, content)
     assert f"mean β {mean(values):.3f} of 24 clean clients; run" in said
     assert [claim.state for claim in content.claims] == ["not measured"]

@@ -759,4 +759,5 @@ def test_what_flux_ran_stands_beside_the_methods_own(here: Lab, name: str) -> No
             for title in ("FedRC", "FedEM")
         },
     }
-    assert not tables.load("flux/52").doubts("CFL", "Test phase/P(X)")
+    own = tables.load("flux/52")
+    assert not own.doubts("CFL", "Test phase/P(X)")

@@ -373,7 +373,8 @@ def test_hostile_texts_stand_as_they_are_in_html_markdown_a_terminal_csv_and_jso
     for raw in ("<script", "`", "](", "[", "**b**", "_c_", "$"):
         assert raw not in bare
     assert set(re.findall(r"<([^>]*)>", bare)) <= {"sup", "/sup", "u", "/u"}
-    assert {len(re.findall(r"\|", line)) for line in bare.splitlines() if line.startswith("|")} == {3}
+    bars = {len(re.findall(r"\|", line)) for line in bare.splitlines() if line.startswith("|")}
+    assert bars == {3}
     for terminal in (False, True):
         out = io.StringIO()
         show([hostile], Console(file=out, force_terminal=terminal, color_system=None, width=4000), full=True)
@@ -398,7 +399,8 @@ def test_latex_has_no_commands_but_our_own(hostile: Grid, tmp_path: Path, how: s
     full, appendix = how == "full", how == "appendix"
     text = render([hostile], "latex", full=full, standalone=full, appendix=appendix)
     bare = re.sub(r"\\[{}$&#%_]", "", re.sub(r"(?m)^%.*$", "", text))  # comments act on nothing
-    assert set(re.findall(r"\\([a-zA-Z]+|.)", bare)) <= (COMMANDS | OF_APPENDIX if appendix else COMMANDS)
+    commands = set(re.findall(r"\\([a-zA-Z]+|.)", bare))
+    assert commands <= (COMMANDS | OF_APPENDIX if appendix else COMMANDS)
     wide = "\\resizebox" in bare
     assert bare.count("\\begin{tabular}") == bare.count("\\end{tabular}") == (0 if appendix else 1 + wide)
     depth = 0
@@ -538,7 +540,8 @@ def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None
     ]  # fmt: skip
     kinds = [a.get("class") for a in page.all("polyline")]
     assert kinds == ["other", "other", "own"] * 2  # the other seeds stand behind
-    assert [a.get("class") for a in page.all("rect")] == ["bar"] * 10 + ["unseen"] * 2
+    bars = [a.get("class") for a in page.all("rect")]
+    assert bars == ["bar"] * 10 + ["unseen"] * 2
     assert "client 11, never trains: 55.00 %" in page.text
     assert "Unweighted mean (dashed) 22.50" in page.text
     for words in ("70.00 %", "seed 1", "cifar10", "learning", "Where it comes from", "Repeat it"):
@@ -576,8 +579,10 @@ def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) 
 
 
 def test_pages_stay_small(lab: Lab, setting: Setting) -> None:
-    fill(lab, replace(setting, partition=replace(setting.partition, clients=300, unseen=None), rounds=2000))
-    assert max(map(len, dict(pages(select(Frame(lab.store)), told)).values())) < 50_000  # 5 MB of a hundred runs
+    part = replace(setting.partition, clients=300, unseen=None)
+    fill(lab, replace(setting, partition=part, rounds=2000))
+    site = dict(pages(select(Frame(lab.store)), told))
+    assert max(map(len, site.values())) < 50_000  # 5 MB of a hundred runs
 
 
 def test_a_partition_of_many_cells_is_cut_and_says_so(lab: Lab, setting: Setting) -> None:

@@ -164,7 +164,8 @@ def test_a_row_of_its_own_budget_asks_for_other_runs_and_each_stands_in_its_own_
 
 
 def test_hyper_parameters_are_said_at_the_budget_and_of_the_data_set_that_they_are_for(lab: Lab) -> None:
-    assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in lab.grid("ftw_erm/13").notes
+    small = lab.grid("ftw_erm/13").notes
+    assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in small
     assert not any("restarts" in line for line in lab.grid("ftw_erm/13", "paper").notes)
     for name in ("mnist", "fashion_mnist", "cifar100"):
         lab.dataset(name)
@@ -251,7 +252,8 @@ def stored(path: Path, lab: Lab, row: str, column: str, value: float) -> RunSpec
     """A run of a cell in the store, as if it had been trained by the file as it is."""
     (cell,) = (c for c in lab.cells(str(path), "smoke").all if (c.row.label, c.column.key) == (row, column))
     (spec,) = cell.specs
-    lab.metrics(lab.made(spec, overrides=dict(cell.row.params), defaults={"mu": 0.01}, title="Idea"), value)
+    run = lab.made(spec, overrides=dict(cell.row.params), defaults={"mu": 0.01}, title="Idea")
+    lab.metrics(run, value)
     return spec
 
 
@@ -277,7 +279,8 @@ def test_after_the_file_changed_earlier_runs_are_rows_that_say_how_they_differ(l
     assert f"{earlier}: another text of idea.py than it has now." in own_grid(path, lab).about
     path = own_table(tmp_path, ('label = "Mine", ', 'label = "Idea", '))
     assert printed(path, lab)[f"Idea ({earlier})"] == ["50.0", ""]
-    stored(own_table(tmp_path), lab, "Mine", "Net", 0.5)
+    before = own_table(tmp_path)
+    stored(before, lab, "Mine", "Net", 0.5)
     only = [(f"  {{ {MINE} }},\n", ""), ('"Mine, 0.1"', '"Idea"')]
     assert printed(own_table(tmp_path, *only), lab)["Idea (mu = default)"] == ["50.0", ""]
 
@@ -409,7 +412,8 @@ def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: P
     assert line.startswith("° 2 runs by Ada, 2026-01-02, on Linux x86_64, torch 9.9 (4.0 h of training)")
     for form, mark in (("console", "25.00 ± 0.00°"), ("latex", r"\circ"), ("html", "°"), ("markdown", "°")):
         assert mark in render([printed], form)
-    assert {c["row"] for c in json.loads(render([printed], "json"))[0]["cells"] if c["shipped"]} == {"FedAvg", "Local"}
+    of_file = json.loads(render([printed], "json"))[0]["cells"]
+    assert {c["row"] for c in of_file if c["shipped"]} == {"FedAvg", "Local"}
     mine = with_shelf(lab.store, None)
     assert entry(mine, "FedAvg").state is State.MISSING
     assert not any(line.startswith("°") for line in mine.about)
@@ -453,7 +457,8 @@ def test_a_run_that_two_packs_have_with_other_numbers(lab: Lab, shelf: Packs, tm
     assert f"{ours.id} (shown: {tmp_path.parent.name}/pack; other: {tmp_path.parent.name}/second)" in line
     for form, mark in (("console", "°≠"), ("latex", r"\circ\neq"), ("html", "°≠"), ("markdown", "°≠")):
         assert mark in render([printed], form)
-    assert {c["row"] for c in json.loads(render([printed], "json"))[0]["cells"] if c["contradicted"]} == {"FedAvg"}
+    of_file = json.loads(render([printed], "json"))[0]["cells"]
+    assert {c["row"] for c in of_file if c["contradicted"]} == {"FedAvg"}
     printed = with_shelf(lab.store, Packs([tmp_path / "bad.parquet", *shelf.paths]))
     assert shown(printed, "FedAvg") == [("25.00", "°")]
     (problem,) = printed.problems

@@ -190,7 +190,8 @@ def test_one_method_against_another(lab: Lab, setting: Setting, draws: Draws) ->
         ((other.id, one.id), ("FedAvg against FedDRM", "1 gain, 2 lose: -2.50")),
     ):
         assert draws("clients", *ids, "-o", "c.svg").stdout.strip() == words.format(*said)
-    third = lab.run(replace(setting, partition=replace(setting.partition, seed=9)), "feddrm", clients=some(0.1, 0.2))
+    other_partition = replace(setting, partition=replace(setting.partition, seed=9))
+    third = lab.run(other_partition, "feddrm", clients=some(0.1, 0.2))
     refused("FedAvg and FedDRM have no partition and seed in common; their clients", draws, "clients", one.id, third.id)
 
 
@@ -302,7 +303,8 @@ VALUES = {0.1: (0.5, 0.7, 0.6), 0.3: (0.55, 0.6, 0.4), 0.5: (0.6, 0.6, 0.3), 1.0
 
 def with_alpha(lab: Lab, alpha: float, **changed: float) -> Setting:
     setting = replace(lab.setting("feddrm/1", "CIFAR-10/Dir-0.3"), **changed)
-    return replace(setting, partition=replace(setting.partition, options={**setting.partition.options, "alpha": alpha}))
+    options = {**setting.partition.options, "alpha": alpha}
+    return replace(setting, partition=replace(setting.partition, options=options))
 
 
 @pytest.fixture(scope="module")

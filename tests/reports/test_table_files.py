@@ -137,7 +137,8 @@ def _train(lab: Lab, table: Table, values: Mapping[tuple[str, str], tuple[float,
     """One run a seed of (row's method, column key) -> what the seeds 3 and 5 come to."""
     for (method, column), both in values.items():
         for seed, value in zip((3, 5), both, strict=True):
-            lab.run(lab.cells(table, "smoke", seeds=[seed]).settings[column][0], method, value=value)
+            setting = lab.cells(table, "smoke", seeds=[seed]).settings[column][0]
+            lab.run(setting, method, value=value)
 
 
 def test_folds_means_over_hidden_columns_and_cells_without_a_number(lab: Lab, family: Path) -> None:
