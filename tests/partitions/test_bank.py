@@ -42,7 +42,8 @@ def drawn(shift: str, level: int, clients: int = 10, seed: int = 42, classes: in
 
 def met(of: Drawn | Partition, side: int = 0) -> list[Distribution]:
     """The distribution of each client."""
-    return [of.distributions[g] for g in (of.of_phase[side] if isinstance(of, Drawn) else of.groups)]
+    groups = of.of_phase[side] if isinstance(of, Drawn) else of.groups
+    return [of.distributions[g] for g in groups]
 
 
 @few(st.sampled_from(sorted(LEVELLED)), levels, SEEDS, st.integers(1, 30), examples=50)
@@ -52,7 +53,8 @@ def test_groups_count_distinct_distributions_in_order_of_appearance(
     of = drawn(shift, level, clients, seed)
     assert of.of_phase.shape == (2, clients)
     assert of.of_phase[0].tolist() == of.of_phase[1].tolist()  # the same on both sides
-    assert all(a < b for a, b in pairwise([of.of_phase[0].tolist().index(g) for g in range(len(of.distributions))]))
+    first = [of.of_phase[0].tolist().index(g) for g in range(len(of.distributions))]
+    assert all(a < b for a, b in pairwise(first))
     assert len(set(of.distributions)) == len(of.distributions)
     again = drawn(shift, level, clients, seed)
     assert again.of_phase.tolist() == of.of_phase.tolist()
@@ -274,7 +276,8 @@ def test_py(of: data.Dataset, level: int, seed: int) -> None:
 @few(level=levels, seed=SEEDS, examples=10)
 def test_pyx(of: data.Dataset, level: int, seed: int) -> None:
     np.random.seed(seed)
-    pool = np.random.choice(range(len(of.classes)), level if of is FEW else 10 * level + 20, replace=False).tolist()
+    size = level if of is FEW else 10 * level + 20
+    pool = np.random.choice(range(len(of.classes)), size, replace=False).tolist()
     p = made("pyx", level, seed, 5, of)
     for c in range(5):
         np.random.uniform(1.0, 1.0)
@@ -283,7 +286,8 @@ def test_pyx(of: data.Dataset, level: int, seed: int) -> None:
         becomes = dict(zip(pool, given, strict=True))
         assert dict(met(p)[c].labels) == becomes
         rows = p.rows(c)
-        assert p.label[rows].tolist() == [becomes.get(k, k) for k in of.labels[p.sample[rows]].tolist()]
+        true = of.labels[p.sample[rows]].tolist()
+        assert p.label[rows].tolist() == [becomes.get(k, k) for k in true]
 
 
 @few_and_many
@@ -405,7 +409,8 @@ def test_rows_are_in_order_and_add_up(of: PartitionSpec) -> None:
         assert (p.phase[p.test] == -1).all()
         for c in range(p.clients):
             for span in (p.rows(c, False), p.validation_rows(c)):
-                assert len(set(np.bincount(p.phase[span], minlength=of.phases).tolist())) == 1
+                counts = np.bincount(p.phase[span], minlength=of.phases)
+                assert len(set(counts.tolist())) == 1
                 assert np.all(np.diff(p.phase[span]) >= 0)
 
 

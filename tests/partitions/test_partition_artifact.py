@@ -85,7 +85,8 @@ def test_realised_densities_are_class_shares(rows: list[tuple[int, int]]) -> Non
     known = realised(label, client, 3, 4)
     for c in range(3):
         mine = [k for who, k in rows if who == c]
-        np.testing.assert_allclose(known.train[c], [mine.count(k) / len(mine) if mine else 0 for k in range(4)])
+        expected = [mine.count(k) / len(mine) if mine else 0 for k in range(4)]
+        np.testing.assert_allclose(known.train[c], expected)
     assert np.array_equal(known.train, known.test)
     assert known.strata.tolist() == label.tolist()
 
@@ -493,7 +494,8 @@ def test_clients_see_again_what_they_saw(tmp_path: Path, store: Store, digits: d
 def test_pflib_reads_it(tmp_path: Path, digits: data.Dataset) -> None:
     """What PFLlib's read_client_data asks of a client's file, and its check of config.json."""
     p = made(digits)
-    assert any("dict(np.load(f))" in line for line in exports.write(p, "pflib", tmp_path / "out", lambda: digits))
+    lines = exports.write(p, "pflib", tmp_path / "out", lambda: digits)
+    assert any("dict(np.load(f))" in line for line in lines)
     for client in range(3):
         with (tmp_path / f"out/train/{client}.npz").open("rb") as f:
             train = dict(np.load(f))
@@ -501,7 +503,8 @@ def test_pflib_reads_it(tmp_path: Path, digits: data.Dataset) -> None:
         assert -1 <= train["x"].min() < train["x"].max() <= 1
         assert train["y"].tolist() == p.label[p.rows(client, False)].tolist()
     config = json.loads((tmp_path / "out/config.json").read_text())
-    assert {"num_clients", "num_classes", "non_iid", "balance", "partition", "alpha", "batch_size"} <= set(config)
+    keys = {"num_clients", "num_classes", "non_iid", "balance", "partition", "alpha", "batch_size"}
+    assert keys <= set(config)
     assert (config["num_clients"], config["num_classes"], config["alpha"]) == (3, 10, 0.5)
     sizes = config["Size of samples for labels in clients"]
     assert [sum(count for _, count in one) for one in sizes] == (p.n_train + p.n_test).tolist()

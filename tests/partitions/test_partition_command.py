@@ -177,7 +177,8 @@ def test_counts_option(
     home: Path, monkeypatch: pytest.MonkeyPatch, made_up: Callable[[data.Dataset], data.Dataset]
 ) -> None:
     """A client a row, whatever the protocol's number; neither its split nor its shift."""
-    of = made_up(lab.noise(np.arange(1200) % 4, (np.arange(1200) >= 800).astype(np.uint8), (3, 3, 1)))
+    split = (np.arange(1200) >= 800).astype(np.uint8)
+    of = made_up(lab.noise(np.arange(1200) % 4, split, (3, 3, 1)))
     monkeypatch.setattr(data, "resolve", lambda *given: MADE)
     monkeypatch.setattr(data, "info", lambda *given: data.Info("made", (3, 3, 1), of.classes, None, 4, ()))
     counts = weights(home / "weights.csv")
@@ -457,7 +458,8 @@ def test_clients_that_never_train() -> None:
     assert "\nclients 4 to 9 (counted from 0) never train (*)" in text
     assert "grey" not in text
     kinds = ("motion blur 1", "defocus blur 1", "gaussian noise 1", "-", "-", "-", *["fog 3"] * 2)
-    for c, (row, shift) in enumerate(zip(cells(text), [*kinds, "gaussian noise 1", "gaussian noise 1"], strict=True)):
+    shifts = [*kinds, "gaussian noise 1", "gaussian noise 1"]
+    for c, (row, shift) in enumerate(zip(cells(text), shifts, strict=True)):
         assert row[0] == f"{c}{'*' * (c > 3)}"
         assert row[7:] == [str(p.n_train[c]), str(p.n_test[c]), *shift.split()]
 

@@ -43,7 +43,8 @@ def test_every_sample_is_held_once_and_split_by_the_rule(
     asked = spec(**chosen, clients=clients, seed=seed, train_fraction=share)
     sides = draw(labels, asked)
     assert len(sides) == clients
-    assert np.array_equal(np.sort(np.concatenate([side for both in sides for side in both])), np.arange(len(labels)))
+    held = np.concatenate([side for both in sides for side in both])
+    assert np.array_equal(np.sort(held), np.arange(len(labels)))
     for train, test in sides:
         assert len(train) == int(share * (len(train) + len(test))) > 0
         assert len(test) > 0
@@ -259,7 +260,8 @@ def test_images_of_subsampled_clients_are_those_of_whole_ones(shift: str) -> Non
     whole, part = (partitions.make(spec("iid", clients=20, shift=shift, subsample=s), of) for s in (None, 0.5))
     seen, some = whole.transformed_images(of), part.transformed_images(of)
     for c in range(20):
-        assert np.array_equal(seen[whole.rows(c, test=False)][: part.n_train[c]], some[part.rows(c, test=False)])
+        kept = seen[whole.rows(c, test=False)][: part.n_train[c]]
+        assert np.array_equal(kept, some[part.rows(c, test=False)])
         assert np.array_equal(seen[whole.rows(c, test=True)], some[part.rows(c, test=True)])
     assert not np.array_equal(seen, of.images[whole.sample])
 

@@ -73,7 +73,8 @@ def test_every_client_has_a_shift_and_a_group(level: str, clients: int) -> None:
     assert len(of) == clients
     if level.startswith("corrupted"):
         assert [s.corruption is not None for s in of] == [c < clients // 2 for c in range(clients)]
-        assert len({s for s in of if s.corruption}) == min(clients // 2, 50 if level == "corrupted" else 10)
+        pairs = 50 if level == "corrupted" else 10
+        assert len({s for s in of if s.corruption}) == min(clients // 2, pairs)
         return
     kinds = {"none": 1, "pool": 54}.get(level, 8)
     assert groups(of) == [c % kinds for c in range(clients)]
@@ -136,7 +137,8 @@ def test_grey_images_take_gamma_and_posterize_only() -> None:
     seen = apply(images, shift)
     assert np.array_equal(seen, apply(images, shift.on_grey()))
     assert shift.on_grey() == Transform(gamma=1.4, posterize=2)
-    assert seen.ravel().tolist() == [math.floor(255.999 * (int(v) / 255) ** 1.4) & 0b11000000 for v in images.ravel()]
+    expected = [math.floor(255.999 * (int(v) / 255) ** 1.4) & 0b11000000 for v in images.ravel()]
+    assert seen.ravel().tolist() == expected
 
 
 def test_images_do_not_depend_on_their_neighbours() -> None:
@@ -271,8 +273,10 @@ def test_motion_blur_is_a_one_sided_mean_along_a_line(severity: int) -> None:
 
 @each_severity
 def test_gaussian_noise_moments(severity: int) -> None:
-    moved = corrupt(np.full((20, 32, 32, 3), 128, np.uint8), "gaussian_noise", severity, rng()).astype(float) - 128
-    assert moved.std() == pytest.approx(255 * (0.04, 0.06, 0.08, 0.09, 0.10)[severity - 1], rel=0.02)
+    grey = np.full((20, 32, 32, 3), 128, np.uint8)
+    moved = corrupt(grey, "gaussian_noise", severity, rng()).astype(float) - 128
+    sigma = 255 * (0.04, 0.06, 0.08, 0.09, 0.10)[severity - 1]
+    assert moved.std() == pytest.approx(sigma, rel=0.02)
     assert moved.mean() == pytest.approx(-0.5, abs=0.4)  # truncated, not rounded
     assert abs(np.corrcoef(moved[..., 0].ravel(), moved[..., 1].ravel())[0, 1]) < 0.03
 
@@ -338,7 +342,8 @@ def test_textures_of_frost() -> None:
     for axis in (1, 2):  # smooth, over the edges too
         steps = np.abs(textures - np.roll(textures, 1, axis)).mean(axis=(1, 2))
         assert (steps < textures.std(axis=(1, 2)) / 3).all()
-        assert (np.abs(textures.take(0, axis) - textures.take(-1, axis)).mean(axis=1) < 2 * steps).all()
+        edge = np.abs(textures.take(0, axis) - textures.take(-1, axis)).mean(axis=1)
+        assert (edge < 2 * steps).all()
     assert np.allclose(corruption.textures(1)[..., 0], textures.mean(axis=-1))
 
 
@@ -431,7 +436,8 @@ def test_any_shape(name: str, severity: int, n: int, height: int, width: int, ch
     images.flags.writeable = False
     seen = corrupt(images, name, severity, rng())
     assert (seen.dtype, seen.shape) == (np.uint8, images.shape)
-    assert np.array_equal(corrupt(np.repeat(images, 2, axis=2)[:, :, ::2], name, severity, rng()), seen)
+    strided = np.repeat(images, 2, axis=2)[:, :, ::2]
+    assert np.array_equal(corrupt(strided, name, severity, rng()), seen)
     if n:
         assert not np.array_equal(seen, images)
 
