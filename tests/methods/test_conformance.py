@@ -191,7 +191,8 @@ def test_a_cohort_that_has_not_moved_leaves_the_server_where_it_was(subject: Sub
 def test_traffic_is_of_what_the_server_holds(subject: Subject) -> None:
     """What is sent is counted in bytes of its tensors; that every executor counts alike is among the checks."""
     run = subject.reference.run.trainer
-    stored = sum(t.numel() * t.element_size() for t in (*run.server.tensors().values(), *run.server.initial.values()))
+    held = (*run.server.tensors().values(), *run.server.initial.values())
+    stored = sum(t.numel() * t.element_size() for t in held)
     for direction in ("bytes_up", "bytes_down"):
         sent = [line[direction] for line in run.checkpoint.rounds]
         assert all(isinstance(b, int) and 0 <= b <= 2 * DATA.clients * stored for b in sent)
@@ -265,7 +266,8 @@ def test_only_who_serves_them_answers_clients_without_labels(name: str, tmp_path
     assert len(set(how.serves)) == len(how.serves)
     assert set(how.serves) == SERVES.get(name, {MEMBER, UNSEEN, UNLABELLED})
     s = Subject(tmp_path, name).setting(rounds=1, window=1, votes=False, test_phase=True)
-    assert ("test_phase" in train(how, THREE, tmp_path, s).predictions.column_names) == (UNLABELLED in how.serves)
+    columns = train(how, THREE, tmp_path, s).predictions.column_names
+    assert ("test_phase" in columns) == (UNLABELLED in how.serves)
 
 
 def test_untrained_parts_are_served_to_nobody_in_silence(tmp_path: Path) -> None:
@@ -296,7 +298,8 @@ def validation_loss(run: Run, data: Federation) -> float:
     """The loss of the shared model on all clients' validation images (training images if there are none)."""
     rows = torch.cat([v if len(v) else t for v, t in zip(data.validation, data.train, strict=True)])
     with torch.no_grad():
-        return float(F.cross_entropy(network(data, run.trainer.server.shared)(images(data, rows)), data.labels[rows]))
+        scores = network(data, run.trainer.server.shared)(images(data, rows))
+        return float(F.cross_entropy(scores, data.labels[rows]))
 
 
 @pytest.mark.parametrize("held_back", [True, False])
@@ -389,7 +392,8 @@ def test_the_answers_are_those_of_the_models_before_the_servers_step(
         for i in range(FIVE.clients):
             rows = (t == number) & (client == i)
             if i in plan.cohort(number):
-                assert own[rows].tolist() == answers_of(run, trained[number, i], i, number).tolist(), (number, i)
+                expected = answers_of(run, trained[number, i], i, number)
+                assert own[rows].tolist() == expected.tolist(), (number, i)
                 moved += int((own[rows] != theirs[rows]).sum())
             else:
                 assert own[rows].tolist() == theirs[rows].tolist(), "who is away answers from what the server gives"

@@ -57,7 +57,8 @@ def test_bounds_and_the_projection() -> None:
     assert (paper.low.tolist(), paper.high.tolist()) == ([0.25, 2.0], [1.0, 4.0])
     assert released.low.tolist() == [0.0, 0.0]
     assert released.high.tolist() == pytest.approx([1.02 * 4.0, 1.02 * 4.0])
-    assert not projector(synthetic(common_bounds([extent(torch.zeros(3, 6))])), 2)(torch.zeros(3, 6)).any()
+    points = synthetic(common_bounds([extent(torch.zeros(3, 6))]))
+    assert not projector(points, 2)(torch.zeros(3, 6)).any()
     net = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=4).train()
     bounds = first_bounds(net, Context.of(DATA, SETTING))
     assert net.training
@@ -72,7 +73,8 @@ def test_synthetic_points_are_the_released_codes() -> None:
     points = synthetic(Bounds(low, high))
     assert points.dtype == torch.float64
     np.random.seed(1)
-    np.testing.assert_allclose(points.numpy(), np.random.uniform(low.numpy(), high.numpy(), size=(200, 3)), rtol=1e-15)
+    released = np.random.uniform(low.numpy(), high.numpy(), size=(200, 3))
+    np.testing.assert_allclose(points.numpy(), released, rtol=1e-15)
     # Points between other bounds are the same ones, stretched.
     torch.testing.assert_close(synthetic(Bounds(low * 0, high * 0 + 2)), 2 * synthetic(Bounds(low * 0, high * 0 + 1)))
 
@@ -135,7 +137,8 @@ def test_noise() -> None:
     d, noise = torch.arange(12.0, dtype=torch.float64), Noise(0.5, released=True)
     one, other = (noise.on(d, x, points, np.random.default_rng(s)) - d for s in (1, 2))
     assert torch.equal(one, other)
-    torch.testing.assert_close(one, 2 * (noise.on(d, torch.cat([x, x]), points, np.random.default_rng(1)) - d))
+    twice = noise.on(d, torch.cat([x, x]), points, np.random.default_rng(1)) - d
+    torch.testing.assert_close(one, 2 * twice)
     without = noise.on(d, x, x, np.random.default_rng(1)) - d
     torch.testing.assert_close(one / 48, without / 45)  # the points' -3 is in the range
     assert torch.equal(noise.on(d[:4], x, points, np.random.default_rng(1), test_phase=True), d[:4])
@@ -242,7 +245,8 @@ def test_the_elbow_of_a_curve_by_hand() -> None:
     x = np.array([0.0, 1.0, 3.0, 6.0, 16.0])[:, None]  # nearest others: 1 1 2 3 10
     assert elbow(x) == 3.0
     assert elbow(x, 0.5) == 1.5
-    assert elbow(np.cumsum([0.0, 1.0, 1.0, 1.0, 1.0])[:, None], 0.98) == 0.98  # a constant curve
+    line = np.cumsum([0.0, 1.0, 1.0, 1.0, 1.0])[:, None]
+    assert elbow(line, 0.98) == 0.98  # a constant curve
     assert elbow(np.array([[0.0], [1.0], [5.0]])) == 4.0  # three clients
     assert elbow(np.array([[0.0], [3.0]])) == 3.0
     assert elbow(np.array([[7.0, 7.0]])) == 0.0
@@ -272,7 +276,8 @@ def _touches(curve: clustering.Floats) -> bool:
     """Whether rounding decides something: neighbours of equal height over the diagonal, or a height on a threshold."""
     k = len(curve)
     height = (1 - (curve - curve[0]) / (curve[-1] - curve[0]))[::-1] - np.arange(k) / (k - 1)
-    gaps = np.abs(height[1:-1, None] - np.append(height - 1 / (k - 1), 0.0))
+    thresholds = np.append(height - 1 / (k - 1), 0.0)
+    gaps = np.abs(height[1:-1, None] - thresholds)
     return bool(np.abs(np.diff(height)).min() < 1e-9 or gaps.min() < 1e-9)
 
 

@@ -58,14 +58,16 @@ def test_in_these_rounds_clients_come_and_go() -> None:
 def test_rounds_of_fedprox(tmp_path: Path) -> None:
     """The squared distance is added to the loss. FedDRM's FedProxFT: at last each goes on from its own copy."""
     it, run = trained(method("fedprox", mu=0.7), DATA, TWO, tmp_path), ByHand(DATA, TWO)
-    close(of(it.server.shared), run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t), pull=0.7, anchor=x)))
+    expected = run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t), pull=0.7, anchor=x))
+    close(of(it.server.shared), expected)
     s = setting(rounds=3, window=1)
     it, run = trained(method("fedprox", mu=0.7, finetune_rounds=2), DATA, s, tmp_path / "2"), ByHand(DATA, s)
     x = started()
     shared = averaged([run.descended(x, run.batches(i, 1), pull=0.7, anchor=x) for i in range(4)], N)
     close(of(it.server.shared), shared)
     for i in range(DATA.clients):
-        close(of(it.server.view(i)), run.descended(run.descended(shared, run.batches(i, 2)), run.batches(i, 3)))
+        own = run.descended(run.descended(shared, run.batches(i, 2)), run.batches(i, 3))
+        close(of(it.server.view(i)), own)
     assert [line["bytes_up"] > 0 for line in it.checkpoint.rounds] == [True, False, False]
 
 
@@ -226,7 +228,8 @@ def test_rounds_of_fedopt(server: str, tmp_path: Path) -> None:
         new = {n: moved(server, first[n].double().numpy(), [c[n].numpy() for c in changes]) for n in PARAMETERS}
         return {**mean, **{n: torch.from_numpy(value).float() for n, value in new.items()}}
 
-    close(of(it.server.shared), run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t)), step), atol=2e-5)
+    expected = run.rounds(lambda i, t, x: run.descended(x, run.batches(i, t)), step)
+    close(of(it.server.shared), expected, atol=2e-5)
     length = (sum(first[n].numel() for n in PARAMETERS),)
     shapes = {n: tuple(x.shape) for n, x in vars(it.server.memory).items() if x is not None}
     assert shapes == dict.fromkeys("m" if server == "avgm" else "mv", length)
@@ -504,7 +507,8 @@ def test_rounds_are_those_of_the_algorithm(variant: str, tmp_path: Path) -> None
     """Two rounds of a network with a batch norm; hf's differences are compared with the Hessian itself."""
     s = setting(rounds=2, window=1, steps=STEPS, lr=0.1)
     how = method("perfedavg", variant=variant, alpha=ALPHA, delta=1e-3)
-    ours, run = of(finish(trainer(how, DATA, tmp_path, s, network=smooth)).trainer.server.shared), ByHand(DATA, s)
+    it = finish(trainer(how, DATA, tmp_path, s, network=smooth)).trainer
+    ours, run = of(it.server.shared), ByHand(DATA, s)
 
     def local(i: int, t: int, x: State, hessian: bool) -> State:
         oracle = Oracle(run, i, t, x)

@@ -56,7 +56,8 @@ def updated(index: int, delta: Any, size: int = 1) -> Client:
     """A client whose training has moved its one parameter from 1 by `delta`."""
     start = torch.ones(len(delta), dtype=torch.float64)
     state: State = {"w": start + torch.tensor(delta, dtype=torch.float64), "norm.running_mean": torch.full((3,), 9.0)}
-    return bare_client(index, size, state, {"w": start, "norm.running_mean": torch.zeros(3)})
+    received = {"w": start, "norm.running_mean": torch.zeros(3)}
+    return bare_client(index, size, state, received)
 
 
 def split(cohort: list[Client], assigned: dict[int, int] | None = None, **hyperparameters: Any) -> Server:
@@ -69,7 +70,8 @@ def split(cohort: list[Client], assigned: dict[int, int] | None = None, **hyperp
 
 def test_who_is_split_from_whom() -> None:
     """A mean that has vanished splits two opposite camps; who is absent stays with the larger half."""
-    server = split([updated(i, d) for i, d in enumerate([[1, 0.1], [-1, 0.1], [1, -0.1], [-1, -0.1], [0.9, 0]])])
+    cohort = [updated(i, d) for i, d in enumerate([[1, 0.1], [-1, 0.1], [1, -0.1], [-1, -0.1], [0.9, 0]])]
+    server = split(cohort)
     assert server.assigned == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}  # the larger half keeps the number
     torch.testing.assert_close(server.models[0]["w"], torch.tensor([1 + 2.9 / 3, 1.0], dtype=torch.float64))
     torch.testing.assert_close(server.models[1]["w"], torch.tensor([0.0, 1.0], dtype=torch.float64))
@@ -123,7 +125,8 @@ def test_the_decision_by_the_vectors_themselves(count: int, seed: int, largest: 
     assert (len(server.models) == 2) == expected
     for m, model in enumerate(server.models):
         mine = [i for i, cluster in server.assigned.items() if cluster == m]
-        np.testing.assert_allclose(model["w"], 1 + np.average(deltas[mine], axis=0, weights=sizes[mine]), rtol=1e-9)
+        oracle = 1 + np.average(deltas[mine], axis=0, weights=sizes[mine])
+        np.testing.assert_allclose(model["w"], oracle, rtol=1e-9)
 
 
 def complete_linkage(distance: np.ndarray, stop: Any) -> list[set[int]]:
@@ -160,10 +163,13 @@ def test_the_halves_are_those_of_complete_linkage_by_cosines(count: int, seed: i
 
 def test_equal_distances_and_updates_of_zero_have_two_halves_too(tmp_path: Path) -> None:
     """Running statistics count for nothing."""
-    assert set(halves(np.ones((4, 4)) - np.eye(4)).tolist()) == {0, 1}
+    alike = np.ones((4, 4)) - np.eye(4)
+    assert set(halves(alike).tolist()) == {0, 1}
     products = cfl.inner_products([{"w": torch.tensor(v)} for v in ([0.0, 0], [3.0, 0], [0.0, 0])])
-    assert np.array_equal(cfl.cosine_distances(products), np.ones((3, 3)) - np.eye(3))
-    assert len(split([updated(i, d) for i, d in enumerate([[0, 0], [0, 0], [0.7, 0]])]).models) == 2
+    distance = cfl.cosine_distances(products)
+    assert np.array_equal(distance, np.ones((3, 3)) - np.eye(3))
+    server = split([updated(i, d) for i, d in enumerate([[0, 0], [0, 0], [0.7, 0]])])
+    assert len(server.models) == 2
     assert set(cfl.update(updated(0, [1.0]))) == {"w"}
     it = trainer(method("cfl"), federation(), tmp_path)
     assert cfl.update(it.client(0, it.server.view(0), 1)).keys() == dict(it.executor.model.named_parameters()).keys()
@@ -233,7 +239,8 @@ def test_clusters_are_scikit_learns_and_who_is_in_none_is_alone() -> None:
 def test_each_cluster_is_a_federation_of_its_own(tmp_path: Path) -> None:
     """What the other cluster holds changes nothing. It sees its digits half as bright."""
     data = grouped_federation((0,) * 6, size=150)
-    images = torch.where(torch.from_numpy(data.client % 2 == 1)[:, None, None, None], data.images // 2, data.images)
+    dark = torch.from_numpy(data.client % 2 == 1)
+    images = torch.where(dark[:, None, None, None], data.images // 2, data.images)
     data, labels = dataclasses.replace(data, images=images), data.labels.clone()
     for rows in data.train[1::2]:
         labels[rows] = 3

@@ -205,7 +205,8 @@ def test_the_router_finds_the_client_of_an_image(tmp_path: Path) -> None:
     assert found["probability"][0] >= found["density_ratio"][0]
     # The client found answers about as well as the owner, and far better than chance.
     votes = np.array(table["votes"].tolist())
-    assert (votes[np.arange(len(votes)), table["route_density_ratio"]] == table["label"]).mean() > 0.6
+    routed = votes[np.arange(len(votes)), table["route_density_ratio"]]
+    assert (routed == table["label"]).mean() > 0.6
 
 
 def solved(b: fedpac.Floats) -> fedpac.Floats:
@@ -226,11 +227,13 @@ def test_the_solution_lies_on_the_simplex_and_no_point_of_it_is_lower(
     assert a.sum() == pytest.approx(1, abs=1e-12)
     # f is convex: no point of the simplex lies lower than f(a) by more than this gap between a and the best corner.
     gradient = 2 * b.T @ (b @ a)
-    assert a @ gradient - gradient.min() <= 1e-9 * np.trace(b.T @ b) / clients
+    gap = a @ gradient - gradient.min()
+    assert gap <= 1e-9 * np.trace(b.T @ b) / clients
 
 
 def test_programmes_by_hand_and_those_without_a_solution(monkeypatch: pytest.MonkeyPatch) -> None:
-    np.testing.assert_allclose(solved(np.diag(np.sqrt([1.0, 2.0, 4.0]))), np.array([4, 2, 1]) / 7, rtol=1e-12)
+    variances = np.array([1.0, 2.0, 4.0])
+    np.testing.assert_allclose(solved(np.diag(np.sqrt(variances))), np.array([4, 2, 1]) / 7, rtol=1e-12)
     b = np.random.default_rng(0).normal(0.4, 1.0, (6, 4))
     b[:, 2] = 0
     np.testing.assert_allclose(solved(b), [0, 0, 1, 0], atol=1e-12)
@@ -324,7 +327,8 @@ def test_small_weights_are_dropped_and_without_a_solution_all_keep_their_heads()
     assert float(lone[0]) == pytest.approx(0, abs=1e-12)
     others = [fedpac.statistics(*class_features(60, seed=s), K) for s in (1, 2)]
     v, h = (torch.stack([client[i] for client in (lone, *others)]) for i in (0, 1))
-    np.testing.assert_allclose(fedpac.combination(v, h)[0], [1, 0, 0], atol=1e-9)
+    weights = fedpac.combination(v, h)
+    np.testing.assert_allclose(weights[0], [1, 0, 0], atol=1e-9)
     for variances, shift in (([0.0, 0.0], 0.0), ([np.nan, 1.0], 0.0), ([1.0, 1.0], np.nan)):
         found = fedpac.combination(torch.tensor(variances), torch.full((2, K, D), shift))
         assert torch.equal(found, torch.eye(2, dtype=torch.float64))
@@ -411,7 +415,8 @@ def test_prototypes_and_heads_after_a_round(tmp_path: Path) -> None:
 def test_the_last_round_combines_heads_only_if_they_answer(tmp_path: Path) -> None:
     runs = [train(fedpac.FedPAC(score=s), DATA, tmp_path / s) for s in ("after_local", "after_aggregate")]
     assert same(runs[0].shared, runs[1].shared), "the rounds before combine in both"
-    assert not torch.equal(*(run.trainer.server.memory.of[1]["head.weight"] for run in runs))
+    heads = [run.trainer.server.memory.of[1]["head.weight"] for run in runs]
+    assert not torch.equal(*heads)
     initial = runs[0].trainer.server.initial
     common = sum(t.numel() for n, t in initial.items() if n.startswith(BODY)) + K * (D + 1) + K * D + K
     up, down = 4 * (common + K * D + 1), 4 * common  # body, head, prototypes and their counts; up: h and V beside

@@ -142,7 +142,8 @@ def test_who_sits_out_keeps_its_norms_and_moments(tmp_path: Path) -> None:
     for t in range(2, 6):
         before, after = held[t - 2], held[t - 1]
         for i in range(4):
-            same = all(torch.equal(before[i][n], after[i][n]) for n in after[i] if how.is_personal(n))
+            own = [n for n in after[i] if how.is_personal(n)]
+            same = all(torch.equal(before[i][n], after[i][n]) for n in own)
             assert same is (it.plan.cohort(t) != [i])
             moved += not same
     assert moved == 4
@@ -255,7 +256,8 @@ def test_the_uploaded_gradient_is_that_of_the_weighted_mean(tmp_path: Path) -> N
     it.executor.run(cohort, it.method.local)
     p, q = data.densities.train, data.densities.test.mean(0)
     for k, client in enumerate(cohort):
-        rows = data.train[k][torch.from_numpy(next(Plan(s, data.n_train, (8, 8)).batches(k, 1, 1, None, 1)))]
+        batch = next(Plan(s, data.n_train, (8, 8)).batches(k, 1, 1, None, 1))
+        rows = data.train[k][torch.from_numpy(batch)]
         y = data.labels[rows]
         total = sum(
             float(q[c] / p[k][c]) * F.cross_entropy(model(to_input(data.images[r : r + 1])), y[i : i + 1])
@@ -273,7 +275,8 @@ def test_special_cases_have_client_one_as_the_target(tmp_path: Path) -> None:
     found = weights(method("ftw_erm", case="cs_both"), data, tmp_path / "both")
     for k in range(2):
         np.testing.assert_allclose(found[k], (q[0] / p[k])[data.labels[data.train[k]].numpy()], rtol=1e-6)
-    found = weights(method("ftw_erm", case="no_cs"), known(two, [P[0], P[3]], [P[0], P[3]]), tmp_path / "none")
+    no_shift = known(two, [P[0], P[3]], [P[0], P[3]])
+    found = weights(method("ftw_erm", case="no_cs"), no_shift, tmp_path / "none")
     assert torch.equal(found[0], torch.ones(len(found[0])))
     refused("case no_cs needs", weights, method("ftw_erm", case="no_cs"), data, tmp_path / "wrong")
 
@@ -349,7 +352,8 @@ def test_clients_with_the_same_images_match_once(
 
 def test_runs_on_common_images_have_the_weights_that_they_have_alone(tmp_path: Path) -> None:
     """Federations of several seeds are joined: rows, strata and pools are then those of the whole."""
-    parts = [known(EVEN, P, Q), known(federation((90, 100, 110, 120), skew=float("inf")), Q, P)]
+    other = federation((90, 100, 110, 120), skew=float("inf"))
+    parts = [known(EVEN, P, Q), known(other, Q, P)]
     for name, chosen in (("ftw_erm", {}), ("fitw_erm", {}), ("ftw_erm", ROUGHLY)):
         how = method(name, **chosen)
         for k, joined in enumerate(Federation.joined(parts)):

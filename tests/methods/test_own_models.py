@@ -544,7 +544,8 @@ def moves(before: State, models: list[State], names: list[str]) -> Vectors:
 
 def moved(before: State, names: list[str], way: Vectors) -> State:
     """These tensors of the body after a step along `way`."""
-    parts = zip(names, np.split(way, np.cumsum([before[n].numel() for n in names])[:-1]), strict=True)
+    ends = np.cumsum([before[n].numel() for n in names])[:-1]
+    parts = zip(names, np.split(way, ends), strict=True)
     return {n: (before[n].double() + torch.from_numpy(part).view(before[n].shape)).float() for n, part in parts}
 
 
@@ -658,7 +659,8 @@ def test_rates_and_answers_are_those_of_autograd(rounds: int, tmp_path: Path) ->
     """Catches any mistake in the gradient by running statistics, a step that goes on from the last batch's, a missing
     root, rates not averaged between rounds, and answers by theta. By default rates are learned in as many rounds as the
     model, which are two."""
-    it = trained(method("atp", eta=10.0, **{"rate_rounds": 1} if rounds == 1 else {}), TURNED, BRIEF, tmp_path)
+    chosen = {"rate_rounds": 1} if rounds == 1 else {}
+    it = trained(method("atp", eta=10.0, **chosen), TURNED, BRIEF, tmp_path)
     theta = {n: t for n, t in of(it.server.shared).items() if n in NETWORK}
     expected = rates_by_hand(theta, TURNED, 10.0, rounds, 8)
     found = learned(it)
@@ -668,7 +670,8 @@ def test_rates_and_answers_are_those_of_autograd(rounds: int, tmp_path: Path) ->
     told = it.checkpoint.read("predictions").to_pandas()
     by_hand = answers_by_hand(theta, found, TURNED, 8)
     assert told["own"].tolist() == told["test_phase"].tolist() == by_hand
-    assert [k for rows in TURNED.test for k in forward(theta, images(TURNED, rows))[0].argmax(1).tolist()] != by_hand
+    unadapted = [k for rows in TURNED.test for k in forward(theta, images(TURNED, rows))[0].argmax(1).tolist()]
+    assert unadapted != by_hand
     assert answers_by_hand(theta, found, TURNED, 16) != by_hand, "the batch of an image does not matter"
 
 
@@ -693,7 +696,8 @@ def test_rates_come_from_validation_images_or_else_from_training_images(tmp_path
 
 def test_a_variance_stays_at_least_zero_and_without_batch_norms_nothing_is_asked() -> None:
     state = started()
-    moved = stepped(state, torch.ones(len(NETWORK)), {n: torch.full_like(state[n], 2.0) for n in NETWORK})
+    ways = {n: torch.full_like(state[n], 2.0) for n in NETWORK}
+    moved = stepped(state, torch.ones(len(NETWORK)), ways)
     assert not moved["backbone.norm.running_var"].any()
     assert torch.equal(moved["backbone.norm.running_mean"], state["backbone.norm.running_mean"] - 2)
     assert torch.equal(moved["backbone.norm.num_batches_tracked"], state["backbone.norm.num_batches_tracked"])

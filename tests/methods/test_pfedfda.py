@@ -133,7 +133,8 @@ def test_what_is_sent_is_the_interpolation(betas: int, tmp_path: Path) -> None:
     torch.testing.assert_close(unpacked(client.state["gaussian.covariance"]), mixed.covariance.float())
     # Classes 6 to 9 are nowhere among the rows: exactly the common means.
     assert torch.equal(client.state["gaussian.mean"][6:], client.received["gaussian.mean"][6:])
-    assert client.metrics.keys() == {0: {"beta"}, 1: {"beta"}, 2: {"beta_0", "beta_1"}}[betas]
+    names = {0: {"beta"}, 1: {"beta"}, 2: {"beta_0", "beta_1"}}[betas]
+    assert client.metrics.keys() == names
     assert list(client.metrics.values()) == pytest.approx(beta.tolist(), abs=1e-6)
 
 
@@ -169,7 +170,8 @@ def test_who_answers_has_the_head_of_the_adapted_gaussian(tmp_path: Path) -> Non
     weight, bias = classifier(strict.mix(reference, beta, beta), prior(DATA.class_counts[1]))
     torch.testing.assert_close(client.state["head.weight"], weight.float())
     torch.testing.assert_close(client.state["head.bias"], bias.float())
-    assert all(client.state[n] is client.received[n] for n in client.state if not n.startswith("head."))
+    unchanged = [n for n in client.state if not n.startswith("head.")]
+    assert all(client.state[n] is client.received[n] for n in unchanged)
 
 
 def test_the_answers_are_those_of_the_posterior_also_of_an_unseen_client(tmp_path: Path) -> None:
@@ -299,7 +301,8 @@ def test_estimate_and_head_are_linear_discriminant_analysis_fitted_to_the_rows()
     y = np.concatenate([np.arange(K), rng.integers(0, K, 40)])
     z = rng.normal(size=(K, D))[y] + rng.normal(size=(len(y), D)) @ np.linalg.cholesky(covariance(rng)).T
     lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=1e-4, store_covariance=True).fit(z, y)
-    own = estimated(torch.from_numpy(z), torch.from_numpy(y), Gaussian(torch.full((K, D), 7.0), torch.eye(D)), 0.0, 0.0)
+    common = Gaussian(torch.full((K, D), 7.0), torch.eye(D))
+    own = estimated(torch.from_numpy(z), torch.from_numpy(y), common, 0.0, 0.0)
     # Scikit-learn divides by n.
     own = Gaussian(own.mean, own.covariance * (len(y) - 1) / len(y))
     np.testing.assert_allclose(own.mean, lda.means_, rtol=1e-12)
@@ -396,7 +399,8 @@ class Problem:
         sigma = a @ a.T / D + 0.5 * np.eye(D)
         self.y = torch.from_numpy(rng.integers(0, K, n))
         moved = mean + shift * rng.normal(size=(K, D))
-        self.z = torch.from_numpy(moved[self.y.numpy()] + rng.multivariate_normal(np.zeros(D), sigma, n) * spread)
+        noise = rng.multivariate_normal(np.zeros(D), sigma, n) * spread
+        self.z = torch.from_numpy(moved[self.y.numpy()] + noise)
         # As fedbench's estimates, the common covariance has the ridge in it.
         self.common = Gaussian(torch.from_numpy(mean), torch.from_numpy(sigma + ridge * np.eye(D)))
         self.prior = prior(torch.bincount(self.y, minlength=K).float())
@@ -475,7 +479,8 @@ def test_two_betas_are_never_worse_than_a_grid(seed: int, shift: float, spread: 
     beta_mean, beta_covariance = problem.search(betas=2)
     coarse = np.linspace(0, 1, 11)
     objective = problem.objective()
-    assert objective(beta_mean, beta_covariance) <= min(objective(a, b) for a in coarse for b in coarse) + 1e-3
+    best = min(objective(a, b) for a in coarse for b in coarse)
+    assert objective(beta_mean, beta_covariance) <= best + 1e-3
 
 
 def test_without_two_rows_of_a_class_and_with_one_class() -> None:

@@ -195,7 +195,8 @@ def test_no_option_of_a_command_that_trains_can_be_a_hyper_parameter() -> None:
     from fedbench.cli.sweep import sweep
     from fedbench.cli.train import train
 
-    names = {name.replace("-", "_") for one in (train, sweep, check, partition) for name in context._options(one)}
+    commands = (train, sweep, check, partition)
+    names = {name.replace("-", "_") for one in commands for name in context._options(one)}
     assert {"lr", "clients", "dir", "jobs", "partition_seed"} <= names <= methods.reserved()
     assert not any(methods.reserved() & one.hyper_parameters.keys() for one in declarations.built_in().values())
 

@@ -202,7 +202,8 @@ def test_models_are_averaged_by_cluster_and_training_images(
     name: str, chosen: dict[str, str], known: dict[int, int], assigned: int, expected: list[float]
 ) -> None:
     """The empty cluster keeps its model. In FedRC's code who moves contributes the model that it moves to."""
-    server = Server(two_tensors(0, 0), {}, models=[two_tensors(v, v) for v in (0, 10, -50)], assigned=known)
+    before = [two_tensors(v, v) for v in (0, 10, -50)]
+    server = Server(two_tensors(0, 0), {}, models=list(before), assigned=known)
     first, second = (0, 1) if name == "ifca" else (None, None)  # FeSEM's server finds it
     cohort = [member(0, 30, 1, first), member(1, 10, 9, second), member(2, 20, 8, first)]
     method(name, **chosen).aggregate(server, cohort, 1)
