@@ -51,7 +51,8 @@ PLAN = Plan(SETTING, DATA.n_train, DATA.shape[:2])
 def build(seed: int) -> nn.Module:
     model = models.build("digits_cnn", shape=DATA.shape, classes=10, seed=seed)
     with torch.no_grad():  # an untrained net answers much the same to all; centred, its answers spread over classes
-        model.head.bias.copy_(-(model.features(to_input(DATA.images)) @ model.head.weight.T).mean(0))
+        z = model.features(to_input(DATA.images))
+        model.head.bias.copy_(-(z @ model.head.weight.T).mean(0))
     return model
 
 
@@ -230,7 +231,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     output = worker.Worker.output
 
     def watched(self: worker.Worker, request: Collect, piece: Piece, position: Tensor) -> Tensor:
-        images.extend((piece.rows if self.federation.image is None else self.federation.image[piece.rows]).tolist())
+        rows = piece.rows if self.federation.image is None else self.federation.image[piece.rows]
+        images.extend(rows.tolist())
         return output(self, request, piece, position)
 
     monkeypatch.setattr(worker.Worker, "output", watched)
@@ -251,7 +253,8 @@ def test_an_image_is_answered_once_by_each_model_and_for_every_client(
     assert distinct <= len(once) <= models * distinct
     seen.clear()
     monkeypatch.setattr(SharedAnswers, "models", lambda self, clients: {})
-    assert shared.predictions.equals(train(name, data, tmp_path / "apart", s, executor=executor).predictions)
+    apart = train(name, data, tmp_path / "apart", s, executor=executor)
+    assert shared.predictions.equals(apart.predictions)
     if executor != "stacked":
         assert len(seen) == sum(len(rows) for rows in data.test) > len(once)
 
@@ -437,7 +440,8 @@ def test_newcomers_are_in_no_cohort() -> None:
     for changes in ({}, {"participation": 0.6}, {"cohort": 3}, {"cohort": 3, "full_last_round": True}):
         plan = Plan(with_newcomers(**changes, rounds=8), SIX.n_train, (8, 8))
         assert {i for t in range(1, 9) for i in plan.cohort(t)} == {0, 1, 2, 3}
-    assert Plan(setting(partition=replace(PARTITION, unseen_as=("fog-3",)), cohort=2), [10] * 8, (8, 8)).trainees == 4
+    copies = replace(PARTITION, unseen_as=("fog-3",))
+    assert Plan(setting(partition=copies, cohort=2), [10] * 8, (8, 8)).trainees == 4
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavgft", "pfedfda"])

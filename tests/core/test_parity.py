@@ -434,7 +434,8 @@ def streamed(update: Update = everything, **options: Any) -> list[Client]:
 
 
 def check_streamed(ours: list[Client]) -> None:
-    for one, its in zip(ours, served(everything, COLOUR_SETTING, small(3, True), "sequential", COLOUR), strict=True):
+    reference = served(everything, COLOUR_SETTING, small(3, True), "sequential", COLOUR)
+    for one, its in zip(ours, reference, strict=True):
         check_client(one, its)
 
 
@@ -597,4 +598,5 @@ def test_less_precision_on_a_gpu_moves_the_weights_a_little(
 
     ours, reference = weights(precision, way), weights("fp32", "sequential")
     assert {t.dtype for t in ours.values() if t.is_floating_point()} == {torch.float32}
-    assert least < max(differs(ours[name], t) for name, t in reference.items()) < limit
+    apart = max(differs(ours[name], t) for name, t in reference.items())
+    assert least < apart < limit

@@ -358,7 +358,8 @@ FULL = Outer(
 
 
 def plain(value: Any) -> Any:
-    """The value with tensors as their places in memory: the very same must come back, and dictionaries in order."""
+    """The value with tensors as their places in memory, to be compared: the very same tensors come back, and
+    dictionaries in their order."""
     if isinstance(value, Tensor):
         return ("tensor", id(value))
     if dataclasses.is_dataclass(value):

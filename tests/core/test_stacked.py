@@ -61,7 +61,8 @@ def test_clients_with_batches_of_one_size_step_together() -> None:
     """As many ticks as the longest schedule has steps, and one more where a short batch is apart."""
     plan = Plan(setting(batch_size=8), [24, 24, 20], (8, 8))
     everyone = [bare(plan, i, 0) for i in range(3)]
-    members = [tick.members for tick in ticks(everyone, [list(plan.batches(i, 1, 1, 1, None)) for i in range(3)])]
+    schedules = [list(plan.batches(i, 1, 1, 1, None)) for i in range(3)]
+    members = [tick.members for tick in ticks(everyone, schedules)]
     assert members[:3] == [slice(0, 3), slice(0, 3), slice(0, 2)]
     assert [m.tolist() for m in members[3:]] == [[2]]
 
@@ -142,7 +143,8 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
         assert torch.equal(rows.labels, DATA.labels[c.work.rows])
         assert rows.rows[:, 0].tolist() == [c.index] * c.n_train
         assert rows.rows[:, -1].tolist() == list(range(c.n_train))
-    for labels, c in zip(it.answers(who, [[Piece(c.work.test_rows, None)] for c in who]), who, strict=True):
+    answers = it.answers(who, [[Piece(c.work.test_rows, None)] for c in who])
+    for labels, c in zip(answers, who, strict=True):
         own = small()
         own.load_state_dict(c.state)
         expected = own(it.batch(c.work.test_rows)).argmax(1)
@@ -391,7 +393,8 @@ def test_what_came_out_of_one_block_is_not_written_over_by_the_next() -> None:
     held = [{name: t.clone() for name, t in c.state.items()} for c in first]
     kept = [a.collected.clone() for a in answers if a.collected is not None]
     labels = [a.labels.clone() for a in answers]
-    it.train_stack(clients(4, norm=True)[2:], requests([1.0, 1.0]))
+    second = clients(4, norm=True)[2:]
+    it.train_stack(second, requests([1.0, 1.0]))
     assert len(it.captures) == 1
     for c, then in zip(first, held, strict=True):
         assert all(torch.equal(t, then[name]) for name, t in c.state.items())
@@ -591,7 +594,8 @@ def test_the_parameters_are_the_same_tensors_and_other_layers_stay() -> None:
     )  # fmt: skip
     other = with_clients_among_channels(net)
     assert all(a is b for a, b in zip(net.parameters(), other.parameters(), strict=True))
-    assert [vars(layer).get("forward") is not None for layer in other] == [False, False, False, True, False]
+    own = [vars(layer).get("forward") is not None for layer in other]
+    assert own == [False, False, False, True, False]
 
 
 def test_pooled_maps_lie_clients_and_channels_innermost() -> None:

@@ -70,7 +70,8 @@ def test_a_round_without_anybody_changes_nothing(tmp_path: Path) -> None:
     empty = [t for t in range(1, 13) if not run.trainer.plan.cohort(t)]
     assert empty
     for t in range(1, 13):
-        assert all(after[t][name] is value for name, value in after[t - 1].items()) == (t in empty)
+        unchanged = all(after[t][name] is value for name, value in after[t - 1].items())
+        assert unchanged == (t in empty)
 
 
 def test_evaluated_rounds_views_and_columns(tmp_path: Path) -> None:

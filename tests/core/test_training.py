@@ -88,7 +88,8 @@ def plain_loop(
     made: torch.optim.Optimizer | None = None,
     t: int = 1,
 ) -> list[float]:
-    """Trains `model` as usual, by torch.optim on a round's first phase: its steps' losses without the proximal term."""
+    """The usual way: torch.optim over the batches of a round's first phase; trains `model` in place. The losses of its
+    steps, without the proximal term."""
     start = [p.detach().clone() for p in model.parameters()]
     made = made or optimiser_of(model, s)
     losses = []
@@ -278,7 +279,8 @@ def test_a_rule_of_ones_own_is_part_of_every_step(kind: type[Worker], rule: Rule
         without = state_of(plain)
         for n, t in state_of(ours).items():
             torch.testing.assert_close(one.state[n], t, rtol=1e-4, atol=2e-6, msg=lambda text, n=n: f"{n}: {text}")
-        assert any(float((one.state[n] - t).abs().max()) > 1e-3 for n, t in without.items()) is isinstance(rule, Clip)
+        matters = any(float((one.state[n] - t).abs().max()) > 1e-3 for n, t in without.items())
+        assert matters is isinstance(rule, Clip)
 
 
 def living(**changes: Any) -> Setting:
@@ -463,8 +465,10 @@ def test_windows_are_those_of_the_paper_at_32_pixels() -> None:
     # feddrm/protocol.md#images-and-crops: crops are 28 to 32 pixels a side, the whole image in about 9 % of the draws.
     top, left, h, w = CropStream(stream(3, "crop train", 1), (32, 32)).draw(40_000).T
     assert (h.min(), h.max(), w.min(), w.max()) == (28, 32, 28, 32)
-    assert 0.085 < ((h == 32) & (w == 32)).mean() < 0.1
-    assert (h * w / 1024).min() > 0.9 - 32 / 1024  # rounding of a split
+    whole = ((h == 32) & (w == 32)).mean()
+    assert 0.085 < whole < 0.1
+    area = h * w / 1024
+    assert area.min() > 0.9 - 32 / 1024  # rounding of a split
     # Sides and places are symmetric, and every place that a window of 28 can take is taken.
     assert abs((h > w).mean() - (w > h).mean()) < 0.02
     for start, length in ((top, h), (left, w)):
@@ -504,7 +508,8 @@ def test_endless_passes_go_on_from_round_to_round(n: int, batch: int, steps: int
     if n > 8 and min(batch, n) < n:
         assert np.concatenate(first).tolist() != np.concatenate(second).tolist()
     again = plan([n], batch_size=batch, steps=steps, passes="endless", tail=tail)  # a resumed run asks for late rounds
-    assert [b.tolist() for b in again.batches(0, rounds, 1, None, steps)] == [b.tolist() for b in batches[-steps:]]
+    late = [b.tolist() for b in again.batches(0, rounds, 1, None, steps)]
+    assert late == [b.tolist() for b in batches[-steps:]]
 
 
 def test_endless_passes_wait_for_clients_that_sit_out() -> None:
@@ -533,7 +538,8 @@ def test_endless_passes_wait_for_clients_that_sit_out() -> None:
     st.sampled_from([{}, {"steps": 1}, {"steps": 3}, {"steps": 1, "passes": "endless"}]),
 )
 def test_who_has_a_batch_of_a_single_image(n_train: list[int], size: int, tail: str, how: dict[str, object]) -> None:
-    made = plan(n_train, batch_size=size, tail=tail, **{"epochs": None, **how} if how else {"epochs": 1})
+    length = {"epochs": None, **how} if how else {"epochs": 1}
+    made = plan(n_train, batch_size=size, tail=tail, **length)
     epochs, steps = made.setting.epochs, made.setting.steps
     rounds = range(1, 22)  # an endless pass is over by then
     sizes = [{len(one) for t in rounds for one in made.batches(i, t, 0, epochs, steps)} for i in range(len(n_train))]
@@ -605,7 +611,8 @@ def test_padded_flip_is_numpys(data: st.DataObject, n: int, h: int, w: int, chan
     got = padded_flip(torch.from_numpy(images), torch.from_numpy(places.astype(np.int64)), padding)
     assert got.dtype == torch.uint8
     for i, (top, left, flip, _) in enumerate(places):
-        cut = np.pad(images[i], ((padding, padding), (padding, padding), (0, 0)))[top : top + h, left : left + w]
+        padded = np.pad(images[i], ((padding, padding), (padding, padding), (0, 0)))
+        cut = padded[top : top + h, left : left + w]
         np.testing.assert_array_equal(got[i].numpy(), cut[:, ::-1] if flip else cut)
 
 
@@ -617,7 +624,8 @@ def test_the_order_of_crop_and_colour_hardly_matters(real_images: RealImages) ->
     for shift in of_clients("high", 8):
         ours = resized_crop(torch.from_numpy(apply(images, shift)), windows).numpy()
         cropped = resized_crop(torch.from_numpy(images), windows).numpy().astype(np.uint8)
-        gap = np.abs(ours - apply(cropped, shift).astype(np.float32))
+        theirs = apply(cropped, shift).astype(np.float32)
+        gap = np.abs(ours - theirs)
         assert gap.mean() < 1.0, f"{shift}: {gap.mean():.2f} grey levels on average"
         assert gap.mean() > 0, "the orders do differ; if not, this test compares nothing"
 
