@@ -346,7 +346,8 @@ def test_gaussians_in_closed_form(name: str) -> None:
 def wide(n: int, seed: int) -> tuple[Tensor, Tensor]:
     """The same ratio in 10 dimensions, of which only the first matters: easy to learn by heart."""
     noise = stream(seed, "noise").normal(size=(2 * n, 9)).astype(np.float32)
-    both = torch.cat([torch.cat(list(gaussians(n, seed))), torch.from_numpy(noise)], 1)
+    first = torch.cat(list(gaussians(n, seed)))
+    both = torch.cat([first, torch.from_numpy(noise)], 1)
     return both[:n], both[n:]
 
 
@@ -386,7 +387,8 @@ def test_target_shift_of_digits() -> None:
     train, labels = digits(low, 1500, stream(0, "digits train"))
     pool, _ = digits(low[::-1], 600, stream(0, "digits pool"))
     matching = Matching(epochs=40, lr=3e-3)
-    found = estimate(perceptron(64), train, pool, matching, find_bound(train, pool, matching, 0), seed=0, client=0)
+    bound = find_bound(train, pool, matching, 0)
+    found = estimate(perceptron(64), train, pool, matching, bound, seed=0, client=0)
     of_class = [float(found.weights[labels == c].mean()) for c in range(10)]
     assert min(of_class[:5]) > 3
     assert max(of_class[5:]) < 1
@@ -451,7 +453,8 @@ def test_regulariser_is_descended_when_the_surplus_is_ascended() -> None:
     def idle_weight(weight_decay: float) -> float:
         network = nn.Linear(2, 1, bias=False)
         network.weight.data = torch.tensor([[5.0, 2.0]])  # no sample reaches the second weight
-        assert fit(network, train, pool, replace(GIVEN, epochs=10, weight_decay=weight_decay), 1.0, 0, 0) == 1
+        matching = replace(GIVEN, epochs=10, weight_decay=weight_decay)
+        assert fit(network, train, pool, matching, 1.0, 0, 0) == 1
         return network.weight[0, 1].item()
 
     assert idle_weight(0) == 2

@@ -105,7 +105,8 @@ def test_the_tilted_classes_are_what_2_and_3_say(seed: int) -> None:
     common = np.log(given_class / given_class[:, :1]) - np.log(share[:, :1] / share)[:, :, None]
     np.testing.assert_allclose(common, np.broadcast_to(common[:1], common.shape), atol=1e-9)
     # (3): log dP_1^(i)/dP_1^(0) is an affine function of h.
-    assert model.distance(model.Joint(given_class[:, :1], joint.h)) < 1e-9
+    first = model.Joint(given_class[:, :1], joint.h)
+    assert model.distance(first) < 1e-9
     # Theorem 2.1, from the sum over classes alone.
     np.testing.assert_allclose(joint.log_ratios, claimed, atol=1e-9)
 
@@ -130,7 +131,8 @@ def test_the_profile_is_the_supremum_that_a_library_finds(seed: int) -> None:
     # Weights other than 1/N fix γ, so that (5) can be met.
     start = np.random.default_rng(seed).dirichlet(np.full(n, 20.0))
     gamma = -np.log(start @ np.exp(h @ xi.T))
-    rows = np.column_stack([np.ones(n), np.exp(gamma + h @ xi.T)])
+    tilt = np.exp(gamma + h @ xi.T)
+    rows = np.column_stack([np.ones(n), tilt])
     library = minimize(
         lambda q: -np.log(q).sum(), start, jac=lambda q: -1 / q, method="SLSQP", bounds=[(1e-9, 1)] * n,
         constraints={"type": "eq", "fun": lambda q: q @ rows - 1, "jac": lambda q: rows.T},
@@ -138,9 +140,11 @@ def test_the_profile_is_the_supremum_that_a_library_finds(seed: int) -> None:
     )  # fmt: skip
     assert library.success
     ours = model.profile(h, client, gamma, xi)
-    assert ours.value == pytest.approx((gamma + h @ xi.T)[np.arange(n), client].sum() - library.fun, abs=1e-5)
+    own = (gamma + h @ xi.T)[np.arange(n), client].sum()
+    assert ours.value == pytest.approx(own - library.fun, abs=1e-5)
     np.testing.assert_allclose(ours.weights @ rows, 1, atol=1e-9)
-    assert np.abs(ours.multipliers - np.bincount(client) / n).max() > 1e-3  # n_l/N belongs to the optimum alone
+    counts = np.bincount(client)
+    assert np.abs(ours.multipliers - counts / n).max() > 1e-3  # n_l/N belongs to the optimum alone
     assert model.dual(h, client, gamma, xi) > ours.value + 1e-6
 
 
@@ -313,7 +317,8 @@ def test_lemma_1_is_what_a_library_s_estimate_does() -> None:
     sigma = (root + 0.3 * rng.standard_normal((3, 3))) @ root
     sigma = sigma @ sigma.T
     labels = (x @ theta)[:, None] + np.sqrt(noise) * rng.standard_normal((12, draws))
-    gap = Ridge(alpha=ridge, fit_intercept=False).fit(x, labels, sample_weight=w).coef_.T - theta[:, None]  # [d, draws]
+    library = Ridge(alpha=ridge, fit_intercept=False).fit(x, labels, sample_weight=w)
+    gap = library.coef_.T - theta[:, None]  # [d, draws]
     losses, mean = np.einsum("id,ij,jd->d", gap, sigma, gap), gap.mean(axis=1)
     found, error = risk(x, w, ridge, theta, noise, sigma), losses.std() / np.sqrt(draws)
     assert abs(losses.mean() - found.total) < 4 * error < 0.08 * found.total
@@ -364,7 +369,8 @@ def test_closed_forms(seed: int) -> None:
 @few(st.integers(0, 10_000), st.floats(1.01, 5), examples=25)
 def test_more_penalty_more_bias_less_variance_and_more_weight_the_reverse(seed: int, factor: float) -> None:
     problem, w = problems(np.random.default_rng(seed), 5)
-    harder = OneHot(**{name: getattr(problem, name) for name in REFERENCE} | {"ridge": factor * problem.ridge})
+    fields = {name: getattr(problem, name) for name in REFERENCE}
+    harder = OneHot(**{**fields, "ridge": factor * problem.ridge})
     before, penalised = problem.weighted_terms(w), harder.weighted_terms(w)
     weighted = problem.weighted_terms(factor * w)
     assert (penalised.bias > before.bias).all()
@@ -398,7 +404,8 @@ def drawn() -> tuple[OneHot, np.ndarray]:
     with np.errstate(divide="ignore"):
         borders = np.stack([(s - xi) / (1 - xi), xi / (s - 1 + xi), np.ones_like(s), xi / s])
     near = rng.choice(borders.reshape(4, -1), axis=0).reshape(w.shape) * (1 + rng.choice([-1e-6, 1e-6], w.shape))
-    return problem, np.where((rng.random(w.shape) < 0.5) & np.isfinite(near) & (near > 0), near, w)
+    use = (rng.random(w.shape) < 0.5) & np.isfinite(near) & (near > 0)
+    return problem, np.where(use, near, w)
 
 
 def test_the_exact_conditions_are_equivalences_and_decide_the_risk(drawn: tuple[OneHot, np.ndarray]) -> None:
@@ -430,7 +437,8 @@ def test_the_printed_conditions_are_the_papers() -> None:
     assert 1000 < three.sum() < DRAWS / 2
     np.testing.assert_array_equal(c.printed_theorem(w, s, xi), four_three)
     np.testing.assert_array_equal(c.printed_proposition(w, s, xi), three)
-    np.testing.assert_array_equal(c.variance_falls(w, s, xi), (s <= 1 - xi) | (w <= xi / (s - 1 + xi)))
+    exact = (s <= 1 - xi) | (w <= xi / (s - 1 + xi))
+    np.testing.assert_array_equal(c.variance_falls(w, s, xi), exact)
     np.testing.assert_array_equal(c.bias_falls(w, s, xi), w >= s + (s - 1) * ridge / mu)
 
 
@@ -521,7 +529,8 @@ def test_ranks_and_eigenvalues() -> None:
     np.testing.assert_allclose(compare(train, test, 1e12).bound, (1 + 5**0.5) / 2)
     bound = compare(train, test, 2.0).bound
     assert (np.diff(bound) > 0).all()  # the smaller an eigenvalue, the more the penalty weighs
-    assert bound[0] * (bound[0] - 1) == pytest.approx(2 / (2 + train.values[0] ** 2))
+    xi = 2 / (2 + train.values[0] ** 2)
+    assert bound[0] * (bound[0] - 1) == pytest.approx(xi)
     thin = _pixels(50, 6)
     thin[:, 5] = thin[:, 0]
     assert compare(spectrum(_pixels(50, 6)), spectrum(thin)).rank == 5
