@@ -121,7 +121,8 @@ def test_a_download_that_was_not_whole(
             "the first 2,000 bytes": data[:2000], "the whole": data, "other bytes": b"x" * 1000,
             "other bytes, too many": b"x" * (len(data) + 10), "damaged": data[:-1],
         }[there]  # fmt: skip
-        written(store.home / "downloads/toy", {("toy.tar.gz" if there == "damaged" else "toy.tar.gz.part"): earlier})
+        name = "toy.tar.gz" if there == "damaged" else "toy.tar.gz.part"
+        written(store.home / "downloads/toy", {name: earlier})
     assert fetch(toy(tmp_path, data, f"{server.base}/a"), store)[0].read_bytes() == data
     assert [first for _, first in server.asked] == asked or (asked is None and server.asked[-1] == ("/a", 0))
 

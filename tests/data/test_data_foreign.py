@@ -544,7 +544,8 @@ OWN: Clients = {0: (grey(2), [0, 1])}
 def test_clients_come_in_the_order_of_their_numbers(tmp_path: Path, store: Store) -> None:
     sizes = {0: 2, 2: 3, 10: 4}
     train = {c: (grey(n), [c % 3] * n) for c, n in sizes.items()}
-    got = load(fed(tmp_path / "fed", train, {c: (grey(1), [0]) for c in sizes}, {"num_classes": 3}), store)
+    test = {c: (grey(1), [0]) for c in sizes}
+    got = load(fed(tmp_path / "fed", train, test, {"num_classes": 3}), store)
     assert (got.spec.name, got.classes, got.images.shape) == ("fed", ("0", "1", "2"), (12, 4, 4, 1))
     holds(got, client=[0, 0, 2, 2, 2, 10, 10, 10, 10, 0, 2, 10], split=[0] * 9 + [1] * 3)
     assert got.images[1].ravel().tolist() == list(range(16, 32))

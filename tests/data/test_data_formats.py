@@ -69,7 +69,8 @@ CIFAR = 'fields = ["coarse", "fine"]\nlabel = "fine"\ncolumns = { coarse = "coar
 
 def cifar_records(n: int, seed: int) -> tuple[bytes, np.ndarray, np.ndarray]:
     images, labels = pixels(n, 4, 5, 3, seed=seed), np.arange(2 * n, dtype=np.uint8).reshape(n, 2) % 3
-    return np.hstack([labels, images.transpose(0, 3, 1, 2).reshape(n, -1)]).tobytes(), images, labels
+    planes = images.transpose(0, 3, 1, 2).reshape(n, -1)
+    return np.hstack([labels, planes]).tobytes(), images, labels
 
 
 def test_cifar_binary_from_an_archive(tmp_path: Path, store: Store) -> None:

@@ -144,7 +144,8 @@ def test_resnet18_gn_initial_weights() -> None:
         if isinstance(part, nn.Conv2d | nn.Linear):
             convolves = isinstance(part, nn.Conv2d)
             fan = part.out_channels * part.kernel_size[0] ** 2 if convolves else part.in_features
-            assert abs(part.weight.std().item() * math.sqrt(fan / 2) - 1) < 5 / math.sqrt(part.weight.numel()), part
+            spread = part.weight.std().item() * math.sqrt(fan / 2)
+            assert abs(spread - 1) < 5 / math.sqrt(part.weight.numel()), part
             assert part.bias is None if convolves else not part.bias.any()
         elif isinstance(part, nn.GroupNorm):
             assert part.num_groups == 16
@@ -176,7 +177,8 @@ def test_group_scale_norm_is_a_plain_group_norm_with_one_scale_a_group() -> None
     norm.load_state_dict({"weight": weight, "bias": bias})
     x = pixels((5, 6, 128), 2).float()
     plain = nn.GroupNorm(4, 128, eps=1e-5, affine=False)(x).view(2, 4, 32, 5, 6)
-    torch.testing.assert_close(norm(x), (plain * weight.view(1, 4, 1, 1, 1) + bias.view(1, 4, 1, 1, 1)).view_as(x))
+    expected = plain * weight.view(1, 4, 1, 1, 1) + bias.view(1, 4, 1, 1, 1)
+    torch.testing.assert_close(norm(x), expected.view_as(x))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,8 @@ def test_initial_weights_as_torch_draws_them() -> None:
         layers = [nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5), nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)]
     theirs = [p for layer in layers for p in layer.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs, strict=True))
-    assert not torch.equal(next(build("lenet5_flux", shape=(28, 28, 3), classes=10, seed=43).parameters()), theirs[0])
+    other = build("lenet5_flux", shape=(28, 28, 3), classes=10, seed=43)
+    assert not torch.equal(next(other.parameters()), theirs[0])
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -350,7 +353,8 @@ def test_a_run_names_its_network_with_its_options() -> None:
     ]
     assert settings[0].id == feddrm.setting(part, "paper").id
     model = build(settings[1].model, shape=(96, 96, 3), classes=2, seed=0)
-    assert (model.backbone_size, numel(model), numel(model) + numel(model.branch(3))) == (4608, 13530690, 15893061)
+    sizes = (model.backbone_size, numel(model), numel(model) + numel(model.branch(3)))
+    assert sizes == (4608, 13530690, 15893061)
     assert counts(settings[1].model, (96, 96, 3), 2).total == 13530690
 
 
@@ -384,7 +388,8 @@ def test_lenet_computes_the_same_wherever_the_branch_leaves(shape: tuple[int, in
         torch.testing.assert_close(model.from_latent(model.latent(x)), logits)
         assert model.backbone(x).shape == (5, model.backbone_size)
         # Tensors: four a stage, eight of the linear one.
-        assert len(list(model.backbone.parameters())) == {"none": 0, "shallow": 4, "mid": 8, "deep": 16}[branch]
+        shared = {"none": 0, "shallow": 4, "mid": 8, "deep": 16}
+        assert len(list(model.backbone.parameters())) == shared[branch]
         second = model.branch(8, seed=4)  # goes by the shared layers and by no other of the first
         answers = by_hand(x, [*model.backbone.parameters(), *second.parameters()])
         torch.testing.assert_close(second(model.backbone(x)), answers)
@@ -598,7 +603,8 @@ def write(folder: Path, text: str = "", after: str = "") -> str:
 
 def test_its_name_is_its_class_and_its_source(tmp_path: Path) -> None:
     one, two = models.named(write(tmp_path / "one")), models.named(write(tmp_path / "two"))
-    assert one == two != models.named(write(tmp_path / "three", after="self.own = 1"))
+    other = models.named(write(tmp_path / "three", after="self.own = 1"))
+    assert one == two != other
     assert one.partition("@")[0] == "Net"
     assert len(one.partition("@")[2]) == 12
     assert models.named("lenet5") == "lenet5"
