@@ -340,7 +340,7 @@ class Heads:
     def answers(
         self, executor: Executor, images: Sequence[Piece], router: Router | None, log_shares: Tensor
     ) -> Iterable[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Per piece of images: predictions of the heads, and the client that the router chooses."""
+        """Per piece of images: predictions of the heads [M], and the client that the router chooses."""
         device = executor.federation.images.device
         weight = torch.stack([w.to(device) for w in self.weight])  # [M, K, d]
         bias = torch.stack([b.to(device) for b in self.bias])  # [M, K]

@@ -126,7 +126,8 @@ class GraphedWorker(StackedWorker):
 
 
 def capacity(clients: int) -> int:
-    """The stack size for so many clients, rounded up to 2^k or 3/4 of it, so that similar cohorts share a graph."""
+    """The stack size that is captured for so many clients, rounded up to 2^k or 3/4 of it, so that cohorts of similar
+    size share a graph."""
     power = 1 << max(clients - 1, 0).bit_length()
     return 3 * power // 4 if power >= 4 and 3 * power // 4 >= clients else power
 
@@ -176,7 +177,8 @@ class StreamedWorker(StackedWorker):
     scores = Worker.scores
 
     def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
-        """Train on parallel lanes; updates each `client.state`. The host launches all work before it waits."""
+        """Train the clients on parallel lanes and update each `client.state`. The host launches all work before it
+        waits for the device."""
         pairs, n = list(zip(clients, requests, strict=True)), len(self.lanes)
         answers: list[Callable[[], Trained]] = []
         for lane in self.lanes:

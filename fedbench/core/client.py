@@ -203,6 +203,7 @@ class Work:
             self.count(part, time.perf_counter() - started)
 
     def count(self, part: str, seconds: float) -> None:
+        """Add seconds to a part of the work."""
         self.parts[part] = self.parts.get(part, 0.0) + seconds
 
 
@@ -221,7 +222,8 @@ class Work:
 
 class Batch(NamedTuple):
     """One client's minibatch: images x [B, C, H, W] float32; labels y [B] int64 (multi-label: 0 or 1, [B, U] float32);
-    position [B] int64 in the client's training set, for per-image weights or targets; the request's extra tensors."""
+    position [B] int64 of each image in the client's training set, for per-image weights or targets; and the request's
+    extra tensors."""
 
     x: Tensor
     y: Tensor

@@ -93,7 +93,8 @@ def _summing(personalise: Callable[[Client], ClientUpdate | None], right: bool) 
 
 @cache
 def _of_each(output: Callable[[Any, Batch], Tensor], right: bool) -> Callable[[Any, Batch], Tensor]:
-    """Output [B]: whether each image is correct, or its loss. Cached, because clients of a stack must share it."""
+    """Output [B]: whether each image is correct, or its loss. Cached, so that all clients have the same function and
+    can be stacked."""
 
     def of_each(model: Any, batch: Batch) -> Tensor:
         task = task_of(batch.y)

@@ -64,7 +64,8 @@ COMPILED_FLOP = 1e16
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one intra-op thread, so that sums have a fixed order on every machine and no thread waits for a busy core."""
+    """Use one intra-op thread inside the block, so that sums have the same order on every machine, and no thread waits
+    for a busy core."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

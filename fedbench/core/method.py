@@ -124,7 +124,8 @@ class Method:
         return True
 
     def broadcast(self, server: Server, client: Client) -> None:
-        """Change what a client starts the round with: tensors in `client.state`, a message in `client.inbox`."""
+        """Change what a client of the cohort starts the round with: tensors in `client.state`, and a message in
+        `client.inbox`."""
         return
 
     def local(self, client: Client) -> ClientUpdate | None:
@@ -140,7 +141,8 @@ class Method:
 
     def step(self, server: Server, before: State, share: float) -> None:
         """The server's step after averaging, such as a server optimiser. `server.shared` is the mean, `before` its old
-        value, and `share` the cohort's share |S|/N of all training images. Default: keep the mean."""
+        value, and `share` the cohort's share |S|/N of the training images of all clients that train. Default: keep the
+        mean."""
         return
 
     def ask(self, server: Server, t: int, k: int) -> Any:
@@ -149,7 +151,8 @@ class Method:
         return None
 
     def reply(self, client: Client) -> ClientUpdate | None:
-        """Answer the server's question: set `client.upload`. Changes of the client's personal state persist."""
+        """Answer the server's question from the client's current state: set `client.upload`. Changes of its personal
+        state persist."""
         return None
 
     def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:

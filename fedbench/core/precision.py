@@ -149,8 +149,8 @@ class Clock:
 
 #: Models in one batch on a CPU, in a stack of clients or of one client's models; larger stacks do not fit the caches.
 CPU_BLOCK = 16
-#: Memory limit of one worker's stack, by kind of device. It does not depend on free memory, because the clients in a
-#: stack determine the rounding, and other programs must not. An 8 GB GPU has as much left for everything else.
+#: Bytes that one worker's stack may take, by kind of device. They do not depend on free memory, because the clients in
+#: a stack determine the rounding, and other programs must not. An 8 GB GPU has as much left for everything else.
 STACK_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
 #: Share of a GPU's free memory for clients' personal states; if they need more, they go to pinned host memory.
 PERSONAL_SHARE = 0.3
@@ -184,8 +184,9 @@ def give_back_pages() -> None:
 
 
 def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:
-    """Memory of one client's training step: twice what autograd saves (gradients are as large), and copies of the
-    parameters (weights, leaves, gradients, the optimiser's `moments`). Measured by a forward pass on the device."""
+    """Bytes that one client's training step on these images needs: twice what autograd saves (gradients are as large),
+    and copies of the parameters (weights, leaves, gradients, and the optimiser's `moments`). Measured, not estimated,
+    by one forward pass on the model's device."""
     sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -201,7 +202,8 @@ def bytes_of_step(model: nn.Module, images: Tensor, moments: int = 1) -> int:
 
 
 def flop_of_step(model: nn.Module, images: Tensor) -> int:
-    """Floating-point operations of a training step on these images: three times those of a measured forward pass."""
+    """Floating-point operations of one training step on these images: three times those of a forward pass, measured on
+    the model's device."""
     from torch.utils.flop_counter import FlopCounterMode
 
     training = model.training
@@ -212,12 +214,13 @@ def flop_of_step(model: nn.Module, images: Tensor) -> int:
 
 
 def clients_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
-    """Number of clients that fit into one stack on the model's device; at least one."""
+    """Number of clients that fit into one stack on the model's device, within STACK_BYTES; at least one."""
     return max(1, STACK_BYTES[images.device.type] // bytes_of_step(model, images, moments))
 
 
 def lanes_that_fit(model: nn.Module, images: Tensor, moments: int = 1) -> int:
-    """Number of clients that can train in parallel in a quarter of the GPU's memory; does not affect results."""
+    """Number of clients that can train in parallel, each in its own memory, in a quarter of the GPU's total memory; at
+    least one. It does not depend on free memory, and results do not depend on it."""
     total = torch.cuda.get_device_properties(images.device).total_memory
     return max(1, total // 4 // bytes_of_step(model, images, moments))
 
@@ -246,5 +249,5 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def fits(personal: int, device: torch.device) -> bool:
-    """Whether this many bytes of personal states may stay on the device; always true on a CPU."""
+    """Whether this many bytes, the personal states of all clients, may stay on the device; always true on a CPU."""
     return device.type != "cuda" or personal <= PERSONAL_SHARE * torch.cuda.mem_get_info(device)[0]

@@ -125,7 +125,8 @@ class Server:
         return earlier
 
     def keep(self, client: int, personal: State, copies: State | None = None) -> None:
-        """Store a client's personal state and copies of shared tensors, without unchanged ones (the same objects)."""
+        """Store a client's personal state and its copies of shared tensors. Skips tensors that it received unchanged
+        (the same objects)."""
         common = {**self.initial, **self.shared, **self.model(client)}
         for states, held in ((self.personal, personal), (self.copies, copies or {})):
             own = {name: compact(t) for name, t in held.items() if t is not common.get(name)}

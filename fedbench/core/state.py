@@ -96,9 +96,9 @@ class Mean:
 
 
 class _Sum:
-    """Sum of one tensor. Buffers as many copies as fit into PIECE and sums them in few operations, since with many
-    clients one launch per copy would take longer than the sums. Buffers large tensors by reference, and copies small
-    ones into one tensor, because many small tensors have more overhead than content."""
+    """Sum of one tensor. Buffers as many copies as fit into PIECE and sums them in few operations, since with a
+    thousand clients one launch per copy would take longer than the sums. Buffers large tensors by reference, and copies
+    small ones into one tensor, because many small tensors have more overhead than content."""
 
     def __init__(self, first: Tensor, share: Tensor) -> None:
         self.shape, self.dtype, self.share, self.at = first.shape, first.dtype, share.to(first.device), 0

@@ -242,7 +242,8 @@ def kept_logits(t: int, answers: Mapping[str, Answers], federation: Federation) 
 
 
 def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], assigned: Mapping[int, int]) -> pa.Table:
-    """One row per client: sizes, true group, cluster if any, metrics from `notes` (client as text -> name -> value)."""
+    """One row per client: sizes, true group, cluster (if there are any), and metrics from `notes` (client, as text ->
+    metric -> value)."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {

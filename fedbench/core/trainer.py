@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Round:
-    """A round in progress. Clients enter, train and leave in blocks; then only the server's inputs stay in memory."""
+    """The current round. Blocks of the cohort enter, train and leave; after that only what the server's step needs
+    stays in memory."""
 
     server: Server  #: a copy, which the round updates
     cohort: list[int]
@@ -127,6 +128,7 @@ class Trainer(Simulation):
             self.server.restore({n: t if n.startswith(host) else moved[id(t)] for n, t in saved.items()})
 
     def save(self) -> None:
+        """Write the checkpoint of the last completed round."""
         self.checkpoint.save(self.server.round, self.server.tensors())
 
     def begin(self) -> Round:

@@ -323,6 +323,7 @@ class Worker:
         return autocast(self.setting.precision, self.device)
 
     def stop_if_cancelled(self) -> None:
+        """Raise Cancelled if the run was interrupted."""
         if self.cancel.is_set():
             raise Cancelled
 
@@ -480,7 +481,8 @@ class LocalUpdate:
         return loss_of(self.request.loss, self.network.module, batch)
 
     def leave(self) -> Callable[[], Trained]:
-        """Write trained tensors to `client.state`; returns a function that waits for the device and returns Trained."""
+        """Write the trained tensors to `client.state`. Returns a function that waits for the device and gives the
+        answer to the request, Trained."""
         client, request, images, steps = self.client, self.request, self.images, self.steps
         client.state = {
             **client.state,

@@ -56,7 +56,8 @@ class Dataset:
 
     @property
     def partition_labels(self) -> np.ndarray:
-        """int64 [N]: labels to partition by (CIFAR-20: the 100 fine labels); for multi-label images `labels` [N, U]."""
+        """int64 [N]: the labels to partition by (CIFAR-20 uses the 100 fine labels); for multi-label images the labels
+        [N, U]."""
         if self.partition_label is None:
             return self.labels
         return self.columns[self.partition_label].astype(np.int64)

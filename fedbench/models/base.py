@@ -19,8 +19,8 @@ from fedbench.errors import FedbenchError
 
 @contextlib.contextmanager
 def seeded(seed: int, purpose: str | None) -> Iterator[None]:
-    """Inside the block, torch draws on the CPU from a stream of (seed, purpose), or without a purpose as after
-    torch.manual_seed(seed); afterwards torch's generator has its old state."""
+    """Inside the block, torch draws (initial weights) on the CPU from a stream of (seed, purpose), or without a purpose
+    as after torch.manual_seed(seed); afterwards torch's generator has its old state."""
     key = seed
     if purpose is not None:
         stream = np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
@@ -34,10 +34,11 @@ def seeded(seed: int, purpose: str | None) -> Iterator[None]:
 class FLModel(nn.Module):
     """A classifier for federated learning: logits = head(projection(backbone(images))).
 
-    `backbone` extracts features, `projection` projects them (the identity in many models), `head` is one linear layer.
-    The body (or representation) is backbone and projection. Parameter names start with "backbone.", "projection." or
-    "head."; norm layers have names such as norm or norm1, by which methods find their tensors. Forward passes are pure
-    tensor code, so they can be vmapped over parameters and running statistics.
+    `backbone` extracts features, `projection` projects them (the identity in many models), `head` is the last linear
+    layer and nothing else. The body (or representation) is backbone and projection. Parameter names start with
+    "backbone.", "projection." or "head."; norm layers have names such as norm or norm1, by which methods find their
+    tensors. Forward passes are pure tensor code, so they can be vmapped over parameters and over the running statistics
+    of batch norms.
     """
 
     def __init__(self, backbone: nn.Module, projection: nn.Module, head: nn.Linear, backbone_size: int) -> None:
@@ -54,8 +55,9 @@ class FLModel(nn.Module):
         return self.projection(self.backbone(x))
 
     def latent(self, x: Tensor) -> Tensor:
-        """Latents h [B, z] of images [B, channels, height, width]: inputs of the first linear layer, the flattened maps
-        of the last convolution. Default: the backbone's output; override it if the backbone has linear layers."""
+        """Latents h [B, z] of images [B, channels, height, width]: the flattened maps after the last convolution, which
+        are the inputs of the first linear layer. Default: the backbone's output; networks whose backbone contains
+        linear layers override this."""
         h: Tensor = self.backbone(x)
         return h
 
@@ -68,7 +70,8 @@ class FLModel(nn.Module):
         return self.head(self.features(x))
 
     def branch(self, outputs: int, seed: int = 0) -> nn.Module:
-        """A second head, [B, backbone_size] -> [B, outputs]: a new projection and a linear layer.
+        """A second head on the backbone's features, [B, backbone_size] -> [B, outputs]: a new projection and a linear
+        layer.
 
         It is FedDRM's client branch if `outputs` is the number of clients. `seed` determines its weights, which are
         initialised like the model's; it is on the model's device.
@@ -157,7 +160,8 @@ _SUPER = "end __init__ with super().__init__(backbone, projection, head, backbon
 
 
 def check(network: FLModel, label: str, shape: tuple[int, int, int], classes: int) -> None:
-    """Raise FedbenchError unless the network has the three parts and can be trained by all executors and methods."""
+    """Raise FedbenchError unless the network has the three parts with the declared sizes, and can be trained by all
+    executors and methods."""
     for part in PARTS:
         if not isinstance(getattr(network, part, None), nn.Module):
             raise FedbenchError(f"{label} has no {part}", _SUPER)

@@ -148,7 +148,8 @@ def check(name: str) -> None:
 
 
 def code_of(name: str) -> tuple[tuple[str, ...], tuple[Import, ...]]:
-    """A network's code: a file of the package, or a user's import statements. Raises FedbenchError if unknown."""
+    """A network's code: its file in the package, or the import statements of a user's file. Raises FedbenchError for an
+    unknown name."""
     check(name)
     if is_plugin(name):
         return (), known(name).source.statements

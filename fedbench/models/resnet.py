@@ -152,7 +152,8 @@ class ResNet18BN(FLModel):
 
 
 def _convolutional(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
-    """3x3 convolution with bias, batch norm, optional 2x2 max-pooling, ReLU (pooling first is equal and faster)."""
+    """3x3 convolution with bias, batch norm, optional 2x2 max-pooling, ReLU. Pooling before ReLU gives the same result
+    and is faster."""
     layers: dict[str, nn.Module] = {
         "conv": nn.Conv2d(inputs, outputs, 3, padding=1),
         "norm": nn.BatchNorm2d(outputs),

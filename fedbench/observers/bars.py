@@ -1,4 +1,5 @@
-"""Progress bars with the time left (rich) for a run's rounds and a sweep's runs; plain lines without a terminal."""
+"""Progress bars with the time left (rich) for a run's rounds and a sweep's runs; plain lines if standard error is not a
+terminal."""
 
 from __future__ import annotations
 

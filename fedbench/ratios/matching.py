@@ -84,8 +84,8 @@ def _log_softplus(output: Tensor) -> Tensor:
 DIVERGENCES = {
     # Least-squares importance fitting: f(z) = z^2 / 2, the paper's (z - 1)^2 / 2 without its linear part; z is the raw
     # output. The paper's f gives l1 = (z^2 - 1) / 2, which may be negative; its explicit LSIF objective and this one
-    # have z^2 / 2 (the constant 1/2 that Kato and Teshima, 2021, add). Gradients are equal, but the surplus may have
-    # another sign. The ratio may become negative in training; `matching` clamps it afterwards.
+    # have z^2 / 2 (the constant 1/2 that Kato and Teshima, 2021, add). Gradients are equal but for the switch at the
+    # surplus's sign, which may differ. The ratio may become negative in training; `matching` clamps it afterwards.
     "lsif": Divergence(lambda o, c: o, lambda o, c: o.square() / 2, lambda o, c: o),
     # Unnormalised Kullback-Leibler: f(z) = z log z - z; z = softplus(o).
     "ukl": Divergence(lambda o, c: F.softplus(o), lambda o, c: F.softplus(o), lambda o, c: _log_softplus(o)),

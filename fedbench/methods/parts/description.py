@@ -179,9 +179,11 @@ def label_free(projected: Tensor, who: str = "a client") -> Tensor:
 
 
 def _moments(rows: Tensor, members: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute mean [G, l], standard deviation [G, l] and count [G, 1] of each group's rows, from memberships [n, G].
+    """Compute mean [G, l], standard deviation [G, l] and count [G, 1] of the rows [n, l] of each group, from 0 and 1
+    memberships [n, G].
 
-    One product serves all groups. Rows [n, l] are centred first to limit cancellation in the difference of squares.
+    One matrix product serves all groups. Rows are centred first, which limits cancellation in the difference of
+    squares.
     """
     origin = rows.mean(0)
     centred = rows - origin

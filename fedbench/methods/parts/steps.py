@@ -38,7 +38,8 @@ def check_pull(method: str, option: str, pull: float, setting: Setting) -> None:
 
 
 def check_split(method: str, option: str, phase_steps: int, setting: Setting) -> None:
-    """Raise FedbenchError unless `phase_steps` leaves local steps for the other phase (0: no split)."""
+    """Raise FedbenchError unless `phase_steps` leaves some of the setting's local steps for the other phase (0: no
+    split)."""
     if phase_steps:
         wanted = "0 where a setting counts local epochs" if setting.steps is None else f"below {setting.steps} steps"
         check(setting.steps is not None and phase_steps < setting.steps, method, option, phase_steps, wanted)
