@@ -24,7 +24,7 @@ FLOORS = (
     ("files", "imports", "machine", "reader", "screen", "vision"),
     ("measure", "plugins", "specs"),
     ("options",),
-    ("store", "models", "theory"),
+    ("store", "models"),
     ("data", "declaration"),
     ("partitions",),
     ("protocol",),

@@ -24,8 +24,8 @@ PANELS = {
     },
     "Your own": {"sweep": "sweep", "new": "new", "check": "new"},
     "What there is": {
-        "tables": "browse", "theory": "browse", "metrics": "browse", "methods": "browse", "list": "listing",
-        "show": "browse", "remove": "listing", "data": "data", "results": "results", "store": "listing",
+        "tables": "browse", "metrics": "browse", "methods": "browse", "list": "listing", "show": "browse",
+        "remove": "listing", "data": "data", "results": "results", "store": "listing",
     },
 }  # fmt: skip
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

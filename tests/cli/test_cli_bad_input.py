@@ -42,7 +42,6 @@ TRAIN --rounds 0 => rounds must be at least 1, not 0
 TRAIN --rounds many => --rounds of train takes a whole number, not 'many'
 TRAIN --seed 1,2 => --seed of train takes a whole number, not '1,2'; for several seeds: fedbench sweep --seeds
 TRAIN --observe tensorboard: => --observe tensorboard: names no DIR; such as tensorboard:board
-theory --seed -1 => the seed must be in 0..2^32-1, not -1
 TRAIN --lr 0 => the learning rate must be above 0, not 0.0
 TRAIN --lr nan => lr must be a finite number, not nan
 TRAIN --every -1 => every must be at least 0, not -1; 0: only the last rounds that count
@@ -100,7 +99,6 @@ data embed digits --encoder digits_cnn -o nowhere => there is no folder nowhere
 data list --home LONG => File name too long
 data list --home ~nosuchuser/x => no home folder is known for ~nosuchuser
 TRAIN --protocol ../tables/feddrm => unknown protocol '../tables/feddrm'
-theory --draws 1000000000000000000 => at least 1 draw and at most 5,000,000
 partition digits --protocol flux --shift px --level 1 --clients 1000000000000 => at most 10,000,000
 partition digits --equal --duplicates 2147483647 => copies of a training sample must be at most 10,000
 partition digits --dir 1e400 => finite number
@@ -231,8 +229,6 @@ figure partition method=fedavg --seed 3 => --seed does not go with FILTER, which
 figure partition method=fedavg --partition x => --partition and FILTER exclude each other; choose one
 figure ranks method=fedavg => there is nothing to rank FedAvg against
 figure ranks --metric test_images => neither more nor less test_images is better
-theory --paper fedrdm => unknown paper with a theory 'fedrdm'; did you mean 'feddrm'
-theory --paper feddrm --draws 0 => at least 1 draw and at most 10,000
 report -t ftw_erm/1 -o nowhere/x.csv => cannot write
 report -t ftw_erm/1 --format csv -o . => cannot write
 results export -o x.csv => does not end so

@@ -37,7 +37,7 @@ def commands(quick: bool) -> Iterator[tuple[str, ...]]:
     for name, command in typer.main.get_command(app).commands.items():
         yield (name, "--help")
         yield from ((name, below, "--help") for below in getattr(command, "commands", ()))
-    for what in ("methods", "tables", "metrics", "theory"):
+    for what in ("methods", "tables", "metrics"):
         yield (what,)
     yield ("tables", "--json")
     yield ("claims",)

@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 from fedbench import methods, protocol
 from fedbench.cli import context
 from fedbench.cli.browse import tables as tables_command
-from fedbench.cli.browse import theory
 from fedbench.cli.report import figure, report
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
@@ -216,12 +215,12 @@ def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 APP = context.App()
-for command in (figure, theory, report, tables_command):
+for command in (figure, report, tables_command):
     APP.command(command.__name__)(command)
 
 
 def answer(home: Path, *arguments: str) -> Result:
-    """What `fedbench figure`, `theory`, `report` or `tables` answers, without real images; an error is raised."""
+    """What `fedbench figure`, `report` or `tables` answers, without real images; an error is raised."""
     context.configure(home, "", False)
     result = CliRunner().invoke(APP, list(arguments))
     if isinstance(result.exception, FedbenchError):

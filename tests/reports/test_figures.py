@@ -1,4 +1,4 @@
-"""Figures 2 and 3 of FTW-ERM, and `fedbench figure` and `fedbench theory` at the command line."""
+"""Figures 2 and 3 of FTW-ERM, and `fedbench figure` at the command line."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.planner import table as tables
 from fedbench.reports import figures
 from fedbench.reports.figures import bubbles, descriptors, kinds, spectra, views
+from fedbench.reports.figures.eigenvalues import spectrum
 from fedbench.reports.figures.kind import of_file
 from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
-from fedbench.theory.ftw_erm import spectrum
 from tests.reports.conftest import Draws, Lab, of_csv
 from tests.support.figures_lab import (
     betas,
@@ -171,31 +171,6 @@ def test_more_clients_than_can_be_told_apart(store: Store, draws: Draws, kind: A
     with pytest.raises(FedbenchError, match=message):
         draws(name, "--partition", many.id)
     assert len(kinds.COLOURS) == spectra.MOST == len(set(kinds.COLOURS))
-
-
-def test_theory_as_text_and_as_json(call: Draws) -> None:
-    text = call("theory", "--draws", "20000", "--seed", "3").stdout
-    assert "20,000 random one-hot problems, seed 3" in text
-    assert "then V_ERM ≤ V_FTW: never" in text
-    assert "held in 0 of 20,000 problems (never)" in text
-    told = json.loads(call("theory", "--draws", "20000", "--seed", "3", "--json").stdout)
-    assert (told["draws"], told["seed"]) == (20000, 3)
-    for finding in told["findings"]:
-        assert f"held in {finding['held']:,} of {finding['drawn']:,} {finding['unit']}" in text
-        assert finding["share"] is None or finding["share"] == finding["followed"] / finding["held"]
-    assert any(0 < (f["share"] or 0) < 1 and f"{100 * f['share']:.1f} %" in text for f in told["findings"])
-    # The same numbers and verdicts as text and as JSON.
-    text = call("theory", "--paper", "feddrm", "--draws", "2", "--seed", "3").stdout
-    document = json.loads(call("theory", "--paper", "feddrm", "--draws", "2", "--seed", "3", "--json").stdout)
-    assert (document["paper"], document["draws"], document["seed"]) == ("feddrm", 2, 3)
-    assert "2 simulated problems, seed 3" in text
-    verdicts = {(True, False): "holds", (False, False): "does not hold", (False, True): "fails, as it should"}
-    for finding in document["findings"]:
-        line = next(row.strip() for row in text.splitlines() if row.strip().startswith(finding["statement"]))
-        assert line.endswith(verdicts[finding["holds"], finding["control"]])
-        for point in finding["points"]:
-            assert f"{point['measured']:.3g}" in text
-            assert f"{point['claimed']:.3g}" in text
 
 
 @pytest.fixture(scope="module")

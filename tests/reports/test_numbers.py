@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -9,7 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.linalg import sqrtm
 
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure, stored
@@ -23,10 +26,13 @@ from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.layout.tables import with_client_mean
 from fedbench.reports.numbers.agreement import Offset, Tally, offset
 from fedbench.reports.numbers.measured import Value
+from fedbench.reports.numbers.pairs import deviations
 from fedbench.reports.render import render
 from fedbench.results.frame import Frame, State
 from fedbench.specs import MetricsSpec, RunSpec
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
+from tests.support import frames
+from tests.support.frames import few, refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, write
 
 
@@ -499,3 +505,31 @@ def test_three_things_are_said_of_numbers_beside_the_papers() -> None:
     said = "3 of 3 reported numbers measured: 1 of 1 (100%) equal; 0 of 1 (0%) within their tolerance; 1 not judged"
     assert str(Tally.of(3, rest)) == said
     assert str(Tally(4)) == "0 of 4 reported numbers measured"
+
+
+def transport(m: np.ndarray, s: np.ndarray, m2: np.ndarray, s2: np.ndarray) -> float:
+    """The 2-Wasserstein distance of two Gaussians by their covariance matrices (Dowson and Landau, 1982)."""
+    a, b = np.diag(s**2), np.diag(s2**2)
+    half = sqrtm(a)
+    return float(np.sqrt(((m - m2) ** 2).sum() + np.trace(a + b - 2 * np.real(sqrtm(half @ b @ half)))))
+
+
+@few(frames.SEEDS, examples=100)
+def test_pairs_in_order_against_the_formula_of_any_gaussians(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    d, means, stds = rng.standard_normal((5, 7)), rng.standard_normal((5, 3)), rng.uniform(0.2, 2, (5, 3))
+    values = deviations(d, np.concatenate([means, stds], 1))
+    expected = [
+        abs(np.linalg.norm(d[i] - d[j]) - transport(means[i], stds[i], means[j], stds[j]))
+        for i, j in itertools.combinations(range(5), 2)
+    ]
+    assert values == pytest.approx(expected, abs=1e-6)
+    x = np.random.default_rng(1).uniform(0, 1, (6, 8))
+    assert deviations(x, x).tolist() == [0.0] * 15, "a descriptor that is the Gaussian deviates nowhere"
+
+
+def test_pairs_of_what_is_not_snapshots() -> None:
+    refused("a pair needs two snapshots, and there are 1", deviations, np.zeros((1, 3)), np.zeros((1, 4)))
+    refused("snapshots need descriptors", deviations, np.zeros((2, 3)), np.zeros((3, 4)))
+    refused("its model has diverged", deviations, np.full((2, 3), np.nan), np.zeros((2, 4)))
+    refused("its model has diverged", deviations, np.zeros((2, 3)), np.full((2, 4), np.inf))

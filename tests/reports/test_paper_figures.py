@@ -25,15 +25,14 @@ from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.planner import table as tables
 from fedbench.planner.settings import sketch
 from fedbench.reports import figures
-from fedbench.reports.figures import beta, descriptors, kinds, series
+from fedbench.reports.figures import beta, descriptors, drift, kinds, series
 from fedbench.reports.figures import kind as points
-from fedbench.reports.figures.beta import CLIENT, RATIO, SEEDS, TARGET
+from fedbench.reports.figures.drift import CLIENT, RATIO, SEEDS, TARGET
 from fedbench.reports.figures.kind import Content, Panel
 from fedbench.reports.numbers.measured import Value
 from fedbench.results.frame import Frame, State
 from fedbench.specs import Setting
 from fedbench.store import Store
-from fedbench.theory import feddrm as simulation
 from tests.reports.conftest import Draws, Lab, of_csv
 from tests.support.figures_lab import (
     FOUND,
@@ -52,6 +51,7 @@ from tests.support.figures_lab import (
     picture_of,
     run_of_clients,
 )
+from tests.theory import fedavg
 
 LEVELS, SCALING, ROUNDS, THRESHOLDS, PLANE, FOUR = (figures.load(f"flux/{n}") for n in (4, 5, 8, 10, 11, 12))
 
@@ -478,9 +478,33 @@ def test_lines_by_round(lab: Lab, draws: Draws, monkeypatch: pytest.MonkeyPatch)
 DRIFT = figures.load("feddrm/3")
 
 
+def test_drift_of_the_two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of FedAvg's rounds as the checks of Theorem 2.5 train them. At the first round all logits are 0, so that every
+    gradient is known: E x (1/C - [class]). Without heterogeneity only the client head's one-sided labels pull apart."""
+    client, target = drift.simulate(0, rounds=3)
+    features, *labels = drift.sample(np.random.default_rng(0))
+    assert features.shape == (3, 1000, 33)
+    assert [np.unique(of).tolist() for of in labels] == [[0, 1, 2], list(range(10))]
+    for head, own, classes in zip((client, target), labels, (3, 10), strict=True):
+        rounds = list(fedavg.train(features, own, classes, rate=0.01, steps=10, rounds=3))[:-1]
+        assert head.drift == pytest.approx([state.drift for state in rounds])
+        assert head.squared_gradient == pytest.approx([state.squared_gradient for state in rounds])
+        each = zip(features, own, strict=True)
+        gradients = np.array([x.T @ (1 / classes - np.eye(classes)[y]) / 1000 for x, y in each])
+        mean = gradients.mean(axis=0)
+        expected = np.mean([np.sum((g - mean) ** 2) for g in gradients])
+        assert head.drift[0] == pytest.approx(expected)
+        assert head.relative[0] == pytest.approx(expected / np.sum(mean**2))
+    assert (client.relative > target.relative).all()
+    assert (client.drift > target.drift).all()
+    monkeypatch.setattr(drift, "SPREAD", 0.0)
+    client, target = drift.simulate(0, rounds=2)
+    assert target.relative[0] < 0.1 < 10 < client.relative[0]
+
+
 def test_both_readings_and_both_claims(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulated = {seed: simulation.simulate(seed, rounds=4) for seed in SEEDS}
-    monkeypatch.setattr(simulation, "simulate", simulated.get)
+    simulated = {seed: drift.simulate(seed, rounds=4) for seed in SEEDS}
+    monkeypatch.setattr(drift, "simulate", simulated.get)
     content, _ = gathered(DRIFT, store)
     relative, ratio = (panel.marks.lines for panel in content.panels)
     assert {name: values.shape for name, values in {**relative, **ratio}.items()} == {
@@ -495,12 +519,12 @@ def test_both_readings_and_both_claims(store: Store, monkeypatch: pytest.MonkeyP
     assert [line.get_label() for line in left.lines] == [CLIENT, TARGET]
     np.testing.assert_allclose(right.lines[0].get_ydata(), np.median(ratio[RATIO], axis=0))
     assert len(left.collections) == 2  # the range of the seeds
-    monkeypatch.setattr(simulation, "simulate", lambda seed: simulated[seed][::-1])
+    monkeypatch.setattr(drift, "simulate", lambda seed: simulated[seed][::-1])
     assert [v.state for v in gathered(DRIFT, store)[0].claims] == ["fails", "fails"], "with the heads exchanged"
 
 
 def test_one_seed_as_picture_text_csv_and_json(draws: Draws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation, "simulate", partial(simulation.simulate, rounds=4))
+    monkeypatch.setattr(drift, "simulate", partial(drift.simulate, rounds=4))
     said = draws("feddrm/3", "--seed", "7").stdout
     assert (tmp_path / "feddrm-3.png").read_bytes().startswith(b"\x89PNG")
     assert "one seed: client head" in said
@@ -508,7 +532,7 @@ def test_one_seed_as_picture_text_csv_and_json(draws: Draws, tmp_path: Path, mon
     document = json.loads(draws("feddrm/3", "--seed", "7", "--json").stdout)
     assert document["seeds"] == [7]
     courses = [row["value"] for row in document["panels"][0]["rows"] if row["line"] == CLIENT]
-    assert courses == simulation.simulate(7)[0].relative.tolist()
+    assert courses == drift.simulate(7)[0].relative.tolist()
     rows = of_csv(draws("feddrm/3", "--seed", "7", "--csv").stdout)
     own = [row for row in rows if row["line"] == CLIENT]
     assert [int(row["round"]) for row in own] == [1, 2, 3, 4]

@@ -31,11 +31,11 @@ from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.notes import departures
 from fedbench.reports.layout.tables import with_client_mean
 from fedbench.reports.numbers import counted
+from fedbench.reports.numbers.pairs import deviations
 from fedbench.reports.render import FORMATS, render
 from fedbench.resources import TABLES
 from fedbench.results.frame import State
 from fedbench.specs import DatasetSpec, Setting
-from fedbench.theory.arrays import deviations
 from tests.reports.conftest import Lab, written
 from tests.support.cli_user import own_method
 from tests.support.frames import refused

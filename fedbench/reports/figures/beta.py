@@ -1,22 +1,22 @@
-"""Figure 2 of pFedFDA (clients' last beta, by image corruption) and Figure 3 of FedDRM (simulated gradient drift)."""
+"""Figure 2 of pFedFDA: clients' last beta, by image corruption."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.metrics.statistics import Summary, across_clients
-from fedbench.planner.table.claims import Verdict, judge
+from fedbench.planner.table.claims import judge
 from fedbench.reports.figures import kind as about
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
-from fedbench.reports.figures.style import COLOURS, DOT, colour, handle, subplots, titled
+from fedbench.reports.figures.style import COLOURS, DOT, handle, subplots, titled
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedbench.store import Artifact
-    from fedbench.theory.arrays import Array
 
 
 CLEAN, CORRUPTED = "clean", "corrupted"
@@ -88,7 +87,8 @@ class Beta(Kind[Betas]):
             )
         numbers = {(name, p.marks.column): mean for p in panels for name, mean in p.marks.means.items()}
         columns = [panel.marks.column for panel in panels]
-        return Content(panels, claims=_judged(figure, numbers, columns))
+        claims = [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
+        return Content(panels, claims=claims)
 
     def rows(self, marks: Betas) -> Iterator[Mapping[str, Any]]:
         """One row per client."""
@@ -166,11 +166,6 @@ def of_run(run: Artifact, request: Request, name: str = "") -> list[Panel[Betas]
     return panels
 
 
-def _judged(figure: FigureSpec, numbers: Mapping[tuple[str, str], float], columns: Sequence[str]) -> list[Verdict]:
-    """The verdict on each of the figure's claims, from the figure's numbers."""
-    return [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
-
-
 # -- drawing ------------------------------------------------------------------------------------------
 
 _BAR, _GAP = "0.87", 0.2
@@ -205,95 +200,3 @@ def _bars(axes: Axes, marks: Betas) -> None:
 def _colour(severity: int | None) -> str:
     """Blue for images without corruption, else an orange that is darker for a higher severity."""
     return COLOURS[0] if severity is None else _SHADES[severity - 1]
-
-
-# -- drift -----------------------------------------------------------------------------------------------------
-# Figure 3 of FedDRM: simulated drift between the clients' gradients, for the client head and the target head.
-
-
-SEEDS = (0, 1, 2, 3, 4)
-CLIENT, TARGET, RATIO = "client head", "target head", "client / target head"
-
-
-@dataclass(frozen=True)
-class Courses:
-    """Lines over rounds; each seed is one simulation."""
-
-    quantity: str  #: label of the y axis
-    lines: Mapping[str, Array]  #: name -> [seeds, rounds]
-    seeds: tuple[int, ...]
-
-
-class Drift(Kind[Courses]):
-    """A panel for each reading of the paper's "relative": to the head's gradient, and one head to the other."""
-
-    options: ClassVar[tuple[str, ...]] = ("seed",)
-    columns: ClassVar[tuple[str, ...]] = ("panel", "line", "seed", "round", "value")
-
-    def gather(self, figure: FigureSpec, request: Request) -> Content[Courses]:
-        """Run the simulations (a second or two per seed). Raises FedbenchError for an invalid seed."""
-        from fedbench.specs import check_seed
-        from fedbench.theory.feddrm import simulate
-
-        seeds = SEEDS if request.seed is None else (request.seed,)
-        for seed in seeds:
-            check_seed(seed)
-        heads = dict(zip((CLIENT, TARGET), zip(*map(simulate, seeds), strict=True), strict=True))
-        relative = {name: np.array([d.relative for d in runs]) for name, runs in heads.items()}
-        drift = {name: np.array([d.drift for d in runs]) for name, runs in heads.items()}
-        ratio = {RATIO: drift[CLIENT] / drift[TARGET]}
-        quantities = r"$G^2\,/\,\|\nabla\ell\|^2$", r"$G^2_\mathrm{client}\,/\,G^2_\mathrm{class}$"
-        panels = [
-            Panel("Against the head's own gradient", {}, Courses(quantities[0], relative, seeds)),
-            Panel("Client head against target head", {}, Courses(quantities[1], ratio, seeds)),
-        ]
-        numbers, columns = _numbers({f"{name}, relative": v for name, v in relative.items()} | drift, seeds)
-        return Content(panels, {"seeds": list(seeds)}, _judged(figure, numbers, columns))
-
-    def rows(self, marks: Courses) -> Iterator[Mapping[str, Any]]:
-        """One row per simulation and round (from 1)."""
-        for name, values in marks.lines.items():
-            for seed, course in zip(marks.seeds, values.tolist(), strict=True):
-                for t, value in enumerate(course, 1):
-                    yield {"line": name, "seed": seed, "round": t, "value": value}
-
-    def words(self, figure: FigureSpec, content: Content[Courses]) -> Iterable[str]:
-        for panel in content.panels:
-            parts = []
-            for name, values in panel.marks.lines.items():
-                first, last = np.median(values[:, [0, -1]], axis=0)
-                parts.append(f"{name} {first:.2f} in round 1, {last:.2f} in round {values.shape[1]}")
-            count = len(panel.marks.seeds)
-            yield f"{panel.title}, {f'median of {count} seeds' if count > 1 else 'one seed'}: {'; '.join(parts)}"
-
-    def paint(self, figure: FigureSpec, content: Content[Courses]) -> Figure:
-        """Draw the median over the seeds and the range from minimum to maximum, on a logarithmic axis."""
-        picture, (row,) = subplots((0.6 + 3.1 * len(content.panels), 3.1), 1, len(content.panels))
-        colours = {name: colour(i) for i, name in enumerate((CLIENT, TARGET, RATIO))}
-        for axes, panel in titled([row], content.panels):
-            for name, values in panel.marks.lines.items():
-                rounds = np.arange(1, values.shape[1] + 1)
-                axes.plot(rounds, np.median(values, axis=0), color=colours[name], label=name)
-                if len(values) > 1:
-                    low, high = values.min(axis=0), values.max(axis=0)
-                    axes.fill_between(rounds, low, high, color=colours[name], alpha=0.18, linewidth=0)
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.grid(axis="y")
-            axes.margins(x=0.015)
-            axes.set_xlabel("communication round")
-            axes.set_ylabel(panel.marks.quantity)
-            if len(panel.marks.lines) > 1:
-                axes.legend(loc="best")
-        row[1].axhline(1, color="0.45", linewidth=0.8, linestyle=":", zorder=0)
-        seeds = content.about["seeds"]
-        said = f"median and range of {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-        picture.suptitle(f"{figure.title} (simulated, {said})", fontsize=9)
-        return picture
-
-
-def _numbers(lines: Mapping[str, Array], seeds: tuple[int, ...]) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """(line, "round T, seed S") -> value, and the list of all these rounds and seeds."""
-    rounds = range(next(iter(lines.values())).shape[1])
-    where = {f"round {t + 1}, seed {seed}": (i, t) for i, seed in enumerate(seeds) for t in rounds}
-    return {(name, at): float(v[place]) for name, v in lines.items() for at, place in where.items()}, list(where)

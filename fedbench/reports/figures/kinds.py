@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fedbench import resources
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.reports.figures import style
-from fedbench.reports.figures.beta import Beta, Drift
+from fedbench.reports.figures.beta import Beta
 from fedbench.reports.figures.bubbles import Bubbles
 from fedbench.reports.figures.clients import Clients
 from fedbench.reports.figures.confusion import Confusion
 from fedbench.reports.figures.descriptors import Descriptors
+from fedbench.reports.figures.drift import Drift
 from fedbench.reports.figures.kind import Content, FigureSpec, Kind, of_papers, of_user
 from fedbench.reports.figures.learning import Learning
 from fedbench.reports.figures.ranks import Ranking

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
+from fedbench.reports.figures.eigenvalues import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
 from fedbench.reports.figures.kind import Content, FigureSpec, Panel, PanelSpec, Request, room_for
 from fedbench.reports.figures.style import colour, handle, subplots, titled
-from fedbench.theory.ftw_erm import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ def curves(images: Mapping[tuple[int, str], NDArray[np.uint8]], ridge: float = R
 
     Arguments:
         images: (client, "train" or "test") -> images [n, ...], uint8 or floats in [0, 1].
-        ridge: λ > 0 of the bound on s_i (`fedbench.theory.ftw_erm.compare`).
+        ridge: λ > 0 of the bound on s_i (`eigenvalues.compare`).
 
     Raises FedbenchError if a client lacks training or test images, or these differ in image size.
     """

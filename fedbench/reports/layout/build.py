@@ -22,15 +22,15 @@ from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted, makers
 from fedbench.reports.numbers.agreement import Tally, offset
-from fedbench.reports.numbers.counted import counted, derived, over_pairs, xi
+from fedbench.reports.numbers.counted import counted, derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
+from fedbench.reports.numbers.pairs import Array, over_pairs, xi
 from fedbench.results.frame import Run, State, title_of
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics
     from fedbench.results.packs import Shipped
-    from fedbench.theory.arrays import Array
 
 
 def grid_of(

@@ -1,5 +1,5 @@
 """Cells that need no run (a network's parameters, a round's costs, clients' data in a preset, what clients draw at a
-level of a shift, properties of methods), means over other columns, and FLUX's xi over pairs of snapshots."""
+level of a shift, properties of methods), and means over other columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,11 +21,6 @@ from fedbench.planner.table import cost
 from fedbench.planner.table.spec import RELATIONS, UNITS, Column, Row, Table
 from fedbench.reports.numbers.measured import Value
 from fedbench.specs import DatasetSpec, PartitionSpec
-from fedbench.store import Artifact
-
-if TYPE_CHECKING:
-    from fedbench.theory.arrays import Array
-
 
 # -- levels ----------------------------------------------------------------------------------------------------
 # Statistic "levels": what clients draw at a level of a protocol's shift, counted in their distributions.
@@ -239,47 +233,3 @@ def _against(column: Column, numbers: Sequence[float], base: Sequence[float]) ->
     if base and column.relation == "percent" and not all(base):
         return None
     return [RELATIONS[column.relation](n, b) for n, b in zip(numbers, base, strict=True)] if base else list(numbers)
-
-
-# -- pairs -----------------------------------------------------------------------------------------------------
-# Statistic "pairs": xi of FLUX's descriptors over all pairs of the snapshots that a run stored, for each run of a cell.
-
-
-def xi(runs: Sequence[Artifact]) -> Array:
-    """xi of all pairs of snapshots within each run, concatenated over the runs. Snapshots by different models are not
-    comparable.
-
-    Raises FedbenchError for a run without snapshots, and for damaged ones.
-    """
-    return np.concatenate([_of_run(run) for run in runs])
-
-
-def over_pairs(values: Array, column: Column, runs: int) -> Value:
-    """A column's number from xi of all pairs of `runs` runs; the ± of a mean is the standard deviation (ddof 0)."""
-    factor = UNITS[str(column.unit)][0]
-    if column.metric == "xi_mean":
-        std = float(values.std()) * factor if len(values) > 1 else None
-        return Value(float(values.mean()) * factor, std, len(values), seeds=runs)
-    number = values.max() if column.metric == "xi_max" else values.min()
-    return Value(float(number) * factor, None, len(values), seeds=runs)
-
-
-def _of_run(run: Artifact) -> Array:
-    """xi of all pairs of a run's snapshots. A snapshot is the descriptor's length, the descriptor, and its Gaussian
-    (`methods.descriptor_bounds.snapshot`)."""
-    from fedbench.metrics.predictions import broken
-    from fedbench.theory.arrays import deviations
-
-    if "descriptors.parquet" not in run.manifest["files"]:
-        raise FedbenchError(f"run {run.id} kept no snapshots of its clients", "they are descriptor_bounds' alone")
-    table = run.table("descriptors")
-    if "descriptor" not in table.column_names or not len(table):
-        raise broken(run, "table descriptors has no column 'descriptor'")
-    rows = table.column("descriptor").to_pylist()
-    if len({len(row or ()) for row in rows}) != 1:
-        raise broken(run, "the snapshots of table descriptors must be of one length")
-    snapshots = np.array(rows, float)
-    length = snapshots[0, 0]
-    if not 1 <= length < snapshots.shape[1] - 1:
-        raise broken(run, "the snapshots of table descriptors have no Gaussians")
-    return deviations(snapshots[:, 1 : 1 + int(length)], snapshots[:, 1 + int(length) :])
