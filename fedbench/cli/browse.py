@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from fedbench import resources
 from fedbench.cli import context
@@ -14,12 +14,11 @@ from fedbench.cli.context import App
 from fedbench.errors import FedbenchError, check_known
 from fedbench.measure import stored
 from fedbench.plugins import reported
-from fedbench.words import counted, option_of
+from fedbench.words import option_of
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from fedbench.engine import bill
     from fedbench.planner.cells import Cells
     from fedbench.planner.table.spec import Table
     from fedbench.results.frame import Frame
@@ -161,20 +160,15 @@ def tables(
     budget: context.RunBudget = None,
     precision: context.RunPrecision = None,
     mine: context.Mine = False,
-    bill: Annotated[bool, "What the tables cost at --budget (paper): runs, core-hours, GPU-hours."] = False,
     as_json: Annotated[bool, "For scripts; of several tables at all budgets.", "--json"] = False,
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
     from fedbench.planner import table as specs
 
-    if bill and mine:
-        raise FedbenchError("--bill takes a GPU's speed from shipped runs, which --mine leaves out", "leave one out")
     frame = context.frame(mine)
     name = name and resources.named(name)
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
-    if bill:
-        _bill([*chain(*families)] or [str(name)], frame, budget or "paper", precision, name is None, as_json)
-    elif families:
+    if families:
         _list(families, frame, budget, precision, as_json, folded=name is None)
     else:
         _one(str(name), frame, budget, precision, as_json)
@@ -294,66 +288,6 @@ def _bar(entry: _Entry) -> Text:
     return Text.assemble(
         ("█" * own, "green"), ("▓" * (full - own), "green"), ("▏" * part, "green"), ("░" * (BAR - full - part), "dim")
     )
-
-
-#: The project's goal for all runs of its four papers: hours on one H100.
-GOAL = 24
-
-
-def _bill(names: Sequence[str], frame: Frame, budget: str, precision: str | None, folded: bool, as_json: bool) -> None:
-    """Print the cost of each table (`folded`: of each paper) and of all together."""
-    from fedbench.engine import bill
-
-    lines = bill.bill(names, budget, frame, context.roots(), precision)
-    total = bill.summed("all", lines)
-    if folded:
-        papers: dict[str, list[bill.Line]] = {}
-        for line in lines:
-            papers.setdefault(line.name.partition("/")[0], []).append(line)
-        lines = [bill.summed(name, of) for name, of in papers.items()]
-    if as_json:
-        said = {"budget": budget, "goal_gpu_hours": GOAL, "lines": [_priced(line) for line in (*lines, total)]}
-        context.print_json(said | {"rates": [asdict(rate) | {"step": rate.step._asdict()} for rate in total.rates]})
-        return
-    heads = ("", "runs", "done", "core-hours", "done", "left", "GPU-hours", "done", "left", "of runs")
-    table = context.table(*heads, right=heads[1:], whole=heads[3:])
-    for line in (*lines, *([total] if len(lines) > 1 else [])):
-        hours = [text for of in ("core", "gpu") for text in _hours(line, of)]
-        table.add_row(line.name, f"{line.runs:,}", f"{line.done:,}", *hours, f"{line.known('gpu'):,}")
-    out = context.out()
-    out.print(table)
-    out.print(f"\nBudget {budget}, all seeds, each run once. Core-hours: of one of this machine's, when idle.")
-    for rate in total.rates:
-        network, shape, batch, of = rate.step
-        step = f"{network}, {' x '.join(map(str, shape))}, batches of {batch}, {of}"
-        speed = f"{1000 * rate.seconds / rate.images:.2g} ms a training image in {counted(rate.runs, 'shipped run')}"
-        out.print(f"GPU-hours of {step}: of one {rate.device}, {speed}.")
-    if unsized := total.runs - total.known("core"):
-        unknown_to = sorted({n.spec.setting.partition.dataset.name for n in total.needs.values() if n.core is None})
-        out.print(f"In no hours: {counted(unsized, 'run')} on data of unknown size ({', '.join(unknown_to)}).")
-    if untimed := total.known("core") - total.known("gpu"):
-        out.print(f"In no GPU-hours: {counted(untimed, 'other run')}, of whose kind no pack holds a run on a GPU.")
-    left, every = total.seconds("gpu", done=False) / 3600, total.known("gpu")
-    goal = f"Goal: all four papers within {GOAL} hours of one H100."
-    out.print(f"{goal} Here {left:,.1f} are left of the {counted(every, 'run')} that GPU-hours are known of.")
-
-
-def _hours(line: bill.Line, of: str) -> tuple[str, str, str]:
-    """Hours of all, done and missing runs, as texts."""
-    if not line.known(of):
-        return ("-",) * 3
-    done, left = (line.seconds(of, done=one) / 3600 for one in (True, False))
-    return f"{done + left:,.1f}", f"{done:,.1f}", f"{left:,.1f}"
-
-
-def _priced(line: bill.Line) -> dict[str, Any]:
-    """A line as JSON. `runs` of each kind of hours is the number of runs with known cost; hours are null if it is 0."""
-    priced: dict[str, Any] = {"name": line.name, "runs": line.runs, "done": line.done}
-    for of in ("core", "gpu"):
-        hours = {what: line.seconds(of, done=what == "done") / 3600 for what in ("done", "left")}
-        known = line.known(of)
-        priced[f"{of}_hours"] = {"runs": known, **(hours if known else dict.fromkeys(hours))}
-    return priced
 
 
 def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from fedbench.errors import FedbenchError, check_known
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import TEST_PHASE
 from fedbench.planner import table as tables
-from fedbench.planner.settings import Settings, dataset, nominal, shipped_dataset
+from fedbench.planner.settings import Settings, dataset, shipped_dataset
 from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.plugins.load import is_file
 from fedbench.results.frame import Frame, Run, State
@@ -170,10 +170,8 @@ def find(
     *,
     precision: str | None = None,
     seeds: Iterable[int] = (),
-    sketched: bool = False,
 ) -> Cells:
-    """The cells of a table at a budget and a precision (default: that of the budget). `sketched`: cells without images
-    have specs, too, so that they can be counted; the ids of these specs are meaningless unless a pack holds the run.
+    """The cells of a table at a budget and a precision (default: that of the budget).
 
     Reads manifests only. Raises FedbenchError for an unknown budget or precision.
     """
@@ -197,8 +195,6 @@ def find(
             absent[name] = str(error)
         if (shipped := shipped_dataset(name, frame.packs)) and shipped != at_hand.get(name):
             packed[name] = shipped
-        if sketched and name not in at_hand and (stand_in := shipped or nominal(name)):
-            at_hand[name] = stand_in
     seeds = tuple(seeds) or tuple(table.seeds) or usual
     settings = Settings(table, budget, precision, seeds, at_hand, frame.settings)
     shipped_settings = Settings(table, budget, precision, seeds, packed, frame.settings)

@@ -121,18 +121,6 @@ def dataset(name: str, store: Store, roots: Sequence[Path]) -> tuple[DatasetSpec
     return spec, info(spec, store).partition_classes
 
 
-def nominal(name: str) -> tuple[DatasetSpec, int] | None:
-    """A placeholder spec (its ids are meaningless) for a missing data set, and the number of classes of its recipe.
-    None if no recipe declares them."""
-    from fedbench.data import recipe
-
-    try:
-        chosen = recipe(name)
-    except FedbenchError:
-        return None
-    return (DatasetSpec(chosen.name, "", ""), chosen.partition_classes) if chosen.told else None
-
-
 def shipped_dataset(name: str, packs: Packs) -> tuple[DatasetSpec, int] | None:
     """The spec of a data set in most of its shipped runs, and its number of classes to partition by; None without such
     runs."""

@@ -9,7 +9,6 @@ import html
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,7 +24,6 @@ from fedbench.__main__ import main
 from fedbench.cli import app
 from fedbench.cli import context as completion
 from fedbench.core.trainer import Progress
-from fedbench.engine import bill
 from fedbench.engine.engines import Where
 from fedbench.machine import processor
 from fedbench.metrics.definitions import all_metrics
@@ -584,15 +582,3 @@ def test_a_run_made_long_ago_comes_out_again(home: Path) -> None:
     good("results", "import", DIGITS_PACK)
     (one,) = json.loads(good("results", "verify", "dataset=digits", "--json").out)
     assert (one["good"], one["trained"]) == (True, True)
-
-
-def test_the_bill_as_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bill.cost, "speed", lambda *_: 1e3)
-    said = good("tables", "ftw_erm", "--bill").out
-    assert re.search(r"(?m)^ftw_erm/1 +30 +0 +([\d.]+) +0\.0 +\1 +- +- +- +0$", said)
-    assert "Goal: all four papers within 24 hours of one H100. Here 0.0 are left of the 0 runs" in said
-    told = json.loads(good("tables", "ftw_erm/1", "--bill", "--json").out)
-    (line, _) = told["lines"]
-    assert (line["runs"], line["done"], line["core_hours"]["done"]) == (30, 0, 0)
-    assert line["gpu_hours"] == {"runs": 0, "done": None, "left": None}
-    assert bad("tables", "--bill", "--mine").endswith("which --mine leaves out; leave one out")

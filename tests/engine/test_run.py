@@ -24,10 +24,10 @@ from safetensors.torch import save_file
 
 from fedbench import data, models, partitions, protocol
 from fedbench.core import executors
-from fedbench.core.executors import available_cores, suited
+from fedbench.core.executors import suited
 from fedbench.core.federation import Federation, to_input
 from fedbench.core.trainer import Progress
-from fedbench.engine import bill, cost, training, verify
+from fedbench.engine import cost, training, verify
 from fedbench.engine import job as work
 from fedbench.engine import run as progress
 from fedbench.engine.export import REST, _loading, states
@@ -38,13 +38,11 @@ from fedbench.engine.verify import Checked, Verdict, as_made, compare, sample
 from fedbench.errors import FedbenchError
 from fedbench.files import write_json
 from fedbench.machine import CORES
-from fedbench.methods.base import FORWARD, Method
+from fedbench.methods.base import Method
 from fedbench.methods.fedavg import FedAvg
 from fedbench.models.standard import MEAN, STD
-from fedbench.resources import TABLES
-from fedbench.results.frame import Frame
 from fedbench.results.making import row_of
-from fedbench.results.pack import Pack, Row, write
+from fedbench.results.pack import Row, write
 from fedbench.results.packs import Packs, Shipped
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
 from fedbench.store import CHECKPOINT, Artifact, Store
@@ -151,82 +149,6 @@ def test_the_cluster_of_most_that_trained_on_the_test_distribution_serves() -> N
     own = {0: 2, 1: 2, 2: 1, 3: 0, 4: 1}
     assert known_association(own, [0] * 5, [0] * 5) == own
     assert known_association(own, [5, 5, 5, 6, 6], [6, 5, 9, 5, 6]) == {0: 0, 1: 2, 2: 1, 3: 2, 4: 0}
-
-
-# -- bill ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def even(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which a core does 50 images of whatever network a second."""
-    monkeypatch.setattr(bill.cost, "speed", lambda *_: 50.0 * available_cores())
-
-
-COLUMN = """
-[[column]]
-label = "{0}"
-dataset = "{0}"
-partition = {{ {1} }}
-"""
-
-
-def own_table(path: Path, methods: str, columns: dict[str, str]) -> str:
-    rows = ", ".join(f'{{ method = "{name}" }}' for name in methods.split())
-    head = f'title = "Mine"\nprotocol = "plain"\nmetric = "average_accuracy"\nstatistic = "final"\nrows = [{rows}]\n'
-    path.write_text(head + "".join(COLUMN.format(*column) for column in columns.items()))
-    return str(path)
-
-
-@pytest.mark.usefixtures("even")
-def test_a_bill_counts_a_run_once_and_needs_no_images(store: Store, tmp_path: Path) -> None:
-    iid, groups = 'scheme = "iid"', 'scheme = "natural", by = "writer", clients = 9'
-    both = own_table(tmp_path / "both.toml", "fedavg ditto", {"digits": iid})
-    one = own_table(tmp_path / "one.toml", "fedavg", {"digits": iid, "mnist": iid, "femnist": groups})
-    lines = bill.bill([both, one], "smoke", Frame(store), [])
-    total = bill.summed("all", lines)
-    assert [(line.runs, line.done, line.known("core")) for line in (*lines, total)] == [(2, 0, 2), (3, 0, 2), (4, 0, 3)]
-    needs = {(n.spec.method, n.spec.setting.partition.dataset.name): n for n in total.needs.values()}
-    part = partitions.build(needs["fedavg", "digits"].spec.setting.partition, store)
-    answers = 2 * part.n_test.sum() * FORWARD  # after each of two rounds
-    digits = {"fedavg": 2 * part.n_train.sum() + answers, "ditto": 2 * 2 * part.n_train.sum() + answers}
-    assert {name: needs[name, "digits"].core for name in digits} == pytest.approx(
-        {k: v / 50 for k, v in digits.items()}
-    )
-    mnist = 2 * 56_000 + 2 * 14_000 * FORWARD  # 80 % of 70,000 images train
-    assert needs["fedavg", "mnist"].core == pytest.approx(mnist / 50)
-    assert needs["fedavg", "femnist"].core is None, "no recipe says how many images a writer has"
-    assert total.seconds("core", done=False) == pytest.approx((sum(digits.values()) + mnist) / 50)
-    assert total.known("gpu") == 0
-    (union,) = bill.bill(["pfedfda/7"], "paper", Frame(store), [])
-    assert union.known("core") == union.runs == 24, "the sizes of DIGIT-5 are those of its parts"
-
-
-@pytest.mark.usefixtures("even")
-def test_a_bill_takes_a_gpus_speed_from_shipped_runs(store: Store, tmp_path: Path) -> None:
-    (path,) = (TABLES / "plain" / "results").glob("*.parquet")
-    row = next(row for row in Pack(path).rows() if row.spec.method == "fedavg")
-    write(tmp_path / "gpu.parquet", [replace(row, seconds=36.0, about={**row.about, "device": "Fast GPU"})])
-    (line,) = bill.bill(["plain/digits"], "small", Frame(store, Packs([tmp_path / "gpu.parquet"])), [])
-    assert (line.runs, line.done, line.known("gpu")) == (12, 1, 12)
-    assert [(rate.device, rate.runs, rate.seconds) for rate in line.rates] == [("Fast GPU", 1, 36.0)]
-    assert line.seconds("gpu", done=True) == pytest.approx(36.0)
-    (own,) = (one for one in line.needs.values() if one.done)
-    assert (own.spec.id, own.core) == (row.id, pytest.approx(own.rate.images / 50))
-    assert line.seconds("gpu", done=False) * own.core == pytest.approx(line.seconds("core", done=False) * 36.0)
-
-
-@pytest.mark.parametrize(
-    ("name", "budget", "line"),
-    [
-        ("flux/2", "paper", "flux/2: counted, so that no run is needed; name another table, or a paper"),
-        ("arena/mnist", "full", "arena/mnist: the runs follow from trials, so nobody knows them; name another table"),
-        ("plain/digits", "paper", "unknown budget 'paper'; known: small, smoke"),
-    ],
-)
-def test_no_bill(store: Store, name: str, budget: str, line: str) -> None:
-    with pytest.raises(FedbenchError) as refused:
-        bill.bill([name], budget, Frame(store), [])
-    assert str(refused.value) == line
 
 
 DIGITS, GREY, COLOR = (8, 8, 1), (28, 28, 1), (32, 32, 3)
