@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,6 @@ from fedbench.words import counted
 if TYPE_CHECKING:
     from fedbench.reports.claims import Claims
     from fedbench.reports.figures import FigureSpec, Kind
-    from fedbench.reports.layout.grid import Grid
     from fedbench.reports.site.pages import RunOrigin
     from fedbench.results.frame import Run
 
@@ -59,43 +57,18 @@ def report(
         "LaTeX: what a paper's appendix says of the tables, to \\input: settings, hyper-parameters, seeds, "
         "compute, versions, licences, deviations, references.",
     ] = False,
-    crate: Annotated[
-        Path | None,
-        "Write the tables (CSV, JSON), a pack of their runs and the appendix as one archive: an RO-Crate.",
-        "FILE.zip",
-    ] = None,
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.reports.layout.tables import grids_of
 
     chosen = context.form(format or ("latex" if appendix and output is None and not as_json else None), output, as_json)
     check_known("notes", notes, NOTES)
-    if crate and crate.suffix != ".zip":
-        raise FedbenchError(f"a crate is a ZIP archive, and {crate} does not end so", "--crate NAME.zip")
-    if crate and (output or format or as_json or standalone or appendix or notes != "brief"):
-        rest = "--output, --format, --json, --notes, --standalone or --appendix"
-        raise FedbenchError(f"--crate has formats of its own, so no {rest}", "leave them out")
     grids = grids_of(
         table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
         columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
-        only_done=only_done, mine=mine, extra=extra, appendix=appendix or crate is not None,
+        only_done=only_done, mine=mine, extra=extra, appendix=appendix,
     )  # fmt: skip
-    if crate:
-        into_crate(grids, crate, mine)
-        return
     context.put(grids, chosen, output, full=notes == "full", standalone=standalone, appendix=appendix)
-
-
-def into_crate(grids: Sequence[Grid], path: Path, mine: bool) -> None:
-    """Write the grids, which include their appendix, and the runs behind them as an RO-Crate."""
-    from fedbench.files import write_whole
-    from fedbench.reports.crate import crate
-
-    data, packed, left = crate(grids, context.frame(mine))
-    write_whole(path, data, "choose another --crate FILE.zip")
-    said = f"{', '.join(grid.id for grid in grids)} with {counted(packed, 'run')} written to {path}"
-    own = f"; left out, being of code of your own: {counted(len(left), 'run')} ({', '.join(left[:3])})" if left else ""
-    context.err().print(f"{said}{own}; it names no licence yet: that is yours to choose", soft_wrap=True, markup=False)
 
 
 # -- claims ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import re
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +28,6 @@ from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.frame import Frame
-from fedbench.results.making import row_of, take_in
-from fedbench.results.pack import Pack, write
 from fedbench.results.packs import with_fedbench
 from fedbench.specs import Setting
 from fedbench.store import Store
@@ -128,33 +125,6 @@ def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path
     assert both.count("paragraph{Software.}") == 1
     assert both.index("subsection*{All tables}") < both.index("paragraph{Software.}") < both.index("{Table feddrm/1:")
     assert fits(compiled(tmp_path, r"\documentclass{article}\begin{document}\appendix\input{a}\end{document}", "m"))
-
-
-def test_a_crate_holds_tables_appendix_and_a_pack_of_their_runs(
-    lab: Lab, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedbench.results.making.predictions", lambda _: "0" * 64)
-    setting = lab.setting("feddrm/1", DIR)
-    own, theirs, private = (lab.run(setting, name) for name in ("ditto", "fedavg", "mine@abc"))
-    write(tmp_path / "theirs.parquet", [row_of(theirs, lab.store, "them")])
-    lab.store.remove("run", theirs.id)
-    take_in(tmp_path / "theirs.parquet", lab.store)
-    said = call(f"report -t 1 --extra --crate {tmp_path}/a.zip")
-    assert said.stdout == ""
-    assert re.search(
-        rf"feddrm/1 with 2 runs written to .*a.zip; left out, .*: 1 run \({private.id}\); it names no licence",
-        " ".join(said.stderr.split()),
-    )
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    described, root, *parts = json.loads(files.pop("ro-crate-metadata.json"))["@graph"]
-    assert (described["@id"], described["about"]) == ("ro-crate-metadata.json", {"@id": root["@id"]})
-    assert {part["@id"] for part in root["hasPart"]} == {*files}
-    assert {*files} == {part["@id"] for part in parts if part["@type"] == "File"}
-    assert files["tables.json"].decode() == call("report -t 1 --extra --json").stdout
-    assert files["appendix.tex"].decode() == call("report -t 1 --extra --appendix").stdout
-    (tmp_path / "runs.parquet").write_bytes(files["runs.parquet"])
-    assert {row.id: row.by for row in Pack(tmp_path / "runs.parquet").rows()} == {own.id: "", theirs.id: "them"}
 
 
 def test_fedbench_is_cited_as_its_citation_file_says() -> None:

@@ -17,7 +17,7 @@ from fedbench.planner.others import others, records
 from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled
 from fedbench.planner.table.spec import OVER_SEEDS, UNITS, Column, Row, Table
 from fedbench.reports.layout import times
-from fedbench.reports.layout.appendix import behind, sections
+from fedbench.reports.layout.appendix import sections
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted, makers
@@ -146,7 +146,6 @@ class _Builder:
             makers=tuple(makers(r.shipped for r in records(self.cells, {}) if r.shipped)),
             of_paper=table.of_paper,
             appendix=sections(notes, seeds) if appendix else (),
-            runs=tuple(run.id for of in behind(self.cells, extra) for run in of) if appendix else (),
         )
 
     # -- entries -----------------------------------------------------------------------------------------

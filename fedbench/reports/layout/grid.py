@@ -175,7 +175,6 @@ class Grid:
     keys: tuple[str, ...] = ()  #: keys in which the rows differ: a column each, instead of the column of labels
     #: (heading, lines) of a paper's appendix (see `appendix`), if requested.
     appendix: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    runs: tuple[str, ...] = ()  #: if `appendix`: ids of all its runs, including trials
 
     @property
     def unit(self) -> str:
