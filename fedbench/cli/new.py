@@ -1,5 +1,5 @@
 """`fedbench new`: write a commented template of a method (also a private one), a model, a partitioner, a data set or a
-table, or a folder for a paper or for results. `fedbench check`: run the conformance checks."""
+table, or a folder for a paper. `fedbench check`: run the conformance checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ NEXT = {
     "dataset": ("partition {file} --dir 0.5",),
     "table": ("train --table {file}", "report --table {file}"),
     "paper": ("train --table {file}/1", "report --table {file}/1 --compare", "claims {file}"),
-    "repository": ("results export --by ME -o {file}/packs/mine.parquet", "results import {file}"),
 }
 
 
@@ -57,8 +56,7 @@ def new(
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
     private is a method with client-level differential privacy. For a paper a folder: its protocol, a table and
-    reported numbers. For a repository of results that others contribute to a folder, too: one for packs, and a
-    workflow that verifies what a pull request brings.
+    reported numbers.
 
     It works as it is (a data set wants its images). What is there is left alone.
     """

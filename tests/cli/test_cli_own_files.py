@@ -1,5 +1,5 @@
 """Methods, networks, partitioners, data sets, tables and papers of one's own: written by `new`, checked, trained,
-mistaken, measured, kept and exported; and a repository of results."""
+mistaken, measured, kept and exported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import errno
 import io
 import json
 import shutil
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from fedbench import resources
@@ -550,35 +548,3 @@ def test_fedbenchs_own_papers_are_such_folders(home: Path, tmp_path: Path) -> No
     assert ours["table"] == "copy/3"
     assert [cell["runs"] for cell in ours["cells"]] == [cell["runs"] for cell in theirs["cells"]]
     assert all(cell["value"] is not None for cell in ours["cells"])
-
-
-def test_a_repository_of_results_verifies_what_a_contribution_brings(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its workflow's step run by bash, with a fedbench that only notes what it is called with."""
-    assert good("new", "repository", "ours").out.splitlines()[2] == "  fedbench results import ./ours"
-    (job,) = yaml.safe_load(Path("ours/.github/workflows/verify.yml").read_text())["jobs"].values()
-    step, notes = job["steps"][-1], tmp_path / "notes"
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/fedbench").write_text(f'#!/bin/sh\necho "$@" >> {notes}\n')
-    (tmp_path / "bin/fedbench").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
-    for name, value in {**job["env"], "GITHUB_STEP_SUMMARY": tmp_path / "summary", "BASE": "main"}.items():
-        monkeypatch.setenv(name, str(value))
-
-    def call(*words: str) -> None:
-        subprocess.run(words, cwd="ours", check=True, capture_output=True)
-
-    call("git", "init", "-b", "main")
-    for name in ("packs/old.parquet", "packs/mine; rm *.parquet"):
-        Path("ours", name).touch()
-        call("git", "add", ".")
-        call("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", name)
-        call("git", "checkout", "-B", "contribution")
-    call("bash", "-eo", "pipefail", "-c", step["run"])
-    assert step["env"] == {"BASE": "origin/${{ github.base_ref }}"}
-    assert notes.read_text().splitlines() == [
-        "results import packs/mine; rm *.parquet",
-        "compare pack=*/mine; rm * --format markdown",
-        "results verify pack=*/mine; rm * --sample 3 --minutes 10",
-    ]
