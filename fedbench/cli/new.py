@@ -1,5 +1,5 @@
-"""`fedbench new`: write a commented template of a method (also a private one), a model, a partitioner, a data set or a
-table, or a folder for a paper. `fedbench check`: run the conformance checks."""
+"""`fedbench new`: write a commented template of a method, a model, a partitioner, a data set or a table, or a folder
+for a paper. `fedbench check`: run the conformance checks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ TEMPLATES = Path(__file__).parent.parent / "templates"
 #: Kind of file -> the commands to continue with.
 NEXT = {
     "method": ("check {file}:{cls}", "train --method {file}:{cls}"),
-    "private": ("check {file}:{cls}", "train --method {file}:{cls} --clip 1 --noise 1"),
     "model": ("check {file}:{cls}", "train --method fedavg --model {file}:{cls}"),
     "partitioner": ("check {file}:{cls}", "partition digits --scheme {file}:{cls} --clients 4"),
     "dataset": ("partition {file} --dir 0.5",),
@@ -55,8 +54,7 @@ def new(
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
-    private is a method with client-level differential privacy. For a paper a folder: its protocol, a table and
-    reported numbers.
+    For a paper a folder: its protocol, a table and reported numbers.
 
     It works as it is (a data set wants its images). What is there is left alone.
     """
@@ -81,7 +79,7 @@ def new(
         if template.is_dir():
             file.parent.mkdir(parents=True, exist_ok=True)
         text = Template(source.read_text(encoding="utf-8")).substitute(NAME=name, CLASS=cls)
-        if file.suffix == ".py" and cls in _used(ast.parse(text)):
+        if file.suffix == ".py" and cls in _imported(ast.parse(text)):
             raise FedbenchError(f"the template of {what} has a {cls} of its own", "choose another name")
         write_whole(file, text.encode(), "choose a folder with -o FOLDER")
     console = context.out()
@@ -91,11 +89,10 @@ def new(
         console.print(f"  fedbench {command.format(file=place, cls=cls)}")
 
 
-def _used(tree: ast.Module) -> list[str]:
-    """The names that a file imports, and those of its classes but the last, which is the user's."""
+def _imported(tree: ast.Module) -> list[str]:
+    """The names that a file imports."""
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    *helpers, _ = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    return [*(alias.asname or alias.name for node in imports for alias in node.names), *helpers]
+    return [alias.asname or alias.name for node in imports for alias in node.names]
 
 
 def _is_installed(name: str) -> bool:

@@ -3,21 +3,23 @@ where no float order differs."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedbench.cli.new import TEMPLATES
+from fedbench import methods
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
 from fedbench.methods import fedpac
 from fedbench.methods.base import HEAD, Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
+from fedbench.methods.parts.steps import trainable, vector
 from fedbench.plugins.load import load
 from fedbench.specs import Setting
 from tests.support.formula_lab import right, sent
@@ -268,28 +270,42 @@ def test_it_answers_better_than_fedavg_where_it_should(
     assert ours > plain + margin
 
 
-def test_the_private_example_clips_adds_its_noise_and_says_an_epsilon_that_holds(tmp_path: Path) -> None:
-    """`fedbench new private`: without noise and with a wide clip it is FedAvg among clients of one size; each step is
-    bounded; its epsilon is that of Abadi et al. (CCS 2016, Sec. 3.2), and of the Gaussian mechanism where all join."""
-    template = Template((TEMPLATES / "private.py.txt").read_text())
-    (tmp_path / "dp.py").write_text(template.substitute(NAME="dp", CLASS="Dp"))
-    module = load(tmp_path / "dp.py")[0]
-    plain = train("fedavg", EQUAL, tmp_path / "plain", TWO)
-    wide = train(module.Dp.create({"noise": 0.0, "clip": 1e6}), EQUAL, tmp_path / "wide", TWO)
-    names = [n for n in plain.trainer.server.shared if "running" not in n and "num_batches" not in n]
-    for name in names:
-        torch.testing.assert_close(wide.trainer.server.shared[name], plain.trainer.server.shared[name])
-    assert [line.get("figure_epsilon") for line in wide.trainer.checkpoint.rounds] == [None, None], "it protects nobody"
-    ends = []
-    for noise in (0.0, 0.5):
-        how = module.Dp.create({"noise": noise, "clip": 0.01})
-        run = train(how, EQUAL, tmp_path / str(noise), replace(TWO, rounds=1)).trainer
-        ends.append(torch.cat([run.server.shared[n].double().reshape(-1) for n in sorted(names)]))
-        first = torch.cat([run.server.initial[n].double().reshape(-1) for n in sorted(names)])
-        assert run.checkpoint.rounds[0]["figure_clipped"] == 1
-    assert 0 < (ends[0] - first).norm() <= 0.01 + 1e-5
-    assert (ends[1] - ends[0]).std() == pytest.approx(0.5 * 0.01 / 3, rel=0.05)
-    assert run.checkpoint.rounds[0]["figure_epsilon"] == module.epsilon(1, 0.5, 1, 1e-5)
-    assert module.epsilon(0.01, 4, 10_000, 1e-5) == pytest.approx(1.26, abs=0.005)
-    assert module.epsilon(1, 2, 10, 1e-5) == min(10 * a / 8 + np.log(1e5) / (a - 1) for a in range(2, 65))
-    assert module.epsilon(1 - 1e-12, 2, 10, 1e-5) == pytest.approx(module.epsilon(1, 2, 10, 1e-5))
+OF_THE_PAGE = """
+import torch
+from dataclasses import dataclass
+from fedbench.core.client import Train
+from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.parts.steps import from_vector, trainable, vector
+from fedbench.rng import stream
+
+@dataclass(frozen=True)
+class Noisy(Method):
+    name, title = "noisy", "Noisy"
+    clip: float = hyperparameter(1.0, "largest norm of a client's change", above=0)
+    noise: float = hyperparameter(1.0, "standard deviation of the noise in units of clip", least=0)
+"""
+
+
+def test_the_pages_clipping_and_noise(tmp_path: Path) -> None:
+    """Without noise and with a wide clip it is FedAvg; a round moves the model by the clip at most, and then by noise
+    of the said size, drawn anew each round."""
+    page = Path(methods.__file__).with_name("README.md").read_text()
+    (hooks,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "self.clip" in code)
+    (tmp_path / "noisy.py").write_text(OF_THE_PAGE + textwrap.indent(hooks, "    "))
+    create = load(tmp_path / "noisy.py")[0].Noisy.create
+    plain = train("fedavg", USUAL, tmp_path / "plain", TWO).trainer.server
+    wide = train(create({"noise": 0, "clip": 1e6}), USUAL, tmp_path / "wide", TWO).trainer.server
+    for name in plain.shared:
+        torch.testing.assert_close(wide.shared[name], plain.shared[name])
+    names = sorted(trainable(plain.initial))
+    clipped, noisy = (
+        train(create({"noise": noise, "clip": 0.01}), USUAL, tmp_path / str(noise), replace(TWO, rounds=1))
+        for noise in (0, 0.5)
+    )
+    ends = [vector(run.trainer.server.shared, names).double() for run in (clipped, noisy)]
+    before = vector(plain.initial, names)
+    assert 0 < (ends[0] - before).norm() <= 0.01 + 1e-5 < 0.1 < (vector(plain.shared, names) - before).norm()
+    assert (ends[1] - ends[0]).std() == pytest.approx(0.5 * 0.01, rel=0.05)
+    twice = train(create({"noise": 1e3, "clip": 1e-5}), USUAL, tmp_path / "twice", TWO).trainer.server
+    spread = (vector(twice.shared, names) - before).std()
+    assert spread == pytest.approx(2**0.5 * 1e-2, rel=0.05), "two rounds draw apart"
