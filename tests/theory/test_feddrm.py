@@ -115,7 +115,8 @@ def test_the_profile_is_the_supremum_that_a_library_finds(seed: int) -> None:
     # Weights other than 1/N fix γ, so that (5) can be met.
     start = np.random.default_rng(seed).dirichlet(np.full(n, 20.0))
     gamma = -np.log(start @ np.exp(h @ xi.T))
-    rows = np.column_stack([np.ones(n), np.exp(gamma + h @ xi.T)])
+    tilt = np.exp(gamma + h @ xi.T)
+    rows = np.column_stack([np.ones(n), tilt])
     library = minimize(
         lambda q: -np.log(q).sum(), start, jac=lambda q: -1 / q, method="SLSQP", bounds=[(1e-9, 1)] * n,
         constraints={"type": "eq", "fun": lambda q: q @ rows - 1, "jac": lambda q: rows.T},
@@ -123,9 +124,11 @@ def test_the_profile_is_the_supremum_that_a_library_finds(seed: int) -> None:
     )  # fmt: skip
     assert library.success
     ours = likelihood.profile(h, client, gamma, xi)
-    assert ours.value == pytest.approx((gamma + h @ xi.T)[np.arange(n), client].sum() - library.fun, abs=1e-5)
+    own = (gamma + h @ xi.T)[np.arange(n), client].sum()
+    assert ours.value == pytest.approx(own - library.fun, abs=1e-5)
     np.testing.assert_allclose(ours.weights @ rows, 1, atol=1e-9)
-    assert np.abs(ours.multipliers - np.bincount(client) / n).max() > 1e-3  # n_l/N belongs to the optimum alone
+    counts = np.bincount(client)
+    assert np.abs(ours.multipliers - counts / n).max() > 1e-3  # n_l/N belongs to the optimum alone
     assert likelihood.dual(h, client, gamma, xi) > ours.value + 1e-6
 
 

@@ -33,7 +33,8 @@ def test_lemma_1_is_what_a_library_s_estimate_does() -> None:
     sigma = (root + 0.3 * rng.standard_normal((3, 3))) @ root
     sigma = sigma @ sigma.T
     labels = (x @ theta)[:, None] + np.sqrt(noise) * rng.standard_normal((12, draws))
-    gap = Ridge(alpha=ridge, fit_intercept=False).fit(x, labels, sample_weight=w).coef_.T - theta[:, None]  # [d, draws]
+    library = Ridge(alpha=ridge, fit_intercept=False).fit(x, labels, sample_weight=w)
+    gap = library.coef_.T - theta[:, None]  # [d, draws]
     losses, mean = np.einsum("id,ij,jd->d", gap, sigma, gap), gap.mean(axis=1)
     found, error = risk(x, w, ridge, theta, noise, sigma), losses.std() / np.sqrt(draws)
     assert abs(losses.mean() - found.total) < 4 * error < 0.08 * found.total
@@ -83,7 +84,8 @@ def test_closed_forms(seed: int) -> None:
 @few(st.integers(0, 10_000), st.floats(1.01, 5), examples=25)
 def test_more_penalty_more_bias_less_variance_and_more_weight_the_reverse(seed: int, factor: float) -> None:
     problem, w = problems(np.random.default_rng(seed), 5)
-    harder = OneHot(**{name: getattr(problem, name) for name in REFERENCE} | {"ridge": factor * problem.ridge})
+    fields = {name: getattr(problem, name) for name in REFERENCE}
+    harder = OneHot(**{**fields, "ridge": factor * problem.ridge})
     before, penalised = problem.weighted_terms(w), harder.weighted_terms(w)
     weighted = problem.weighted_terms(factor * w)
     assert (penalised.bias > before.bias).all()
@@ -117,7 +119,8 @@ def drawn() -> tuple[OneHot, np.ndarray]:
     with np.errstate(divide="ignore"):
         borders = np.stack([(s - xi) / (1 - xi), xi / (s - 1 + xi), np.ones_like(s), xi / s])
     near = rng.choice(borders.reshape(4, -1), axis=0).reshape(w.shape) * (1 + rng.choice([-1e-6, 1e-6], w.shape))
-    return problem, np.where((rng.random(w.shape) < 0.5) & np.isfinite(near) & (near > 0), near, w)
+    use = (rng.random(w.shape) < 0.5) & np.isfinite(near) & (near > 0)
+    return problem, np.where(use, near, w)
 
 
 def test_the_exact_conditions_are_equivalences_and_decide_the_risk(drawn: tuple[OneHot, np.ndarray]) -> None:
@@ -149,7 +152,8 @@ def test_the_printed_conditions_are_the_papers() -> None:
     assert 1000 < three.sum() < DRAWS / 2
     np.testing.assert_array_equal(c.printed_theorem(w, s, xi), four_three)
     np.testing.assert_array_equal(c.printed_proposition(w, s, xi), three)
-    np.testing.assert_array_equal(c.variance_falls(w, s, xi), (s <= 1 - xi) | (w <= xi / (s - 1 + xi)))
+    exact = (s <= 1 - xi) | (w <= xi / (s - 1 + xi))
+    np.testing.assert_array_equal(c.variance_falls(w, s, xi), exact)
     np.testing.assert_array_equal(c.bias_falls(w, s, xi), w >= s + (s - 1) * ridge / mu)
 
 
