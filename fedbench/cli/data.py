@@ -1,14 +1,11 @@
-"""`fedbench data`: list, show, fetch, check and embed data sets."""
+"""`fedbench data`: list, show, fetch and check data sets."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from fedbench.cli import context
 from fedbench.cli.context import App
@@ -195,34 +192,6 @@ def _print(report: dict[str, Any]) -> None:
             out.print(f"  {part['name']:14}{state}")
     for name, count in (report["class_counts"] or {}).items():
         out.print(f"  {name:30} {count['train']:7} train {count['test']:7} test")
-
-
-@app.command()
-def embed(
-    name: Name,
-    encoder: Annotated[str, "torchvision:NETWORK[:WEIGHTS], WEIGHTS a name or a file (.pth).", "NETWORK"],
-    output: context.Folder = Path(),
-    size: Annotated[int | None, typer.Option(min=1, metavar="PIXELS", help="Bring images to this size first.")] = None,
-    device: context.Device = "auto",
-) -> None:
-    """Embed a data set's images by a frozen encoder, once: a table of vectors and its recipe for 'partition'."""
-    from fedbench.data import load, recipe
-    from fedbench.engine import embed as embedding
-    from fedbench.screen import bar
-
-    dataset = load(name, context.store(), context.roots(), context.err().print)
-    path = embedding.target(dataset, encoder, output)
-    height, width, channels = dataset.images.shape[1:]
-    shape = (size or height, size or width, channels)
-    network = embedding.encoder(encoder, shape)
-    if encoder.count(":") < 2:
-        context.err().print(f"{encoder} has no weights: its embeddings are those of a random network")
-    with bar("images embedded", len(dataset.images)) as advance:
-        values = embedding.embeddings(network, dataset.images, shape[:2], device, advance)
-    embedding.write(dataset, recipe(name), values, encoder, path)
-    context.out().print(f"wrote {path} and its table: {len(values):,} vectors of {values.shape[1]} values")
-    place = str(path) if path.is_absolute() or path.parts[0] == ".." else f"./{path}"
-    context.out().print(f"  fedbench partition {place} --dir 0.3")
 
 
 @contextmanager

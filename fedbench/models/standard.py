@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 from urllib.error import URLError
 
@@ -17,12 +16,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from fedbench.errors import FedbenchError, check_known
 from fedbench.models.base import FLModel, Pixels
 from fedbench.vision import torchvision
-from fedbench.words import path_of
 
 #: Normalisation for which torchvision's weights were trained, per channel, for pixels in [0, 1].
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: Suffixes of weight files; an encoder may name such a file instead of torchvision's weights.
-WEIGHTS = (".pt", ".pth", ".safetensors")
 #: Layers that are renamed to `norm`.
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)
 #: Networks of torchvision whose last layer is not one linear layer.
@@ -33,7 +29,7 @@ class Choice(NamedTuple):
     """The parsed name of a network, such as torchvision:resnet18:IMAGENET1K_V1:frozen."""
 
     network: str
-    weights: str | None = None  #: their name, or the path of a file of WEIGHTS with torchvision's state dict
+    weights: str | None = None  #: their name in torchvision
     frozen: bool = False
 
 
@@ -117,9 +113,7 @@ def _without_head(choice: Choice) -> tuple[nn.Module, int]:
     names = [name for name in models.list_models(module=models) if not name.startswith(_OTHER_HEADS)]
     check_known("network of torchvision", choice.network, names)
     weights = {w.name: w for w in models.get_model_weights(choice.network)}
-    file = choice.weights if choice.weights is not None and choice.weights.endswith(WEIGHTS) else None
-    if file is None:
-        check_known(f"weights of torchvision's {choice.network}", choice.weights, weights)
+    check_known(f"weights of torchvision's {choice.network}", choice.weights, weights)
     try:
         network: nn.Module = models.get_model(choice.network, weights=weights.get(choice.weights or ""))
     except URLError as error:
@@ -127,8 +121,6 @@ def _without_head(choice: Choice) -> tuple[nn.Module, int]:
         raise FedbenchError(wrong, "put the file into $TORCH_HOME/hub/checkpoints") from error
     name, head = list(network.named_modules())[-1]
     assert isinstance(head, nn.Linear)
-    if file is not None:
-        _fill(network, name, choice.network, path_of(file, "file of weights"))
     network.set_submodule(name, nn.Identity())
     for name, layer in list(network.named_modules()):
         if isinstance(layer, _NORMS):
@@ -138,28 +130,3 @@ def _without_head(choice: Choice) -> tuple[nn.Module, int]:
         elif hasattr(layer, "inplace"):
             layer.inplace = False
     return network, head.in_features
-
-
-def _fill(network: nn.Module, head: str, name: str, file: Path) -> None:
-    """Load a file's weights into torchvision's network, except the head. Raises FedbenchError if they do not match."""
-    if not file.is_file():
-        raise FedbenchError(f"there is no file of weights {file}", "torchvision:NETWORK:FILE.pth")
-    try:
-        if file.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state = load_file(file)
-        else:
-            state = torch.load(file, map_location="cpu", weights_only=True)
-        own = {key: tensor for key, tensor in state.items() if not key.startswith(f"{head}.")}
-        lacking = network.load_state_dict(own, strict=False)
-        strangers = [*lacking.missing_keys, *lacking.unexpected_keys]
-        other = [f"{key} is in one of the two only" for key in strangers if not key.startswith(f"{head}.")]
-    except Exception as error:  # a damaged file, another format, tensors of other shapes
-        why = " ".join(str(error).split())[:200]
-        raise FedbenchError(
-            f"{file} holds no weights of torchvision's {name} ({why})", "give its state dict"
-        ) from error
-    if other:
-        wrong = f"{file} holds no weights of torchvision's {name}: its {other[0]} is in one of the two only"
-        raise FedbenchError(wrong, "give the state dict of that network")

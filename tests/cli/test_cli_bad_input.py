@@ -95,7 +95,6 @@ report -t 1 -o --json => --output needs a value, not
 list --home= => --home needs a value, not
 remove '' => id needs a value, not
 train -m feddrm SMOKE --lambda --betas => --lambda needs a value, not
-data embed digits --encoder digits_cnn -o nowhere => there is no folder nowhere
 data list --home LONG => File name too long
 data list --home ~nosuchuser/x => no home folder is known for ~nosuchuser
 TRAIN --protocol ../tables/feddrm => unknown protocol '../tables/feddrm'

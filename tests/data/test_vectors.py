@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 
 from fedbench import partitions, protocol
 from fedbench.data import Dataset, load, resolve
@@ -19,7 +20,6 @@ from fedbench.data.dataset import info
 from fedbench.engine.training import data_of, loaded
 from fedbench.errors import FedbenchError
 from fedbench.models import build
-from fedbench.models.standard import MEAN, STD
 from fedbench.partitions.exports import Images
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.tables import read
@@ -28,7 +28,7 @@ from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 from fedbench.vision import torchvision
 from tests.support.cli_user import bad, good, runs
-from tests.support.data_makers import holds, pixels, recipe_file, write_idx, written
+from tests.support.data_makers import encoded, holds, pixels, recipe_file, written
 from tests.support.frames import refused
 from tests.support.lab import method, setting, trainer, vectors
 
@@ -361,49 +361,29 @@ def test_the_pages_example_goes_from_file_to_card(tmp_path: Path, monkeypatch: p
     assert "heart holds vectors, of which there is nothing to see" in bad("figure", "images", other[1])
 
 
-# -- embeddings ------------------------------------------------------------------------------------------------
-
-
-def pictures(folder: Path, store: Store) -> str:
-    """The path of a recipe of 12 grey images of three classes in two splits, with a writer each."""
-    ones = {"images": pixels(8, 4, 5), "labels": np.arange(8) % 3, "writer": np.arange(8) % 2}
-    rest = {"images": pixels(4, 4, 5, seed=1), "labels": np.arange(4) % 3, "writer": np.arange(4) % 2}
-    files = []
-    for split, arrays in (("train", ones), ("test", rest)):
-        for role, values in arrays.items():
-            write_idx(folder / f"{split}-{role}", values.astype(np.uint8))
-            files.append(f'[[source.file]]\npath = "{split}-{role}"\nrole = "{role}"\nsplit = "{split}"')
-    body = 'columns = { writer = "writer" }\n' + "\n".join(files)
-    return recipe_file(folder, f'[[source]]\nname = "s"\nkind = "idx"\n{body}')
-
-
-def test_embeddings_are_the_encoders_features_under_the_same_labels(
+def test_the_pages_encoder_writes_the_vectors_that_its_recipe_reads(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FEDBENCH_HOME", str(store.home))
-    network = "shufflenet_v2_x0_5"
-    theirs = torchvision().models.get_model(network, num_classes=7).eval()
-    torch.save(theirs.state_dict(), tmp_path / "w.pth")
-    source, encoder = pictures(tmp_path, store), f"torchvision:{network}:{tmp_path / 'w.pth'}"
-    said = good("data", "embed", source, "--encoder", encoder, "--size", "32", "-o", tmp_path)
-    path = tmp_path / f"toy_{network}_w.toml"
-    assert f"wrote {path} and its table: 12 vectors of 1024 values" in " ".join(said.out.split())
-    assert str(tmp_path) not in path.read_text()
-    images, made = load(source, store), load(str(path), store)
-    assert made.classes == images.classes
-    holds(made, labels=images.labels, split=images.split, writer=images.columns["writer"])
-    x = torch.from_numpy(images.images).permute(0, 3, 1, 2).repeat(1, 3, 1, 1) / 255
-    x = torch.nn.functional.interpolate(x, (32, 32), mode="bilinear", antialias=True)
-    mean, std = (torch.tensor(one)[:, None, None] for one in (MEAN, STD))
-    theirs.fc = torch.nn.Identity()
+    models = torchvision().models
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    drawn = models.resnet18()
+    drawn.fc.weight.data[:512] = torch.eye(512)  # so that its first outputs are its features
+    drawn.fc.bias.data.zero_()
+    checkpoints = tmp_path / "hub" / "checkpoints"  # where torchvision keeps what it has downloaded
+    checkpoints.mkdir(parents=True)
+    torch.save(drawn.state_dict(), checkpoints / Path(models.ResNet18_Weights.DEFAULT.url).name)
+    for split, images in (("train", pixels(4, 240, 250, 3)), ("test", pixels(2, 240, 250, 3, seed=1))):
+        files = {f"{('cat', 'dog')[i % 2]}/{i}.png": encoded(image) for i, image in enumerate(images)}
+        written(tmp_path / "pets" / split, files)
+    text = PAGE.partition("**Embeddings of a frozen encoder**")[2]
+    code, recipe_text = (text.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "toml"))
+    exec(code, {})
+    written(tmp_path, {"pets.toml": recipe_text.encode()})
+    made = load("./pets.toml", store)
+    assert made.images.shape == (6, 1, 1, 512)
+    holds(made, labels=[0, 0, 1, 1, 0, 1], split=[0, 0, 0, 0, 1, 1])
+    first = models.ResNet18_Weights.DEFAULT.transforms()(Image.fromarray(pixels(4, 240, 250, 3)[0]))
     with torch.no_grad():
-        expected = theirs((x - mean) / std).numpy()
-    np.testing.assert_allclose(made.images[:, 0, 0], expected, rtol=1e-3, atol=1e-4)
-    assert "is there already" in bad("data", "embed", source, "--encoder", encoder, "-o", tmp_path)
-    other = f"torchvision:resnet18:{tmp_path / 'w.pth'}"
-    assert "holds no weights of torchvision's resnet18" in bad("data", "embed", source, "--encoder", other)
-    (tmp_path / "x.pth").write_bytes(b"text")
-    other = f"torchvision:resnet18:{tmp_path / 'x.pth'}"
-    assert "holds no weights of torchvision's resnet18" in bad("data", "embed", source, "--encoder", other)
-    assert "there is no file of weights" in bad("data", "embed", source, "--encoder", "torchvision:resnet18:./n.pth")
-    assert "holds vectors, and an encoder takes images" in bad("data", "embed", path, "--encoder", encoder)
+        expected = drawn.eval()(first[None])[0, :512].numpy()
+    np.testing.assert_allclose(made.images[0, 0, 0], expected, rtol=1e-4, atol=1e-5)
