@@ -215,7 +215,6 @@ class How:
     where: Where
     again: bool = False
     keep: frozenset[str] = frozenset()
-    quiet: bool = False  #: do not print the lines that count the runs if no run failed
     as_json: bool = False
     observers: Sequence[Observer] = ()
     limit: Limit | None = None  #: no run is still training when its time is over
@@ -345,9 +344,8 @@ def make(
     if how.as_json:
         left = [one.title for one in (*outcomes[End.HELD], *outcomes[End.LATE])]
         context.print_json({"made": ids, "failed": failures, "left": left})
-    if not how.quiet or failures:
-        elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_BY_OTHERS]) else ""
-        console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
+    elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_BY_OTHERS]) else ""
+    console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
     if how.limit is not None and (late := outcomes[End.LATE]):
         console.print(f"left for another time, as {counted(how.limit.minutes, 'minute')} are over or too few are left:")
         for one in late[:LISTED]:
@@ -375,7 +373,7 @@ def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[
     engine.get_ready([(one.method, one.spec) for one in runs])
     costs = costs_of(runs, how.where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
-    if runs and not how.quiet:
+    if runs:
         console.print(f"{counted(len(runs), 'run')} to make, {scope}{about(costs)}")
     outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
     with Bars(console, shares) as bars:

@@ -12,13 +12,11 @@ import typer
 
 from fedbench.cli import context
 from fedbench.cli.context import OPEN, App
-from fedbench.errors import FedbenchError, check_known
+from fedbench.errors import FedbenchError
 from fedbench.words import counted
 
 if TYPE_CHECKING:
-    from fedbench.engine.engines import Engine, Where
-    from fedbench.engine.grid import Grid, Point, Range
-    from fedbench.protocol import Protocol
+    from fedbench.engine.grid import Point
 
 app = App()
 
@@ -34,10 +32,6 @@ def sweep(
     budget: context.Budget = "small",
     dry_run: context.DryRun = False,
     save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
-    search: Annotated[str | None, "Look for values in ranges such as --lr 0.001:0.1.", "optuna"] = None,
-    trials: Annotated[
-        int | None, typer.Option(help="With --search: number of trials of each method (default: 30).", min=1)
-    ] = None,
     *,
     place: dict[str, Any],
     again: Annotated[bool, "Make runs of other code again."] = False,
@@ -63,13 +57,6 @@ def sweep(
     store, roots = context.store(), context.roots()
     options = _options(ctx.args)
     rules = protocols.load(protocol or protocols.default_for(dataset))
-    ranges = _ranges(options, search)
-    if trials is not None and not search:
-        raise FedbenchError("--trials goes with --search only", "add --search optuna, or leave it out")
-    for option, given in {"dry-run": dry_run, "again": again}.items():
-        if ranges and given:
-            why = f"--{option} does not go with --search, whose trials follow from each other"
-            raise FedbenchError(why, "leave one of the two out")
     if save and dry_run:
         raise FedbenchError("--save does not go with --dry-run, which writes nothing", "leave one of the two out")
     if save and save.suffix != ".toml":
@@ -80,23 +67,19 @@ def sweep(
     engine = where.engine_for(store, roots, options.get("precision", [rules.precision(budget)])[0])
     grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
     with engine:
-        if ranges:
-            points = _searched(grid, ranges, trials or 30, rules, budget, engine, where)
-            whole = any(store.has(run.spec) for point in points for run in point.runs)  # a trial may fail
-        else:
-            points = grid.points(rules, budget, store, roots)
-            if dry_run:
-                _print_cost(points, where.kind, as_json)
-                return
-            runs = grids.unique(points) if again else grids.missing(points, store)
-            whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
+        points = grid.points(rules, budget, store, roots)
+        if dry_run:
+            _print_cost(points, where.kind, as_json)
+            return
+        runs = grids.unique(points) if again else grids.missing(points, store)
+        whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
         data = grids.text(grid, points, rules, save.absolute().parent).encode()
         write_whole(save, data, "choose another --save FILE")
         path = shlex.quote(f"./{save}" if not save.is_absolute() else str(save))
         other = "" if budget == DEFAULT_BUDGET else f" --budget {budget}"
         context.err().print(f"saved: fedbench report --table {path}{other}")
-    _print(points, [*grid.varied, *map(grids.bare, ranges)], as_json)
+    _print(points, grid.varied, as_json)
     if not whole:
         sys.exit(1)
 
@@ -111,46 +94,6 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
         more = values(name, context.parsed_value(f"--{name}", text or ""))
         options[name] = list(dict.fromkeys([*options.get(name, []), *more]))
     return options
-
-
-def _ranges(options: dict[str, list[str]], search: str | None) -> dict[str, Range]:
-    """The options that are ranges. Raises FedbenchError if --search does not go with them or lacks --validation."""
-    from fedbench.engine.grid import Range
-
-    check_known("search", search, ["optuna"])
-    of = {name: Range.of(name, texts[0]) for name, texts in options.items() if len(texts) == 1}
-    ranges = {name: one for name, one in of.items() if one is not None}
-    if ranges and not search:
-        raise FedbenchError(f"--{next(iter(ranges))} is a range: what is to look for a value?", "add --search optuna")
-    if search and not ranges:
-        raise FedbenchError("--search needs an option with a range, such as --lr 0.001:0.1", "add one")
-    if search and "validation" not in options:
-        raise FedbenchError(
-            "--search needs images to choose by", "add --validation 0.1: a share of the training images"
-        )
-    return ranges
-
-
-def _searched(
-    grid: Grid, ranges: dict[str, Range], trials: int, rules: Protocol, budget: str, engine: Engine, where: Where
-) -> list[Point]:
-    """Search, print a line for each point that is tried, and return the points."""
-    from fedbench.cli.making import How, make
-    from fedbench.engine.grid import bare, missing, score, search
-
-    store, console = context.store(), context.err()
-    shown = {*map(bare, ranges), *grid.varied}
-
-    def scored(point: Point, title: str) -> float | None:
-        make(missing([point], store), title, "it is there", engine, How(where, quiet=True))
-        result = score(point, store)
-        every = {**point.partition, **point.setting, **point.params}.items()
-        values = ", ".join(f"{k} {v}" for k, v in every if k in shown)
-        outcome = "failed" if result is None else f"validation accuracy {100 * result.mean:.2f} %"
-        console.print(f"{title}: {point.method}, {values}: {outcome}")
-        return None if result is None else result.mean
-
-    return search(grid, ranges, trials, rules, budget, store, context.roots(), scored)
 
 
 def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
@@ -172,88 +172,6 @@ def _product(axes: Axes) -> Iterator[dict[str, Any]]:
         yield dict(zip(axes, one, strict=True))
 
 
-# -- search ----------------------------------------------------------------------------------------------------
-# Hyper-parameter search by Optuna; each trial is scored on validation images.
-
-
-#: Significant digits of a tried number: a trial with the same rounded value reuses the stored run.
-DIGITS = 3
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers in [low, high], only integers if `whole`; on a logarithmic scale if it spans a decade or more."""
-
-    low: float
-    high: float
-    whole: bool
-
-    @classmethod
-    def of(cls, option: str, text: str) -> Range | None:
-        """Parse a range such as 0.001:0.1; None if it is not two numbers. Raises FedbenchError for an empty range."""
-        low, colon, high = text.partition(":")
-        try:
-            ends = float(low), float(high)
-        except ValueError:
-            return None
-        if not colon or not all(map(math.isfinite, ends)) or ends[0] >= ends[1]:
-            raise FedbenchError(f"--{option} takes a range from low to high, such as 0.001:0.1, not '{text}'")
-        whole = all(end.strip().lstrip("-").isdigit() for end in (low, high))
-        return cls(*ends, whole)
-
-    @property
-    def log(self) -> bool:
-        return self.low > 0 and self.high >= 10 * self.low
-
-    def suggested(self, trial: Any, name: str) -> str:
-        """The value of an Optuna trial, as text."""
-        if self.whole:
-            return str(trial.suggest_int(name, int(self.low), int(self.high), log=self.log))
-        return f"{trial.suggest_float(name, self.low, self.high, log=self.log):.{DIGITS}g}"
-
-
-def search(
-    grid: Grid,
-    ranges: dict[str, Range],
-    trials: int,
-    rules: Protocol,
-    budget: str,
-    store: Store,
-    roots: Sequence[Path],
-    score: Callable[[Point, str], float | None],
-) -> list[Point]:
-    """Run this many Optuna trials for each method and each value of the options without a range, and return their
-    points. `score` trains a point's runs and returns the validation accuracy, or None if they failed.
-
-    Raises FedbenchError if Optuna is not installed, and for a range of an option of the partition.
-    """
-    for name in ranges.keys() & grid.partition.keys():
-        raise FedbenchError(f"--{name} changes the data, so no search can choose it", "give values, such as 0.1,0.3")
-    try:
-        import optuna
-    except ImportError as error:
-        raise FedbenchError("--search optuna needs Optuna", "pip install 'fedbench-fl[optuna]'") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    tried: list[Point] = []
-    for method in grid.methods:
-        kind, _ = methods.load(method)
-        axes = {**grid.partition, **grid.setting, **{k: v for k, v in grid.params.items() if _is_of(kind, k)}}
-        for fixed in _product({k: v for k, v in axes.items() if k not in ranges}):
-            study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-            for number in range(trials):
-                trial = study.ask()
-                values = {**fixed, **{name: one.suggested(trial, name) for name, one in ranges.items()}}
-                at, setting, params = (
-                    {k: (values[k],) for k in of if k in axes} for of in (grid.partition, grid.setting, grid.params)
-                )
-                one = dataclasses.replace(grid, methods=(method,), partition=at, setting=setting, params=params)
-                (point,) = one.points(rules, budget, store, roots)
-                tried.append(point)
-                value = score(point, f"trial {number + 1}/{trials}")
-                study.tell(trial, value, state=None if value is not None else optuna.trial.TrialState.FAIL)
-    return tried
-
-
 # -- best ------------------------------------------------------------------------------------------------------
 # The best values of a grid by validation accuracy; test images are not used.
 
@@ -323,7 +241,7 @@ def text(grid: Grid, points: Sequence[Point], rules: Protocol, folder: Path) -> 
         ),
         once=True,
     )
-    varied = {name for (_, name), values in seen.items() if len(values) > 1}  # also those of a search's trials
+    varied = {name for (_, name), values in seen.items() if len(values) > 1}
     over = f"the seeds {', '.join(map(str, grid.seeds))}" if grid.seeds else "one seed, so there is no deviation"
     lines = [f"# Written by fedbench sweep, for report --table: mean and standard deviation over {over}."]
     head = {

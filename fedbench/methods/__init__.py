@@ -22,7 +22,7 @@ _OTHERS = {"__init__", "base", "declarations", "parts"}
 _COMMANDS = frozenset({
     "again", "column", "cpus_per_run", "data", "dataset", "debug", "device", "dry_run", "engine", "export", "from",
     "gpus_per_run", "help", "home", "jobs", "json", "keep", "log", "method", "minutes", "observe", "partition_seed",
-    "protocol", "save", "search", "seeds", "table", "trials", "unshipped",
+    "protocol", "save", "seeds", "table", "unshipped",
 })  # fmt: skip
 
 

@@ -483,18 +483,3 @@ def test_a_run_that_diverges_stops_neither_the_comparison_nor_the_choice(home: P
     (table,) = json.loads(said.out)
     assert {cell["seeds"] for cell in table["cells"]} == {2}
     assert "1 failed" in good("report", "--table", str(file), "--budget", "smoke").out
-
-
-def test_a_search_tries_and_scores_by_validation_images_and_a_trial_that_diverges_does_not_end_it(home: Path) -> None:
-    pytest.importorskip("optuna")
-    words = (*SMALL, "-m", "fedavg", "--validation", "0.2", "--search", "optuna")
-    two = (*words, "--lr", "0.001:0.5", "--trials", "2")
-    file = str(home.parent / "found.toml")
-    assert good(*two, "--save", file).err.count("validation accuracy") == 3  # two trials and the best
-    assert "2 of 2 cells" in good("report", "--table", file, "--budget", "smoke").out
-    assert len(ids(home)) == 2
-    said = good(*two, "--momentum", "0.9,0.5").err
-    assert (said.count("trial 2/2"), len(ids(home))) == (2, 4), "a study a value; those of 0.9 are there"
-    said = good(*words, "--lr", "1e-23:1e18", "--trials", "4").err
-    for text in ("failed: (1/1) fedavg", ": failed", "trial 4/4", "best by validation accuracy: fedavg, lr "):
-        assert text in said

@@ -27,7 +27,7 @@ from fedbench.engine.engines import order as orders
 from fedbench.engine.engines.engine import Here
 from fedbench.engine.engines.on_ray import DECISIVE, About, Token
 from fedbench.engine.engines.order import Order, executed, sendable
-from fedbench.engine.grid import Grid, Range, best, missing, seeds, text, values
+from fedbench.engine.grid import Grid, best, missing, seeds, text, values
 from fedbench.engine.job import Job
 from fedbench.engine.sweep import End, Wanted, at_once, groups, sweep
 from fedbench.errors import FedbenchError
@@ -95,7 +95,6 @@ def test_every_method_under_every_value_of_what_it_has(store: Store) -> None:
             (lambda wrong=wrong: seeds(wrong), "--seeds takes seeds such as")
             for wrong in ("", "2-0", "a", "1-", "-1", "1,,2")
         ),
-        *((lambda wrong=wrong: Range.of("lr", wrong), "from low to high") for wrong in ("1:1", "2:1", "0:inf")),
         (lambda: values("lr", "0.1,,1"), "empty value"),
     ],
 )
@@ -103,14 +102,10 @@ def test_what_cannot_be_run_is_one_line_before_anything_is(attempt: Callable[[],
     refused(re.escape(words), attempt)
 
 
-def test_values_and_ranges() -> None:
+def test_values_and_seeds() -> None:
     assert values("lr", "0.1, 0.01,0.1") == ["0.1", "0.01"]
     assert values("model", "a:x=1,y=2") == ["a:x=1,y=2"]
     assert seeds("0-2,7, 1") == [0, 1, 2, 7]
-    assert Range.of("lr", "0.1") is None
-    assert Range.of("lr", "0.001:0.1") == Range(0.001, 0.1, whole=False)
-    assert Range.of("steps", "1:20") == Range(1, 20, whole=True)
-    assert [Range(low, high, whole=False).log for low, high in ((0.001, 0.1), (0.1, 0.5))] == [True, False]
 
 
 def test_the_best_values_are_those_of_the_highest_validation_accuracy(store: Store) -> None:
