@@ -70,9 +70,7 @@ def train(
     export: Annotated[Path | None, "With --table: at the end put its complete runs into this pack.", "FILE"] = None,
     dry_run: context.DryRun = False,
     log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,
-    observe: Annotated[
-        list[str] | None, "Observer: tensorboard:DIR, mlflow:ADDRESS, wandb:PROJECT (repeatable).", "NAME:WHERE"
-    ] = None,
+    observe: Annotated[list[str] | None, "Observer: tensorboard:DIR, wandb:PROJECT (repeatable).", "NAME:WHERE"] = None,
     json: context.Json = False,
     partitioning: dict[str, Any],
 ) -> None:

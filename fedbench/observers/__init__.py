@@ -6,7 +6,6 @@ A library that an observer needs is imported when the observer is created.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -120,40 +119,6 @@ class TensorBoard(Observer):
         self.writer.close()
 
 
-class MLflow(Observer):
-    """MLflow: one MLflow run for each training, in the experiment `fedbench` or MLFLOW_EXPERIMENT_NAME, at an address
-    such as http://localhost:5000 ("": MLFLOW_TRACKING_URI). It logs parameters, `loss` and `accuracy` by round and the
-    results as metrics, and fedbench's run ids as the tag `fedbench.runs`."""
-
-    def __init__(self, address: str = "") -> None:
-        import mlflow
-
-        self.client = mlflow.MlflowClient(address or None)
-        self.run, self.rounds = "", 0
-
-    def on_start(self, training: Training) -> None:
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedbench")
-        there = self.client.get_experiment_by_name(name)
-        experiment = there.experiment_id if there else self.client.create_experiment(name)
-        tags = {"fedbench.runs": " ".join(training.ids)}
-        self.rounds = training.rounds
-        self.run = self.client.create_run(experiment, tags=tags, run_name=training.title).info.run_id
-        for key, value in training.values.items():
-            self.client.log_param(self.run, key, value)
-
-    def on_round(self, now: Progress) -> None:
-        if now.doing:
-            return
-        self.client.log_metric(self.run, "loss", now.loss, step=now.round)
-        if now.accuracy is not None:
-            self.client.log_metric(self.run, "accuracy", now.accuracy, step=now.round)
-
-    def on_end(self, results: Mapping[str, float] | None) -> None:
-        for name, value in (results or {}).items():
-            self.client.log_metric(self.run, name, value, step=self.rounds)
-        self.client.set_terminated(self.run, "FAILED" if results is None else "FINISHED")
-
-
 class WandB(Observer):
     """Weights & Biases: one run for each training, in a project; WANDB_MODE chooses offline or online. It logs the
     configuration as config, `loss` and `accuracy` by round, and the results as summary."""
@@ -182,7 +147,6 @@ class WandB(Observer):
 _OBSERVERS: Mapping[str, tuple[str, Callable[[str], Observer]]] = {
     "jsonl": ("FILE", lambda where: JsonLines(path_of(where, "--observe"))),
     "tensorboard": ("DIR", lambda where: TensorBoard(path_of(where, "--observe"))),
-    "mlflow": ("ADDRESS", MLflow),
     "wandb": ("PROJECT", WandB),
 }
 #: Observers that write files -> an example path for error messages.

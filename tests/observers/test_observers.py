@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import MagicMock, call
 
 import pytest
@@ -79,32 +78,8 @@ def test_json_lines_of_a_training_that_was_stopped(tmp_path: Path) -> None:
     assert [one["complete"] for one in events if one["event"] == "end"] == [False, True]
 
 
-@pytest.fixture
-def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
-    """A library in place of the real one."""
-    monkeypatch.setitem(sys.modules, request.param, library := MagicMock())
-    return library
-
-
-@pytest.mark.parametrize("fake", ["mlflow"], indirect=True)
-def test_mlflow_calls(fake: MagicMock) -> None:
-    client = fake.MlflowClient.return_value
-    client.get_experiment_by_name.return_value = None
-    client.create_run.return_value = SimpleNamespace(info=SimpleNamespace(run_id="r"))
-    for results, end in ((None, "FAILED"), ({"average_accuracy": 0.7}, "FINISHED")):
-        client.log_metric.reset_mock()
-        tell(observers.of("mlflow:http://host:5000"), results)
-        fake.MlflowClient.assert_called_with("http://host:5000")
-        client.create_experiment.assert_called_with("fedbench")
-        logged = [(*one.args[1:], one.kwargs["step"]) for one in client.log_metric.call_args_list]
-        assert logged[:3] == [("loss", 1.5, 1), ("loss", 0.5, 2), ("accuracy", 0.75, 2)]
-        assert logged[3:] == [(name, value, 2) for name, value in (results or {}).items()]
-        client.set_terminated.assert_called_with("r", end)
-    assert {one.args[1:] for one in client.log_param.call_args_list} == {*TRAINING.values.items()}
-
-
-@pytest.mark.parametrize("fake", ["wandb"], indirect=True)
-def test_wandb_calls(fake: MagicMock) -> None:
+def test_wandb_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", fake := MagicMock())
     tell(observers.of("wandb:mine"), {"average_accuracy": 0.7})
     assert fake.init.call_args.kwargs["project"] == "mine"
     assert fake.init.call_args.kwargs["config"] == {**TRAINING.values, "fedbench_runs": "0123456789ab"}
