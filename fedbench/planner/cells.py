@@ -23,12 +23,8 @@ from fedbench.results.frame import Frame, Run, State
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError
 
-# -- tuning ----------------------------------------------------------------------------------------------------
-# A tuned table selects values for each cell, such as the learning rate: it trains every combination with the first
-# seed and uses the one with the best accuracy on the clients' validation images for all seeds. It uses no test images.
-
-
-#: The metric that selects the values.
+#: The metric by which a tuned table selects each cell's values, such as the learning rate: it trains every combination
+#: with the first seed, and uses the best one on the clients' validation images for all seeds. It uses no test images.
 METRIC = "validation_accuracy"
 
 
@@ -51,9 +47,6 @@ def best(trials: Sequence[Run | None]) -> int | None:
             by_round = run.metrics.series(METRIC)
             scores[index] = by_round[max(by_round)] if by_round else -1.0
     return max(scores, key=scores.__getitem__, default=None)
-
-
-# -- cells -----------------------------------------------------------------------------------------------------
 
 
 #: The budget of a table without --budget.
@@ -177,119 +170,149 @@ def find(
     """
     check_known("precision", precision, PRECISIONS)
     if table.counted:
-        grid = [
-            [Cell(r, c, State.UNDEFINED if (r.label, c.key) in table.no_numbers else State.DONE) for c in table.columns]
-            for r in table.rows
-        ]
-        return Cells(table, "", "", {}, grid, frame, Settings(table, "", "", (), {}, {}), {})
+        return _counted(table, frame)
     rules = protocol.load(table.protocol)
     usual = rules.seeds(budget)  # first, because it raises for an unknown budget
-    precision = precision or rules.precision(budget)
-    absent: dict[str, str] = {}
-    at_hand: dict[str, tuple[DatasetSpec, int]] = {}
-    packed: dict[str, tuple[DatasetSpec, int]] = {}
-    for name in dict.fromkeys(c.dataset for c in table.measured):
-        try:
-            at_hand[name] = dataset(name, frame.store, roots)
-        except FedbenchError as error:
-            absent[name] = str(error)
-        if (shipped := shipped_dataset(name, frame.packs)) and shipped != at_hand.get(name):
-            packed[name] = shipped
-    seeds = tuple(seeds) or tuple(table.seeds) or usual
-    settings = Settings(table, budget, precision, seeds, at_hand, frame.settings)
-    shipped_settings = Settings(table, budget, precision, seeds, packed, frame.settings)
+    precision, seeds = precision or rules.precision(budget), tuple(seeds) or tuple(table.seeds) or usual
+    datasets = _datasets(table, frame, roots)
+    settings = Settings(table, budget, precision, seeds, datasets.at_hand, frame.settings)
     sources = {row.label: declarations.of(row.method) for row in table.rows if is_file(row.method)}
+    tuned_by = tuple(table.seeds or usual)[:1]
+    ours = _Search(rules, settings, frame, sources, tuned_by, _trained(settings, frame, tuned_by))
+    of_packs = replace(settings, datasets=datasets.packed)
+    shipped = _Search(rules, of_packs, frame, sources, tuned_by, _trained(of_packs, frame, tuned_by))
     built = {row.label for row in table.rows if row.method in methods.names()} | sources.keys()
-    every = [*at_hand.items(), *packed.items()]
-    known = {name for name, (spec, _) in every if frame.knows(spec.name, budget, precision)}
-
-    def runs(
-        row: Row,
-        column: Column,
-        of: Settings = settings,
-        tuned: Mapping[str, Any] | None = None,
-        seeds: Sequence[int] | None = None,
-    ) -> Iterator[RunSpec]:
-        method = sources.get(row.label) or declarations.of(row.method)
-        overrides = {**rules.method_params(method.name, budget, column.dataset), **row.params}
-        at = of.of(column, row, tuned, seeds)
-        try:
-            yield from frame.specs(method, at, overrides)
-        except FedbenchError as error:
-            raise error.at(f"{table.path}, row {row.label}") from error
-
-    combinations, tuned_by = points(table.tune), tuple(table.seeds or usual)[:1]
-
-    def trials(row: Row, column: Column, of: Settings) -> Iterator[RunSpec]:
-        for values in combinations:
-            yield from runs(row, column, of, values, tuned_by)
-
-    def trained(of: Settings) -> set[str]:
-        """Keys of the columns whose partitions have runs: cells of other columns need no look-up."""
-        parts = {
-            c.key: {setting.partition for setting in of.of(c, seeds=(*seeds, *tuned_by))}
-            for c in table.measured
-            if c.dataset in known
-        }
-        return {key for key, partitions in parts.items() if any(map(frame.trained_in, partitions))}
-
-    in_store, in_packs = trained(settings), trained(shipped_settings)
-
-    def from_store(row: Row, column: Column, of: Settings, columns: Collection[str]) -> Cell:
-        """The cell with its runs that exist; in a tuned table the trials, or, once the best is known, its runs."""
-        empty = Cell(row, column, State.MISSING, (None,) * len(seeds), "", partial(runs, of=of))
-        if table.tune:
-            nothing = (None,) * len(combinations)
-            grid = Cell(row, column, State.MISSING, nothing, "", partial(trials, of=of), nothing)
-            grid = _looked_up(grid, frame) if column.key in columns else grid
-            grid = replace(grid, trials=grid.records)
-            if (index := best(grid.trials)) is None:
-                return grid
-            values = combinations[index]
-            empty = replace(empty, make=partial(runs, of=of, tuned=values), trials=grid.trials, tuned=values)
-        return _looked_up(empty, frame) if column.key in columns else empty
-
-    def printable(candidate: Cell) -> Cell:
-        """The cell, but not as done (and printed) if its runs cannot have the number or their pack lacks its data."""
-        method = sources.get(candidate.row.label) or declarations.of(candidate.row.method)
-        if candidate.row.reads(candidate.column).metric in TEST_PHASE and UNLABELLED not in method.serves:
-            return replace(candidate, state=State.UNDEFINED)
-        if candidate.column.statistic == "pairs" and candidate.shipped:  # snapshots are in no pack
-            return replace(candidate, state=State.NOT_PACKED)
-        return candidate
-
-    def cell(row: Row, column: Column) -> Cell:
-        if (row.label, column.key) in table.no_numbers:
-            return Cell(row, column, State.UNDEFINED)
-        if column.of:  # computed from other cells
-            rows = (row.label, column.relative_to) if column.relative_to else (row.label,)
-            return Cell(row, column, worst(cells[label, key].state for label in rows for key in column.of))
-        if row.label not in built:
-            return Cell(row, column, State.NOT_BUILT)
-        if column.dataset not in at_hand:
-            partitions = Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
-        else:
-            partitions = from_store(row, column, settings, in_store)
-        if column.key in in_packs and not any(partitions.records):
-            # Shipped runs may use another copy of the images than this machine has.
-            shipped = from_store(row, column, shipped_settings, in_packs)
-            return printable(shipped if any(shipped.records) else partitions)
-        return printable(partitions)
 
     cells: dict[tuple[str, str], Cell] = {}
     for column in table.columns:  # parts stand before their means
         for row in table.rows:
-            cells[row.label, column.key] = cell(row, column)
+            if (row.label, column.key) in table.no_numbers:
+                cell = Cell(row, column, State.UNDEFINED)
+            elif column.of:
+                rows = (row.label, column.relative_to) if column.relative_to else (row.label,)
+                cell = Cell(row, column, worst(cells[label, key].state for label in rows for key in column.of))
+            elif row.label not in built:
+                cell = Cell(row, column, State.NOT_BUILT)
+            else:
+                cell = _measured(row, column, ours, shipped, datasets.absent)
+            cells[row.label, column.key] = cell
     grid = [[cells[r.label, c.key] for c in table.columns] for r in table.rows]
-    return Cells(table, budget, precision, absent, grid, frame, settings, sources)
+    return Cells(table, budget, precision, datasets.absent, grid, frame, settings, sources)
 
 
-def _looked_up(cell: Cell, frame: Frame) -> Cell:
-    """The cell with its runs that exist, and their worst state."""
-    records = tuple(map(frame.find, cell.specs))
-    states = [(_state(record), record.reason if record else "") for record in records]
-    state, reason = min(states, key=lambda x: _WORST.index(x[0]))
-    return replace(cell, state=state, records=records, reason=reason)
+def _counted(table: Table, frame: Frame) -> Cells:
+    """The cells of a table that needs no runs."""
+    grid = [
+        [Cell(r, c, State.UNDEFINED if (r.label, c.key) in table.no_numbers else State.DONE) for c in table.columns]
+        for r in table.rows
+    ]
+    return Cells(table, "", "", {}, grid, frame, Settings(table, "", "", (), {}, {}), {})
+
+
+@dataclass(frozen=True)
+class _Datasets:
+    """The data sets of a table by name: spec and number of classes to partition by."""
+
+    at_hand: dict[str, tuple[DatasetSpec, int]]
+    packed: dict[str, tuple[DatasetSpec, int]]  #: that of most shipped runs, if it differs from the one at hand
+    absent: dict[str, str]  #: why it is not at hand
+
+
+def _datasets(table: Table, frame: Frame, roots: Sequence[Path]) -> _Datasets:
+    """The table's data sets."""
+    found = _Datasets({}, {}, {})
+    for name in dict.fromkeys(c.dataset for c in table.measured):
+        try:
+            found.at_hand[name] = dataset(name, frame.store, roots)
+        except FedbenchError as error:
+            found.absent[name] = str(error)
+        if (shipped := shipped_dataset(name, frame.packs)) and shipped != found.at_hand.get(name):
+            found.packed[name] = shipped
+    return found
+
+
+def _trained(settings: Settings, frame: Frame, tuned_by: tuple[int, ...]) -> set[str]:
+    """Keys of the columns whose partitions have runs: cells of other columns need no look-up."""
+    budget, precision = settings.budget, settings.precision
+    known = {name for name, (spec, _) in settings.datasets.items() if frame.knows(spec.name, budget, precision)}
+    parts = {
+        c.key: {setting.partition for setting in settings.of(c, seeds=(*settings.seeds, *tuned_by))}
+        for c in settings.table.measured
+        if c.dataset in known
+    }
+    return {key for key, partitions in parts.items() if any(map(frame.trained_in, partitions))}
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Looks up the runs of cells in settings with one copy of the images: this machine's, or that of packs."""
+
+    rules: protocol.Protocol
+    settings: Settings
+    frame: Frame
+    sources: Mapping[str, Declaration]
+    tuned_by: tuple[int, ...]  #: the seed of trials
+    trained: Collection[str]  #: keys of the columns that can have runs
+
+    def specs(
+        self, row: Row, column: Column, tuned: Mapping[str, Any] | None = None, seeds: Sequence[int] | None = None
+    ) -> Iterator[RunSpec]:
+        """The runs of a cell, one per seed, with the `tuned` values."""
+        method = self.method(row)
+        preset = self.rules.method_params(method.name, self.settings.budget, column.dataset)
+        settings = self.settings.of(column, row, tuned, seeds)
+        try:
+            yield from self.frame.specs(method, settings, {**preset, **row.params})
+        except FedbenchError as error:
+            raise error.at(f"{self.settings.table.path}, row {row.label}") from error
+
+    def trials(self, row: Row, column: Column) -> Iterator[RunSpec]:
+        """The runs that select the values of a tuned table's cell: one per point."""
+        for values in points(self.settings.table.tune):
+            yield from self.specs(row, column, values, self.tuned_by)
+
+    def method(self, row: Row) -> Declaration:
+        """The declaration of a row's method, which exists."""
+        return self.sources.get(row.label) or declarations.of(row.method)
+
+    def cell(self, row: Row, column: Column) -> Cell:
+        """The cell with its runs that exist; in a tuned table the trials, or, once the best is known, its runs."""
+        unknown = Cell(row, column, State.MISSING, (None,) * len(self.settings.seeds), make=self.specs)
+        if not self.settings.table.tune:
+            return self._looked_up(unknown)
+        every = points(self.settings.table.tune)
+        tuning = self._looked_up(Cell(row, column, State.MISSING, (None,) * len(every), make=self.trials))
+        tuning = replace(tuning, trials=tuning.records)
+        if (index := best(tuning.trials)) is None:
+            return tuning
+        make = partial(self.specs, tuned=every[index])
+        return self._looked_up(replace(unknown, make=make, trials=tuning.trials, tuned=every[index]))
+
+    def _looked_up(self, cell: Cell) -> Cell:
+        """The cell with its runs that exist, and their worst state."""
+        if cell.column.key not in self.trained:
+            return cell
+        records = tuple(map(self.frame.find, cell.specs))
+        states = [(_state(record), record.reason if record else "") for record in records]
+        state, reason = min(states, key=lambda x: _WORST.index(x[0]))
+        return replace(cell, state=state, records=records, reason=reason)
+
+
+def _measured(row: Row, column: Column, ours: _Search, shipped: _Search, absent: Mapping[str, str]) -> Cell:
+    """The cell of a number that needs runs: from this machine's images, or, as shipped runs may use another copy of
+    them, from that one. Not done if its runs cannot have the number, or their pack lacks it."""
+    if column.dataset in ours.settings.datasets:
+        cell = ours.cell(row, column)
+    else:
+        cell = Cell(row, column, State.NO_DATA, reason=absent[column.dataset])
+    if column.key in shipped.trained and not any(cell.records):
+        other = shipped.cell(row, column)
+        cell = other if any(other.records) else cell
+    if row.reads(column).metric in TEST_PHASE and UNLABELLED not in ours.method(row).serves:
+        return replace(cell, state=State.UNDEFINED)
+    if column.statistic == "pairs" and cell.shipped:  # snapshots are in no pack
+        return replace(cell, state=State.NOT_PACKED)
+    return cell
 
 
 def worst(states: Iterable[State]) -> State:
@@ -312,12 +335,9 @@ def _state(record: Run | None) -> State:
     return State.UNEVALUATED if missing else record.state
 
 
-# -- runs of tables --------------------------------------------------------------------------------------------
-# The runs that tables need, at every budget and for every seed of the store's runs.
-
-
 def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path]) -> dict[str, str]:
-    """Run's id -> label of its row ("A or B" if two rows need it), for the complete and failed runs of tables.
+    """Run's id -> label of its row ("A or B" if two rows need it), for the complete and failed runs that tables need at
+    every budget and for every seed of the store's runs.
 
     `names` are tables or papers (all tables of each). The trials of a tuned table may come from packs while its other
     runs come from the store. Raises FedbenchError for an unknown table.
