@@ -172,47 +172,78 @@ def _says_all(table: Table, row: Row) -> bool:
     return bool(row.method) and (table.statistic != "count" or all(bool(c.costs) for c in table.columns))
 
 
-def _names(table: Table, metrics: Collection[str]) -> Iterator[tuple[str, str, Collection[str], str]]:
-    """(Kind, name, known names, place) of every name in a table that must exist."""
-    rows, columns = [r.label for r in table.rows], [c.key for c in table.columns]
-    fixed = STATISTICS[table.statistic].metrics
+#: Kind, name, known names, and place of a name in a table that must exist.
+Name = tuple[str, str, Collection[str], str]
+
+
+def _names(table: Table, metrics: Collection[str]) -> Iterator[Name]:
+    """Every name in a table that must exist."""
     rules = protocol.load(table.protocol) if table.protocol else None
     presets, budgets = (rules.presets, rules.budgets) if rules else ({}, {})
+    yield from _names_of_table(table, presets, budgets)
+    yield from _names_of_rows(table, metrics, budgets)
+    yield from _names_of_columns(table, metrics, presets if rules else None, budgets)
+    yield from (("field of a setting", name, TUNABLE, ", tune") for name in table.tune)
+    yield from _names_of_places(table)
+    yield from (("fact", name, facts(), ", remark") for remark in table.remark for name in remark.where)
+    yield from _names_of_claims(table)
+
+
+def _names_of_table(table: Table, presets: Collection[str], budgets: Collection[str]) -> Iterator[Name]:
     if table.ratio_to:
-        yield "row in ratio_to", table.ratio_to, rows, ""
+        yield "row in ratio_to", table.ratio_to, [r.label for r in table.rows], ""
     if table.template:
         yield "data set in template", table.template, {c.dataset for c in table.measured}, ""
     if table.statistic == "preset":
         yield "preset", table.preset, presets, ""
     yield from (("budget", name, budgets, "") for name in table.budget)
-    countable = cost.METHODS if any(c.costs for c in table.columns) else declarations.built_in()
+
+
+def _names_of_rows(table: Table, metrics: Collection[str], budgets: Collection[str]) -> Iterator[Name]:
+    """Budgets, metrics and methods of rows; a measured row's method may be planned or a user's file."""
+    known = STATISTICS[table.statistic].metrics or metrics
+    with_costs = table.counted and any(c.costs for c in table.columns)
     for r in table.rows:
-        yield from (("budget", name, budgets, f", row {r.label}") for name in r.budget)
-        yield from (
-            ("metric", name, fixed or metrics, f", row {r.label}") for pair in r.metrics.items() for name in pair
-        )
+        where = f", row {r.label}"
+        yield from (("budget", name, budgets, where) for name in r.budget)
+        yield from (("metric", name, known, where) for pair in r.metrics.items() for name in pair)
         if r.method and (table.counted or not (r.planned or is_file(r.method))):
-            yield "method", r.method, countable if table.counted else declarations.built_in(), f", row {r.label}"
+            yield "method", r.method, cost.METHODS if with_costs else declarations.built_in(), where
+
+
+def _names_of_columns(
+    table: Table, metrics: Collection[str], presets: Collection[str] | None, budgets: Collection[str]
+) -> Iterator[Name]:
+    """Budgets, rows, presets and metrics of columns. `presets`: None without a protocol."""
+    known = STATISTICS[table.statistic].metrics or metrics
     for c in table.columns:
         where = f", column {c.key}"
         yield from (("budget", name, budgets, where) for name in c.budget)
         if c.relative_to:
-            yield "row", c.relative_to, rows, where
-        if "preset" in c.partition and rules:
+            yield "row", c.relative_to, [r.label for r in table.rows], where
+        if "preset" in c.partition and presets is not None:
             yield "preset", str(c.partition["preset"]), presets, where
         counted = cost.Cost._fields if c.costs else PARAMETERS
-        yield "metric", str(c.metric), counted if table.statistic == "count" else fixed or metrics, where
-    yield from (("field of a setting", name, TUNABLE, ", tune") for name in table.tune)
+        yield "metric", str(c.metric), counted if table.statistic == "count" else known, where
+
+
+def _names_of_places(table: Table) -> Iterator[Name]:
+    """Rows and columns of the cells without a number and of the doubtful ones; a * in a column's key may match any."""
+    rows, columns = [r.label for r in table.rows], [c.key for c in table.columns]
     for what, places in (("undefined", table.undefined), ("doubtful", table.doubtful)):
         for place in places:
             yield from (("row", name, rows, f", {what}") for name in place.rows)
             for pattern in place.columns:
                 known = [pattern] if any(matches(key, pattern) for key in columns) else columns
                 yield "column", pattern, known, f", {what}"
-    yield from (("fact", name, facts(), ", remark") for remark in table.remark for name in remark.where)
+
+
+def _names_of_claims(table: Table) -> Iterator[Name]:
+    rows, columns = [r.label for r in table.rows], [c.key for c in table.columns]
     for claim in table.claim:
-        yield from (("row", name, rows, f", claim '{claim.text}'") for name in (*claim.rows, *claim.than))
-        yield from (("column", name, columns, f", claim '{claim.text}'") for name in claim.columns)
+        where = f", claim '{claim.text}'"
+        yield from (("row", name, rows, where) for name in (*claim.rows, *claim.than))
+        yield from (("column", name, columns, where) for name in claim.columns)
 
 
 def _metrics(table: Table) -> Mapping[str, Definition]:
