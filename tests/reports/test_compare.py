@@ -17,9 +17,10 @@ from scipy import stats
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import headline
 from fedbench.planner.runs import by_seed, differing, grouped, label, select
-from fedbench.reports.compare.comparison import compare, worst_tenth
-from fedbench.reports.compare.layout import grid, in_pairs, pairs_grid, side_by_side
-from fedbench.reports.compare.ranks import critical_value, friedman, holm, least_p, neighbours, wilcoxon
+from fedbench.reports.compare.comparison import compare
+from fedbench.reports.compare.layout import grid, side_by_side
+from fedbench.reports.compare.pairs import in_pairs, pairs_grid
+from fedbench.reports.compare.significance import critical_value, friedman, holm, least_p, neighbours, wilcoxon
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.render.console import show

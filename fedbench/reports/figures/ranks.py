@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.compare.ranks import LEVEL, Ranks, neighbours, of_tables, ranked
+from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
+from fedbench.reports.compare.significance import LEVEL, neighbours
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
 from fedbench.reports.figures.style import subplots

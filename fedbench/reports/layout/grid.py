@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, groupby
 
@@ -200,6 +200,32 @@ class Grid:
         """Group headings with the number of columns each spans; empty if no column has one."""
         spans = [(group, len(list(members))) for group, members in groupby(self.heads, key=lambda h: h.group)]
         return spans if any(group for group, _ in spans) else []
+
+
+def grid_of_runs(
+    id: str,
+    title: str,
+    keys: Sequence[str],
+    heads: Iterable[Head],
+    lines: Iterable[Line],
+    about: Iterable[str],
+    problems: Sequence[str] = (),
+) -> Grid:
+    """A grid of any runs, which belongs to no paper and has no budget."""
+    return Grid(
+        id=id,
+        title=title,
+        stub="",
+        keys=tuple(keys),
+        budget="",
+        precision="",
+        scope="",
+        heads=tuple(heads),
+        lines=tuple(lines),
+        about=tuple(about),
+        problems=tuple(problems),
+        of_paper=False,
+    )
 
 
 def only_done(grid: Grid) -> Grid:

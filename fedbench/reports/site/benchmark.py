@@ -22,7 +22,7 @@ from fedbench.partitions.bank import LEVELLED
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Judged
-from fedbench.reports.compare.ranks import neighbours, ranks_of
+from fedbench.reports.compare.significance import neighbours, ranks_of
 from fedbench.reports.layout.grid import Grid, Line
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html

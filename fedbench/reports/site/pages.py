@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from fedbench.partitions import schemes
 from fedbench.planner.runs import label, text
-from fedbench.reports.compare.comparison import Comparison, Group, compare, scale
+from fedbench.reports.compare.comparison import Comparison, Group, compare
 from fedbench.reports.compare.layout import grid
+from fedbench.reports.compare.numbers import scale
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
