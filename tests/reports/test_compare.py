@@ -16,6 +16,7 @@ from scipy import stats
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import headline
+from fedbench.metrics.statistics import worst_tenth
 from fedbench.planner.runs import by_seed, differing, grouped, label, select
 from fedbench.reports.compare.comparison import compare
 from fedbench.reports.compare.layout import grid, side_by_side

@@ -18,7 +18,8 @@ from fedbench.cli import context
 from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.planner.table.check import facts
-from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Noise, Verdict, judge, ranks
+from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Verdict, judge
+from fedbench.planner.table.noise import Noise, ranks
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as measured
 from fedbench.reports.claims import PAGE, SENTENCES, Claims, claims, page, summary

@@ -16,8 +16,9 @@ from fedbench.planner import table as tables
 from fedbench.planner.cells import TEST_PHASE, UNLABELLED, find
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, judge
-from fedbench.planner.table.load import expand, numbers, siblings
-from fedbench.planner.table.spec import Table, reported
+from fedbench.planner.table.family import expand, numbers, siblings
+from fedbench.planner.table.reported import reported
+from fedbench.planner.table.spec import Table
 from fedbench.ratios.matching import DIVERGENCES
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import legend

@@ -22,7 +22,7 @@ from fedbench import protocol, reader, resources
 from fedbench.data import catalogue
 from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
-from fedbench.planner.table.load import numbers
+from fedbench.planner.table.family import numbers
 from fedbench.planner.table.spec import Table
 from fedbench.reports.render import FORMATS, render
 from fedbench.specs import DatasetSpec

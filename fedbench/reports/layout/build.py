@@ -12,7 +12,8 @@ from statistics import stdev
 from fedbench.errors import FedbenchError
 from fedbench.planner.cells import Cell, Cells
 from fedbench.planner.others import Hits, others, records
-from fedbench.planner.table.claims import Noise, Noises, Numbers, Verdict, judge, of_part, pooled
+from fedbench.planner.table.claims import Noises, Numbers, Verdict, judge, of_part
+from fedbench.planner.table.noise import Noise, pooled
 from fedbench.planner.table.spec import UNITS, Column, Row, Table
 from fedbench.reports.layout import times
 from fedbench.reports.layout.appendix import sections

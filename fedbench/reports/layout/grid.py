@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, groupby
 
-from fedbench.planner.table.claims import Verdict, ranks
+from fedbench.planner.table.claims import Verdict
+from fedbench.planner.table.noise import ranks
 from fedbench.planner.table.spec import MARKS, Column
 from fedbench.reports.numbers.agreement import OFF, OFF_ELSE, Offset, Tally, signed
 from fedbench.reports.numbers.measured import Value

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedbench import protocol
-from fedbench.planner.table.claims import Noise, two_errors
+from fedbench.planner.table.noise import Noise, two_errors
 from fedbench.planner.table.spec import OVER_SEEDS, POINTS_IN, Column, Row, Table
 from fedbench.reports.numbers.measured import Value
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.planner.table.claims import Noise
+from fedbench.planner.table.noise import Noise
 from fedbench.planner.table.spec import OVER_CLIENTS, OVER_SEEDS, SOME_CLIENTS, UNITS, Column
 from fedbench.specs import Setting
 
