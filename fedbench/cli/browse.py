@@ -132,8 +132,7 @@ def metrics(json: context.Json = False) -> None:
     table = context.table("metric", "unit", "what", whole=("metric",))  # users copy the names
     for name, one in all_metrics().items():
         methods = f" ({', '.join(owners[name])})" if name in owners else ""
-        needs = f" (needs --keep {one.needs})" if one.needs else ""
-        table.add_row(name, one.unit, one.description + methods + needs)
+        table.add_row(name, one.unit, one.description + methods)
     context.out().print(table)
     context.out().print("What names methods at its end is a metric of their runs alone.")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,30 +39,14 @@ def evaluate(
     id: Annotated[
         str | None, context.argument("A run's id or its beginning (default: the current run).", "[RUN]", context.runs)
     ] = None,
-    on: Annotated[str | None, "Let the run's kept models answer this partition's test images.", "PARTITION"] = None,
-    method: Annotated[str | None, "With --on: the run's method, if it is a file of yours.", "FILE.py:Class"] = None,
-    model: Annotated[str | None, "With --on: the run's network, if it is a file of yours.", "FILE.py:Class"] = None,
-    device: Annotated[str | None, "With --on: device, auto (default), cpu or cuda."] = None,
     all: Annotated[bool, "Every run of the store that lacks metrics."] = False,
     again: Annotated[bool, "Compute also what is there already."] = False,
     json: context.Json = False,
 ) -> None:
-    """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed.
-
-    With --on PARTITION, a run that was trained with --keep model answers the
-    test images of another partition of the same classes.
-    """
+    """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed."""
     if id is not None and all:
         raise FedbenchError("give either a run's id or --all, not both")
     store = context.store()
-    if on is not None:
-        if all or again:
-            raise FedbenchError("--on takes one run and keeps nothing", "leave --all and --again out")
-        _on_partition(_run(store, id), store, on, method, model, device or "auto", json)
-        return
-    for option, given in {"method": method, "model": model, "device": device}.items():
-        if given is not None:
-            raise FedbenchError(f"--{option} goes with --on only", "predictions are evaluated without a model")
     runs = list(store.scan("run")) if all else [_run(store, id)]
     from fedbench.metrics.evaluate import evaluate as compute
     from fedbench.metrics.read import metrics_of
@@ -96,52 +79,6 @@ def evaluate(
         context.err().print(f"not evaluated: {failure}")
     if failures:
         sys.exit(2)
-
-
-def _on_partition(
-    run: Artifact, store: Store, on: str, method: str | None, model: str | None, device: str, as_json: bool
-) -> None:
-    """Evaluate a run's saved models on another partition, and print the metrics."""
-    from fedbench import models
-    from fedbench.engine.transfer import evaluate as answered_on
-    from fedbench.metrics.definitions import METRICS
-    from fedbench.partitions import schemes
-    from fedbench.specs import RunSpec
-
-    assert isinstance(run.spec, RunSpec)
-    own = {"method": (method, run.spec.source is not None), "model": (model, "@" in run.spec.setting.model)}
-    for option, (given, of_user) in own.items():
-        if given is not None and not of_user:
-            wrong = f"run {run.id} is of fedbench's own {option}, so --{option} {given} would be ignored"
-            raise FedbenchError(wrong, "leave it out")
-    if model is not None:
-        models.named(model)  # registers the file of the network
-    other = store.find(on, ("partition",))
-    there = answered_on(run, other, store, context.roots(), method=method, device=device)
-    if as_json:
-        whole = {name: None if isnan(v) else v for name, v in there.federation.items()}
-        each = {name: [None if isnan(v) else v for v in values] for name, values in there.clients.items()}
-        answer = {
-            "run": run.id, "partition": other.id, "answered_by": there.by, "test_images": there.images,
-            "trained_on": there.trained_on, "metrics": whole, "clients": each,
-        }  # fmt: skip
-        context.print_json(answer)
-        return
-    part = there.partition
-    who = {"client": "client i's model answers client i", "server": "the server's one model answers all clients"}
-    on_what = f"{part.dataset.name} {schemes.label(part)}, {part.all_clients} clients"
-    title = f"run {run.id} ({run.spec.method}) on {other.id}, {on_what}: {who[there.by]}; whole images"
-    table = context.table("metric", "value", right=("value",), whole=("metric",), title=title)
-    for name, value in there.federation.items():
-        percent = METRICS[name].unit == "fraction"
-        table.add_row(name, "–" if isnan(value) else f"{100 * value:.2f} %" if percent else f"{value:.4f}")
-    context.out().print(table)
-    if there.trained_on:
-        context.out().print(
-            f"The run has trained on {there.trained_on:,} of these {there.images:,} test images: "
-            "another split of its own data says little of images that it has not seen.",
-            style="yellow",
-        )
 
 
 def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:

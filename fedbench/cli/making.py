@@ -245,7 +245,6 @@ def train_table(
     """
     from fedbench.data import called
     from fedbench.engine.sweep import Plan, plan
-    from fedbench.metrics.definitions import METRICS
     from fedbench.planner import table as tables
     from fedbench.planner.cells import find, scope
     from fedbench.results.frame import Frame
@@ -261,8 +260,6 @@ def train_table(
     else:
         table = table if dataset is None else tables.on_dataset(table, called(dataset))
         table = table.only(columns) if columns else table
-        needed = {METRICS[c.metric].needs for c in table.columns if c.metric in METRICS} - {""}
-        how = replace(how, keep=how.keep | needed)
         roots = context.roots()
         missing = partial(
             plan, table, store, roots, only=methods, params=params, budget=budget, precision=precision, seed=seed,

@@ -126,6 +126,7 @@ def resume(
     from fedbench.cli.making import run as train
     from fedbench.engine.engines import Where
     from fedbench.engine.job import Job
+    from fedbench.engine.keep import MODEL
 
     store = context.store()
     if bool(id) is all:
@@ -138,7 +139,7 @@ def resume(
         if (name := user_file(run)) is not None:
             raise FedbenchError(f"run {run.id} is of {name}, a user's file", "give the command that began it again")
         job = Job.of_spec(run.spec, f"remove it: fedbench remove {run.id}")
-        jobs.append(replace(job, keep=run.keep).again(store))
+        jobs.append(replace(job, keep=run.keep & {MODEL}).again(store))  # older versions kept more
     if not jobs:
         context.err().print("no run was interrupted")
         show([], store, json)

@@ -61,7 +61,7 @@ def train(
     chosen: dict[str, Any],
     partition_seed: Annotated[int | None, "With DATASET: seed of all draws of the partition (the protocol's)."] = None,
     place: dict[str, Any],
-    keep: Annotated[str | None, "Keep with the run model, logits, or both: model,logits.", "WHAT"] = None,
+    keep: Annotated[str | None, "Keep the run's models, for 'export' (the only value: model).", "model"] = None,
     again: Annotated[bool, "Make runs again; of a table, those of another version of the code."] = False,
     unshipped: Annotated[bool, "With --table: leave out runs that result packs hold."] = False,
     minutes: Annotated[

@@ -87,10 +87,6 @@ class SharedAnswers:
         return of_rows
 
 
-#: Log-probabilities are clamped to this magnitude: float16 can hold it, and e^-100 is negligible.
-FURTHEST = 100.0
-
-
 @dataclass(frozen=True)
 class Answers:
     """Predictions for all test rows in the federation's order; fields are columns of the run's `predictions` table."""
@@ -100,22 +96,17 @@ class Answers:
     votes: np.ndarray | None = None  #: [T, M] uint16: class by every client's model
     routes: Mapping[str, np.ndarray] = field(default_factory=dict)  #: rule -> [T] int32 client chosen
     test_phase: np.ndarray | None = None  #: as `own`, by the model that the client receives if it has no labels
-    #: [T, K] float16: log-probabilities of the classes (log-odds of labels) by the same model as `own`, if requested.
-    logits: np.ndarray | None = None
 
     @classmethod
-    def of(cls, client: Client, answers: Tensor | np.ndarray, normalised: Tensor | None = None) -> Answers:
-        """From a client's predictions for its test images; `normalised`: outputs [n, K], if logits are stored."""
-        kept = None if normalised is None else normalised.clamp(-FURTHEST, FURTHEST).half().cpu().numpy()
+    def of(cls, client: Client, answers: Tensor | np.ndarray) -> Answers:
+        """From a client's predictions for its test images."""
         own = on_host(answers) if isinstance(answers, Tensor) else answers
-        return cls(client.work.test_rows.cpu().numpy(), own, logits=kept)
+        return cls(client.work.test_rows.cpu().numpy(), own)
 
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
-        """Concatenate the clients' `own` predictions and logits."""
-        logits = [part.logits for part in parts if part.logits is not None]
-        rows, own = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "own"))
-        return cls(rows, own, logits=np.concatenate(logits) if len(logits) == len(parts) else None)
+        """Concatenate the clients' `own` predictions."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "own")))
 
 
 def own_answers(
@@ -124,7 +115,6 @@ def own_answers(
     views: Iterable[str],
     personalise: Callable[[Client], ClientUpdate | None],
     *,
-    logits: bool = False,
     holds: bool = False,
     shared: SharedAnswers | None = None,
 ) -> dict[str, Answers]:
@@ -132,11 +122,10 @@ def own_answers(
 
     Works block by block, so that only as many personal models exist as the workers process at a time, unless the caller
     needs them afterwards (`holds`). The trainer does not query a client that has set its `answer`; such a client has
-    seen uncropped images. With `logits` the answers contain logits, unless a client returned classes only. Without,
-    clients that do not change the server's model use the cache `shared`.
+    seen uncropped images. Clients that do not change the server's model use the cache `shared`.
     """
-    task, views = executor.federation.task, tuple(views)
-    served = shared.models(clients) if shared is not None and not logits and "plain" in views else {}
+    views = tuple(views)
+    served = shared.models(clients) if shared is not None and "plain" in views else {}
     names = () if shared is None else shared.names
 
     def later(client: Client, view: str) -> bool:
@@ -148,10 +137,10 @@ def own_answers(
         worker.serve(block, personalise)
         by_view = []
         for view in views:
-            own = {c.index: _given(c, executor.federation, logits) for c in block if c.answer is not None}
+            own = {c.index: _given(c, executor.federation) for c in block if c.answer is not None}
             queried = [c for c in block if c.answer is None and not later(c, view)]
-            for c, s in zip(queried, worker.scores(queried, [pieces_of(c, view) for c in queried]), strict=True):
-                own[c.index] = Answers.of(c, worker.answer_to(s), task.normalised(s.float()) if logits else None)
+            for c, its in zip(queried, worker.answers(queried, [pieces_of(c, view) for c in queried]), strict=True):
+                own[c.index] = Answers.of(c, its)
             by_view.append(own)
         if not holds:
             let_go([client for client in block if not any(later(client, view) for view in views)])
@@ -191,9 +180,9 @@ def let_go(clients: Sequence[Client]) -> None:
         client.state, client.answer, client.answers_by = {}, None, None
 
 
-def _given(client: Client, federation: Federation, logits: bool) -> Answers:
+def _given(client: Client, federation: Federation) -> Answers:
     """Check and convert `client.answer`: classes [m] or probabilities [m, K]. Raises FedbenchError otherwise."""
-    answer, classes, task, n = client.answer, federation.classes, federation.task, len(client.work.test_rows)
+    answer, classes, n = client.answer, federation.classes, len(client.work.test_rows)
     assert answer is not None
     where = f"client.answer of client {client.index}"
     if len(answer) != n:
@@ -204,7 +193,7 @@ def _given(client: Client, federation: Federation, logits: bool) -> Answers:
         raise FedbenchError(
             f"{where} is {answer.dtype} {list(answer.shape)}, neither classes nor probabilities of {classes} classes"
         )
-    return Answers.of(client, task.answer(answer), task.outputs(answer) if logits else None)
+    return Answers.of(client, federation.task.answer(answer))
 
 
 def pieces_of(owner: Client, view: str) -> list[Piece]:

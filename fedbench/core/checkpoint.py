@@ -2,7 +2,6 @@
 
     work/ID/state-ROUND.safetensors     the server's tensors
     work/ID/predictions-ROUND.parquet   predictions, one file per evaluated round
-    work/ID/logits-ROUND.parquet        with --keep logits, one file per evaluated round
     work/ID/models-ROUND.safetensors    with --keep model, the models of the last evaluation (core/tables.py)
     work/ID/checkpoint.json             the valid files with their checksums; written last, then renamed into place
 
@@ -42,7 +41,7 @@ class Checkpoint:
     round: int = 0  #: last completed round on disk
     rounds: list[dict[str, Any]] = field(default_factory=list)  #: one row per round: loss, seconds, bytes
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: client -> metrics at the last evaluation
-    #: File -> checksum, of predictions, logits and models.
+    #: File -> checksum, of predictions and models.
     written: dict[str, str] = field(default_factory=dict)
     #: What to store beyond predictions (`--keep`); for a resumed run also what the checkpoint lists.
     keep: frozenset[str] = frozenset()
@@ -54,7 +53,7 @@ class Checkpoint:
         return self.folder / CHECKPOINT
 
     def save_tables(self, kind: str, t: int, tables: Iterable[pa.Table]) -> None:
-        """Write the 'predictions' or 'logits' of round t in parts; the next `save` lists the file."""
+        """Write a table ('predictions') of round t in parts; the next `save` lists the file."""
         self._write(f"{kind}-{t:06d}.parquet", lambda path: writing.write(path, tables))
 
     def save_models(self, t: int, models: Models) -> None:
@@ -120,15 +119,15 @@ class Checkpoint:
         return tensors
 
     def parts(self, kind: str) -> Iterator[pa.Table]:
-        """All 'predictions' or 'logits' so far, by round, part by part; empty if there are none."""
+        """All 'predictions' so far, by round, part by part; empty if there are none."""
         return writing.read(self.files(kind))
 
     def files(self, kind: str) -> list[Path]:
-        """Files of the 'predictions', 'logits' or 'models' so far, by round."""
+        """Files of the 'predictions' or 'models' so far, by round."""
         return [self.folder / name for name in sorted(self.written) if name.startswith(f"{kind}-")]
 
     def read(self, kind: str) -> pa.Table | None:
-        """All 'predictions' or 'logits' so far as one table; None if there are none."""
+        """All 'predictions' so far as one table; None if there are none."""
         import pyarrow as pa
 
         parts = list(self.parts(kind))
@@ -141,7 +140,7 @@ class Checkpoint:
 
     def _clear(self, state: str | None) -> None:
         keep = {state, *self.written}
-        for pattern in ("state-*", "predictions-*", "logits-*", "models-*"):
+        for pattern in ("state-*", "predictions-*", "models-*"):
             for path in self.folder.glob(pattern):
                 if path.name not in keep:
                     with contextlib.suppress(FileNotFoundError):

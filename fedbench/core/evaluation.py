@@ -1,27 +1,25 @@
-"""Evaluation: test predictions of a round's models (or of the best round's), validation, and other test sets."""
+"""Evaluation: test predictions of a round's models (or of the best round's), and validation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedbench.core import executors, tables
+from fedbench.core import tables
 from fedbench.core.answers import Answers, SharedAnswers, let_go, own_answers, vote
-from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Collect, Context, logits
-from fedbench.core.federation import Federation, task_of
+from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Collect, logits
+from fedbench.core.federation import task_of
 from fedbench.core.message import size
-from fedbench.core.plan import Plan
 from fedbench.core.server import Best, Server
-from fedbench.core.simulation import PERSONALISING, Simulation, new_client
+from fedbench.core.simulation import PERSONALISING, Simulation
 from fedbench.core.state import State
-from fedbench.core.tables import LOGITS, MODEL, How, Keeper, Models, output_of
+from fedbench.core.tables import Keeper, Models
 from fedbench.errors import FedbenchError
-from fedbench.specs import Setting
 
 # -- validation ------------------------------------------------------------------------------------------------
 
@@ -122,13 +120,13 @@ def evaluate(
     t: int,
     trained: Mapping[int, State],
     associate: Associate,
-    keep: Collection[str] = (),
+    keep: bool = False,
 ) -> Evaluated:
     """Predict test images with the personalised models, by view; after the last round also without cropping. Also
-    returns metrics, validation accuracy, and the models if `keep` asks for them and this is the last round.
+    returns metrics, validation accuracy, and the models if they are to be stored (`keep`) and this is the last round.
 
     A client in `trained` uses that state; the others use what the method serves them. `associate` chooses the cluster
-    whose model a client receives. `keep`: also return logits and models (core/tables.py).
+    whose model a client receives.
     """
     if run.setting.select:
         server, trained = server.answering(), {}
@@ -144,7 +142,7 @@ def evaluate(
     usual = "crop" if run.setting.augment == "crop" else "plain"
     views = (usual,) if t < run.setting.rounds else tuple(dict.fromkeys((usual, "plain")))
     keeper = Keeper(served, run.executor.model.state_dict(), run.method)
-    keeps, where = MODEL in keep and t == run.setting.rounds, f"{run.method.name}: client.metrics"
+    keeps, where = keep and t == run.setting.rounds, f"{run.method.name}: client.metrics"
     notes: Notes = {}
 
     def answered(some: Sequence[Client]) -> None:
@@ -156,29 +154,22 @@ def evaluate(
         let_go(some)
 
     if run.setting.votes:
-        logits: list[dict[str, Answers]] = []
 
         def personalised() -> Iterator[list[Client]]:
             for block in run.blocks(everybody):
                 some = clients(block)
                 run.executor.run(some, run.method.personalise)
                 yield some
-                if LOGITS in keep:
-                    logits.append(own_answers(some, run.executor, views, lambda _: None, logits=True, holds=True))
                 answered(some)
 
         owners = [run.client(i, {}, t, PERSONALISING) for i in everybody]
         router = run.method.route if run.method.routes else None
         answers = vote(owners, personalised(), run.executor, views, router)
-        if logits:
-            own = {view: Answers.joined([part[view] for part in logits]) for view in views}
-            answers = {view: replace(a, logits=own[view].logits) for view, a in answers.items()}
     else:
         parts, shared = [], SharedAnswers(served, run.executor)
         for block in run.blocks(everybody):
             some = clients(block)
-            update, kept = run.method.personalise, LOGITS in keep
-            parts.append(own_answers(some, run.executor, views, update, logits=kept, holds=keeps, shared=shared))
+            parts.append(own_answers(some, run.executor, views, run.method.personalise, holds=keeps, shared=shared))
             answered(some)
         answers = {view: Answers.joined([part[view] for part in parts]) for view in views}
     if run.setting.test_phase and t == run.setting.rounds and UNLABELLED in run.method.serves:
@@ -194,61 +185,3 @@ def _answers_without_labels(run: Simulation, server: Server, t: int) -> np.ndarr
         clients = [run.answering(server, i, UNLABELLED, t) for i in block]
         parts.append(own_answers(clients, run.executor, ("plain",), run.method.personalise)["plain"])
     return Answers.joined(parts).own
-
-
-# -- other test data -------------------------------------------------------------------------------------------
-
-
-#: Which model predicts for client i of another federation: that of the run's client i, or the server's.
-BY_CLIENT, BY_SERVER = "client", "server"
-
-
-def who_answers(models: Models, clients: int) -> str:
-    """BY_CLIENT if the numbers of clients are equal, else BY_SERVER. Raises FedbenchError if that is not possible."""
-    if clients == len(models.clients):
-        for i, how in enumerate(models.clients):
-            if how.alone:
-                raise FedbenchError(f"client {i} of the run cannot answer other images: {how.alone}")
-        return BY_CLIENT
-    shared = models.layer("server")
-    missing = [name for name in models.network if name not in shared]
-    if missing:
-        raise FedbenchError(
-            f"the run has {len(models.clients)} clients and the partition {clients}, so that one model must answer "
-            f"for all of them, and the server has no whole one (it lacks {missing[0]})",
-            f"take a partition of {len(models.clients)} clients",
-        )
-    if models.clusters:
-        raise FedbenchError(
-            f"the run has {len(models.clients)} clients and the partition {clients}, and nothing says which of the "
-            f"{models.clusters} clusters' models serves which of them",
-            f"take a partition of {len(models.clients)} clients",
-        )
-    return BY_SERVER
-
-
-def answers(
-    models: Models, network: nn.Module, method: Callable[[], object], federation: Federation, setting: Setting
-) -> Answers:
-    """Predictions and logits for every client's test images, without cropping. `setting` is the run's; `method` makes
-    its method, in case a client predicts with a function of it."""
-    by = who_answers(models, federation.clients)
-    plan, context = Plan(setting, federation.n_train, federation.shape[:2]), Context.of(federation, setting)
-    device = federation.images.device
-    shared = models.layer("server")
-
-    def client(i: int) -> Client:
-        how = models.clients[i] if by == BY_CLIENT else How(None)
-        state: State = models.state(i) if by == BY_CLIENT else shared
-        it = new_client(i, 0, {n: t.to(device) for n, t in state.items()}, context, federation, plan)
-        model = how.models[0] if len(how.models) == 1 else how.models
-        extras = {n: t.to(device) for n, t in (models.extras(i) if by == BY_CLIENT else {}).items()}
-        it.answers_by = Collect(output_of(how, method), extras, model=model)
-        return it
-
-    executor = executors.make("cores", network.to(device), federation, setting)
-    try:
-        everybody = [client(i) for i in range(federation.clients)]
-        return own_answers(everybody, executor, ("plain",), lambda _: None, logits=True)["plain"]
-    finally:
-        executor.close()

@@ -41,10 +41,6 @@ class Task:
         """Logits with these probabilities, for a client that combines the predictions of several models."""
         return probabilities.clamp(min=torch.finfo(torch.float32).tiny).log()
 
-    def normalised(self, logits: Tensor) -> Tensor:
-        """Normalised logits: log-probabilities of the classes, or log-odds of each label."""
-        return torch.log_softmax(logits, 1)
-
     def answer(self, probabilities: Tensor) -> Tensor:
         """Predictions: the class [B] with the highest probability (any scores in that order will do), or for
         multi-label images the probabilities themselves [B, K]."""
@@ -79,9 +75,6 @@ class MultiLabel(Task):
 
     def outputs(self, probabilities: Tensor) -> Tensor:
         return torch.logit(probabilities, 1e-7)
-
-    def normalised(self, logits: Tensor) -> Tensor:
-        return logits
 
     def answer(self, probabilities: Tensor) -> Tensor:
         return probabilities

@@ -1,10 +1,9 @@
-"""The tables that a run writes, and the logits and models that it stores on request (`--keep`)."""
+"""The tables that a run writes, and the models that it stores on request (`--keep model`)."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 # state: 'head.weight', or 'own/head.weight' for a further model 'own'.
 
 
-#: Values of `--keep`: the evaluated models, and their outputs for every test image.
-MODEL, LOGITS = "model", "logits"
+#: The value of `--keep`.
+MODEL = "model"
 #: `How.output` of a client that predicts with its network's logits.
 PLAIN = "logits"
 #: Key in the file's metadata of everything but tensors, as JSON.
@@ -54,8 +53,7 @@ class How:
     models: tuple[str, ...] = ("",)  #: names of the client's models; "" is its network
     output: str = PLAIN  #: function of models and images: PLAIN, 'method:NAME' or 'MODULE:NAME'
     extras: Mapping[str, str] = field(default_factory=dict)  #: name -> the tensor's name in the file
-    #: Reason why the client cannot predict other images; "" if it can.
-    alone: str = ""
+    alone: str = ""  #: reason why no state dict predicts as the client does; "" if one does
 
 
 @dataclass(frozen=True)
@@ -76,10 +74,6 @@ class Models:
     def layer(self, place: str) -> State:
         """The tensors under a prefix, such as 'server' or 'cluster/0', without the prefix."""
         return {key.removeprefix(f"{place}/"): t for key, t in self.tensors.items() if key.startswith(f"{place}/")}
-
-    def extras(self, client: int) -> State:
-        """Extra tensors of a client's output function."""
-        return {name: self.tensors[key] for name, key in self.clients[client].extras.items()}
 
     @property
     def clusters(self) -> int:
@@ -134,12 +128,10 @@ class Keeper:
         if client.answer is None:  # else it is unknown which tensors of the state it used
             self.initial |= initial
         own |= {place: by.extras[n] for n, place in extras.items() if place.startswith("extra/")}
-        output, alone = self._output(by), ""
+        alone = ""
         if client.answer is not None:
             alone = "several models answer together, or by all of the images that they are asked"
-        elif not output:
-            alone = f"what answers ({getattr(by.output, '__qualname__', by.output)}) stands in no module by that name"
-        self.clients.append(How(cluster, models, output, extras, alone))
+        self.clients.append(How(cluster, models, self._output(by), extras, alone))
         self.own |= {name: compact(t.detach().cpu()) for name, t in own.items()}
 
     def _cluster(self, client: int, state: State) -> int | None:
@@ -150,14 +142,13 @@ class Keeper:
         return assigned if assigned in having else having[0] if having else None
 
     def _output(self, by: Collect) -> str:
-        """Name by which `output_of` finds the client's output function again; "" if there is none."""
+        """The name of the client's output function."""
         if by.output is logits:
             return PLAIN
-        name = getattr(by.output, "__name__", "")
         if getattr(by.output, "__self__", None) is self.method:
-            return f"method:{name}"
-        module = getattr(by.output, "__module__", "")
-        return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is by.output else ""
+            return f"method:{by.output.__name__}"
+        named = by.output if hasattr(by.output, "__qualname__") else type(by.output)
+        return f"{named.__module__}:{named.__qualname__}"
 
     def models(self) -> Models:
         out = {f"server/{name}": t for name, t in self.server.shared.items()}
@@ -165,18 +156,6 @@ class Keeper:
             out |= {f"cluster/{m}/{name}": t for name, t in state.items()}
         out |= {f"initial/{name}": self.server.initial[name] for name in sorted(self.initial)}
         return Models(out | self.own, self.network, tuple(self.clients))
-
-
-def output_of(how: How, method: Callable[[], object]) -> Callable[..., Tensor]:
-    """A client's output function. Raises FedbenchError if it does not exist any more."""
-    if how.output == PLAIN:
-        return logits
-    place, _, name = how.output.partition(":")
-    owner = method()  # first, because this imports its module
-    function: Any = getattr(owner if place == "method" else sys.modules.get(place), name, None)
-    if function is None:
-        raise FedbenchError(f"the run's clients answer by {name} of {place}, which is not there any more")
-    return function  # type: ignore[no-any-return]
 
 
 # -- tables ----------------------------------------------------------------------------------------------------
@@ -198,9 +177,14 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
     for view, a in answers.items():
         for part in _parts(a):
             rows = a.rows[part]
-            columns = _which(t, view, rows, federation)
-            columns["sample"] = federation.sample[rows].astype(np.int32)
-            columns |= {"label": as_column(labels[rows]), own: as_column(a.own[part])}
+            columns: dict[str, Any] = {
+                "round": np.full(len(rows), t, np.int32),
+                "view": pa.array([view] * len(rows), pa.string()),
+                "client": federation.client[rows].astype(np.int32),
+                "sample": federation.sample[rows].astype(np.int32),
+                "label": as_column(labels[rows]),
+                own: as_column(a.own[part]),
+            }
             if a.votes is not None:
                 columns["votes"] = as_column(a.votes[part])
             columns.update({f"route_{rule}": chosen[part] for rule, chosen in a.routes.items()})
@@ -211,34 +195,11 @@ def predictions(t: int, answers: Mapping[str, Answers], federation: Federation) 
             yield pa.table(columns)
 
 
-def _which(t: int, view: str, rows: np.ndarray, federation: Federation) -> dict[str, Any]:
-    """The common first columns of the tables of predictions and logits."""
-    import pyarrow as pa
-
-    return {
-        "round": np.full(len(rows), t, np.int32),
-        "view": pa.array([view] * len(rows), pa.string()),
-        "client": federation.client[rows].astype(np.int32),
-    }
-
-
 def _parts(answers: Answers) -> list[slice]:
     """Split the rows so that the votes of a part take at most BYTES."""
     rows = max(len(answers.rows), 1)
     size = rows if answers.votes is None else max(1, BYTES // (2 * answers.votes.shape[1]))
     return [slice(at, at + size) for at in range(0, rows, size)]
-
-
-def kept_logits(t: int, answers: Mapping[str, Answers], federation: Federation) -> pa.Table | None:
-    """Logits of round t's evaluation, in the order of `predictions`; None if there are none."""
-    import pyarrow as pa
-
-    parts = [
-        pa.table({**_which(t, view, a.rows, federation), "logits": as_column(a.logits)})
-        for view, a in answers.items()
-        if a.logits is not None
-    ]
-    return pa.concat_tables(parts) if parts else None
 
 
 def clients(federation: Federation, notes: Mapping[str, Mapping[str, float]], assigned: Mapping[int, int]) -> pa.Table:

@@ -232,7 +232,8 @@ class Trainer(Simulation):
         with self.clock.phase("evaluation"):
             if t in self.evaluated:
                 give_back_pages()
-                evaluated = evaluate(self, server, t, round.trained, self.associate, self.checkpoint.keep)
+                keep = tables.MODEL in self.checkpoint.keep
+                evaluated = evaluate(self, server, t, round.trained, self.associate, keep)
                 answers, self.checkpoint.notes, validated, models = evaluated
                 if validated is not None:
                     line["validation_accuracy"] = validated
@@ -244,8 +245,6 @@ class Trainer(Simulation):
         round.line |= {"describe_seconds": before_first, "total_seconds": total, "peak_bytes": peak_bytes(self.device)}
         if answers is not None:
             self.checkpoint.save_tables("predictions", t, tables.predictions(t, answers, self.federation))
-            if (logits := tables.kept_logits(t, answers, self.federation)) is not None:
-                self.checkpoint.save_tables("logits", t, [logits])
             if models is not None:
                 self.checkpoint.save_models(t, models)
             round.accuracy = tables.average_accuracy(answers, self.federation, self.plan.trainees)

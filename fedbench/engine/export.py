@@ -105,7 +105,7 @@ def _command(words: list[str], options: Mapping[str, Any]) -> str:
 #: The metrics on a card, if the run has them.
 CARD_METRICS = (
     "average_accuracy", "client_accuracy_mean", "client_accuracy_std", "client_accuracy_min", "client_accuracy_max",
-    "system_accuracy", "client_auc_mean", "test_loss", "calibration_error", "brier_score", "top5_accuracy",
+    "system_accuracy", "client_auc_mean",
 )  # fmt: skip
 _STANDARD = "torchvision:"
 

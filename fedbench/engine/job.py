@@ -114,7 +114,7 @@ class Job:
     def check_kept(self, store: Store) -> None:
         """Raise FedbenchError if the run need not be trained but lacks an extra in `keep`."""
         if self.keep and (there := self.done(store)) is not None:
-            keeping.require(there, self.keep)
+            keeping.require(there)
 
     @property
     def parts(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""What a run stores in addition to its predictions (--keep): its models and its logits.
+"""What a run stores in addition to its predictions (`--keep model`): its models.
 
-They are further files of the run's artifact and not part of its id.
+They are a further file of the run's artifact and not part of its id.
 """
 
 from __future__ import annotations
@@ -19,79 +19,64 @@ if TYPE_CHECKING:
     from fedbench.specs import Setting
     from fedbench.store import Store, Writer
 
-MODEL, LOGITS = "model", "logits"
-#: Name in --keep -> file in the run's artifact.
-FILES = {MODEL: "models.safetensors", LOGITS: "logits.parquet"}
+#: The value of --keep.
+MODEL = "model"
+#: The file of the models in the run's artifact.
+FILE = "models.safetensors"
 
 
 def parsed(text: str | None) -> frozenset[str]:
-    """The names in a value of --keep, such as 'model,logits'. Raises FedbenchError for an unknown name."""
-    names = frozenset(text.split(",")) if text else frozenset()
-    for name in sorted(names - FILES.keys()):
-        raise FedbenchError(f"--keep takes model, logits or model,logits, not '{name}'")
-    return names
+    """What --keep asks for: {MODEL}, or nothing. Raises FedbenchError for another value."""
+    if text and text != MODEL:
+        raise FedbenchError(f"--keep takes {MODEL}, not '{text}'")
+    return frozenset({MODEL} if text else ())
 
 
 def of(run: Artifact) -> frozenset[str]:
-    """The names (keys of FILES) of what a run stores."""
-    return frozenset(name for name, file in FILES.items() if file in run.manifest["files"])
+    """What a run stores: {MODEL}, or nothing."""
+    return frozenset({MODEL} if FILE in run.manifest["files"] else ())
 
 
 def estimate(setting: Setting, method: Method, keep: Collection[str], store: Store) -> str:
     """A text of what a run will store and its maximal size; "" if nothing. The partition must be in the store."""
+    if MODEL not in keep:
+        return ""
     from fedbench import data, models, partitions
     from fedbench.core.state import size_in_bytes
 
-    parts = []
     part = partitions.build(setting.partition, store)
-    classes = len(part.classes)
-    if MODEL in keep:
-        shape = part.image_shape(data.info(setting.partition.dataset, store).shape)
-        one = size_in_bytes(dict(models.initial(setting, shape, classes).state_dict()))
-        parts.append(f"its models (the server's, and of clients what is their own: {size(one)} to "
-                     f"{size(one * (1 + part.clients * (1 + len(method.personal_models))))})")  # fmt: skip
-    if LOGITS in keep:
-        rounds, images = len(setting.evaluated_rounds()), int(part.n_test.sum())
-        views = rounds + (setting.augment == "crop")  # the last round is also evaluated on whole images
-        parts.append(
-            f"logits ({views} times {images} images of {classes} classes, {size(2 * views * images * classes)})"
-        )
-    return f"keeps {' and '.join(parts)}" if parts else ""
+    shape = part.image_shape(data.info(setting.partition.dataset, store).shape)
+    one = size_in_bytes(dict(models.initial(setting, shape, len(part.classes)).state_dict()))
+    most = one * (1 + part.clients * (1 + len(method.personal_models)))
+    return f"keeps its models (the server's, and of clients what is their own: {size(one)} to {size(most)})"
 
 
 def line(run: Artifact) -> str:
-    """A text of what a run stores, with sizes on disk; "" if nothing."""
-    sizes = {name: run.manifest["files"][FILES[name]]["bytes"] for name in sorted(of(run))}
-    return f"keeps {', '.join(f'{name} ({size(n)})' for name, n in sizes.items())}" if sizes else ""
+    """A text of what a run stores, with its size on disk; "" if nothing."""
+    return f"keeps {MODEL} ({size(run.manifest['files'][FILE]['bytes'])})" if of(run) else ""
 
 
-def require(run: Artifact, what: Collection[str]) -> None:
-    """Raise FedbenchError unless the run stores all of these (keys of FILES)."""
-    if missing := sorted(set(what) - of(run)):
+def require(run: Artifact) -> None:
+    """Raise FedbenchError unless the run stores its models."""
+    if not of(run):
         raise FedbenchError(
-            f"run {run.id} was made without its {' and its '.join(missing)}",
-            f"train it once more, by its own command with --keep {','.join(missing)} --again; its predictions stay as "
-            "they are",
+            f"run {run.id} was made without its {MODEL}",
+            f"train it once more, by its own command with --keep {MODEL} --again; its predictions stay as they are",
         )
 
 
 def models_of(run: Artifact) -> Models:
     """Read the models that a run stores. Raises FedbenchError if it stores none."""
-    require(run, {MODEL})
+    require(run)
     from fedbench.core.tables import Models
 
-    return Models.read(run.file(FILES[MODEL]))
+    return Models.read(run.file(FILE))
 
 
 def write(checkpoint: Checkpoint, writer: Writer) -> str:
-    """Add the checkpoint's models and logits to a run's artifact; return a remark if one is missing, else ""."""
-    models, has_logits = checkpoint.models(), bool(checkpoint.files("logits"))
+    """Add the checkpoint's models to a run's artifact; return a remark if they were asked for and are not there."""
+    models = checkpoint.models()
     if models is not None:
-        writer.file(FILES[MODEL], models)
-    if has_logits:
-        writer.table("logits", checkpoint.parts("logits"))
-    there = {MODEL: models is not None, LOGITS: has_logits}
-    missing = [name for name in sorted(checkpoint.keep) if not there[name]]
-    if LOGITS in missing:
-        return "the run has no logits: a client of its method answers by classes alone"
-    return f"the run has no {missing[0]}: it was over when this was asked for" if missing else ""
+        writer.file(FILE, models)
+    missing = models is None and MODEL in checkpoint.keep
+    return f"the run has no {MODEL}: it was over when this was asked for" if missing else ""

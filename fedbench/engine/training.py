@@ -97,20 +97,12 @@ def federations_of(
     return [federations[job.spec.setting.partition.id] for job in jobs], inputs
 
 
-def loaded(
-    images: Artifact,
-    partitions: Iterable[Artifact],
-    device: torch.device,
-    like: tuple[Artifact, Artifact] | None = None,
-) -> list[Federation]:
-    """The federation of each partition of one data set; they share its images. Vectors are normalised by the
-    partition's training samples, or by those of `like` (images, partition)."""
-    return _joined(_arrays(images, partitions, like), device)
+def loaded(images: Artifact, partitions: Iterable[Artifact], device: torch.device) -> list[Federation]:
+    """The federation of each partition of one data set; they share its images."""
+    return _joined(_arrays(images, partitions), device)
 
 
-def _arrays(
-    images: Artifact, partitions: Iterable[Artifact], like: tuple[Artifact, Artifact] | None = None
-) -> Iterable[Mapping[str, Any]]:
+def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mapping[str, Any]]:
     """The keyword arguments of `Federation.of` for each partition."""
     import numpy as np
 
@@ -118,9 +110,8 @@ def _arrays(
     from fedbench.partitions.tables import read
 
     dataset = from_artifact(images)
-    moments = None if like is None else read(like[1]).moments(from_artifact(like[0]))
     for p in map(read, partitions):
-        distinct, image = p.distinct(dataset, moments)
+        distinct, image = p.distinct(dataset)
         # An index, not a copy of the images in the clients' order, which would double the memory.
         own = None if np.array_equal(image, np.arange(len(distinct))) else image
         yield {

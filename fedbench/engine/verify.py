@@ -138,7 +138,7 @@ def _headlines(metrics: Metrics, setting: Setting) -> dict[tuple[Any, ...], floa
 
 def _exact(metrics: Metrics) -> dict[tuple[Any, ...], float]:
     """(metric, view, round, client) -> value, for the metrics that depend only on the predictions."""
-    exact = {k for k, name in enumerate(metrics.names) if (one := METRICS.get(name)) and one.by_view and not one.needs}
+    exact = {k for k, name in enumerate(metrics.names) if (one := METRICS.get(name)) and one.by_view}
     columns = (metrics.metric, metrics.view, metrics.round, metrics.client, metrics.value)
     return {
         (metrics.names[metric], metrics.views[view], round, client): value

@@ -38,7 +38,6 @@ class Definition:
     source: str
     by_view: bool = True  #: one value per view of the test images; else one per run
     clients: str = "no"  #: whether each client has a value: "no", "too" (besides the federation's), "only"
-    needs: str = ""  #: what a run must keep for it (train --keep)
     least: float | None = None  #: lower bound; None: that of its unit (RANGES)
     most: float | None = None  #: upper bound; None: that of its unit
 
@@ -123,25 +122,6 @@ METRICS: dict[str, Definition] = {
     ),
     "test_phase_auc_mean": Definition(
         "mean of the clients' test-phase macro ROC AUC, unweighted", "fraction", _FLUX
-    ),
-    "test_loss": Definition(
-        "cross-entropy of what the owner's model gives a test image, over a client's own or all clients' pooled "
-        "images; with multi-label images the binary one, a mean over the labels",
-        "nats", "fedbench", clients="too", needs="logits",
-    ),
-    "calibration_error": Definition(
-        "expected calibration error of the owner's model in 15 equal bins of its confidence, over a client's own or "
-        "all clients' pooled test images; with multi-label images over all answers to single labels",
-        "fraction", "Guo et al. (ICML 2017), Eq. 3", clients="too", needs="logits",
-    ),
-    "brier_score": Definition(
-        "squared distance of the probabilities from the true class, summed over the classes, mean over a client's own "
-        "or all clients' pooled test images; with multi-label images a mean over the labels",
-        "index", "Brier (1950), Eq. 2", clients="too", needs="logits", least=0, most=2,
-    ),
-    "top5_accuracy": Definition(
-        "share of a client's own or all clients' pooled test images whose class is among the five most probable ones; "
-        "with six classes or more", "fraction", "ILSVRC (Russakovsky et al., 2015)", clients="too", needs="logits",
     ),
     "true_clusters": Definition("distinct true distributions among the clients", "count", _FLUX, False),
     "adjusted_rand_index": Definition(

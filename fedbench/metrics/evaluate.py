@@ -15,7 +15,7 @@ from fedbench.data.part import values_of
 from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, FEDERATION, ROUND, Measure, restored
 from fedbench.methods import declarations
-from fedbench.metrics.accuracy import accuracies, areas, probabilistic, read_scores, scored
+from fedbench.metrics.accuracy import accuracies, areas, read_scores, scored
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.predictions import Predictions, broken, integers, numbers, read_clients, read_predictions
 from fedbench.metrics.read import HEADLINE, listed, metrics_of, of_table, spec_of, writing
@@ -203,7 +203,7 @@ def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:
     clients = read_clients(run)
     read, measure = (read_scores, areas) if scored(run) else (read_predictions, accuracies)
     answers = read(run, clients, rounds)
-    measured = measure(answers, clients) | probabilistic(run, answers, clients)
+    measured = measure(answers, clients)
     by_round = {**timings(run, rounds), **clustering(run)}
     images = Noted(clients.n_test[: clients.trainees].sum(), clients.n_test)
     by_client = {"test_images": images, **of_clients(run, clients.trainees)}

@@ -212,22 +212,19 @@ class Partition:
         std = values.std(axis=0)
         return values.mean(axis=0).astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
 
-    def distinct(
-        self, dataset: Dataset, moments: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def distinct(self, dataset: Dataset) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the distinct images that the clients see, uint8 [U, H, W, C], and each row's index into them [R].
 
         Copies of an image count once. If a client sees images through colour steps or corruptions, every row has an
         image of its own. A corruption uses one random stream for each side of a client and draws image by image, so a
         subsampled client sees a subset of the full client's images, and the same test images.
 
-        Vectors, float32 [U, 1, 1, D], are standardised with `moments`, by default those of this partition's training
-        samples.
+        Vectors, float32 [U, 1, 1, D], are standardised by the `moments` of this partition's training samples.
         """
         if dataset.spec.id != self.spec.dataset.id:
             raise FedbenchError(f"partition {self.id} is of dataset {self.spec.dataset.id}, not {dataset.spec.id}")
         if dataset.spec.vectors:
-            mean, std = moments or self.moments(dataset)
+            mean, std = self.moments(dataset)
             return (dataset.images - mean) / std, self.sample.astype(np.int64)
         plain = not any(transform.alters for transform in set(self.transforms))
         if self.colour is not None:

@@ -33,7 +33,6 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, write_whole
-from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import Metrics, outside
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
 from fedbench.words import plain
@@ -363,8 +362,8 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def same_numbers(one: Metrics, other: Metrics) -> bool:
-    """Whether the metrics that both have are equal within APART; without times, memory, losses and metrics that need
-    logits, which differ between any two trainings."""
+    """Whether the metrics that both have are equal within APART; without times, memory and losses, which differ
+    between any two trainings."""
     names, views = ({name: k for k, name in enumerate(metrics)} for metrics in (one.names, one.views))
     (ours, mine), (theirs, its) = (_places(metrics, names, views) for metrics in (one, other))
     _, i, j = np.intersect1d(ours, theirs, return_indices=True)
@@ -373,7 +372,7 @@ def same_numbers(one: Metrics, other: Metrics) -> bool:
 
 def _places(of: Metrics, names: Mapping[str, int], views: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """(keys [N], values [N]): a key encodes metric, view, round and client; `names` and `views` map to their codes."""
-    varies = [n.endswith((*NOISY, "_memory")) or bool((m := METRICS.get(n)) and m.needs) for n in of.names]
+    varies = [name.endswith((*NOISY, "_memory")) for name in of.names]
     metric = np.array([-1 if v else names.get(n, -1) for n, v in zip(of.names, varies, strict=True)], np.int64)
     view = np.array([views.get(v, -1) for v in of.views], np.int64)
     metric, view = metric[of.metric], view[of.view]
@@ -456,6 +455,5 @@ def compact(metrics: Metrics) -> Metrics:
     mantissa, exponent = np.frexp(metrics.value)
     value = np.where(noisy, np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS), metrics.value)
     last = int(metrics.round.max(initial=0))
-    every_round = noisy & (metrics.view == 0)  # without a view: from training, not from evaluations
-    kept = ~every_round | ((last - metrics.round) % max(-(-last // ROUNDS), 1) == 0)
+    kept = ~noisy | ((last - metrics.round) % max(-(-last // ROUNDS), 1) == 0)
     return replace(metrics, value=value[kept], **{name: getattr(metrics, name)[kept] for name in LONG})

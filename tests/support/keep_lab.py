@@ -1,4 +1,4 @@
-"""Small runs that keep their models and logits."""
+"""Small runs that keep their models."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any
 import torch
 
 from fedbench import models as networks
-from fedbench.core.tables import LOGITS, MODEL, Models
+from fedbench.core.tables import MODEL, Models
 from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method
 from tests.support.lab import Run, federation, finish, setting, trainer
 
 DATA = federation((40, 30, 50), groups=(0, 2, 0))
-BOTH = frozenset({MODEL, LOGITS})
 #: Long enough for answers that differ.
 BRIEF: dict[str, Any] = {"rounds": 2, "window": 2, "epochs": 5}
 
 
 def kept(
-    how: Method, folder: Path, executor: str = "sequential", keep: frozenset[str] = BOTH,
+    how: Method, folder: Path, executor: str = "sequential", keep: frozenset[str] = frozenset({MODEL}),
     observe: Callable[[Progress], None] = lambda _: None, **values: Any,
 ) -> Run:  # fmt: skip
     it = trainer(how, DATA, folder, setting(**{**BRIEF, **values}), executor=executor)

@@ -169,8 +169,6 @@ def why_not(number: Number, run: Run, metrics: Metrics) -> str:
         return "does not route"
     if name.startswith("system_accuracy") and not setting.votes:
         return "ran without the votes of all clients on all test images"
-    if name in METRICS and (needs := METRICS[name].needs) and f"{needs}.parquet" not in run.artifact.manifest["files"]:
-        return f"has kept no {needs} (train --keep {needs})"
     return "has one client" if setting.partition.trainees == 1 else "has none after the last round"
 
 

@@ -145,10 +145,6 @@ def _after(metrics: Metrics, metric: str, view: str, round: int, client: int | N
 
 
 def _lacks(metrics: Metrics, what: str) -> FedbenchError:
-    defined = METRICS.get(what.split(" ")[0])
-    if defined is not None and defined.needs and what.split(" ")[0] not in metrics.names:
-        remedy = f"train it once more with --keep {defined.needs} --again; its predictions stay as they are"
-        return FedbenchError(f"{what} needs the run's {defined.needs}, which metrics {metrics.id} come without", remedy)
     return FedbenchError(f"metrics {metrics.id} lack {what}", "'fedbench evaluate --again' makes them again")
 
 
