@@ -53,7 +53,7 @@ class How:
     models: tuple[str, ...] = ("",)  #: names of the client's models; "" is its network
     output: str = PLAIN  #: function of models and images: PLAIN, 'method:NAME' or 'MODULE:NAME'
     extras: Mapping[str, str] = field(default_factory=dict)  #: name -> the tensor's name in the file
-    alone: str = ""  #: reason why no state dict predicts as the client does; "" if one does
+    alone: str = ""  #: why `models` and `output` do not say how the client predicts; "" if they do
 
 
 @dataclass(frozen=True)
