@@ -15,7 +15,7 @@ from fedbench import options
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Context, Loss, Train
 from fedbench.core.federation import task_of
 from fedbench.core.server import Server
-from fedbench.core.state import State, matches, weighted_mean
+from fedbench.core.state import Mean, State, matches, weighted_mean
 from fedbench.declaration import of_class
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
@@ -78,6 +78,9 @@ class Method:
     adapts: ClassVar[bool] = False  #: whether the model for a client without labels depends on the client's images
     personalised: ClassVar[bool] = False  #: whether each client predicts with its own model
     one_step: ClassVar[bool] = False  #: whether clients upload one batch's gradient, so that a round is one step
+    #: Where the mean of the uploads is taken if the method `streams`: the trainer creates one per round, adds each
+    #: upload as it arrives (`Mean.add`), and takes `Mean.result` as `server.shared` before it calls `step`.
+    average: ClassVar[type[Mean]] = Mean
 
     def __post_init__(self) -> None:
         """Parse the hyper-parameters and check their bounds. Raises FedbenchError."""
@@ -133,8 +136,11 @@ class Method:
         return _sgd()
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        """Aggregate the cohort's uploads; default: the mean weighted by training sizes, then `step`. If a method does
-        not override this, uploads are summed as they arrive and not stored (`streams`)."""
+        """Aggregate the uploads of the whole cohort, which stay in memory until this call.
+
+        The trainer calls it only if the method overrides it. Otherwise (`streams`), as in FedAvg, no upload is stored:
+        `average` sums them as they arrive, and then `step` is called. The body here is for overrides that call super():
+        bitwise the same mean, weighted by training sizes, then `step`."""
         before, context = server.shared, cohort[0].context
         server.shared = weighted_mean([c.state for c in cohort], [c.n_train for c in cohort], server.shared)
         self.step(server, before, context.share_of(sum(c.n_train for c in cohort)))
@@ -163,8 +169,8 @@ class Method:
 
     @property
     def streams(self) -> bool:
-        """Whether the server needs only the mean of the uploads, so that memory does not grow with the cohort. True
-        unless the method overrides `aggregate`."""
+        """Whether the server needs only the mean of the uploads (`average`), so that memory does not grow with the
+        cohort. True unless the method overrides `aggregate`, which is called only then."""
         return type(self).aggregate is Method.aggregate
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedbench.core.state import Mean
 from fedbench.methods.base import Method
 
 
@@ -13,3 +14,6 @@ class FedAvg(Method):
 
     name = "fedavg"
     title = "FedAvg"
+    # The server's sum: `Mean.add` is called with each client's upload as it arrives, weighted by its training size, and
+    # `Mean.result` at the round's end. No upload is stored, so `aggregate` is not called.
+    average = Mean

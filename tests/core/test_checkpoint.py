@@ -10,7 +10,7 @@ import gc
 import json
 import pickle
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,17 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
-from fedbench.core.state import as_model, matches, model_in, name_in, plain, size_in_bytes, state_of, weighted_mean
+from fedbench.core.state import (
+    Mean,
+    as_model,
+    matches,
+    model_in,
+    name_in,
+    plain,
+    size_in_bytes,
+    state_of,
+    weighted_mean,
+)
 from fedbench.core.trainer import Interrupted, Progress, Trainer, train_together
 from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
@@ -380,6 +390,26 @@ def test_the_mean_added_up_is_that_of_all_at_once(
     assert same(streams.tensors, holds.tensors)
     assert all(method(name).streams for name in ("feddrm", "scaffold", "feddyn", "feddc", "fedopt", "pfedme"))
     assert not any(method(name).streams for name in ("cfl", "ifca", "fednova"))
+
+
+def test_a_method_that_streams_is_averaged_by_the_class_that_it_names(tmp_path: Path) -> None:
+    sums: list[Noted] = []
+
+    class Noted(Mean):
+        def __init__(self, names: Iterable[str], weights: Sequence[float]) -> None:
+            super().__init__(names, weights)
+            sums.append(self)
+
+    def never(self: Method, server: Server, cohort: Sequence[Client], t: int) -> None:
+        raise AssertionError("aggregate is not called")
+
+    assert FedAvg.average is Mean
+    run = train(own(FedAvg, average=Noted), ELEVEN, tmp_path / "noted", setting(rounds=3, window=1))
+    assert [one.count for one in sums] == [ELEVEN.clients] * 3
+    assert same(dict(sums[-1].result()), {n: run.tensors[f"shared/{n}"] for n in sums[-1].names})
+    with pytest.raises(AssertionError, match="aggregate is not called"):
+        train(own(FedAvg, average=Noted, aggregate=never), ELEVEN, tmp_path / "held", setting(rounds=1))
+    assert len(sums) == 3, "a method that holds its uploads needs no running mean"
 
 
 def test_uploads_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
