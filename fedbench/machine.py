@@ -11,6 +11,13 @@ from pathlib import Path
 
 #: Environment variable: the number of cores that a process may use.
 CORES = "FEDBENCH_CORES"
+#: Environment variable of a command with --debug, which its worker processes get too.
+DEBUG = "FEDBENCH_DEBUG"
+
+
+def debugging() -> bool:
+    """Whether this process belongs to a command with --debug."""
+    return DEBUG in os.environ
 
 
 @cache

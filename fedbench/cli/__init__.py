@@ -82,7 +82,7 @@ def options(
     data: Annotated[
         str | None, f"Folders with data sets, separated by '{os.pathsep}' (default: FEDBENCH_DATA)."
     ] = None,
-    debug: Annotated[bool, "Show the traceback of an error."] = False,
+    debug: Annotated[bool, "Show the traceback of an error; a client that fails leaves its state and batch."] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,

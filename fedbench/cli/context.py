@@ -25,6 +25,7 @@ from typer.models import OptionInfo
 
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError, nearest, unknown
+from fedbench.machine import DEBUG
 from fedbench.methods import declarations
 from fedbench.resources import RECIPES
 from fedbench.screen import Screen
@@ -63,6 +64,9 @@ def configure(home: Path | None, data: str | None, debug: bool) -> None:
     _context.home = None if home is None else path_of(str(home), "--home")
     _context.roots = folders_of(folders, where)
     _context.debug = debug
+    os.environ.pop(DEBUG, None)
+    if debug:
+        os.environ[DEBUG] = "1"
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect
 from fedbench.core.executors import Executor
+from fedbench.core.failed_step import serve
 from fedbench.core.federation import Federation
 from fedbench.core.server import Server
 from fedbench.core.state import State
@@ -134,7 +135,7 @@ def own_answers(
         return all(client.state[n] is client.received[n] for n in names)
 
     def job(worker: Worker, block: list[Client]) -> list[dict[int, Answers]]:
-        worker.serve(block, personalise)
+        serve(worker, block, personalise)
         by_view = []
         for view in views:
             own = {c.index: _given(c, executor.federation) for c in block if c.answer is not None}

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -175,6 +176,7 @@ class Work:
     offloads: Callable[[str], bool] | None = None  #: name -> whether to keep it in host memory between updates
     host_state: State = field(default_factory=dict)  #: its state before it was loaded to the device
     momenta: State | None = None  #: optimiser state from earlier rounds; None unless `momentum_lives`
+    failure_file: Path | None = None  #: with --debug, where core/failed_step.py writes the step that fails
 
     def rows_of(self, split: str, part: tuple[int, int] | None = None) -> Tensor:
         """Rows of the federation in a split (one of SPLITS) of the client's data, or in a part of that split."""

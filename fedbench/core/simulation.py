@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -138,12 +139,14 @@ class Simulation:
         plan: Plan,
         initial: State,
         context: Context | None = None,
+        failure_file: Path | None = None,
     ) -> None:
         self.setting, self.method, self.federation = setting, method, federation
         self.executor, self.plan = executor, plan
         self.device = federation.images.device
         self.clock = Clock(self.device)
         self.context = context or Context.of(federation, setting)
+        self.failure_file = failure_file  #: with --debug, where to write the step at which a client fails
         self.shared: State = {}  #: the server's first `shared`; its names, shapes and types must stay
         self.client_bytes = size_in_bytes(initial)
         personal = size_in_bytes({name: t for name, t in initial.items() if method.is_personal(name)})
@@ -158,7 +161,7 @@ class Simulation:
 
     def client(self, index: int, state: State, t: int, phase: int = 0) -> Client:
         client = new_client(index, t, state, self.context, self.federation, self.plan, phase)
-        client.work.offloads = self.offloads
+        client.work.offloads, client.work.failure_file = self.offloads, self.failure_file
         return client
 
     def answering(self, server: Server, index: int, kind: str, t: int, state: State | None = None) -> Client:

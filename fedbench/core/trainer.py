@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,8 +93,9 @@ class Trainer(Simulation):
         checkpoint: Checkpoint,
         context: Context | None = None,
         associate: Associate = dict,
+        failure_file: Path | None = None,
     ) -> None:
-        super().__init__(setting, method, federation, executor, plan, initial, context)
+        super().__init__(setting, method, federation, executor, plan, initial, context, failure_file)
         self.checkpoint, self.associate = checkpoint, associate
         shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
         self.server = Server(initial, shared, context=self.context)

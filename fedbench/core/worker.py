@@ -340,13 +340,16 @@ class Worker:
 
     def train(self, client: Client, request: Train) -> Trained:
         """Train on minibatches; updates `client.state`."""
-        update = LocalUpdate(self, self.networks.of(request.model), request)
+        update = self.local_update(request)
         update.load(client, request)
         crops = self.crops(client)
         for position in on_device(self.batches(client, request), self.device):
             self.stop_if_cancelled()
             update.take(position, windows_of(crops, position))
         return update.leave()()
+
+    def local_update(self, request: Train) -> LocalUpdate:
+        return LocalUpdate(self, self.networks.of(request.model), request)
 
     def batch_of(self, client: Client, request: Gradient) -> Ints:
         """Positions of a gradient's batch in a split of the client's data."""

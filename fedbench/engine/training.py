@@ -212,6 +212,7 @@ def prepared(
                 *(j.spec.setting, job.method, f, *start, runner, plan),
                 Checkpoint(store.work(j.spec.id), j.code, guard=claim.beat, keep=j.keep),
                 associate=partial(known_association, groups=f.groups, test_groups=f.test_groups),
+                failure_file=store.failed_step(j.spec.id) if machine.debugging() else None,
             )
             for (j, claim), f, start, plan in zip(ours, federations, starts, plans, strict=True)
         ]

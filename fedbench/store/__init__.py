@@ -8,6 +8,7 @@ Layout of a store (its home is --home, else FEDBENCH_HOME, else ~/.fedbench):
     partition/ID/  run/ID/  metrics/ID/
     work/ID/                   a run in progress: claim, checkpoint, log; deleted when the run is complete
     failed/ID.json             why the last attempt at a run failed
+    failed/ID.pt               with --debug, the step at which one of its clients failed
     downloads/                 a data folder that `data fetch` fills
 
 An artifact is built in a hidden folder and then renamed: if it exists, it is complete. The manifest holds a checksum of

@@ -240,8 +240,13 @@ class Store:
             write_json(folder / f"{id}.json", {"reason": reason, "log": log, "time": time.time(), **what})
         return folder / f"{id}.json"
 
+    def failed_step(self, id: str) -> Path:
+        """The file with the step at which a client failed (core/failed_step.py), written by commands with --debug."""
+        return self.home / "failed" / f"{id}.pt"
+
     def forget_failure(self, id: str) -> None:
-        (self.home / "failed" / f"{id}.json").unlink(missing_ok=True)
+        for path in (self.home / "failed" / f"{id}.json", self.failed_step(id)):
+            path.unlink(missing_ok=True)
 
 
 def _names(folder: Path) -> list[str]:

@@ -84,7 +84,9 @@ def _read(store: Store, id: str) -> Unfinished | None:
         return None
     state = End.RUNNING if claim else End.FAILED if failed else End.INTERRUPTED
     round = progress.get("round") if claim else checkpoint.get("round")
-    times, sizes = zip(*map(_stat, [failure, *(work.iterdir() if work.is_dir() else ())]), strict=True)
+    times, sizes = zip(
+        *map(_stat, [failure, store.failed_step(id), *(work.iterdir() if work.is_dir() else ())]), strict=True
+    )
     return Unfinished(
         spec=spec, state=state, round=round if isinstance(round, int) else 0, progress=progress, holder=claim,
         reason=str(failed.get("reason", "")) if state is End.FAILED else "",
@@ -109,7 +111,7 @@ def ids(store: Store) -> Iterator[str]:
     for folder in ("work", "failed"):
         for path in store.home.glob(f"{folder}/*"):
             if not path.name.startswith("."):
-                yield path.name.removesuffix(".json")
+                yield path.name.removesuffix(".json").removesuffix(".pt")
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -90,8 +90,25 @@ def test_a_mistake_in_a_hook_is_one_line_and_a_failure(ready: Path, hook: str, b
         assert said.line == f"fedbench: {failure['reason']}"
         assert "fedbench/engine/" in failure["log"], "the whole stack is in the log"
     assert len(failed) == (told.split(":")[0] not in ("in check_setting", "in __post_init__"))
-    if hook == LOCAL:
-        assert "Traceback" in train("--debug").err
+
+
+@pytest.mark.parametrize("where", [(), pytest.param(("--jobs", "1"), marks=pytest.mark.slow)])
+def test_debug_shows_the_traceback_and_leaves_what_the_client_had(ready: Path, where: tuple[str, ...]) -> None:
+    mine(LOCAL, "yield Train(cross_entropy, steps=2); 1 / int(client.index != 1)")
+    train(*where)
+    (failed,) = (ready / "failed").iterdir()
+    said = train(*where, "--debug")
+    assert said.code == 2
+    assert "Traceback" in said.err
+    path = failed.with_suffix(".pt")
+    note = f"What client 1 had in round 1 is in {path}"
+    assert note in said.err.splitlines()
+    assert note in json.loads(failed.read_text())["log"].splitlines()
+    left = torch.load(path, weights_only=True)
+    assert (left["error"], left["hook"]) == ("ZeroDivisionError: division by zero", "local")
+    assert left["setting"]["partition"]["dataset"]["name"] == "digits"
+    good("remove", failed.stem, "--yes")
+    assert list((ready / "failed").iterdir()) == []
 
 
 def test_what_a_method_declares_is_looked_at_before_it_trains(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import pytest
 
 from fedbench.__main__ import main
 from fedbench.files import SEAL, sealed
+from fedbench.machine import DEBUG
 from fedbench.planner import table as tables
 from fedbench.resources import TABLES
 from fedbench.store import Artifact, Store
@@ -60,6 +62,7 @@ def fedbench(*arguments: str | Path) -> Said:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
         main([str(a) for a in arguments])
+    os.environ.pop(DEBUG, None)  # a process of its own would end here
     assert isinstance(stop.value.code, int)
     return Said(stop.value.code, out.getvalue(), err.getvalue())
 
