@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from fedbench.core.captured import GraphedWorker, StreamedWorker
+from fedbench.core.captured import GraphedWorker
 from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.failed_step import serve
 from fedbench.core.federation import Federation
@@ -27,6 +27,7 @@ from fedbench.core.optimizer import optimizer
 from fedbench.core.plan import Plan
 from fedbench.core.precision import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages, lanes_that_fit
 from fedbench.core.stacked import StackedWorker
+from fedbench.core.streams import StreamedWorker
 from fedbench.core.worker import Worker
 from fedbench.errors import check_known
 from fedbench.machine import CORES

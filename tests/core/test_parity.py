@@ -21,7 +21,7 @@ from fedbench.conformance import runs as agreement
 from fedbench.conformance.lab import Recorder
 from fedbench.conformance.runs import COMMON, RAGGED, TOLERANCE, Scenario, differs, gaps
 from fedbench.conformance.subject import small
-from fedbench.core import captured, executors, simulation, worker
+from fedbench.core import captured, executors, simulation, streams, worker
 from fedbench.core.client import (
     Add,
     Answer,
@@ -458,8 +458,8 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return replay
 
-    monkeypatch.setattr(captured, "captured", recorded)
-    monkeypatch.setattr(captured, "USES", 2)
+    monkeypatch.setattr(streams, "captured", recorded)
+    monkeypatch.setattr(streams, "USES", 2)
     return seen
 
 
