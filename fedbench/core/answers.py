@@ -15,9 +15,10 @@ from fedbench.core.client import Batch, Client, ClientUpdate, Collect
 from fedbench.core.executors import Executor
 from fedbench.core.failed_step import serve
 from fedbench.core.federation import Federation
+from fedbench.core.images import CHUNK, Piece, pieces
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.core.worker import CHUNK, LOGITS, Piece, Worker, on_host, pieces
+from fedbench.core.worker import LOGITS, Worker, on_host
 from fedbench.errors import FedbenchError
 from fedbench.models.base import FLModel
 

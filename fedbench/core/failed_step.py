@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from fedbench.core.client import Answer, Batch, Client, ClientUpdate, Collect, Differentiated, Gradient, Request, Train
+from fedbench.core.images import Piece, windows_of
+from fedbench.core.local_update import LocalUpdate, all_finite, check_finite
 from fedbench.core.state import State
-from fedbench.core.worker import Cancelled, LocalUpdate, Piece, Worker, all_finite, check_finite, windows_of
+from fedbench.core.worker import Cancelled, Worker
 from fedbench.files import disk_errors, write_whole
 
 #: What failed (`failed_in` in the file), which says what `state` and `batch` are.

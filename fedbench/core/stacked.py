@@ -37,23 +37,13 @@ from fedbench.core.client import (
     output_of,
 )
 from fedbench.core.federation import Federation
+from fedbench.core.images import CHUNK, Piece, pieces
+from fedbench.core.local_update import apply, check_finite
 from fedbench.core.network import twin, with_clients_among_channels, with_norms_for_vmap
 from fedbench.core.optimizer import Optimizer, optimizer, recall, remember
 from fedbench.core.plan import Ints
 from fedbench.core.state import State, matches, plain
-from fedbench.core.worker import (
-    CHUNK,
-    Piece,
-    Worker,
-    answering,
-    apply,
-    check_finite,
-    load_to_device,
-    offload,
-    on,
-    on_device,
-    pieces,
-)
+from fedbench.core.worker import Worker, answering, load_to_device, offload, on, on_device
 from fedbench.specs import Setting
 
 #: Clients of a stack: a slice for the first few (indexing gives views), or indices (indexing copies).

@@ -20,10 +20,12 @@ from torch import Tensor
 
 from fedbench.core.captured import best_algorithms, cached, captured, pool_of, warm_up, whole_images
 from fedbench.core.client import Answer, Batch, Client, Collect, Loss, Train, Trained, loss_of, output_of
+from fedbench.core.images import CHUNK, Piece
+from fedbench.core.local_update import LocalUpdate
 from fedbench.core.network import Network, Networks
 from fedbench.core.stacked import StackedWorker, kind
 from fedbench.core.state import State
-from fedbench.core.worker import CHUNK, LocalUpdate, Piece, Worker, on_device
+from fedbench.core.worker import Worker, on_device
 
 T = TypeVar("T")
 

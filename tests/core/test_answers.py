@@ -21,13 +21,13 @@ from fedbench.core import answers, executors, worker
 from fedbench.core.answers import Answers, Heads, Router, SharedAnswers, merged, own_answers, vote
 from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Train, logits
 from fedbench.core.executors import Executor
-from fedbench.core.federation import Federation, resized_crop, to_input
+from fedbench.core.federation import Federation
+from fedbench.core.images import CHUNK, Piece, resized_crop, to_input
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.state import State, name_in, state_of
 from fedbench.core.tables import PLAIN, Models, rounds
 from fedbench.core.trainer import Interrupted, Trainer
-from fedbench.core.worker import CHUNK, Piece
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy

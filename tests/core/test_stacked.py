@@ -32,6 +32,7 @@ from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context, Loss, Train, Trained, Work
 from fedbench.core.executors import Graphed, Stacked, training_flop
 from fedbench.core.federation import Federation
+from fedbench.core.images import Piece
 from fedbench.core.network import Several, twin, with_clients_among_channels, with_norms_for_vmap
 from fedbench.core.plan import Plan
 from fedbench.core.precision import CPU_BLOCK, autocast
@@ -39,7 +40,7 @@ from fedbench.core.simulation import initialise
 from fedbench.core.stacked import Stack, StackedWorker, Step, kind, ticks
 from fedbench.core.state import Mean, State, _Sum, state_of
 from fedbench.core.trainer import Trainer
-from fedbench.core.worker import Cancelled, Piece, Worker
+from fedbench.core.worker import Cancelled, Worker
 from fedbench.methods.base import cross_entropy
 from fedbench.models import registry
 from tests.support.cases import ALL, label

@@ -23,14 +23,15 @@ from torch.nn import functional as F
 from fedbench import models, protocol
 from fedbench.conformance.subject import small
 from fedbench.core.client import Batch, Client, ClientUpdate, Loss, Rule, Train, Trained, norm
-from fedbench.core.federation import Federation, padded_flip, resized_crop, to_input
+from fedbench.core.federation import Federation
+from fedbench.core.images import CHUNK, CPU_CHUNK, Piece, padded_flip, pieces, resized_crop, to_input
 from fedbench.core.optimizer import SGD, AdamW, optimizer, recall, remember
 from fedbench.core.plan import CropStream, Plan
 from fedbench.core.simulation import learning_rate
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.state import State, state_of, weighted_mean
 from fedbench.core.trainer import Progress
-from fedbench.core.worker import CHUNK, CPU_CHUNK, Piece, Worker, pieces
+from fedbench.core.worker import Worker
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts.clustered import Choice
 from fedbench.partitions.schemes import spec as partition_spec

@@ -25,7 +25,8 @@ from safetensors.torch import save_file
 from fedbench import data, models, partitions, protocol
 from fedbench.core import executors
 from fedbench.core.executors import suited
-from fedbench.core.federation import Federation, to_input
+from fedbench.core.federation import Federation
+from fedbench.core.images import to_input
 from fedbench.core.trainer import Progress
 from fedbench.engine import cost, training, verify
 from fedbench.engine import job as work

@@ -24,11 +24,11 @@ from fedbench.conformance.subject import DATA, FEW, Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdate, Collect, Train
 from fedbench.core.federation import Federation
+from fedbench.core.images import Piece
 from fedbench.core.plan import Plan
 from fedbench.core.simulation import PERSONALISING, new_client
 from fedbench.core.state import State
 from fedbench.core.trainer import Interrupted
-from fedbench.core.worker import Piece
 from fedbench.methods.base import HEAD, Method
 from fedbench.planner.table import cost
 from fedbench.specs import Setting

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedbench import models
 from fedbench.core.client import Context
-from fedbench.core.federation import to_input
+from fedbench.core.images import to_input
 from fedbench.methods.flux import Noise, clustering
 from fedbench.methods.flux_soft import bandwidth, soft_weights
 from fedbench.methods.parts.description import (

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fedbench.core.client import MEMBER, UNSEEN, Batch, Client, Collect, Collected, Train, Trained
-from fedbench.core.federation import Federation, to_input
+from fedbench.core.federation import Federation
+from fedbench.core.images import to_input
 from fedbench.core.simulation import PERSONALISING
 from fedbench.methods import fedpac
 from fedbench.methods.base import Method

@@ -17,7 +17,8 @@ from fedbench import models
 from fedbench.conformance.subject import small
 from fedbench.core import message
 from fedbench.core.client import Client
-from fedbench.core.federation import Federation, to_input
+from fedbench.core.federation import Federation
+from fedbench.core.images import to_input
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.trainer import Interrupted, Progress

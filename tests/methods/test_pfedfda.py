@@ -19,7 +19,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import StratifiedKFold
 
 from fedbench.core.client import UNSEEN, Batch, Client, Collect, Collected, Train, Trained
-from fedbench.core.federation import Federation, to_input
+from fedbench.core.federation import Federation
+from fedbench.core.images import to_input
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.methods.pfedfda import PFedFDA, interpolation, packed, unpacked

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from fedbench import models
 from fedbench.conformance.subject import small
 from fedbench.core.client import UNLABELLED, Client
-from fedbench.core.federation import to_input
+from fedbench.core.images import to_input
 from fedbench.core.server import Server
 from fedbench.core.stacked import kind
 from fedbench.core.state import State, model_in, size_in_bytes, state_of

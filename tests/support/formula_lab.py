@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench.conformance.subject import small
-from fedbench.core.federation import Federation, to_input
+from fedbench.core.federation import Federation
+from fedbench.core.images import to_input
 from fedbench.core.plan import Plan
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer

@@ -11,7 +11,8 @@ import torch
 
 from fedbench import models
 from fedbench.core.client import Client, Work
-from fedbench.core.federation import Federation, to_input
+from fedbench.core.federation import Federation
+from fedbench.core.images import to_input
 from fedbench.core.state import State
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.core.client import MEMBER, UNLABELLED, Client, Context, Gradient
-from fedbench.core.federation import stored_to_input
+from fedbench.core.images import stored_to_input
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure
