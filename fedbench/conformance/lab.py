@@ -14,9 +14,10 @@ import pyarrow as pa
 from fedbench import models
 from fedbench.core import executors
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.client import Client, ClientUpdate, Collect, Context, following, opened
+from fedbench.core.client import Client, ClientUpdate, Collect, Context
 from fedbench.core.executors import Executor
 from fedbench.core.federation import Federation
+from fedbench.core.hooks import following, opened
 from fedbench.core.plan import CropStream, Ints, Plan
 from fedbench.core.simulation import initialise
 from fedbench.core.trainer import Progress, Trainer

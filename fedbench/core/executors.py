@@ -25,9 +25,9 @@ from fedbench.core.failed_step import serve
 from fedbench.core.federation import Federation
 from fedbench.core.optimizer import optimizer
 from fedbench.core.plan import Plan
-from fedbench.core.precision import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages, lanes_that_fit
 from fedbench.core.stacked import StackedWorker
 from fedbench.core.streams import StreamedWorker
+from fedbench.core.usage import CPU_BLOCK, clients_that_fit, flop_of_step, keep_freed_pages, lanes_that_fit
 from fedbench.core.worker import Worker
 from fedbench.errors import check_known
 from fedbench.machine import CORES

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import (
-    Batch,
-    Client,
-    Loss,
-    Rule,
-    Train,
-    Trained,
-    beside,
-    loss_of,
-)
+from fedbench.core.client import Batch, Client, Loss, Rule, Train, Trained, beside
+from fedbench.core.hooks import loss_of
 from fedbench.core.network import Network
 from fedbench.core.optimizer import optimizer, recall, remember
 from fedbench.core.state import State, matches, plain

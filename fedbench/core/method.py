@@ -105,8 +105,6 @@ class Method:
         """Raise FedbenchError if the method does not support the setting (before training)."""
         return
 
-    # -- construction ------------------------------------------------------------------------------------
-
     def build(self, model: nn.Module, context: Context) -> nn.Module:
         """The network to train, made from the setting's model (FedDRM adds a branch)."""
         return model
@@ -119,8 +117,6 @@ class Method:
         """Set up the server before the first round: models of clusters, and `server.memory` (a dataclass). A resumed
         run calls it too, then replaces the values with the saved ones."""
         return
-
-    # -- a round -----------------------------------------------------------------------------------------
 
     def communicates(self, t: int, rounds: int) -> bool:
         """Whether round t communicates. If not, each client continues with its local copy."""
@@ -165,8 +161,6 @@ class Method:
         """Update the server from the replies."""
         return
 
-    # -- evaluation --------------------------------------------------------------------------------------
-
     @property
     def streams(self) -> bool:
         """Whether the server needs only the mean of the uploads (`average`), so that memory does not grow with the
@@ -195,8 +189,6 @@ class Method:
         """Rule -> client [B] that predicts each image, from backbone features [B, d] and log n_i/N [M]. No labels."""
         return {}
 
-    # -- reporting ---------------------------------------------------------------------------------------
-
     def round_metrics(self, server: Server) -> Mapping[str, float]:
         """Metrics of the federation after a round, declared in `measures`; default: the number of clusters."""
         return {"clusters": float(len(server.models))} if server.models else {}
@@ -212,8 +204,6 @@ class Method:
     def is_personal(self, name: str) -> bool:
         """Whether the tensor of this name stays with its client."""
         return matches(name, self.personal) or ("/" in name and name.split("/", 1)[0] in self.personal_models)
-
-    # -- hyper-parameters --------------------------------------------------------------------------------
 
     @classmethod
     def hyperparameters(cls) -> dict[str, dataclasses.Field[Any]]:

@@ -1,7 +1,8 @@
 """Optimisers of local steps, SGD and AdamW as in torch, for one client or for a stack of clients.
 
 An optimiser's state (`memory`) is a dictionary of tensors outside the optimiser object; zeros reset the optimiser.
-Steps are in place, with torch's fused kernels.
+Steps are in place, with torch's fused kernels. With `momentum_lives` this state persists over rounds (`recall`,
+`remember`): it is stored with the client (`Server.momenta`), apart from the state that methods see, and never sent.
 """
 
 from __future__ import annotations
@@ -151,12 +152,6 @@ def optimizer(setting: Setting, momentum: float | None = None) -> Optimizer:
         # rounds, clients that took part in more rounds have taken more steps.
         return AdamW(setting.weight_decay, in_step=not (setting.momentum_restarts or setting.momentum_lives))
     return SGD(setting.weight_decay, setting.momentum if momentum is None else momentum)
-
-
-# -- momentum --------------------------------------------------------------------------------------------------
-# `momentum_lives`: a client's optimiser state persists over rounds.
-#
-# It is stored with the client (`Server.momenta`), separately from the state that methods see, and never sent.
 
 
 def recall(client: Client, request: Train, memory: State) -> None:

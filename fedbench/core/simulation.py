@@ -11,14 +11,15 @@ import torch
 from torch import nn
 
 from fedbench.core import message
-from fedbench.core.client import UNLABELLED, Client, Context, Work, words
+from fedbench.core.client import UNLABELLED, Client, Context, Work
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
+from fedbench.core.hooks import words
 from fedbench.core.method import Method
 from fedbench.core.plan import Plan
-from fedbench.core.precision import Clock, fits
 from fedbench.core.server import Server
 from fedbench.core.state import State, as_model, check_state, size_in_bytes, state_of
+from fedbench.core.usage import Clock, fits
 from fedbench.errors import FedbenchError
 from fedbench.models.base import seeded
 from fedbench.rng import stream
@@ -93,9 +94,6 @@ def without_labels(client: Client) -> None:
     """Remove a client's training and validation data."""
     client.work.rows, client.work.validation_rows = client.work.rows[:0], client.work.validation_rows[:0]
     client.class_counts = torch.zeros_like(client.class_counts)
-
-
-# -- communication ---------------------------------------------------------------------------------------------
 
 
 def bytes_down(server: Server, client: Client, is_personal: Callable[[str], bool]) -> int:

@@ -31,18 +31,15 @@ from fedbench.core.client import (
     Train,
     Trained,
     beside,
-    following,
-    loss_of,
-    opened,
-    output_of,
 )
 from fedbench.core.federation import Federation
+from fedbench.core.hooks import following, loss_of, opened, output_of
 from fedbench.core.images import CHUNK, Piece, pieces
 from fedbench.core.local_update import apply, check_finite
-from fedbench.core.network import twin, with_clients_among_channels, with_norms_for_vmap
 from fedbench.core.optimizer import Optimizer, optimizer, recall, remember
 from fedbench.core.plan import Ints
 from fedbench.core.state import State, matches, plain
+from fedbench.core.variants import twin, with_clients_among_channels, with_norms_for_vmap
 from fedbench.core.worker import Worker, answering, load_to_device, offload, on, on_device
 from fedbench.specs import Setting
 
@@ -175,8 +172,6 @@ class StackedWorker(Worker):
         form = FASTEST[federation.images.device.type]
         super().__init__(model, federation, setting, cancel, lambda model: with_norms_for_vmap(form(model)))
 
-    # -- lockstep ----------------------------------------------------------------------------------------
-
     def serve(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         started = time.perf_counter()
         load_to_device(clients, self.device)
@@ -214,8 +209,6 @@ class StackedWorker(Worker):
                 return [self.gradient(c, r) for c, r in zip(clients, requests, strict=True)]
             return self.gradient_stack(clients, requests)
         return self.collect_stack(clients, requests)
-
-    # -- training ----------------------------------------------------------------------------------------
 
     def train_stack(self, clients: Sequence[Client], requests: Sequence[Train]) -> list[Trained]:
         """Train all clients on minibatches; updates each `client.state`."""
@@ -376,8 +369,6 @@ class StackedWorker(Worker):
         # Each client's loss depends only on its leaves, so the gradient of the sum contains every client's gradient.
         torch.autograd.backward(total.sum())
         return total, step
-
-    # -- outputs -----------------------------------------------------------------------------------------
 
     def collect_stack(self, clients: Sequence[Client], requests: Sequence[Collect]) -> list[Collected]:
         """Each request's output for all images of a split, or part of a split, of its client's data."""

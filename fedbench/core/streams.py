@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from fedbench.core.captured import best_algorithms, cached, captured, pool_of, warm_up, whole_images
-from fedbench.core.client import Answer, Batch, Client, Collect, Loss, Train, Trained, loss_of, output_of
+from fedbench.core.client import Answer, Batch, Client, Collect, Loss, Train, Trained
+from fedbench.core.hooks import loss_of, output_of
 from fedbench.core.images import CHUNK, Piece
 from fedbench.core.local_update import LocalUpdate
 from fedbench.core.network import Network, Networks

@@ -21,10 +21,10 @@ from fedbench.core.federation import Federation
 from fedbench.core.method import Method
 from fedbench.core.network import check_batches
 from fedbench.core.plan import Plan
-from fedbench.core.precision import Clock, forget_peak, give_back_pages, peak_bytes
 from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation, bytes_down, bytes_up, learning_rate, survey
 from fedbench.core.state import Mean, State, matches
+from fedbench.core.usage import Clock, forget_peak, give_back_pages, peak_bytes
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
 

@@ -29,14 +29,11 @@ from fedbench.core.client import (
     Request,
     Train,
     Trained,
-    following,
     known,
     logits,
-    loss_of,
-    opened,
-    output_of,
 )
 from fedbench.core.federation import Federation
+from fedbench.core.hooks import following, loss_of, opened, output_of
 from fedbench.core.images import Piece, padded_flip, pieces, resized_crop, stored_to_input, to_input, windows_of
 from fedbench.core.local_update import LocalUpdate, all_finite, check_finite, to_train
 from fedbench.core.network import Networks

@@ -69,7 +69,7 @@ def speed(model: str, shape: tuple[int, int, int], classes: int, device: str, ba
     import torch
 
     from fedbench.core.executors import RULES
-    from fedbench.core.precision import flop_of_step
+    from fedbench.core.usage import flop_of_step
 
     network = models.build(model, shape=shape, classes=classes, seed=0)
     with reported():
@@ -91,7 +91,8 @@ def images_per_second(
     other processes now does not predict the load during the run.
     """
     from fedbench.core.executors import available_cores, one_thread
-    from fedbench.core.precision import keep_freed_pages, layout
+    from fedbench.core.precision import layout
+    from fedbench.core.usage import keep_freed_pages
 
     keep_freed_pages()  # as the executors do
     model = model.to(device=device, memory_format=layout(precision, device))  # type: ignore[call-overload]

@@ -14,10 +14,10 @@ from workloads import Workload
 from fedbench import methods
 from fedbench.core import evaluation, executors
 from fedbench.core.checkpoint import Checkpoint
-from fedbench.core.precision import Clock
 from fedbench.core.simulation import initialise
 from fedbench.core.state import state_of
 from fedbench.core.trainer import Round, Trainer, work
+from fedbench.core.usage import Clock
 
 
 class Timed:

@@ -30,7 +30,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from workloads import TARGETS, TITLES, WORKLOADS, Workload
 
 from fedbench.core.executors import available_cores
-from fedbench.core.precision import arithmetic, autocast, peak_bytes
+from fedbench.core.precision import arithmetic, autocast
+from fedbench.core.usage import peak_bytes
 from fedbench.machine import processor
 
 USUAL = "usual"

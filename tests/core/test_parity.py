@@ -38,11 +38,11 @@ from fedbench.core.client import (
 )
 from fedbench.core.federation import ByClient, Federation
 from fedbench.core.images import Piece
-from fedbench.core.network import twin, with_clients_among_channels
 from fedbench.core.plan import Plan
 from fedbench.core.precision import arithmetic
 from fedbench.core.stacked import FASTEST
 from fedbench.core.state import state_of
+from fedbench.core.variants import twin, with_clients_among_channels
 from fedbench.methods.base import cross_entropy
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label

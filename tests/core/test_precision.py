@@ -22,18 +22,9 @@ from fedbench.conformance import runs
 from fedbench.conformance.subject import small
 from fedbench.core import precision as module
 from fedbench.core import worker
-from fedbench.core.precision import (
-    arithmetic,
-    autocast,
-    bytes_of_step,
-    check,
-    clients_that_fit,
-    fits,
-    give_back_pages,
-    keep_freed_pages,
-    layout,
-)
+from fedbench.core.precision import arithmetic, autocast, check, layout
 from fedbench.core.state import state_of
+from fedbench.core.usage import bytes_of_step, clients_that_fit, fits, give_back_pages, keep_freed_pages
 from fedbench.engine import run as engine
 from fedbench.engine import run as place
 from fedbench.engine.job import Job

@@ -26,20 +26,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedbench import models
 from fedbench.conformance.subject import small
-from fedbench.core import captured, executors, precision
+from fedbench.core import captured, executors, usage
 from fedbench.core.captured import KEPT, CapturedStep, GraphedWorker, capacity
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context, Loss, Train, Trained, Work
 from fedbench.core.executors import Graphed, Stacked, training_flop
 from fedbench.core.federation import Federation
 from fedbench.core.images import Piece
-from fedbench.core.network import Several, twin, with_clients_among_channels, with_norms_for_vmap
+from fedbench.core.network import Several
 from fedbench.core.plan import Plan
-from fedbench.core.precision import CPU_BLOCK, autocast
+from fedbench.core.precision import autocast
 from fedbench.core.simulation import initialise
 from fedbench.core.stacked import Stack, StackedWorker, Step, kind, ticks
 from fedbench.core.state import Mean, State, _Sum, state_of
 from fedbench.core.trainer import Trainer
+from fedbench.core.usage import CPU_BLOCK
+from fedbench.core.variants import twin, with_clients_among_channels, with_norms_for_vmap
 from fedbench.core.worker import Cancelled, Worker
 from fedbench.methods.base import cross_entropy
 from fedbench.models import registry
@@ -505,11 +507,11 @@ def test_a_long_run_is_compiled_and_a_short_one_is_not() -> None:
 
 def test_as_many_lanes_as_a_quarter_of_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     network, images = small(3, True), torch.zeros(16, 3, 8, 8)
-    one = precision.bytes_of_step(network, images)
+    one = usage.bytes_of_step(network, images)
     for total, lanes in ((4 * one * 3 + 8, 3), (one, 1)):
         of = SimpleNamespace(total_memory=total)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, of=of: of)
-        assert precision.lanes_that_fit(network, images) == lanes
+        assert usage.lanes_that_fit(network, images) == lanes
 
 
 def test_a_mean_on_a_gpu_is_the_mean_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,10 @@ from fedbench.core import executors, message, tables
 from fedbench.core.client import Client, ClientUpdate, Collect, Gradient, Train, logits
 from fedbench.core.executors import Cores, Executor, available_cores
 from fedbench.core.plan import Plan
-from fedbench.core.precision import Clock
 from fedbench.core.server import Server
 from fedbench.core.simulation import initialise
 from fedbench.core.state import size_in_bytes, state_of
+from fedbench.core.usage import Clock
 from fedbench.core.worker import Cancelled, Worker
 from fedbench.engine.cost import images_per_second, images_to_process
 from fedbench.methods.base import FORWARD, Method, cross_entropy

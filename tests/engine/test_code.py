@@ -82,7 +82,7 @@ def test_packages_that_do_not_count_only_hand_on_names(edited: Path) -> None:
     ("file", "old", "new"),
     [
         ("core/executors.py", "min(fit, CPU_BLOCK)", "min(fit, 1 + CPU_BLOCK)"),
-        ("core/precision.py", "CPU_BLOCK = ", "CPU_BLOCK = 1 + "),
+        ("core/usage.py", "CPU_BLOCK = ", "CPU_BLOCK = 1 + "),
         ("core/checkpoint.py", "self.rounds[:t]", "self.rounds[: t + 1]"),
         ("engine/training.py", "len(jobs) > 1", "len(jobs) > 2"),
         ("models/__init__.py", 'seeded(seed, "model")', 'seeded(seed, "network")'),
