@@ -31,7 +31,8 @@ from fedbench.core.state import STATISTICS, State
 from fedbench.core.trainer import Interrupted, Progress
 from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, ROUND
-from fedbench.models.base import FLModel, check
+from fedbench.models.base import FLModel
+from fedbench.models.form import check
 from fedbench.plugins import shown
 from fedbench.specs import Setting, require
 

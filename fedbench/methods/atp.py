@@ -1,4 +1,9 @@
-"""ATP: FedAvg, and rates learned after it by which each tensor of the network adapts to images without labels."""
+"""ATP: FedAvg, and rates learned after it by which each tensor of the network adapts to images without labels.
+
+The first functions treat running statistics of batch norms as parameters: their difference from a batch's statistics,
+and the gradient of a loss with respect to them. For networks in evaluation mode; networks without batch norms give
+empty results.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,6 @@ from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient,
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
-
-# -- norm statistics -------------------------------------------------------------------------------------------
-# Running statistics of batch norms treated as parameters: their difference from a batch's statistics, and the gradient
-# of a loss with respect to them. For networks in evaluation mode; networks without batch norms give empty results.
-
 
 MEAN, VARIANCE = ".running_mean", ".running_var"
 #: torch's default, which all networks here use.
@@ -88,9 +88,6 @@ def gradients(state: State, gradient: State) -> State:
     return of_statistics
 
 
-# -- atp -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Rates:
     """Message in both directions: the rates [L], one for each of `adapted`'s tensors."""
@@ -155,8 +152,6 @@ class ATP(Method):
     def start(self, server: Server) -> None:
         server.memory = Rates(torch.zeros(len(adapted(server.initial)), device=server.context.device))
 
-    # -- learning the rates ------------------------------------------------------------------------------
-
     def ask(self, server: Server, t: int, k: int) -> Rates | None:
         rounds = server.context.setting.rounds
         return server.memory if t == rounds and k < (self.rate_rounds or rounds) else None
@@ -188,8 +183,6 @@ class ATP(Method):
         answer = yield Gradient(entropy, split=split, part=part)
         statistics = yield from ways(client, split, part)
         return {**answer.gradient, **statistics}
-
-    # -- answering ---------------------------------------------------------------------------------------
 
     def serve(self, server: Server, client: Client) -> None:
         client.inbox = server.memory

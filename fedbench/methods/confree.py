@@ -1,4 +1,8 @@
-"""ConFREE: FedRep whose server takes out of clients' updates what works against one another's."""
+"""ConFREE: FedRep whose server takes out of clients' updates what works against one another's.
+
+Updates conflict if their inner product is negative. Their combination is computed in float64 and uses only the inner
+products [n, n] of n updates; a combination of updates is a vector of weights [n].
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,6 @@ from fedbench.core.state import PIECE, State, weighted_mean
 from fedbench.methods.base import BODY, HEAD, cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import HeadFirst, remaining, steps_hyperparameter, trainable
 from fedbench.rng import stream
-
-# -- conflicts -------------------------------------------------------------------------------------------------
-# ConFREE's combination of clients' updates that conflict, that is, have a negative inner product.
-#
-# All computations are in float64 and use only the inner products [n, n] of n updates; a combination of updates is a
-# vector of weights [n].
-
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -87,9 +84,6 @@ def worst(products: Floats, order: Ints, alpha: float) -> Floats:
     ).x
     weights: Floats = (guide + radius * x / length(x)) / (1 + alpha**2)
     return weights
-
-
-# -- confree ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, hyperparameter
-from fedbench.methods.parts.description import AXES, MEAN, descriptor, first_bounds, projector, reduced, synthetic
+from fedbench.methods.parts.description import AXES, MEAN, first_bounds, reduced
+from fedbench.methods.parts.descriptor import descriptor, projector, synthetic
 from fedbench.rng import stream
 
 
@@ -112,7 +113,7 @@ def reduced_and_pixels(model: Any, batch: Batch) -> Tensor:
 
 def snapshot(rows: Tensor, labels: Tensor, width: int, classes: int) -> Tensor:
     """Return float32 [1 + L + 2 (P + U)] of images [n, l + P], reduced latents before pixels: the descriptor's length
-    L, the descriptor [L] (`description.descriptor`), and mean and standard deviation (dividing by n) of [pixels;
+    L, the descriptor [L] (`parts/descriptor.py`), and mean and standard deviation (dividing by n) of [pixels;
     one-hot label].
 
     `labels` are classes [n], or 0 and 1 [n, U] for multi-label images.

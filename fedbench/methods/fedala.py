@@ -1,4 +1,7 @@
-"""FedALA: each client begins a round from a mixture of its own model and the shared one, learned entry by entry."""
+"""FedALA: each client begins a round from a mixture of its own model and the shared one, learned entry by entry.
+
+The mixture of the two models is elementwise; its weights are learned by projected gradient descent.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,6 @@ from fedbench.methods.base import (
 )
 from fedbench.methods.parts.steps import check_split, remaining, steps_hyperparameter
 from fedbench.specs import Setting
-
-# -- entrywise -------------------------------------------------------------------------------------------------
-# A mixture of two models, elementwise, whose weights are learned by projected gradient descent (FedALA).
-
 
 #: Learning "to the end" stops when the standard deviation of the mean losses of the last LAST passes is below CALM (the
 #: authors' code uses last batches), or after MOST_PASSES.
@@ -89,9 +88,6 @@ def mixed_cross_entropy(model: Any, batch: Batch) -> Loss:
 def settled(losses: list[float]) -> bool:
     """Whether learning should stop after passes with these mean losses."""
     return len(losses) > LAST and (len(losses) == MOST_PASSES or statistics.pstdev(losses[-LAST:]) < CALM)
-
-
-# -- fedala ----------------------------------------------------------------------------------------------------
 
 
 #: Prefixes of the client's personal top layers, as of the end of its last training, and of the mixture's weights.

@@ -27,9 +27,6 @@ from fedbench.methods.parts.prototypes import own_class_means
 from fedbench.methods.parts.steps import check_split, remaining, steps_hyperparameter
 from fedbench.specs import Setting
 
-# -- fisher ----------------------------------------------------------------------------------------------------
-# The information that a client's images carry about its model's parameters: the empirical Fisher information.
-
 
 def fisher_trace(client: Client) -> Generator[Gradient, Any, float]:
     """Return the trace of the empirical Fisher information of the client's current model: the sum of squared gradient
@@ -41,9 +38,6 @@ def fisher_trace(client: Client) -> Generator[Gradient, Any, float]:
         squares += [g.square().sum() for g in answer.gradient.values()]
     client.state = state  # undo the changes of running statistics by the gradients
     return float(torch.stack(squares).double().sum())
-
-
-# -- fedas -----------------------------------------------------------------------------------------------------
 
 
 #: Prefix of the client's personal model as of the end of its last training.

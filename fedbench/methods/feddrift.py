@@ -28,9 +28,6 @@ from fedbench.methods.parts.clustered import (
 from fedbench.methods.parts.linkage import within
 from fedbench.specs import Setting
 
-# -- merging ---------------------------------------------------------------------------------------------------
-# Merging of models that do equally well on each other's clients (FedDrift, AISTATS 2023).
-
 
 def apart(accuracy: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return distances [M, M] of models from the accuracy [M, M] of each model (row) on each model's data (column)."""
@@ -81,9 +78,6 @@ def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, 
                 first if len(in_use) == 1 else weighted_mean(states, [weight[m] for m in in_use], first)
             )
     server.assigned = {i: new[m] for i, m in server.assigned.items()}
-
-
-# -- feddrift --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

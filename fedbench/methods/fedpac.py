@@ -1,4 +1,8 @@
-"""FedPAC: features aligned by class means, and heads combined for each client."""
+"""FedPAC: features aligned by class means, and heads combined for each client.
+
+Shapes in the combination of the heads: M clients, K classes, d features, n rows. Everything there runs in float64.
+Equations are those of FedPAC (Xu, Tong and Huang, ICLR 2023) as its official code computes them.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,6 @@ from fedbench.core.state import State, matches, weighted_mean
 from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, features, hyperparameter, score_hyperparameter
 from fedbench.methods.parts.prototypes import COUNT, MEAN, class_means, none, own_class_means, pooled
 from fedbench.specs import Setting
-
-# -- simplex ---------------------------------------------------------------------------------------------------
-# Quadratic programmes on the probability simplex.
-
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,13 +46,6 @@ def nearest_to_origin(b: Floats) -> Floats | None:
         return None
     total = x.sum()
     return x / total if total > 0 else None
-
-
-# -- combination -----------------------------------------------------------------------------------------------
-# FedPAC's combination of the clients' heads: the statistics that it needs, and the weights that follow from them.
-#
-# Shapes: M clients, K classes, d features, n rows. Everything runs in float64. Equations are those of FedPAC (Xu, Tong
-# and Huang, ICLR 2023) as its official code computes them.
 
 
 #: Weights of a combination up to this value are set to zero (official code).
@@ -90,9 +83,6 @@ def combination(variances: Tensor, h: Tensor) -> Tensor:
         if a is not None and (weight := np.where(a > LEAST_WEIGHT, a, 0.0)).any():
             weights[i] = weight / weight.sum()
     return torch.from_numpy(weights)
-
-
-# -- fedpac ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import side_by_side
-from fedbench.methods.parts.description import Bounds, Phase, Scaling, phase_of
+from fedbench.methods.parts.description import Phase, phase_of
+from fedbench.methods.parts.descriptor import Bounds, Scaling
 from fedbench.methods.parts.linkage import distances, elbow, nearest_other
 from fedbench.methods.parts.warm_up import WarmsUp
 
@@ -74,8 +75,6 @@ class FluxSoft(WarmsUp):
     version = 2  #: the released code's synthetic points
     memory = Memory
 
-    # -- a round -----------------------------------------------------------------------------------------
-
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         phase = phase_of(server, t)
         if phase == Phase.WARM_UP:
@@ -115,8 +114,6 @@ class FluxSoft(WarmsUp):
         if memory.phase != Phase.GROUPED:
             return {}
         return {"elbow": memory.kernel.reach, "clustering_round": float(memory.described.round)}
-
-    # -- answering ---------------------------------------------------------------------------------------
 
     def serve(self, server: Server, client: Client) -> None:
         memory = server.memory

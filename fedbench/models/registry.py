@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from fedbench.models.base import FLModel
 
 
-# -- plugin ----------------------------------------------------------------------------------------------------
-# Networks in users' files.
-
-
 networks = Named("model", "--model")
 own_name, is_plugin, known = networks.name, networks.is_plugin, networks.known
 
@@ -29,7 +25,8 @@ def own_class(name: str) -> Callable[..., FLModel]:
 
     Raises FedbenchError for a class that is not a network, PluginError for a file that does not load.
     """
-    from fedbench.models.base import FLModel, check, check_arguments
+    from fedbench.models.base import FLModel
+    from fedbench.models.form import check, check_arguments
     from fedbench.plugins import reported
 
     cls, at = networks.load(name, FLModel)
@@ -43,9 +40,6 @@ def own_class(name: str) -> Callable[..., FLModel]:
         return network
 
     return make
-
-
-# -- registry --------------------------------------------------------------------------------------------------
 
 
 _MODELS = {

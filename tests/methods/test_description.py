@@ -19,7 +19,8 @@ from fedbench.core.client import Context
 from fedbench.core.images import to_input
 from fedbench.methods.flux import Noise, clustering
 from fedbench.methods.flux_soft import bandwidth, soft_weights
-from fedbench.methods.parts.description import (
+from fedbench.methods.parts.description import first_bounds, scaled
+from fedbench.methods.parts.descriptor import (
     Bounds,
     Scaling,
     common_bounds,
@@ -27,10 +28,8 @@ from fedbench.methods.parts.description import (
     descriptor,
     entries,
     extent,
-    first_bounds,
     label_free,
     projector,
-    scaled,
     synthetic,
 )
 from fedbench.methods.parts.linkage import _elbow_of, elbow, nearest_other

@@ -32,7 +32,8 @@ from fedbench.methods.flux_soft import Memory as SoftMemory
 from fedbench.methods.flux_soft import soft_weights
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import right as is_right
-from fedbench.methods.parts.description import Describe, Phase, cube, projection
+from fedbench.methods.parts.description import Describe, Phase, projection
+from fedbench.methods.parts.descriptor import cube
 from fedbench.methods.parts.linkage import halves, within
 from fedbench.methods.parts.warm_up import warm_up_ends
 from fedbench.specs import Setting

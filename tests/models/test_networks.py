@@ -21,10 +21,10 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from fedbench import models, protocol
 from fedbench.errors import FedbenchError
 from fedbench.models import build, check, code_of, initial, named, names, registry
-from fedbench.models.base import check as has_form
 from fedbench.models.base import seeded
 from fedbench.models.cnn import SHARED
 from fedbench.models.counts import FILE, _count, _kept, case, counts
+from fedbench.models.form import check as has_form
 from fedbench.models.resnet import Block, GroupScaleNorm
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.planner import table as tables

@@ -17,13 +17,11 @@ from fedbench.methods.base import hyperparameter
 from fedbench.methods.flux import clustering
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import CLUSTERS, Choice, answer_at_random, average_by_cluster, side_by_side
-from fedbench.methods.parts.description import MOMENTS, SEED, Bounds, Phase, Scaling, phase_of
+from fedbench.methods.parts.description import Phase, phase_of
+from fedbench.methods.parts.descriptor import MOMENTS, SEED, Bounds, Scaling
 from fedbench.methods.parts.linkage import MEASURES
 from fedbench.methods.parts.warm_up import WarmsUp
 from fedbench.rng import stream
-
-# -- messages --------------------------------------------------------------------------------------------------
-# FLUX's messages to and from a client that participates after the clustering, and the server's memory.
 
 
 @dataclass(frozen=True)
@@ -46,13 +44,10 @@ class Memory(description.Memory):
     behind: Tensor | None = None
 
 
-# -- noise -----------------------------------------------------------------------------------------------------
-# Laplace noise on FLUX's descriptors, for differential privacy (Fenoglio et al., NeurIPS 2025, App. C.2, Table 5).
-
-
 @dataclass(frozen=True)
 class Noise:
-    """Laplace noise on a descriptor (step S4), before scaling: b = range / (n epsilon) on every entry.
+    """Laplace noise on a descriptor (step S4), before scaling, for differential privacy (App. C.2, Table 5):
+    b = range / (n epsilon) on every entry.
 
     The budget epsilon holds for each entry; for a whole descriptor of L entries the budgets add up to L epsilon.
 
@@ -81,9 +76,6 @@ class Noise:
             spread = (rows.amax(0) - rows.amin(0)).repeat(len(d) // rows.shape[1])
         draws = torch.from_numpy(rng.laplace(size=len(d))).to(d.device)
         return d + draws * spread / (len(rows) * self.epsilon)
-
-
-# -- flux ------------------------------------------------------------------------------------------------------
 
 
 #: Moments in the rows of Table 66.
@@ -186,8 +178,6 @@ class Flux(WarmsUp):
 
         return super().build(model, context)
 
-    # -- a round -----------------------------------------------------------------------------------------
-
     def broadcast(self, server: Server, client: Client) -> None:
         super().broadcast(server, client)  # lines 3 to 5
         if phase_of(server, client.round) == Phase.GROUPED and client.index not in server.assigned:  # lines 20 to 25
@@ -227,8 +217,6 @@ class Flux(WarmsUp):
         client.put(client.model(str(m)))
         return m
 
-    # -- the server --------------------------------------------------------------------------------------
-
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         memory, phase = server.memory, phase_of(server, t)
         if phase == Phase.WARM_UP:
@@ -262,8 +250,6 @@ class Flux(WarmsUp):
             return {"clusters": 1.0}
         numbers = {"clusters": float(len(server.models)), "clustering_round": float(memory.described.round)}
         return numbers if memory.elbow is None else {**numbers, "elbow": memory.elbow}
-
-    # -- answering ---------------------------------------------------------------------------------------
 
     def serve(self, server: Server, client: Client) -> None:
         """Send a client that has not participated since the clustering what it needs to find a cluster, as a late

@@ -202,10 +202,6 @@ class GivenCount(Clustered):
         return self.clusters or true_groups(context)
 
 
-# -- lowest loss -------------------------------------------------------------------------------------------------
-# A client that receives all models of the server and continues with the one that fits its training data best.
-
-
 def offer(server: Server, client: Client) -> None:
     """Send a client all models to choose from; until it has chosen, it holds the first."""
     client.put(server.models[0])

@@ -1,4 +1,7 @@
-"""Agglomerative clustering with complete linkage: the distance of two clusters is that of their farthest members."""
+"""Clustering by distances: agglomerative with complete linkage, where the distance of two clusters is that of their
+farthest members; and the radius of a neighbourhood, from the elbow of clients' distances to their nearest other client
+(FLUX, Sec. D.2; K descriptors of L entries, Euclidean distance, float64).
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,6 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from fedbench.measure import Measure
-
-# -- elbow -----------------------------------------------------------------------------------------------------
-# The radius of a neighbourhood, from the elbow of clients' distances to their nearest other client (FLUX, Sec. D.2).
-#
-# K descriptors of L entries, Euclidean distance, float64.
-
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,9 +60,6 @@ def _elbow_of(curve: Floats) -> int:
 
     position = KneeLocator(np.arange(len(curve)), curve, curve="convex", direction="increasing").elbow
     return last if position is None else int(position)
-
-
-# -- linkage ---------------------------------------------------------------------------------------------------
 
 
 Labels = NDArray[np.int64]

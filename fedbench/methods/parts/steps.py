@@ -16,8 +16,6 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.base import HEAD, Method, check, cross_entropy, hyperparameter
 from fedbench.specs import Setting
 
-# -- plain sgd -------------------------------------------------------------------------------------------------
-
 
 def check_sgd(name: str, setting: Setting) -> None:
     """Raise FedbenchError unless the optimiser is SGD: another one would change nothing but the run's id."""
@@ -33,13 +31,9 @@ def check_pull(method: str, option: str, pull: float, setting: Setting) -> None:
     check(setting.lr * pull <= 1, method, option, pull, most)
 
 
-# -- split steps -----------------------------------------------------------------------------------------------
-# Local steps split between two phases of a round, as in FedDRM's comparison (section 6 of its protocol).
-
-
 def check_split(method: str, option: str, phase_steps: int, setting: Setting) -> None:
-    """Raise FedbenchError unless `phase_steps` leaves some of the setting's local steps for the other phase (0: no
-    split)."""
+    """Raise FedbenchError unless `phase_steps` leaves some of the setting's local steps for the other phase of a round
+    (0: no split), as in FedDRM's comparison (section 6 of its protocol)."""
     if phase_steps:
         wanted = "0 where a setting counts local epochs" if setting.steps is None else f"below {setting.steps} steps"
         check(setting.steps is not None and phase_steps < setting.steps, method, option, phase_steps, wanted)
@@ -75,17 +69,14 @@ class HeadFirst(Method):
         return [(yield Train(cross_entropy, trains=HEAD, epochs=epochs, steps=self.head_steps or None))]
 
 
-# -- finetuning ------------------------------------------------------------------------------------------------
-# Final rounds without communication, in which each client trains its local copy (FedDRM, Sec. 3.1).
-
-
 def finetune_hyperparameter() -> Any:
     """Return the hyper-parameter `finetune_rounds`, the number of such rounds."""
     return hyperparameter(0, "last rounds without communication", source="FedDRM, Sec. 3.1: 100 of 800", least=0)
 
 
 class FineTunes(Method):
-    """A method with `finetune_rounds` final rounds without communication."""
+    """A method with `finetune_rounds` final rounds without communication, in which each client trains its local copy
+    (FedDRM, Sec. 3.1)."""
 
     finetune_rounds: int
 
@@ -97,17 +88,11 @@ class FineTunes(Method):
         return t <= rounds - self.finetune_rounds
 
 
-# -- before the first round ------------------------------------------------------------------------------------
-
-
 class AsksFirst(Method):
     """A method whose server asks all clients once, before the first round; `reply` handles the question."""
 
     def ask(self, server: Server, t: int, k: int) -> Question | None:
         return Question() if t == k == 0 else None
-
-
-# -- personal models -------------------------------------------------------------------------------------------
 
 
 class PersonalModel(Method):
@@ -119,10 +104,6 @@ class PersonalModel(Method):
         if client.kind == MEMBER:  # a client without labels has not trained a personal model
             client.answers_by = Collect(logits, model="own")
         return None
-
-
-# -- parameters ------------------------------------------------------------------------------------------------
-# Tensors for each parameter of the network, without running statistics.
 
 
 def zeros(model: nn.Module, *names: str) -> State:

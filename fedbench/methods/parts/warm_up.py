@@ -16,19 +16,8 @@ from fedbench.core.state import State
 from fedbench.measure import Measure
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts import description
-from fedbench.methods.parts.description import (
-    FIRST_BOUNDS,
-    MARGIN,
-    Bounds,
-    Describe,
-    Description,
-    Memory,
-    Phase,
-    common_bounds,
-    cube,
-    extent,
-    phase_of,
-)
+from fedbench.methods.parts.description import FIRST_BOUNDS, Describe, Description, Memory, Phase, phase_of
+from fedbench.methods.parts.descriptor import MARGIN, Bounds, common_bounds, cube, extent
 from fedbench.methods.parts.linkage import MEASURES
 
 #: Warm-up ends at the latest after this share of all rounds, and not before round EARLIEST (FLUX, Eq. 14).
@@ -141,8 +130,6 @@ class WarmsUp(Method):
         accuracies, rounds = server.memory.accuracies, server.context.setting.rounds
         if warm_up_ends(accuracies, t, rounds, self.threshold, self.first_slope, self.start_):
             server.memory.phase = Phase.DESCRIPTION
-
-    # -- a round -----------------------------------------------------------------------------------------
 
     def broadcast(self, server: Server, client: Client) -> None:
         phase = phase_of(server, client.round)
