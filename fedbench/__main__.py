@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from types import FrameType
@@ -61,6 +62,9 @@ def hoist(arguments: list[str]) -> list[str]:
 
 #: Exit code of an interrupted command; the parser returns it on an interrupt.
 INTERRUPTED = 130
+#: Seconds in which a signal that comes again is the same one: `timeout` sends its signal to the command and to its
+#: process group, and the second must not stop the saving that the first has begun.
+ONCE = 1.0
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -100,9 +104,14 @@ def main(arguments: list[str] | None = None) -> None:
 def _interruptible() -> Iterator[None]:
     """Context in which SIGTERM and SIGHUP stop a command like Ctrl-C, so that it cleans up; a signal that is ignored
     (nohup) stays ignored."""
+    stopped = -ONCE
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        nonlocal stopped
+        now = time.monotonic()
+        if now - stopped >= ONCE:
+            stopped = now
+            raise KeyboardInterrupt
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():

@@ -72,6 +72,25 @@ def test_bad_input_is_one_line_with_debug_its_traceback_and_our_own_mistakes_are
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
+def test_a_signal_that_comes_twice_at_once_stops_a_command_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `timeout` sends it, to the command and to its group: what the first stops is saved before it ends."""
+    saved: list[str] = []
+
+    def stopped(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            saved.append("whole")
+            monkeypatch.setattr("fedbench.__main__.ONCE", 0)
+            signal.raise_signal(signal.SIGTERM)
+            saved.append("in spite of a later one")
+
+    monkeypatch.setattr(context, "configure", stopped)
+    assert call("list").code == 130
+    assert saved == ["whole"]
+
+
 @pytest.mark.parametrize("gone", ["", "__init__.py", "errors.py", "cli/context.py"])
 def test_another_distribution_in_place_of_ours(tmp_path: Path, gone: str) -> None:
     """The package index has another `import fedbench`, with an empty __init__.py; when it goes it takes ours along, and

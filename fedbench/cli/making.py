@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, replace
@@ -42,13 +40,11 @@ def run(
     title: str = "",
     bars: Bars | None = None,
     observers: Sequence[Observer] = (),
-    limit: Limit | None = None,
 ) -> list[Artifact]:
     """Train and evaluate runs (`observers.make`) with progress bars; a sweep passes its `bars`. At an interrupt,
     print how to continue and exit with 130; if the engine trains several runs at a time, `stoppable` does this for all.
-    Raises OutOfTime if the limit stops the runs."""
+    """
     from fedbench.core.trainer import Interrupted
-    from fedbench.engine.sweep import OutOfTime
     from fedbench.observers import make
     from fedbench.observers.bars import Bars
 
@@ -60,9 +56,7 @@ def run(
                 watching = [one.twin() for one in watching]
             warn = partial(console.print, markup=False)
             return make(jobs, engine, title=title, observers=watching, warn=warn)
-    except (KeyboardInterrupt, Interrupted) as stop:
-        if limit is not None and not limit.left and isinstance(stop, Interrupted):
-            raise OutOfTime from None
+    except (KeyboardInterrupt, Interrupted):
         if engine.slots > 1:
             raise
         console.print(_saved(jobs, engine.store))
@@ -80,45 +74,6 @@ def _saved(jobs: Sequence[Job], store: Store) -> str:
         return "stopped before the end of the first round; nothing was saved."
     every = jobs[0].spec.setting.rounds
     return f"stopped; round {min(rounds)} of {every} is saved. The same command continues from there."
-
-
-class Limit:
-    """The time limit of a command: runs that would not finish in time are not started, and a run that is still training
-    at the end is saved."""
-
-    def __init__(self, minutes: float) -> None:
-        self.minutes = minutes
-        self.end = time.monotonic() + 60 * minutes
-        self.seconds, self.estimated = 0.0, 0.0  #: measured and estimated time of the runs so far
-
-    @property
-    def left(self) -> float:
-        """Seconds until the end."""
-        return max(0.0, self.end - time.monotonic())
-
-    @contextlib.contextmanager
-    def timed(self, estimate: float) -> Iterator[None]:
-        """Time the work in the block, which is estimated to take `estimate` seconds. Raises OutOfTime if it would not
-        finish in time, with the estimate scaled by the measured over the estimated time of the runs before."""
-        from fedbench.engine.sweep import OutOfTime
-
-        pace = self.seconds / self.estimated if self.estimated else 1.0
-        if estimate * pace > self.left or not self.left:
-            raise OutOfTime
-        started = time.monotonic()
-        yield
-        self.seconds, self.estimated = self.seconds + time.monotonic() - started, self.estimated + estimate
-
-    @contextlib.contextmanager
-    def over(self, engine: Engine) -> Iterator[None]:
-        """In the block, stop the engine's runs when the time is over."""
-        timer = threading.Timer(min(self.left, threading.TIMEOUT_MAX), engine.stop)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
 
 @contextlib.contextmanager
@@ -204,10 +159,6 @@ def show_json(runs: Sequence[Wanted], device: str) -> None:
 # -- making ----------------------------------------------------------------------------------------------------
 
 
-#: Maximum number of listed runs among those for which there was no time.
-LISTED = 5
-
-
 @dataclass(frozen=True)
 class How:
     """How runs are trained, and what is printed about it."""
@@ -217,7 +168,6 @@ class How:
     keep: frozenset[str] = frozenset()
     as_json: bool = False
     observers: Sequence[Observer] = ()
-    limit: Limit | None = None  #: no run is still training when its time is over
 
 
 def train_table(
@@ -233,21 +183,17 @@ def train_table(
     seed: int | None,
     unshipped: bool,
     dry_run: bool,
-    minutes: float | None,
-    export: Callable[..., None] | None,
 ) -> None:
     """Train the missing runs of a table (or runs of `methods` with these hyper-parameters in all of the table's
     settings), or only list them (`dry_run`). With `unshipped`, runs in result packs are not missing.
 
     Several processes can do this on one store and share the runs. A failed run does not stop the others; it is listed
-    at the end, and the exit code is then 1. Training stops after `minutes`. `export` then receives the ids of the
-    table's complete runs in the store.
+    at the end, and the exit code is then 1.
     """
     from fedbench.data import called
     from fedbench.engine.sweep import Plan, plan
     from fedbench.planner import table as tables
-    from fedbench.planner.cells import find, scope
-    from fedbench.results.frame import Frame
+    from fedbench.planner.cells import scope
     from fedbench.specs import Setting
 
     console, store = context.err(), context.store()
@@ -266,7 +212,7 @@ def train_table(
             again=how.again, keep=how.keep, packs=context.frame().packs if unshipped else None,
         )  # fmt: skip
         lacking = missing()
-    where, limit = how.where, None if minutes is None else Limit(minutes)
+    where = how.where
     engine = where.engine_for(store, context.roots(), precision or Setting.precision)
     runs, remarks = lacking.runs, [*lacking.remarks]
     fixed = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {where.executor})
@@ -292,23 +238,8 @@ def train_table(
     if dry_run:
         show(runs, scope(budget, precision or ""), nothing, where.kind, how.as_json)
         return
-    with engine, limit.over(engine) if limit else contextlib.nullcontext():
-        complete = make(
-            runs, scope(budget, precision or ""), nothing, engine, replace(how, limit=limit), more if tuned else tuple
-        )
-    if export is not None:  # the table's complete runs in the store, and those of extra rows
-        seeds, every = () if seed is None else (seed,), []
-        if not table.counted:
-            every = find(table, budget, Frame(store), context.roots(), precision=precision, seeds=seeds).all
-        specs = {spec for cell in every for spec in cell.specs} | {one.spec for one in runs}
-        there = sorted(spec.id for spec in specs if store.has(spec))
-        try:
-            if not there:
-                raise FedbenchError("no run of the table is complete")
-            export(filters=there)
-        except FedbenchError as error:  # the trained runs stay in the store
-            console.print(f"nothing is exported: {error}", markup=False)
-            complete = complete and not there
+    with engine:
+        complete = make(runs, scope(budget, precision or ""), nothing, engine, how, more if tuned else tuple)
     if not complete:
         sys.exit(1)
 
@@ -326,7 +257,6 @@ def make(
 
     A failed run does not stop the others; it is listed at the end. False if any run failed.
     """
-    from fedbench.engine.job import saved_round
     from fedbench.engine.sweep import End
 
     console = context.err()
@@ -339,18 +269,10 @@ def make(
     ids = [one.artifact.id for one in outcomes[End.MADE] if one.artifact]
     failures = [_failure(one) for one in outcomes[End.FAILED]]
     if how.as_json:
-        left = [one.title for one in (*outcomes[End.HELD], *outcomes[End.LATE])]
+        left = [one.title for one in outcomes[End.HELD]]
         context.print_json({"made": ids, "failed": failures, "left": left})
     elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_BY_OTHERS]) else ""
     console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
-    if how.limit is not None and (late := outcomes[End.LATE]):
-        console.print(f"left for another time, as {counted(how.limit.minutes, 'minute')} are over or too few are left:")
-        for one in late[:LISTED]:
-            saved = saved_round(one.job, context.store()) if one.job else 0
-            at = f": round {saved} of {one.job.spec.setting.rounds} is saved" if one.job and saved else ""
-            console.print(f"  {one.title}{at}", markup=False)
-        more_late = f"  and {len(late) - LISTED:,} more\n" if len(late) > LISTED else ""
-        console.print(f"{more_late}The same command continues from there.")
     for one in outcomes[End.HELD]:
         assert isinstance(one.error, HeldError)
         console.print(f"left to {one.error.who}: {one.title}")
@@ -362,11 +284,10 @@ def make(
 
 def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[End, list[Outcome]]:
     """Train the runs with progress bars, and return their outcomes."""
-    from fedbench.engine.job import saved_round
     from fedbench.engine.sweep import End, sweep
     from fedbench.observers.bars import Bars
 
-    console, limit = context.err(), how.limit
+    console = context.err()
     engine.get_ready([(one.method, one.spec) for one in runs])
     costs = costs_of(runs, how.where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
@@ -376,12 +297,7 @@ def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[
     with Bars(console, shares) as bars:
 
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
-            if limit is None:
-                return run(jobs, engine, title, bars, how.observers)
-            undone = [1 - saved_round(job, context.store()) / job.spec.setting.rounds for job in jobs]
-            estimates = [shares[job.spec.id] * share for job, share in zip(jobs, undone, strict=True) if costs]
-            with limit.timed(sum(estimates)):
-                return run(jobs, engine, title, bars, how.observers, limit)
+            return run(jobs, engine, title, bars, how.observers)
 
         for outcome in sweep(runs, engine, execute, executor=how.where.executor, again=how.again, keep=how.keep):
             if context.debug() and outcome.error and not isinstance(outcome.error, HeldError):

@@ -88,7 +88,7 @@ def export(
     from fedbench.results.pack import add
     from fedbench.words import one_line
 
-    output = pack_path(output, "--output")
+    output = _pack_path(output)
     store, console, by = context.store(), context.err(), one_line(by, "--by")
     runs = select(Frame(store), filters or [], context.roots())
     ids = of_tables(table, context.frame(), context.roots()) if table else None
@@ -112,11 +112,11 @@ def export(
     console.print(said, soft_wrap=True, markup=False)
 
 
-def pack_path(path: Path, option: str) -> Path:
+def _pack_path(path: Path) -> Path:
     """The path of a pack to write. Raises FedbenchError if it does not end in .parquet."""
-    path = path_of(str(path), option)
+    path = path_of(str(path), "--output")
     if path.suffix != ".parquet":
-        raise FedbenchError(f"a result pack is a Parquet file, and {path} does not end so", f"{option} NAME.parquet")
+        raise FedbenchError(f"a result pack is a Parquet file, and {path} does not end so", "--output NAME.parquet")
     return path
 
 

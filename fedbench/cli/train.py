@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +19,6 @@ from fedbench.cli.partition import (
     partition_of,
     scheme_fields,
 )
-from fedbench.cli.results import export as into_pack
-from fedbench.cli.results import pack_path
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
@@ -64,10 +60,6 @@ def train(
     keep: Annotated[str | None, "Keep the run's models, for 'export' (the only value: model).", "model"] = None,
     again: Annotated[bool, "Make runs again; of a table, those of another version of the code."] = False,
     unshipped: Annotated[bool, "With --table: leave out runs that result packs hold."] = False,
-    minutes: Annotated[
-        float | None, "With --table: begin nothing that would not end in N minutes; save the rest.", "N"
-    ] = None,
-    export: Annotated[Path | None, "With --table: at the end put its complete runs into this pack.", "FILE"] = None,
     dry_run: context.DryRun = False,
     log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,
     observe: Annotated[list[str] | None, "Observer: tensorboard:DIR, wandb:PROJECT (repeatable).", "NAME:WHERE"] = None,
@@ -96,19 +88,16 @@ def train(
             raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
         _refuse_with_table({**chosen, "partition": partition, "protocol": protocol, **partitioning})
         params, watching = _row(method or (), rest), [] if dry_run else _observers(log, observe)
-        if minutes is not None and not 0 < minutes < math.inf:
-            raise FedbenchError(f"--minutes must be above 0, not {minutes:g}")
-        packing = None if export is None else partial(into_pack, output=pack_path(export, "--export"))
         train_table(
             table, How(where, again, kept, as_json=json, observers=watching), methods=method or (),
             params=params, dataset=dataset, columns=column or (), budget=budget, precision=chosen.get("precision"),
-            seed=chosen.get("seed"), unshipped=unshipped, dry_run=dry_run, minutes=minutes, export=packing,
+            seed=chosen.get("seed"), unshipped=unshipped, dry_run=dry_run,
         )  # fmt: skip
         return
     if dataset is not None:
         raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
-    for option, given in {"column": column, "unshipped": unshipped, "minutes": minutes, "export": export}.items():
-        if given is not None and given is not False:
+    for option, given in {"column": column, "unshipped": unshipped}.items():
+        if given:
             raise FedbenchError(f"--{option} goes with --table only", "leave it out")
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")

@@ -105,10 +105,6 @@ def at_once(
 Execute = Callable[[Sequence[Job], str], Sequence[Artifact]]
 
 
-class OutOfTime(Exception):
-    """There is no time left for a run; its completed rounds are saved."""
-
-
 @dataclass(frozen=True)
 class Wanted:
     """A run to train, such as a missing one of a table."""
@@ -134,7 +130,6 @@ class End(StrEnum):
     MADE_BY_OTHERS = "made elsewhere"  #: another process trained it meanwhile
     HELD = "held"  #: another process has claimed it
     FAILED = "failed"
-    LATE = "late"  #: there was no time for it
     APART = "apart"  #: could not be trained together with other seeds; its single outcome follows
 
 
@@ -339,9 +334,6 @@ def sweep(
             title = f"({group[0] + 1}/{len(runs)}) {_name(runs[group[0]], varied)}, seeds {seeds}"
             try:
                 stacked = {artifact.id: artifact for artifact in execute(list(jobs.values()), title)}
-            except OutOfTime:
-                yield from (Outcome(title, End.LATE, job=job) for title, job in jobs.items())
-                return
             except Exception as error:
                 yield Outcome(title, End.APART, error=error)
         for title, job in jobs.items():
@@ -368,8 +360,6 @@ def _attempt(title: str, job: Job, execute: Execute, engine: Engine) -> Outcome:
         (artifact,) = execute([job], title)
     except HeldError as error:
         return Outcome(title, End.HELD, error=error, job=job)
-    except OutOfTime:
-        return Outcome(title, End.LATE, job=job)
     except Exception as error:
         return Outcome(title, End.FAILED, error=error, job=job)
     return _ended(title, job, artifact, engine)

@@ -114,11 +114,6 @@ export RUN -o none => made without its model
 TRAIN --column x => --column goes with --table only
 train digits -m fedavg --unshipped => --unshipped goes with --table only
 TABLE --column digits/Dir-0.5 => unknown column of table feddrm/1 'digits/Dir-0.5'; did you mean 'digits/Dir-0.3
-TABLE --minutes 0 => fedbench: --minutes must be above 0, not 0
-TABLE --export x.csv => a result pack is a Parquet file, and x.csv does not end so; --export NAME.parquet
-train -m fedavg --minutes=2 => fedbench: --minutes goes with --table only; leave it out
-train -m fedavg --minutes 0 => fedbench: --minutes goes with --table only; leave it out
-train -m fedavg --export=x.parquet => fedbench: --export goes with --table only; leave it out
 train -m local SMOKE --jobs 0 => --jobs must be at least 1, not 0
 train -m local SMOKE --jobs 2 --cpus-per-run 9999 => --cpus-per-run 9999 of
 train -m local SMOKE --jobs 2 --cpus-per-run 0 => --cpus-per-run 0 of

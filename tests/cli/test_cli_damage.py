@@ -412,6 +412,25 @@ def test_a_sweep_goes_on_where_a_worker_dies_or_fails(home: Path, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("timeout") is None, reason="the command `timeout` of GNU coreutils is not here")
+def test_a_table_whose_time_is_over_is_saved_and_goes_on(home: Path, tmp_path: Path) -> None:
+    """`timeout 12m fedbench train --table 1`: its alarm comes when the test says so."""
+    own, slow = slow_method(tmp_path)
+    table = ("train", "--table", "1", *DIGITS, "--column", "Dir-0.3", "-m", own)
+    command = ["timeout", "10m", sys.executable, "-m", "fedbench", *table]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: sum(rounds_under_way(home)) >= 2, child, seconds=120)
+    child.send_signal(signal.SIGALRM)
+    said = child.communicate(timeout=120)[1]
+    (saved,) = rounds_saved(home)
+    assert saved >= 2
+    assert said.splitlines()[-1] == f"stopped; round {saved} of 4 is saved. The same command continues from there."
+    assert child.returncode == 124
+    slow.unlink()
+    assert good(*table).line == "1 of 1 runs made"
+
+
+@pytest.mark.slow
 def test_stopped_and_gone_on(home: Path, tmp_path: Path) -> None:
     """Whatever ends the driver: its workers save their last rounds, end, and the same command goes on from there, as
     does one without workers."""

@@ -7,23 +7,18 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from fedbench import methods
-from fedbench.cli import making
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.trainer import Progress, Trainer
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.feddrm import FedDRM
-from fedbench.results.pack import Pack
 from fedbench.store import Artifact, Store
-from fedbench.words import size
 from tests.support.cli_user import (
     DIGITS,
     SMOKE,
@@ -264,68 +259,6 @@ def test_an_interrupt_saves_all_of_them(table: str, home: Path) -> None:
         assert json.loads(good(*train(table, "--json")).out)["failed"] == []
     assert heard == [1, 2, 3, 4]
     assert together(home) == {1: 3, 2: 3, 3: 3}
-
-
-TWO = (*TABLE, "-m", "fedavgft", "-m", "ditto")
-
-
-@pytest.fixture
-def clock(home: Path, brief: None, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Each run takes a minute and is estimated to take one; nothing else takes time. And the alarm that is set."""
-    it, run = SimpleNamespace(now=0.0, monotonic=lambda: it.now), making.run
-
-    def timer(seconds: float, stop: Callable[[], None]) -> Any:
-        it.alarm = stop
-        return SimpleNamespace(start=lambda: None, cancel=lambda: None, daemon=True)
-
-    def timed(*given: Any) -> Any:
-        made = run(*given)
-        it.now += 60
-        return made
-
-    monkeypatch.setattr(making, "time", it)
-    monkeypatch.setattr("threading.Timer", timer)
-    monkeypatch.setattr(making, "costs_of", lambda runs, device: {one.spec.id: 60.0 for one in runs})
-    monkeypatch.setattr(making, "run", timed)
-    return it
-
-
-def test_what_would_not_end_in_time_is_not_begun(
-    clock: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack = tmp_path / "pack.parquet"
-    said = good(*TWO, "--minutes", "2.5", "--export", pack)
-    assert "2 of 4 runs made\n" in said.err
-    assert "left for another time, as 2.5 minutes are over or too few are left:\n  (3/4) " in said.err
-    assert said.line == f"2 runs in {pack}, {size(pack.stat().st_size)}"
-    assert len(list(Pack(pack).rows())) == 2
-    clock.now = 0
-    made = json.loads(good(*TWO, "--minutes", "1.5", "--export", pack, "--json").out)
-    assert (len(made["made"]), len(made["left"])) == (1, 1)
-    with monkeypatch.context() as patch:  # a machine that takes three times as long as it seemed
-        patch.setattr(making, "costs_of", lambda runs, device: {one.spec.id: 20.0 for one in runs})
-        assert "2 of 4 runs made\n" in good(*TWO, "--minutes", "2.5", "--home", tmp_path / "slow").err
-    assert good(*TWO, "--minutes", "9", "--export", pack).line.startswith("4 runs in ")
-    assert good(*TWO, "--minutes", "9").line == "nothing to run: no cell of the table is missing"
-
-
-def test_what_is_under_way_at_the_end_is_saved_and_goes_on(
-    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    run = making.run
-
-    def interrupted(*given: Any) -> Any:
-        clock.now += 600
-        clock.alarm()  # another thread's, in the middle of the run
-        return run(*given)
-
-    monkeypatch.setattr(making, "run", interrupted)
-    said = good(*TWO, "--minutes", "5")
-    assert "0 of 4 runs made\n" in said.err
-    assert "round 1 of 2 is saved\n" in said.err
-    assert said.line == "The same command continues from there."
-    monkeypatch.setattr(making, "run", run)
-    assert good(*TWO, "--minutes", "9").line == "4 of 4 runs made"
 
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -12,7 +11,6 @@ from fedbench.files import process
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
-    from fedbench.core.trainer import Progress
     from fedbench.engine.job import Job
     from fedbench.engine.run import Observer
     from fedbench.store import Artifact, Store
@@ -69,17 +67,8 @@ class Here(Engine):
     roots: list[Path]
     device: str = "auto"
     executor: str = "auto"
-    stopping: threading.Event = field(default_factory=threading.Event, compare=False)
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
         from fedbench.engine.run import execute_all
 
-        def watched(now: Progress) -> None:
-            observe(now)
-            if self.stopping.is_set():  # set by another thread
-                raise KeyboardInterrupt
-
-        return execute_all(jobs, self.store, self.roots, device=self.device, executor=self.executor, observe=watched)
-
-    def stop(self) -> None:
-        self.stopping.set()
+        return execute_all(jobs, self.store, self.roots, device=self.device, executor=self.executor, observe=observe)
