@@ -66,7 +66,6 @@ def report(
     compare: bool = False,
     only_done: bool = False,
     view: str | None = None,
-    client_mean: str | None = None,
     mine: bool = False,
     extra: bool = False,
     store: Home = None,
@@ -82,8 +81,7 @@ def report(
 
     grids = grids_of(
         [str(one) for one in tables], store_of(store), roots(), budget=budget, dataset=dataset, columns=columns,
-        seeds=seeds, precision=precision, compare=compare, only_done=only_done, view=view, client_mean=client_mean,
-        mine=mine, extra=extra,
+        seeds=seeds, precision=precision, compare=compare, only_done=only_done, view=view, mine=mine, extra=extra,
     )  # fmt: skip
     return Tables(tuple(grids))
 

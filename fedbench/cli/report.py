@@ -46,9 +46,6 @@ def report(
     view: Annotated[
         str | None, "Test images: crop (as in training) or plain; default: the table's.", "--test-augmentation"
     ] = None,
-    client_mean: Annotated[
-        str | None, "Mean over clients: weighted (by test images) or unweighted; default: the table's.", "MEAN"
-    ] = None,
     seed: Annotated[list[int] | None, "Seed of the runs (repeatable); default: the table's."] = None,
     as_json: context.Json = False,
     standalone: Annotated[bool, "LaTeX: a whole document, not a float to \\input; names its packages."] = False,
@@ -65,8 +62,8 @@ def report(
     check_known("notes", notes, NOTES)
     grids = grids_of(
         table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
-        columns=column or (), view=view, client_mean=client_mean, seeds=seed or (), compare=compare,
-        only_done=only_done, mine=mine, extra=extra, appendix=appendix,
+        columns=column or (), view=view, seeds=seed or (), compare=compare, only_done=only_done, mine=mine,
+        extra=extra, appendix=appendix,
     )  # fmt: skip
     context.put(grids, chosen, output, full=notes == "full", standalone=standalone, appendix=appendix)
 
