@@ -17,6 +17,7 @@ from fedbench.cli import context
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError, reason
 from fedbench.plugins import PluginError
+from fedbench.specs import RunSpec
 from fedbench.store.claim import HeldError
 from fedbench.words import counted, duration
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fedbench.observers import Observer
     from fedbench.observers.bars import Bars
     from fedbench.protocol import Protocol
-    from fedbench.specs import PartitionSpec, RunSpec, Setting
+    from fedbench.specs import PartitionSpec, Setting
     from fedbench.store import Artifact, Store
 
 
@@ -401,12 +402,14 @@ def announce_all(jobs: Sequence[Job], rules: Protocol, budget: str, where: Where
 
 
 def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:
-    """Print the results, and a command to continue with."""
+    """Print the results, and the commands to continue with."""
     from fedbench.cli.evaluate import show
 
     show(artifacts, context.store(), as_json)
     if not as_json:
-        context.err().print(next_command(artifacts[-1], rules.name), style="dim")
+        spec = artifacts[-1].spec
+        assert isinstance(spec, RunSpec)
+        context.err().print(_next(spec.setting.partition, rules.name), style="dim")
 
 
 def _announce_setting(jobs: Sequence[Job], rules: Protocol) -> None:
@@ -461,59 +464,10 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
     console.print(f"run {job.spec.id}" + (f" continues after round {saved}" if saved else ""), style="dim")
 
 
-# -- hint ------------------------------------------------------------------------------------------------------
-# The command to continue with after a run.
-
-
-def next_command(artifact: Artifact, protocol: str) -> str:
-    """The command that prints the tables with this run: headline tables, else other tables on its data set. If no table
-    has the run's setting (so for all runs of protocol `plain`), the commands that compare the user's runs."""
-    from fedbench.planner import table as tables
-    from fedbench.specs import RunSpec
-
-    assert isinstance(artifact.spec, RunSpec)
-    setting = artifact.spec.setting
-    there = f"partition={setting.partition.id}"
+def _next(partition: PartitionSpec, protocol: str) -> str:
+    """The commands to continue with after training; they differ between a user's own protocol and a paper's alone."""
+    there = f"partition={partition.id}"
     side_by_side = f"next: fedbench compare {there} (side by side), fedbench figure curves {there} (by round)"
     if protocol == protocols.OWN:
         return side_by_side
-    headline = {number: name for number, (_, name) in tables.headline().items()}
-    commands = _tables_of(artifact.spec, headline, other_data_sets=True)
-    commands = commands or _tables_of(artifact.spec, {name: name for name in tables.names()}, other_data_sets=False)
-    if not commands:
-        return side_by_side
-    options, names = next(iter(commands.items()))
-    return f"next: fedbench report --table {names[0]}{options}" + (
-        f" (or --table {', '.join(names[1:])})" if names[1:] else ""
-    )
-
-
-def _tables_of(run: RunSpec, named: Mapping[str, str], other_data_sets: bool) -> dict[str, list[str]]:
-    """Options of `report` -> those of the tables that have the run's setting. `named` maps what the user types to table
-    names. With `other_data_sets`, tables on other data sets are moved to the run's data set."""
-    from fedbench.planner import table as tables
-    from fedbench.planner.cells import DEFAULT_BUDGET, find
-    from fedbench.results.frame import Frame
-
-    setting, frame = run.setting, Frame(context.store())
-    dataset = setting.partition.dataset.name
-    commands: dict[str, list[str]] = {}
-    for short, name in named.items():
-        table = tables.load(name)
-        replaced = dataset not in {c.dataset for c in table.columns}
-        if table.counted or (replaced and not other_data_sets):
-            continue
-        if setting.budget not in protocols.load(table.protocol).budgets:
-            continue
-        table = tables.on_dataset(table, dataset) if replaced else table
-        for seeds, words in (((), ""), ((setting.seed,), f" --seed {setting.seed}")):
-            cells = find(table, setting.budget, frame, context.roots(), precision=setting.precision, seeds=seeds)
-            if any(s.id == setting.id for column in table.printed for s in cells.settings.get(column.key, ())):
-                options = f" --dataset {dataset}" if replaced else ""
-                options += f" --budget {setting.budget}" if setting.budget != DEFAULT_BUDGET else ""
-                usual = protocols.load(table.protocol).precision(setting.budget)
-                options += f" --precision {setting.precision}" if setting.precision != usual else ""
-                reads_it = any(record and record.id == run.id for cell in cells.all for record in cell.records)
-                commands.setdefault(options + words + ("" if reads_it else " --extra"), []).append(short)
-                break
-    return commands
+    return f"{side_by_side}, fedbench report --table NAME ('fedbench tables' lists them)"
