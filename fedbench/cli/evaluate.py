@@ -191,16 +191,15 @@ def export(
     output: Annotated[Path, "The file or the folder to write.", "-o"],
     format: Annotated[
         str | None,
-        "Format of a partition: csv, parquet, pflib or leaf (default: by the ending of the output); of a run: "
-        "safetensors (default) or pt.",
+        "Format of a partition: csv, parquet, pflib or leaf (default: by the ending of the output).",
         "NAME",
     ] = None,
 ) -> None:
     """Write a partition as others read it: who holds which sample (csv, parquet), or the clients' images in the folders
     of PFLlib (pflib) or LEAF (leaf). 'fedbench partition --from' reads all of them again.
 
-    Or the models of a run that was trained with --keep model, as plain state dicts, with a card that says what they are
-    and how to load them.
+    Or the models of a run that was trained with --keep model, as plain state dicts (safetensors), with a JSON file that
+    says what they are and how to load them.
     """
     from fedbench import data, partitions
     from fedbench.partitions import exports
@@ -208,13 +207,16 @@ def export(
     store = context.store()
     artifact = store.find(id)
     if artifact.kind == "run":
+        from fedbench.engine.export import ABOUT
         from fedbench.engine.export import export as models_to
 
         if output.suffix in (".pt", ".pth", ".safetensors"):
-            hint = f"such as -o {output.stem} --format pt"
+            hint = f"such as -o {output.stem}"
             raise FedbenchError(f"the models of a run are a folder, and {output} is the name of a file", hint)
-        files = models_to(artifact, output, store, format)
-        lines = [f"run {artifact.id}, {counted(len(files) - 1, 'file')} of models and their card, written to {output}"]
+        if format is not None:
+            raise FedbenchError("--format is of partitions: models are safetensors", "leave it out")
+        files = models_to(artifact, output, store, context.roots())
+        lines = [f"run {artifact.id}, {counted(len(files) - 1, 'file')} of models and {ABOUT}, written to {output}"]
     elif artifact.kind == "partition":
         chosen, own = exports.format_of(output, format), partitions.read(artifact)
         remarks = exports.write(

@@ -17,7 +17,7 @@ from fedbench.words import counted
 if TYPE_CHECKING:
     from fedbench.reports.claims import Claims
     from fedbench.reports.figures import FigureSpec, Kind
-    from fedbench.reports.site.pages import RunOrigin
+    from fedbench.reports.site.pages import Origin
     from fedbench.results.frame import Run
 
 app = App()
@@ -319,11 +319,9 @@ def site(
     )  # fmt: skip
 
 
-def _origin(run: Run) -> RunOrigin:
+def _origin(run: Run) -> Origin:
     from fedbench.cli.origin import chain, details
-    from fedbench.engine.export import commands
     from fedbench.reports.layout.shipped import of_runs
-    from fedbench.reports.site.pages import RunOrigin
 
     origin = []
     for n, (what, one) in enumerate(chain(run.store, run.artifact)):
@@ -331,4 +329,4 @@ def _origin(run: Run) -> RunOrigin:
             origin.append((what, [] if n else list(of_runs([run.shipped]))))
         else:
             origin.append((what, details(one)) if one else (f"{what} (not in this store)", []))
-    return RunOrigin(origin, commands(run.spec))
+    return origin

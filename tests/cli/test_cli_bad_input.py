@@ -111,6 +111,7 @@ TRAIN --keep model => was made without its model; train it once more, by its own
 TRAIN --keep gradients => --keep takes model, not 'gradients'
 export RUN -o m.pt => the models of a run are a folder, and m.pt is the name of a file
 export RUN -o none => made without its model
+export RUN -o none --format csv => --format is of partitions: models are safetensors; leave it out
 TRAIN --column x => --column goes with --table only
 train digits -m fedavg --unshipped => --unshipped goes with --table only
 TABLE --column digits/Dir-0.5 => unknown column of table feddrm/1 'digits/Dir-0.5'; did you mean 'digits/Dir-0.3

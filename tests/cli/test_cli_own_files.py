@@ -411,7 +411,7 @@ def images_of(run: Path) -> tuple[np.ndarray, np.ndarray]:
     )
     (images,) = store.list("dataset")
     pixels = from_artifact(images).images[there["sample"].to_numpy()]
-    return (pixels / np.float32(127.5) - 1).transpose(0, 3, 1, 2).astype(np.float32), there["own"].to_numpy()
+    return pixels.transpose(0, 3, 1, 2).astype(np.float32), there["own"].to_numpy()
 
 
 def test_what_is_kept_is_told_exported_and_removed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,39 +436,26 @@ def test_what_is_kept_is_told_exported_and_removed(home: Path, tmp_path: Path, m
 
     folder = tmp_path / "models"
     with monkeypatch.context() as patch:
-        patch.setattr("fedbench.engine.export.card", failing)
+        patch.setattr("safetensors.torch.save_file", failing)
         assert "no space left while exporting models" in bad("export", after.name, "-o", folder)
     assert not [path.name for path in tmp_path.iterdir() if "models" in path.name], "whole or not at all"
     good("export", after.name, "--output", folder)
-    assert {p.name for p in folder.iterdir()} == {"model.safetensors", "README.md"}
+    assert {p.name for p in folder.iterdir()} == {"model.safetensors", "models.json"}
     assert "is there already" in bad("export", after.name, "-o", folder)
     images, answers = images_of(artifact(home, "run"))
     assert len(set(answers.tolist())) > 2
-    card = (folder / "README.md").read_text()
-    for said_there in ("FedAvg", "digits", "average_accuracy", "Licence", "fedbench train --method fedavg", after.name):
-        assert said_there in card
-    assert "fedbench.core" not in card, "models.build is enough"
-    given = {"x": torch.from_numpy(images)}  # and nothing else: the card imports what it needs
-    exec(card.split("```python\n")[1].split("```")[0].replace('"model', f'"{folder}/model'), given)
-    np.testing.assert_array_equal(given["logits"].argmax(1), answers)
-    good("export", after.name, "--output", tmp_path / "pt", "--format", "pt")
-    state = torch.load(tmp_path / "pt" / "model.pt", weights_only=True)
-    assert all(torch.equal(t, state[name]) for name, t in load_file(folder / "model.safetensors").items())
+    about = json.loads((folder / "models.json").read_text())
+    assert (about["run"], about["method"], about["multi_label"]) == (after.name, "fedavg", False)
+    assert about["classes"] == [str(k) for k in range(10)]
+    assert about["clients"] == 3 * [{"files": ["model.safetensors"], "answers": "logits"}]
+    assert about["spec"]["setting"]["partition"]["dataset"]["name"] == "digits"
+    network = eval(about["build"], {"fedbench": __import__("fedbench.models")})
+    network.load_state_dict(load_file(folder / "model.safetensors"))
+    mean, std = (torch.tensor(about[name])[:, None, None] for name in ("mean", "std"))
+    logits = network.eval()((torch.from_numpy(images) / 255 - mean) / std)
+    np.testing.assert_array_equal(logits.argmax(1), answers)
     good("remove", after.name, "--yes")
     assert not (home / "run" / after.name).exists()
-
-
-def test_the_cards_command_makes_the_same_run(ready: Path, tmp_path: Path, prepared: Path) -> None:
-    from fedbench.engine.export import commands
-
-    good("train", "--method", "fedavg", *SMOKE)
-    run = next(run for run in runs(ready) if run.id not in {one.id for one in runs(prepared)})
-    lines = commands(run.spec)
-    other = tmp_path / "other"
-    for line in lines:
-        good(*line.split()[1:], "--home", other)
-    assert artifact(other, "run").name == run.id
-    assert artifact(other, "partition").name == artifact(ready, "partition").name
 
 
 def test_kept_models_of_ones_own_method(home: Path, tmp_path: Path) -> None:
@@ -477,7 +464,7 @@ def test_kept_models_of_ones_own_method(home: Path, tmp_path: Path) -> None:
     run = artifact(home, "run").name
     assert runs(home)[0].manifest["spec"]["params"] == {"half": 0.25, "loud": True}
     good("export", run, "-o", tmp_path / "out")
-    assert "FILE.py:MyMethod" in (tmp_path / "out" / "README.md").read_text()
+    assert json.loads((tmp_path / "out/models.json").read_text())["method"].startswith("MyMethod")
 
 
 def test_from_new_to_its_page(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

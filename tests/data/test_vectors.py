@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -324,7 +325,7 @@ def test_the_network_of_vectors_is_an_mlp(store: Store) -> None:
 PAGE = (RECIPES / "README.md").read_text().partition("## Vectors")[2]
 
 
-def test_the_pages_example_goes_from_file_to_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_example_goes_from_file_to_exported_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("FEDBENCH_HOME", str(home))
     monkeypatch.chdir(tmp_path)
@@ -341,10 +342,14 @@ def test_the_pages_example_goes_from_file_to_card(tmp_path: Path, monkeypatch: p
     assert [run.spec.setting.model for run in trained] == ["mlp", "mlp"]
     other = re.search(r"partition (\w{12}) ", good("partition", "./heart.toml", "--iid", "--clients", "4").out)
     assert other
-    good("export", trained[-1].id, "-o", tmp_path / "card")
-    (card,) = (tmp_path / "card").glob("*.md")
-    assert "mlp, for vectors of 3 values and 2 classes" in card.read_text()
-    assert "x [B, 3, 1, 1]: each value less its mean" in card.read_text()
+    good("export", trained[-1].id, "-o", tmp_path / "models")
+    about = json.loads((tmp_path / "models/models.json").read_text())
+    assert about["build"] == 'fedbench.models.build("mlp", shape=(1, 1, 3), classes=2, seed=0)'
+    assert about["input"].startswith("[B, D, 1, 1]")
+    store = Store(home)
+    partition = read(store.get(trained[-1].spec.setting.partition))
+    mean, std = partition.moments(load(partition.spec.dataset, store))
+    assert (about["mean"], about["std"]) == (mean.tolist(), std.tolist())
     assert "heart holds vectors, and these folders images" in bad("export", other[1], "-o", "x", "--format", "leaf")
     assert "heart holds vectors, of which there is nothing to see" in bad("figure", "images", other[1])
 

@@ -27,11 +27,12 @@ from fedbench.core import executors
 from fedbench.core.executors import suited
 from fedbench.core.federation import Federation
 from fedbench.core.images import to_input
+from fedbench.core.state import model_in
 from fedbench.core.trainer import Progress
 from fedbench.engine import cost, training, verify
 from fedbench.engine import job as work
 from fedbench.engine import run as progress
-from fedbench.engine.export import REST, _loading, states
+from fedbench.engine.export import ENDING, REST, answers, build, normalisation, states
 from fedbench.engine.job import Job
 from fedbench.engine.run import Notes, execute_all
 from fedbench.engine.training import known_association
@@ -42,10 +43,11 @@ from fedbench.machine import CORES
 from fedbench.methods.base import Method
 from fedbench.methods.fedavg import FedAvg
 from fedbench.models.standard import MEAN, STD
+from fedbench.partitions.transforms import Transform
 from fedbench.results.making import row_of
 from fedbench.results.pack import Row, write
 from fedbench.results.packs import Packs, Shipped
-from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
+from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import CHECKPOINT, Artifact, Store
 from fedbench.store.folder import PROGRESS
 from tests.support import keep_lab
@@ -350,13 +352,16 @@ def test_every_model_is_a_state_dict_of_the_network(
     assert rest <= left
     exported = {id(t) for name in files for t in made[name].values()}
     assert all(id(t) in exported or key in left for key, t in it.tensors.items()), "nothing is left out"
-    if how.name == "feddrm":  # client i's file answers as client i does
-        state = it.state(1)
-        assert all(torch.equal(made["client-1"][name], state[name]) for name in plain.state_dict())
+    for i, one in enumerate(it.clients):
+        named, state = answers(one, i, made)["files"], it.state(i)
+        assert len(named) == (0 if one.alone else len(one.models))
+        for file, model in zip(named, one.models, strict=True) if named else ():
+            expected = model_in(state, model) if model else state
+            assert all(torch.equal(t, expected[name]) for name, t in made[file.removesuffix(ENDING)].items())
 
 
 WITHOUT = """
-import sys
+import json, sys
 sys.modules["fedbench"] = None
 import torch
 try:
@@ -367,27 +372,33 @@ except RuntimeError:  # torch's build and torchvision's do not fit; its networks
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-exec(open("code.py").read().split("logits =")[0])
-pixels = torch.load("pixels.pt")
-from ast import literal_eval
-mean, std = (torch.tensor(t)[:, None, None] for t in literal_eval(open("numbers").read()))
-torch.save(network((pixels / 255 - mean) / std).detach(), "logits.pt")
+import torchvision
+from safetensors.torch import load_file
+about = json.load(open("about.json"))
+network = eval(about["build"])
+network.load_state_dict(load_file("model.safetensors"))
+mean, std = (torch.tensor(about[name])[:, None, None] for name in ("mean", "std"))
+torch.save(network.eval()((torch.load("pixels.pt") / 255 - mean) / std).detach(), "logits.pt")
 """
 
 
 @pytest.mark.slow
-def test_a_network_of_torchvision_loads_without_fedbench(tmp_path: Path) -> None:
-    shape, spec = (32, 32, 3), RunSpec(setting(model="torchvision:shufflenet_v2_x0_5"), "fedavg")
-    ours = models.build(spec.setting.model, shape=shape, classes=7, seed=1).eval()
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "normalised by a client"])
+def test_a_network_of_torchvision_loads_without_fedbench(tmp_path: Path, scaled: bool) -> None:
+    shape, name = (32, 32, 3), "torchvision:shufflenet_v2_x0_5"
+    ours = models.build(name, shape=shape, classes=7, seed=1).eval()
     images = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)
+    seen = Transform(mean=(0.4, 0.5, 0.7), std=(0.2, 0.3, 0.25)) if scaled else None
+    inputs = to_input(images)
+    if seen is not None:
+        m, s = (torch.tensor(values)[:, None, None] for values in (seen.mean, seen.std))
+        inputs = ((inputs + 1) / 2 - m) / s
     with torch.no_grad():
-        expected = ours(to_input(images))
+        expected = ours(inputs)
     save_file(ours.as_torchvision(ours.state_dict()), tmp_path / "model.safetensors")
-    lines = _loading(spec, "model.safetensors", shape, 7)
-    (tmp_path / "code.py").write_text("\n".join(lines[1:-1]))
-    assert "fedbench" not in "".join(lines)
-    assert f"(pixels / 255 - {MEAN}) / {STD}" in lines[-2]
-    (tmp_path / "numbers").write_text(repr((MEAN, STD)))
+    about = {"build": build(name, shape, 7), **normalisation(ours, 3, seen)}
+    assert scaled or (about["mean"], about["std"]) == ([*MEAN], [*STD])
+    (tmp_path / "about.json").write_text(json.dumps(about))
     torch.save(images.permute(0, 3, 1, 2).float(), tmp_path / "pixels.pt")
     alone = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     out = subprocess.run([sys.executable, "-c", WITHOUT], cwd=tmp_path, env=alone, capture_output=True, text=True)

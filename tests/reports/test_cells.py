@@ -31,7 +31,7 @@ from fedbench.reports.figures import source
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.site.pages import RunOrigin, pages
+from fedbench.reports.site.pages import pages
 from fedbench.results.frame import Frame, State, other_versions
 from fedbench.specs import RunSpec
 from fedbench.store import Store
@@ -105,7 +105,7 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab) -> None:
     lab.run(setting, "fedavgft", each={0: lambda t: 0.25})  # of code that has not changed since
     older = lab.run(setting, "feddrm", each={0: lambda t: 0.5}, **OTHER)
     line = f"1 run was made by other code than today's ({older.id}): 'fedbench train --again' makes it again."
-    made = {name: html.unescape(page) for name, page in pages(select(Frame(store)), lambda run: RunOrigin([], None))}
+    made = {name: html.unescape(page) for name, page in pages(select(Frame(store)), lambda run: [])}
     shown = {
         "report": build(tables.load("feddrm/1"), "small", store).about,
         "compare": side_by_side(select(Frame(store)))[0].about,

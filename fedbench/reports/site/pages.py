@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fedbench.partitions import schemes
 from fedbench.planner.runs import label, text
@@ -14,25 +13,19 @@ from fedbench.reports.compare.numbers import scale
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
-from fedbench.reports.site.page import card, command, document, e, folded, sort_head, values
+from fedbench.reports.site.page import card, document, e, folded, sort_head, values
 from fedbench.results.frame import Run, by_other_code
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
 
 # -- run -------------------------------------------------------------------------------------------------------
-# A run's page: its numbers and pictures, its settings, the commands that repeat it, its origin.
+# A run's page: its numbers and pictures, its settings, its origin.
 
 
 #: (name, value) of fields of a method, a partition or a setting.
 Rows = Iterable[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class RunOrigin:
-    """A run's origin, which the caller finds, because this package does not import the engine."""
-
-    origin: Sequence[tuple[str, Sequence[str]]]  #: (artifact, its details), from the run back to the images
-    commands: Sequence[str] | None  #: the commands that repeat the run; None if no options give its setting
+#: (artifact, its details), from the run back to the images; the caller finds them.
+Origin = Sequence[tuple[str, Sequence[str]]]
 
 
 def name(run: Run) -> str:
@@ -40,7 +33,7 @@ def name(run: Run) -> str:
     return f"run-{run.id}.html"
 
 
-def run_page(side: Comparison, group: Group, run: Run, history: RunOrigin, partition: str, index: str) -> str:
+def run_page(side: Comparison, group: Group, run: Run, history: Origin, partition: str, index: str) -> str:
     """The page of one run of a group; `partition` is the picture of its partition (HTML)."""
     way = f'<a href="{index}">All runs</a>{_seeds(group, run)}'
     title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
@@ -74,7 +67,7 @@ def _tiles(side: Comparison, run: Run) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
 
 
-def _cards(side: Comparison, group: Group, run: Run, history: RunOrigin, partition: str) -> Iterable[str]:
+def _cards(side: Comparison, group: Group, run: Run, history: Origin, partition: str) -> Iterable[str]:
     metrics, spec = side.metrics.get(run.id), run.spec
     others = [side.metrics[one.id] for one in group if one is not run and one.id in side.metrics]
     if metrics is None:
@@ -92,8 +85,7 @@ def _cards(side: Comparison, group: Group, run: Run, history: RunOrigin, partiti
     rows = {"method": _method(run), "data": _data(run), "training": _setting(run)}
     parts = (f"<div><h3>{title}</h3>{values(fields)}</div>" for title, fields in rows.items())
     yield card("What was decided", f'<div class="parts">{"".join(parts)}</div>', wide=True)
-    yield card("Repeat it", _repeat(history.commands), wide=True)
-    origin = "".join(folded(what, details) or f"<p>{e(what)}</p>" for what, details in history.origin)
+    origin = "".join(folded(what, details) or f"<p>{e(what)}</p>" for what, details in history)
     yield card("Where it comes from", origin, wide=True)
     if deviations := run.artifact.provenance.get("deviations"):
         yield card("Notes", folded("How the method deviates from its paper", map(str, deviations)), wide=True)
@@ -118,12 +110,6 @@ def _setting(run: Run) -> Rows:
 
 def _known(rows: Iterable[tuple[str, object]]) -> Rows:
     return ((key.replace("_", " "), text(value)) for key, value in rows if value is not None)
-
-
-def _repeat(commands: Sequence[str] | None) -> str:
-    if commands is None:
-        return "<p>No options of 'fedbench train' give this setting: it is a table's or a program's own.</p>"
-    return "".join(map(command, commands))
 
 
 # -- index -----------------------------------------------------------------------------------------------------
@@ -206,7 +192,7 @@ def _cell(head: str, entry: Entry) -> str:
 
 
 def pages(
-    runs: Sequence[Run], history_of: Callable[[Run], RunOrigin], index: str = "index.html", way: str = ""
+    runs: Sequence[Run], history_of: Callable[[Run], Origin], index: str = "index.html", way: str = ""
 ) -> Iterator[tuple[str, str]]:
     """(File name, HTML) of the index, which has the name `index` and the navigation `way` (HTML), and of each run's
     page: 1 + len(runs) items.
