@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedbench.errors import check_known, unknown
+from fedbench.errors import check_known
 from fedbench.measure import Measure
 from fedbench.options import parse
 from fedbench.specs import Plain, RunSpec, Setting
 
-#: Values of a method's `clusters_by`, and kinds of shift in its `made_for`.
-CLUSTERS_BY, SHIFTS = ("losses", "parameters", "descriptors"), ("px", "py", "pyx", "pxy")
+#: Values of a method's `clusters_by`: by what clients are told apart.
+CLUSTERS_BY = ("losses", "parameters", "descriptors")
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,6 @@ class Declaration:
     takes_vectors: bool
     measures: tuple[Measure, ...]
     clusters_by: str
-    made_for: tuple[str, ...]
-    adapts: bool
     personalised: bool
     one_step: bool
     text: str  #: the class's docstring
@@ -62,13 +60,7 @@ class Declaration:
     source: str | None = None  #: digest of a user's file; None for a built-in method
 
     def __post_init__(self) -> None:
-        for name, values, known in (
-            ("clusters_by", (self.clusters_by,), ("", *CLUSTERS_BY)),
-            ("made_for", self.made_for, SHIFTS),
-        ):
-            for value in values:
-                if value not in known:
-                    raise unknown(f"{name} of method {self.name}", value, filter(None, known))
+        check_known(f"clusters_by of method {self.name}", self.clusters_by or None, CLUSTERS_BY)
 
     @property
     def deviations(self) -> list[str]:
@@ -104,7 +96,7 @@ class Declaration:
 #: Attributes of a method's class that Declaration has under the same names.
 PLAIN = (
     "serves", "personal", "personal_models", "unlabelled_has", "routes", "takes_votes", "takes_multi_label",
-    "takes_vectors", "measures", "clusters_by", "made_for", "adapts", "personalised", "one_step",
+    "takes_vectors", "measures", "clusters_by", "personalised", "one_step",
     "version",
 )  # fmt: skip
 

@@ -74,8 +74,6 @@ class Method:
     #: The metrics of its runs that it reports per round (`round_metrics`) and per client (`client.metrics`).
     measures: ClassVar[tuple[Measure, ...]] = ()
     clusters_by: ClassVar[str] = ""  #: one of declaration.CLUSTERS_BY, if it clusters clients
-    made_for: ClassVar[tuple[str, ...]] = ()  #: kinds of shift that its paper addresses: px, py, pyx, pxy
-    adapts: ClassVar[bool] = False  #: whether the model for a client without labels depends on the client's images
     personalised: ClassVar[bool] = False  #: whether each client predicts with its own model
     one_step: ClassVar[bool] = False  #: whether clients upload one batch's gradient, so that a round is one step
     #: Where the mean of the uploads is taken if the method `streams`: the trainer creates one per round, adds each

@@ -65,7 +65,6 @@ class APFLFlux(Method):
     name = "apfl_flux"
     title = "APFL (FLUX's)"
     personalised = True
-    made_for = ("px", "py")
     personal = (ALPHA,)
     personal_models = ("own",)
     serves = (MEMBER, UNLABELLED)

@@ -139,8 +139,7 @@ class ATP(Method):
 
     name = "atp"
     title = "ATP"
-    made_for = ("px", "py")
-    adapts = True
+    personalised = True
     takes_votes = False
     takes_multi_label = False
 

@@ -67,7 +67,6 @@ class CFL(Clustered):
     name = "cfl"
     title = "CFL"
     clusters_by = "parameters"
-    made_for = ("pyx",)
 
     eps1: float = hyperparameter(
         0.4, "a cluster may be split when the norm of its mean update is below", "ε₁", "FedRC's code", least=0

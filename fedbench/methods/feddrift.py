@@ -151,7 +151,6 @@ class FedDrift(Clustered):
     name = "feddrift"
     title = "FedDrift"
     clusters_by = "losses"
-    made_for = ("pyx",)
 
     delta: float = hyperparameter(
         0.1, "accuracy lost that tells a drift, and up to which models are merged", "δ", "code: MNIST", least=0

@@ -42,7 +42,6 @@ class FedEM(em.Mixtures):
     version = 2
     title = "FedEM"
     clusters_by = "losses"
-    made_for = ("py",)
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         return em.even(self.count(context))

@@ -51,7 +51,6 @@ class FedRC(em.Mixtures):
     version = 2
     title = "FedRC"
     clusters_by = "losses"
-    made_for = ("px", "py", "pyx")
 
     def variables(self, model: nn.Module, context: Context, generator: torch.Generator) -> State:
         count, classes = self.count(context), context.classes

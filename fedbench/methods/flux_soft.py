@@ -70,8 +70,6 @@ class FluxSoft(WarmsUp):
     name = "flux_soft"
     title = "FLUX-soft"
     clusters_by = "descriptors"
-    made_for = ("px", "py", "pyx", "pxy")
-    adapts = True
     version = 2  #: the released code's synthetic points
     memory = Memory
 

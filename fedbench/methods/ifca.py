@@ -36,7 +36,6 @@ class IFCA(LowestLoss):
     name = "ifca"
     title = "IFCA"
     clusters_by = "losses"
-    made_for = ("px",)
 
     def broadcast(self, server: Server, client: Client) -> None:
         offer(server, client)

@@ -31,7 +31,6 @@ class MRMTL(PersonalModel):
     name = "mr_mtl"
     title = "MR-MTL"
     personalised = True
-    made_for = ("py",)
     serves = (MEMBER,)
 
     pull: float = hyperparameter(0.1, "pull of the average on a personal model", "λ", "not given by FLUX", least=0)

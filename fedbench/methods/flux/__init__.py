@@ -136,8 +136,6 @@ class Flux(WarmsUp):
     name = "flux"
     title = "FLUX"
     clusters_by = "descriptors"
-    made_for = ("px", "py", "pyx", "pxy")
-    adapts = True
     version = 2  #: the released code's synthetic points
     measures = (CLUSTERS, *MEASURES)
     memory = Memory

@@ -16,8 +16,8 @@ from fedbench.models import counts
 from fedbench.partitions import schemes
 from fedbench.planner.table import cost
 from fedbench.planner.table.spec import (
-    COMPARED,
     COUNTED,
+    MARKED,
     OVER_CLIENTS,
     OVER_SEEDS,
     SOME_CLIENTS,
@@ -115,7 +115,8 @@ def _of_any(table: Table, c: Column) -> Iterator[Rule]:
     )
     needless = c.tolerance is not None and c.unit == "percent" and not (table.counted or table.ratio_to)
     yield needless, ": numbers in percent are judged in points, so they have no tolerance"
-    yield c.unit == "marks" and table.statistic != "properties", ": unit marks goes with statistic properties"
+    yield (c.unit == "marks") != (table.statistic == "marks"), ": unit marks and statistic marks go together"
+    yield bool(c.marks) and table.statistic != "marks", ": marks go with statistic marks"
     yield not table.counted and not c.of and not c.dataset, " lacks a dataset"
 
 
@@ -123,10 +124,6 @@ def _of_statistic(table: Table, c: Column, metrics: Mapping[str, Definition]) ->
     """Rules for a column of its statistic."""
     if table.statistic == "levels":
         yield "shift" not in c.partition, " lacks a shift", 'partition = { shift = "px" }'
-    elif table.statistic == "properties" and c.metric in STATISTICS["properties"].metrics:
-        yield c.unit != "marks", f": properties are in unit marks, not {c.unit}"
-        about = c.metric in COMPARED
-        yield about != (c.costs is not None), f": {c.metric} {'lacks' if about else 'has no'} costs"
     elif table.statistic == "preset" and c.metric in STATISTICS["preset"].metrics:
         about = c.metric in OF_CLASS
         needs = "needs a category: the class, from 0" if about else "is about no category"
@@ -225,6 +222,9 @@ def _names_of_columns(
             yield "preset", str(c.partition["preset"]), presets, where
         counted = cost.Cost._fields if c.costs else PARAMETERS
         yield "metric", str(c.metric), counted if table.statistic == "count" else known, where
+        labels = [r.label for r in table.rows]
+        yield from (("mark", name, MARKED, where) for name in c.marks)
+        yield from (("row", name, labels, f"{where}, marks") for marked in c.marks.values() for name in marked)
 
 
 def _names_of_places(table: Table) -> Iterator[Name]:

@@ -20,9 +20,6 @@ from fedbench.protocol import Chosen, Remark, Seed, Training
 from fedbench.reader import Among, Between
 from fedbench.specs import Plain
 
-#: Metrics of statistic "properties" that compare costs.
-COMPARED = ("low_bytes", "low_server", "low_client", "scales")
-
 
 @dataclass(frozen=True)
 class Statistic:
@@ -75,14 +72,9 @@ STATISTICS = {
         row="a level and classes",
         metrics=("angles", "colours", "classes", "swapped", "turned", "distributions"),
     ),
-    #: Properties that methods declare, and whether counted costs are comparable to FedAvg's.
-    "properties": Statistic(
-        "✓ yes, ○ on a condition, – no, by what methods declare and by counted costs",
-        row="a method",
-        metrics=(
-            "clustered", "personalised", "adaptive", "all_shifts", "adapts", "no_prior", "by_losses", "by_parameters",
-            "by_descriptors", *COMPARED,
-        ),
+    #: Marks that the columns declare.
+    "marks": Statistic(
+        "✓ yes, ○ on a condition, – no, as the table's file says", row="a method", metrics=("mark",)
     ),
 }  # fmt: skip
 #: Unit -> (factor from the stored value, printed symbol). Accuracies are stored as fractions, times in seconds.
@@ -100,8 +92,9 @@ UNITS = {
 }
 #: Unit of accuracies -> percentage points per unit.
 POINTS_IN = {"percent": 1.0, "fraction": 100.0}
-#: Value in unit "marks" -> printed mark.
+#: Value in unit "marks" -> printed mark; and key of a column's `marks` -> value, which is else 0.
 MARKS = {1.0: "✓", 0.5: "○", 0.0: "–"}
+MARKED = {"yes": 1.0, "partly": 0.5}
 #: Statistics over all clients of a run.
 OVER_CLIENTS = tuple(name for name, statistic in STATISTICS.items() if statistic.over == "clients")
 #: Statistics over some clients of a run.
@@ -173,7 +166,7 @@ class Row:
     """A method with the table's hyper-parameters for it.
 
     Or, for a counted statistic: a model or a method with costs ("count"), a client's training or test set ("preset"), a
-    level of the columns' shifts ("levels"), or a method with properties ("properties").
+    level of the columns' shifts ("levels"), or a method with marks ("marks").
     """
 
     label: str = ""  #: default: the method's title and its `params`
@@ -223,7 +216,9 @@ class Column:
     #: For OVER_CLIENTS: the first and last client.
     clients: Annotated[list[int], Range("clients are [first, last], counted from 1", 1)] = field(default_factory=list)
     category: int | None = None  #: statistic "preset": the class
-    costs: Case | None = None  #: statistics "count" and "properties" of methods
+    costs: Case | None = None  #: statistic "count" of methods
+    #: Statistic "marks": one of MARKED -> the rows (labels) with this mark.
+    marks: Mapping[str, list[str]] = field(default_factory=dict)
     metric: str | None = None
     statistic: StatisticName | None = None
     unit: Unit | None = None

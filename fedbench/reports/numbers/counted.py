@@ -1,9 +1,8 @@
 """Cells that need no run (a network's parameters, a round's costs, clients' data in a preset, what clients draw at a
-level of a shift, properties of methods), and means over other columns."""
+level of a shift, a table's marks), and means over other columns."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from statistics import fmean, stdev
@@ -11,14 +10,12 @@ from statistics import fmean, stdev
 import numpy as np
 
 from fedbench import protocol
-from fedbench.declaration import SHIFTS, Declaration
 from fedbench.errors import FedbenchError
-from fedbench.methods import declarations
 from fedbench.models.counts import counts
 from fedbench.partitions.distribution import Distribution
 from fedbench.partitions.schemes.equal import Equal
 from fedbench.planner.table import cost
-from fedbench.planner.table.spec import RELATIONS, UNITS, Column, Row, Table
+from fedbench.planner.table.spec import MARKED, RELATIONS, UNITS, Column, Row, Table
 from fedbench.reports.numbers.measured import Value
 from fedbench.specs import DatasetSpec, PartitionSpec
 
@@ -74,69 +71,6 @@ def _drawn(spec: PartitionSpec, classes: int) -> tuple[Distribution, ...]:
     return drawn.distributions
 
 
-# -- properties ------------------------------------------------------------------------------------------------
-# Statistic "properties": what methods declare, and whether their counted costs are comparable to FedAvg's.
-#
-# A mark is 1 (yes), 0.5 (on a condition) or 0 (no).
-
-
-#: Costs up to COMPARABLE times FedAvg's have the mark 1, up to CONDITIONAL times 0.5.
-COMPARABLE, CONDITIONAL = 1.2, 2.0
-#: A method scales if its costs grow like FedAvg's with so many times the clients and the clusters.
-_GROWTH = 10
-
-
-def _category(method: Declaration) -> str:
-    """CFL: clustered; AFL: one model that adapts to unlabelled clients; PFL: personal parameters or models."""
-    if method.clusters_by or method.adapts:
-        return "clustered" if method.clusters_by else "adaptive"
-    return "personalised" if method.personal or method.personal_models else ""
-
-
-#: Metric -> whether a method has it.
-DECLARED: Mapping[str, Callable[[Declaration], bool]] = {
-    "clustered": lambda method: _category(method) == "clustered",
-    "personalised": lambda method: _category(method) == "personalised",
-    "adaptive": lambda method: _category(method) == "adaptive",
-    "all_shifts": lambda method: {*method.made_for} == {*SHIFTS},
-    "adapts": lambda method: method.adapts,
-    "no_prior": lambda method: "clusters" not in method.hyper_parameters,  # otherwise its default is the true number
-    "by_losses": lambda method: method.clusters_by == "losses",
-    "by_parameters": lambda method: method.clusters_by == "parameters",
-    "by_descriptors": lambda method: method.clusters_by == "descriptors",
-}
-#: Metric -> a cost as a multiple of FedAvg's.
-COSTS: Mapping[str, Callable[[cost.Cost, cost.Cost], float]] = {
-    "low_bytes": lambda ours, base: (ours.bytes_up + ours.bytes_down) / (base.bytes_up + base.bytes_down),
-    "low_server": lambda ours, base: ours.printed_server / base.printed_server,
-    "low_client": lambda ours, base: ours.client / base.client,
-}
-
-
-def property_number(row: Row, column: Column) -> Value:
-    """The mark of a cell. Raises FedbenchError for a method without counted costs."""
-    if (metric := str(column.metric)) in DECLARED:
-        return Value(float(DECLARED[metric](declarations.of(row.method))))
-    assert column.costs is not None
-    times = _times(row.method, column.costs)
-    if metric == "scales":
-        more = {name: getattr(column.costs, name) * _GROWTH for name in ("clients", "clusters")}
-        grown = _times(row.method, dataclasses.replace(column.costs, **more))
-        return Value(_mark(max(grown[name] / times[name] for name in COSTS)))
-    return Value(_mark(times[metric]))
-
-
-def _times(method: str, case: cost.Case) -> dict[str, float]:
-    """Metric -> the method's cost as a multiple of FedAvg's."""
-    ours, base = cost.cost(method, case), cost.cost("fedavg", case)
-    return {name: times(ours, base) for name, times in COSTS.items()}
-
-
-def _mark(times: float) -> float:
-    rounded = round(times, 9)  # a multiple such as 1.2 is not exact in floating point
-    return 1.0 if rounded <= COMPARABLE else 0.5 if rounded <= CONDITIONAL else 0.0
-
-
 # -- counted ---------------------------------------------------------------------------------------------------
 
 
@@ -144,8 +78,8 @@ def counted(table: Table, row: Row, column: Column) -> Value:
     """The number of a cell that needs no run. Raises FedbenchError if a preset or a partition has no such number."""
     if table.statistic == "levels":
         return level_number(table, row, column)
-    if table.statistic == "properties":
-        return property_number(row, column)
+    if table.statistic == "marks":
+        return Value(next((MARKED[name] for name, rows in column.marks.items() if row.label in rows), 0.0))
     if table.statistic == "preset":
         number = _of_preset(table, row, column)
     else:

@@ -18,7 +18,6 @@ from fedbench import resources
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
-from fedbench.partitions.bank import LEVELLED
 from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Judged
@@ -55,7 +54,7 @@ def family(one: Declaration) -> str:
         return GRADIENT
     if one.clusters_by:
         return "clustered"
-    return "personalised" if one.personalised or one.adapts else "one model for all"
+    return "personalised" if one.personalised else "one model for all"
 
 
 @dataclass(frozen=True)
@@ -388,7 +387,6 @@ def method_page(one: Declaration, papers: Sequence[Paper]) -> str:
     facts = {
         "family": family(one),
         "clusters by": one.clusters_by,
-        "made for": ", ".join(LEVELLED[shift] for shift in one.made_for),
         "answers for": ", ".join(f"{who} clients" for who in one.serves),
         "routes images": "yes" if one.routes else "",
         "version": str(one.version),
