@@ -191,12 +191,12 @@ def export(
     output: Annotated[Path, "The file or the folder to write.", "-o"],
     format: Annotated[
         str | None,
-        "Format of a partition: csv, parquet, pflib or leaf (default: by the ending of the output).",
+        "Format of a partition: csv, parquet or pflib (default: by the ending of the output).",
         "NAME",
     ] = None,
 ) -> None:
     """Write a partition as others read it: who holds which sample (csv, parquet), or the clients' images in the folders
-    of PFLlib (pflib) or LEAF (leaf). 'fedbench partition --from' reads all of them again.
+    of PFLlib (pflib). 'fedbench partition --from' reads all of them again.
 
     Or the models of a run that was trained with --keep model, as plain state dicts (safetensors), with a JSON file that
     says what they are and how to load them.

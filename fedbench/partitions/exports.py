@@ -1,4 +1,4 @@
-"""Export a partition: its rows as a file, or clients' images in the folder formats of other tools."""
+"""Export a partition: its rows as a file, or clients' images in PFLlib's folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,15 +27,11 @@ if TYPE_CHECKING:
     from fedbench.data import Dataset
 
 
-# -- images ----------------------------------------------------------------------------------------------------
-# Clients' images in the folder formats of other tools: PFLlib's npz files and LEAF's JSON.
-
-
-#: A JSON file holds at most this many users (as LEAF's own files do) and numbers.
-_USERS, _NUMBERS = 100, 20_000_000
 SIDES = ("train", "test")
-#: A user's name, images [n, H, W, C] and classes [n].
-User = tuple[str, NDArray[np.uint8], NDArray[np.int64]]
+#: Formats that hold client, sample and split, with their file suffixes; and that of clients' images, in a folder.
+FILES = {"csv": (".csv",), "parquet": (".parquet", ".pq")}
+PFLLIB = "pflib"
+FORMATS = (*FILES, PFLLIB)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,49 +79,6 @@ def write_pflib(folder: Path, content: Images) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def write_leaf(folder: Path, content: Images) -> None:
-    """Write files all_data_I.json into train/ and test/: users, num_samples, and user_data with each user's x, rows of
-    H * W * C grey levels in 0..1, and y."""
-    levels = [f"{level / 255:.6g}" for level in range(256)]
-    for side in SIDES:
-        (folder / side).mkdir()
-        for number, users in enumerate(_files(content, side)):
-            with (folder / side / f"all_data_{number}.json").open("w") as f:
-                sizes = [len(labels) for _, _, labels in users]
-                names = [name for name, _, _ in users]
-                f.write(f'{{"users": {json.dumps(names)}, "num_samples": {json.dumps(sizes)}, "user_data": {{')
-                for place, (name, images, labels) in enumerate(users):
-                    flat = images.reshape(len(images), -1).tolist()
-                    rows = ", ".join(f"[{', '.join([levels[v] for v in row])}]" for row in flat)
-                    f.write(f'{", " if place else ""}"{name}": {{"x": [{rows}], "y": {json.dumps(labels.tolist())}}}')
-                f.write("}}")
-
-
-def _files(content: Images, side: str) -> Iterator[list[User]]:
-    """Yield the users of each file. Names are zero-padded so that their text order is their numerical order."""
-    width, size = len(str(content.partition.clients - 1)), 0
-    users: list[User] = []
-    for client in range(content.partition.clients):
-        images, labels = content.of(client, side)
-        if users and (len(users) == _USERS or size + images.size > _NUMBERS):
-            yield users
-            size, users = 0, []
-        users.append((f"f_{client:0{width}}", images, labels))
-        size += images.size
-    yield users
-
-
-# -- export ----------------------------------------------------------------------------------------------------
-# Write a partition in a chosen format.
-
-
-#: Formats that hold client, sample and split, with their file suffixes.
-FILES = {"csv": (".csv",), "parquet": (".parquet", ".pq")}
-#: Formats that hold clients' images, in folders, with the functions that write them.
-FOLDERS = {"pflib": write_pflib, "leaf": write_leaf}
-FORMATS = (*FILES, *FOLDERS)
-
-
 def format_of(output: Path, given: str | None) -> str:
     """Return the given format, or that of the output's suffix. Raises FedbenchError for an unknown one."""
     if given is not None:
@@ -142,8 +95,8 @@ def write(partition: Partition, format: str, output: Path, images: Callable[[], 
 
     Returns messages for the user, one line each. Raises FedbenchError if the format cannot represent the partition.
     """
-    if format in FOLDERS:
-        return _write_folder(partition, format, output, images)
+    if format == PFLLIB:
+        return _write_folder(partition, output, images)
     _check(partition, format)
     own = rows.of(partition)
     if format == "csv":
@@ -158,20 +111,17 @@ def write(partition: Partition, format: str, output: Path, images: Callable[[], 
     return [f"read it again with: fedbench partition {name} --from {place}{_beside(partition)}"]
 
 
-def _write_folder(p: Partition, format: str, output: Path, images: Callable[[], Dataset]) -> list[str]:
-    """Write a folder atomically."""
+def _write_folder(p: Partition, output: Path, images: Callable[[], Dataset]) -> list[str]:
+    """Write PFLlib's folder atomically."""
     taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
-    require(not taken, f"{output} is there already, and {format} is a new folder", "choose another --output")
+    require(not taken, f"{output} is there already, and {PFLLIB} is a new folder", "choose another --output")
     content = Images(p, images())
     with whole_folder(output, f"exporting partition {p.id}", "--output") as part:
-        FOLDERS[format](part, content)
+        write_pflib(part, content)
     remarks = ["validation images are among the training images"] if p.validation is not None else []
     if p.scaling() is not None:
         remarks.append("the clients' own means and standard deviations are not in it")
-    if format == "pflib":
-        remarks.append(
-            "PFLlib reads it with dict(np.load(f)) in place of np.load(f, allow_pickle=True)['data'].tolist()"
-        )
+    remarks.append("PFLlib reads it with dict(np.load(f)) in place of np.load(f, allow_pickle=True)['data'].tolist()")
     unseen = f" --unseen {p.spec.outsiders}" if p.spec.unseen else ""
     place = shlex.quote(str(output))
     return [*remarks, f"read it again with: fedbench partition --from {place}{unseen}"]

@@ -72,19 +72,6 @@ class Rows:
         )
 
 
-#: Rows that this process has read, by digest, because a spec holds the rows' digest and not the file's path.
-_read: dict[str, Rows] = {}
-
-
-def by_digest(digest: str) -> Rows:
-    """Return rows that this process has read before. Raises FedbenchError if it has not."""
-    if digest not in _read:
-        raise FedbenchError(
-            f"the rows {digest[:12]} of this partition are a file that is not at hand", "give it with --from FILE"
-        )
-    return _read[digest]
-
-
 def read(path: Path) -> Rows:
     """Read the rows of a CSV or Parquet file.
 
@@ -103,9 +90,7 @@ def read(path: Path) -> Rows:
     require(len(table) > 0, f"{path} has no rows", "a row says: this client has this sample in this split")
     at = _Place(path, "row" if parquet else "line", 1 if parquet else 2)
     client, sample = (_numbers(table[name], name, at) for name in COLUMNS[:2])
-    rows = _ordered(client, sample, _splits(table["split"], at), at)
-    _read[rows.digest] = rows
-    return rows
+    return _ordered(client, sample, _splits(table["split"], at), at)
 
 
 def of(partition: Partition) -> Rows:

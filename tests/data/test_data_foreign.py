@@ -419,6 +419,22 @@ def test_files_in_the_order_of_their_numbers(tmp_path: Path, store: Store) -> No
     assert got.split.max() == 0  # a partition splits each client's own images
 
 
+def test_a_folder_is_data_set_and_clients(tmp_path: Path, store: Store) -> None:
+    """LEAF's own train/ and test/, of square images: a user is a client with its own split."""
+    levels = {"train": np.arange(80).reshape(5, 16), "test": np.arange(100, 164).reshape(4, 16)}
+    for side, sizes in {"train": {"f_a": 2, "f_b": 3}, "test": {"f_a": 1, "f_b": 3}}.items():
+        rows, ends = (levels[side] / 255).tolist(), {"f_a": sizes["f_a"], "f_b": sum(sizes.values())}
+        data = {u: {"x": rows[ends[u] - n : ends[u]], "y": [0, 1, 1][:n]} for u, n in sizes.items()}
+        content = {"users": list(sizes), "num_samples": list(sizes.values()), "user_data": data}
+        write(tmp_path / "fed" / side, "all_data_0.json", content)
+    spec = spec_of(None, {"from": str(tmp_path / "fed")}, protocol.load("feddrm"), store)
+    p, images = build(spec, store), load(spec.dataset, store).images
+    assert (spec.scheme, p.n_train.tolist(), p.n_test.tolist()) == ("presplit", [2, 3], [1, 3])
+    for client, rows in ((0, slice(0, 2)), (1, slice(2, 5))):
+        mine = images[p.sample[p.rows(client, test=False)]].reshape(-1, 16).tolist()
+        assert sorted(mine) == levels["train"][rows].tolist()
+
+
 def test_natural_groups_are_the_clients(tmp_path: Path, store: Store) -> None:
     """Of a data set of one's own, where the user says natural; one with a single image cannot be one."""
     toy = leaf(tmp_path, held({"a": 4, "b": 1, "c": 2, "d": 3})[0])

@@ -476,10 +476,9 @@ def content(p: Partition, images: data.Dataset, client: int, test: bool) -> tupl
     return flat[order], p.label[rows][order]
 
 
-@pytest.mark.parametrize("form", ["pflib", "leaf"])
-def test_clients_see_again_what_they_saw(tmp_path: Path, store: Store, digits: data.Dataset, form: str) -> None:
+def test_clients_see_again_what_they_saw(tmp_path: Path, store: Store, digits: data.Dataset) -> None:
     p = made(digits, shift="high")
-    lines = exports.write(p, form, tmp_path / "out", lambda: digits)
+    lines = exports.write(p, "pflib", tmp_path / "out", lambda: digits)
     assert lines[-1] == f"read it again with: fedbench partition --from {tmp_path / 'out'}"
     again, images = back(tmp_path / "out", store)
     assert (again.clients, again.spec.shift, again.spec.dataset.name) == (3, "none", "out")
@@ -510,24 +509,6 @@ def test_pflib_reads_it(tmp_path: Path, digits: data.Dataset) -> None:
     assert [sum(count for _, count in one) for one in sizes] == (p.n_train + p.n_test).tolist()
 
 
-def test_leaf_reads_it(tmp_path: Path, digits: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What LEAF's read_data asks: .json files, users, user_data; as many files as their size asks for."""
-    monkeypatch.setattr("fedbench.partitions.exports._USERS", 2)
-    p = made(digits)
-    exports.write(p, "leaf", tmp_path / "out", lambda: digits)
-    for side, sizes in (("train", p.n_train), ("test", p.n_test)):
-        files = sorted((tmp_path / "out" / side).iterdir())
-        assert [path.name for path in files] == ["all_data_0.json", "all_data_1.json"]
-        merged: dict[str, Any] = {}
-        for path in files:
-            parsed = json.loads(path.read_text())
-            assert parsed["num_samples"] == [len(parsed["user_data"][user]["y"]) for user in parsed["users"]]
-            merged |= parsed["user_data"]
-        assert list(merged) == ["f_0", "f_1", "f_2"]
-        assert [len(one["x"]) for one in merged.values()] == sizes.tolist()
-        assert all(len(row) == 64 and 0 <= min(row) <= max(row) <= 1 for one in merged.values() for row in one["x"])
-
-
 def test_what_is_left_out_is_said(tmp_path: Path, digits: data.Dataset, store: Store) -> None:
     p = made(digits, validation=0.2, unseen=1, unseen_as=("fog-2",))
     lines = exports.write(p, "pflib", tmp_path / "out", lambda: digits)
@@ -553,7 +534,7 @@ def test_what_folders_and_rows_cannot_say(tmp_path: Path, digits: data.Dataset) 
         partitions.make(lab.spec("equal", 4, shift="px", level=2, phases=phases), many) for phases in (2, None)
     )
     for p, form, place, says in (
-        (drifting, "leaf", out, "drift, which no folder of clients can say"),
+        (drifting, "pflib", out, "drift, which no folder of clients can say"),
         (turned, "csv", out, "more than who holds which sample .* csv says no more"),
         (made(digits), "pflib", taken, "is there already, and pflib is a new folder; choose another --output"),
     ):

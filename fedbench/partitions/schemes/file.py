@@ -11,13 +11,17 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.options import option
-from fedbench.partitions import rows
+from fedbench.partitions.rows import Rows, read
 from fedbench.partitions.scheme import GIVEN, Assignment, Scheme
 from fedbench.specs import PartitionSpec, require
 from fedbench.words import path_of
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
+
+
+#: The files' rows that this process has read, by digest: a spec has the digest alone, and drawing needs the rows.
+_at_hand: dict[str, Rows] = {}
 
 
 @dataclass(frozen=True)
@@ -31,23 +35,32 @@ class File(Scheme):
     modifiers: ClassVar[tuple[str, ...]] = GIVEN
     by_class: ClassVar[bool] = False
 
-    rows: str = option(help="CSV or Parquet file of client,sample,split; or the SHA-256 of rows that were read")
+    rows: str = option(help="CSV or Parquet file of client,sample,split")  # in the spec: the rows' digest
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch("[0-9a-f]{64}", self.rows):
-            object.__setattr__(self, "rows", rows.read(path_of(self.rows, "--from")).digest)
+            content = read(path_of(self.rows, "--from"))
+            object.__setattr__(self, "rows", content.digest)
+            _at_hand[content.digest] = content
 
     @classmethod
     def count(cls, values: Mapping[str, Any]) -> int | None:
-        return rows.by_digest(cls.create({"rows": values["rows"]}).rows).clients if values.get("rows") else None
+        return cls.create({"rows": values["rows"]})._content.clients if values.get("rows") else None
+
+    @property
+    def _content(self) -> Rows:
+        if self.rows not in _at_hand:
+            missing = f"the rows {self.rows[:12]} of this partition are a file that is not at hand"
+            raise FedbenchError(missing, "give it with --from FILE")
+        return _at_hand[self.rows]
 
     def label(self, spec: PartitionSpec) -> str:
         return f"from file {self.rows[:8]}"
 
     def draw(self, dataset: Dataset, spec: PartitionSpec) -> Assignment:
         """Raises FedbenchError for a sample that the data set does not have, and for another number of clients."""
-        own, count, name = rows.by_digest(self.rows), len(dataset.labels), dataset.spec.name
+        own, count, name = self._content, len(dataset.labels), dataset.spec.name
         require(
             own.clients == spec.clients,
             f"{own.where} has {own.clients} clients, not {spec.clients}",
