@@ -205,7 +205,7 @@ def sweep(
     lacking = missing(points, home)
     failures = {}
     with running, Bars(screen(), dict.fromkeys((run.spec.id for run in lacking), 1.0)) as bars:
-        running.get_ready([(run.method, run.spec) for run in lacking])
+        running.get_ready(len(lacking))
 
         def execute(jobs: Sequence[Job], title: str) -> list[Artifact]:
             return make(jobs, running, title=title, observers=[bars.twin()] if progress else [], warn=say)

@@ -289,7 +289,7 @@ def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[
     from fedbench.observers.bars import Bars
 
     console = context.err()
-    engine.get_ready([(one.method, one.spec) for one in runs])
+    engine.get_ready(len(runs))
     costs = costs_of(runs, how.where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs:
@@ -375,7 +375,7 @@ def train_all(
 
     bars: Bars | None = None
     with engine, stoppable(engine), contextlib.ExitStack() as stack:
-        engine.get_ready([(job.named, job.spec) for job in jobs])
+        engine.get_ready(len(jobs))
         if engine.slots > 1:
             for job in jobs:
                 _announce(job, rules, budget, where.kind)

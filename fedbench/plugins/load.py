@@ -18,7 +18,7 @@ from functools import cached_property
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from importlib.util import decode_source, find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -69,11 +69,23 @@ class Plugin:
         return names | {node.name for node in nodes if isinstance(node, ast.ClassDef)}
 
 
+#: File -> the plug-in that another process read from it.
+_given: dict[Path, Plugin] = {}
+
+
+def give(plugin: Plugin) -> None:
+    """Take a plug-in as another process read it, in place of its files, which may be missing or other ones here."""
+    _given[plugin.modules[plugin.main].file] = plugin
+    FILES.update(str(module.file) for module in plugin.modules.values())
+
+
 def read(file: Path) -> Plugin:
-    """The plug-in of a file, found by following import statements; no code is run.
+    """The plug-in of a file, as it was given, or found by following import statements; no code is run.
 
     Raises FedbenchError for a file that cannot be read, and PluginError for one that is not valid Python.
     """
+    if file in _given:
+        return _given[file]
     main = file.stem.replace(".", "_")
     modules: dict[str, Module] = {}
     statements: list[Import] = []
@@ -161,7 +173,7 @@ def place(reference: str, what: str) -> Place:
     file, name = (reference, "") if reference.endswith(".py") else reference.rsplit(":", 1)
     try:
         path = Path(os.path.expanduser(file)).absolute()  # Path.expanduser would read './~x' as '~x'
-        there = path.is_file()
+        there = path in _given or path.is_file()
     except (OSError, ValueError):  # for example, a name that is too long
         there = False
     if not there:
@@ -274,6 +286,11 @@ class _Finder(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None
+
+    def get_source(self, fullname: str) -> str | None:
+        """The text of a module whose file may be missing here, for tracebacks and `inspect`."""
+        module = _module(fullname)
+        return module and decode_source(module.text)
 
     def exec_module(self, module: ModuleType) -> None:
         source = _module(module.__name__)

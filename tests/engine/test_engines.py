@@ -1,11 +1,13 @@
 """A grid of runs: which options are whose, what is made of them, and what is best by held back images; a sweep as an
 iterator: which runs go together, and what becomes of each, whoever executes them. Engines: tasks at once, worker
-processes, orders on their way to another process, and what a Ray cluster has room for (reckoned, without one)."""
+processes, orders on their way to another process, and what the driver of a Ray cluster does (without one)."""
 
 from __future__ import annotations
 
-import errno
 import importlib
+import inspect
+import json
+import os
 import pickle
 import re
 import threading
@@ -20,23 +22,24 @@ from typing import Any
 
 import pytest
 
-from fedbench import protocol
-from fedbench.core.trainer import Interrupted
+from fedbench import models, protocol
+from fedbench.core.trainer import Interrupted, Progress
 from fedbench.engine.engines import jobs
-from fedbench.engine.engines import order as orders
 from fedbench.engine.engines.engine import Here
-from fedbench.engine.engines.on_ray import DECISIVE, About, Token
-from fedbench.engine.engines.order import Order, executed, sendable
+from fedbench.engine.engines.order import Order, Result, executed, sendable
 from fedbench.engine.grid import Grid, best, missing, seeds, text, values
 from fedbench.engine.job import Job
 from fedbench.engine.sweep import End, Wanted, at_once, groups, sweep
 from fedbench.errors import FedbenchError
 from fedbench.files import process
 from fedbench.methods import declarations
+from fedbench.models.registry import networks
+from fedbench.partitions import schemes
+from fedbench.plugins.load import forget
 from fedbench.results.frame import Frame
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
-from tests.support.cli_user import denied, own_method
+from tests.support.cli_user import own_method
 from tests.support.frames import or_line, refused
 from tests.support.lab import setting
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, write
@@ -293,7 +296,7 @@ def test_the_gpu_of_a_worker(
         return SimpleNamespace(number=number)
 
     monkeypatch.setattr(jobs, "Process", worker)
-    jobs.Jobs(Store(tmp_path), [], 3, 2, devices=devices).get_ready([("fedavg", None)] * 5)
+    jobs.Jobs(Store(tmp_path), [], 3, 2, devices=devices).get_ready(5)
     assert [one.get("CUDA_VISIBLE_DEVICES") for one in started] == expected
     assert {one["FEDBENCH_CORES"] for one in started} == {"2"}
 
@@ -322,33 +325,47 @@ def test_jobs_are_the_same_at_the_other_end_or_refused_there(store: Store) -> No
     assert held.who == "process 7 on x"
 
 
-@pytest.mark.parametrize("there", ["as here", "gone", "another code", "gone, and no place for it"])
-def test_a_users_file_where_it_is_gone_or_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
+OWN = """
+from fedbench.models.cnn import DigitsCNN
+from fedbench.partitions.schemes.dirichlet import Dirichlet
+class Net(DigitsCNN):
+    pass
+class Deal(Dirichlet):
+    pass
+"""
+
+
+@pytest.mark.parametrize("there", ["as here", "gone", "another code"])
+def test_users_classes_go_with_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
     reference, file = own_method(tmp_path), tmp_path / "mine.py"
-    before = job(reference, half=0.5)
-    (sent,) = orders.of_runs([(reference, before.spec), (reference, before.spec)])
-    order = pickle.loads(pickle.dumps(Order.of([before], [], "cpu", "cores")))
-    if "gone" in there:
+    file.write_text(file.read_text() + OWN)
+    partition = schemes.spec(run_spec(2, 2).setting.partition.dataset, f"{file}:Deal", 4, 1, 0.7, alpha=0.5)
+    setting = replace(run_spec(2, 2).setting, partition=partition, model=models.named(f"{file}:Net"))
+    before = Job.of(setting, reference, {"half": 0.25})
+    sent = pickle.dumps(Order.of([before], [], "cpu", "cores"))
+    if there == "gone":
         file.unlink()
     elif there == "another code":
-        file.write_text(file.read_text() + "\nOVER = 1\n")
-    if "no place" in there:
-        monkeypatch.setattr(orders, "_copies", denied)
-        refused(r"cannot copy mine.py into .* \(Permission denied\); set TMPDIR", sent.reference)
-        return
-    (after,) = order.opened()
+        file.write_text(file.read_text().replace("self.half *", "2 *"))
+    # As in another process, which has been given no class.
+    forget(type(before.method))
+    monkeypatch.setattr("fedbench.plugins.load._given", {})
+    for kind in (networks, schemes._own):
+        monkeypatch.setattr(kind, "_known", {})
+    (after,) = pickle.loads(sent).opened()
+    assert type(after.method) is not type(before.method)
     assert after.spec == before.spec
-    place = Path(sent.reference().rpartition(":")[0])
-    assert (place == file) == (there == "as here")
-    assert place.read_bytes() == sent.texts["mine.py"]
-    if there != "as here":
-        assert place.parent.parent.stat().st_mode & 0o077 == 0, "nobody else can put anything there"
+    assert (models.registry.class_of(setting.model).__name__, schemes.load(partition.scheme).__name__) == (
+        "Net",
+        "Deal",
+    )
+    if there == "gone":
+        assert "lr=self.half * client.lr" in inspect.getsource(type(after.method))
 
 
 # -- a Ray cluster
 
 TWO_GPUS = ({"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0})
-OURS = {"python": "3.11", "torch": "2.13.0", "fedbench": "0.1", "code": "abc"}
 MORE = "and no node of the cluster has more than"
 
 
@@ -379,31 +396,40 @@ def test_room_for_runs(
     assert or_line(cluster.places, cpus, gpus, device) == expected
 
 
+@pytest.mark.parametrize("what", ["Python", "torch", "fedbench", "code of fedbench"])
+def test_a_node_of_another_version_trains_nothing(cluster: Any, what: str) -> None:
+    order, ours = Order.of([job()], [], "cpu", "cores"), cluster.versions()
+    delivery = cluster.train(order, {**ours, what: "9"}, 1, None, "key", [])
+    refused(rf"node .* has {what} {re.escape(ours[what])}, and here it is 9; install the same", delivery.result.checked)
+    assert delivery.files == {}
+
+
 @pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        (About("b", OURS, True), "True"),
-        (About("b", OURS, False), "False"),
-        (About("b", OURS, True, "no disk"), "node b: no disk; nothing was trained"),
-        *(
-            (About("b", {**OURS, of: "9"}, True), f"node b has .*{of}.* 9, and here it is {OURS[of]};")
-            for of in DECISIVE
-        ),
-    ],
+    ("error", "recorded"),
+    [(ValueError("at a node"), True), (FedbenchError("at a node"), True), (Interrupted(1), False)],
+    ids=["a failure", "in one line", "an interrupt"],
 )
-def test_all_nodes_see_the_store_and_have_the_same_versions(
-    monkeypatch: pytest.MonkeyPatch, cluster: Any, other: About, expected: str
+def test_the_driver_claims_a_run_and_records_its_failure(
+    monkeypatch: pytest.MonkeyPatch, cluster: Any, store: Store, error: Exception, recorded: bool
 ) -> None:
-    monkeypatch.setattr(cluster, "versions", lambda: OURS)
-    monkeypatch.setattr(cluster, "_about", lambda token, files: [About("a", OURS, True), other])
-    assert re.match(expected, str(or_line(cluster.checked, Token(Path("token"), "text"), [])))
+    run, claims = job(), []
+    engine = cluster.Ray(store, [], "local")
 
+    def delivered(jobs: Sequence[Job], observe: Callable[[Progress], None]) -> Any:
+        claims.append(store.claimed(run.spec.id))
+        observe(Progress(1, 2, 0.5, None))
+        return cluster.Delivery(Result("a worker", error=sendable(error)), {})
 
-def test_on_a_full_disk_nothing_is_left_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, text: str) -> None:
-        self.touch()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    refused(r"no space left while marking the store for other nodes in .*; free some", Token.written, Store(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["store.json"]
+    monkeypatch.setattr(engine, "_delivered", delivered)
+    with pytest.raises(type(error), match=str(error)):
+        engine.make([run])
+    (claim,) = claims
+    assert claim["pid"] == os.getpid()
+    assert not list(store.home.glob("work/[!.]*"))
+    failed = [json.loads(path.read_text()) for path in store.home.glob("failed/*")]
+    assert [(one["reason"].split(": ")[-1], "Traceback" in one["log"]) for one in failed] == [
+        ("at a node", True)
+    ] * recorded
+    with store.claim(run.spec.id), pytest.raises(HeldError):
+        engine.make([run])
+    assert len(claims) == 1

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from fedbench.files import process
-from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
@@ -31,9 +30,8 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def get_ready(self, runs: Sequence[tuple[str, RunSpec]]) -> None:
-        """Start slow preparations for these runs, pairs of method (as the user named it) and spec. Raises
-        FedbenchError if the runs are impossible."""
+    def get_ready(self, runs: int) -> None:
+        """Start slow preparations for so many runs. Raises FedbenchError if none can be trained."""
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
         """Train one run, or several that differ only in their seeds, and return the artifacts. Results and errors are

@@ -27,7 +27,6 @@ from fedbench.store import Store
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
-    from fedbench.specs import RunSpec
     from fedbench.store import Artifact
 
 
@@ -126,10 +125,10 @@ class Jobs(Engine):
         self.processes: set[str] = set()
         self.stopping = False
 
-    def get_ready(self, runs: Sequence[tuple[str, RunSpec]]) -> None:
+    def get_ready(self, runs: int) -> None:
         """Start the workers, which import their libraries meanwhile."""
         with self.lock:
-            while self.free and len(self.idle) + len(self.busy) < len(runs):
+            while self.free and len(self.idle) + len(self.busy) < runs:
                 self.idle.append(self._start())
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:

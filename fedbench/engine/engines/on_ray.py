@@ -1,188 +1,116 @@
-"""The engine `ray`: runs are tasks of a Ray cluster of one or more machines, with or without a shared disk."""
+"""The engine `ray`: runs are tasks of a Ray cluster of one or more machines, which return the artifacts as bytes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import platform
 import signal
 import socket
-import sys
 import tempfile
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError, TaskCancelledError, TaskUnschedulableError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
-from fedbench.engine.engines import order as orders
 from fedbench.engine.engines.engine import Engine
-from fedbench.engine.engines.order import Order, Result, UserClass, executed, of_runs
+from fedbench.engine.engines.order import Order, Result, executed
 from fedbench.engine.job import record_failure
 from fedbench.engine.run import Notes, Observer, claimed, under_way
 from fedbench.engine.training import data_of
 from fedbench.errors import FedbenchError
-from fedbench.files import disk_errors, scratch
 from fedbench.imports import closure
 from fedbench.machine import CORES
-from fedbench.store import Store
-from fedbench.store.claim import STALE_SECONDS, HeldError
+from fedbench.store import Store, default_home
 from fedbench.store.provenance import fingerprint, libraries
 
 if TYPE_CHECKING:
     from fedbench.core.trainer import Progress
     from fedbench.engine.job import Job
     from fedbench.engine.training import Data
-    from fedbench.specs import PartitionSpec, RunSpec
+    from fedbench.specs import PartitionSpec
     from fedbench.store import Artifact
 
 
-# -- node ------------------------------------------------------------------------------------------------------
-# Code that is executed on a node of the cluster: a report about the node, and the runs of an order.
+# -- task ------------------------------------------------------------------------------------------------------
+# Code that is executed on a node of the cluster.
 
 
-#: Versions that must be the same on all nodes.
-DECISIVE = ("python", "torch", "fedbench", "code")
+SAME = "install the same fedbench, Python and torch on all nodes"
 
 
 def versions() -> dict[str, str]:
     """The versions that a run's numbers depend on, in this process."""
     of = libraries()
     return {
-        "python": ".".join(platform.python_version_tuple()[:2]),
+        "Python": ".".join(platform.python_version_tuple()[:2]),
         "torch": of.get("torch", "none").partition("+")[0],  # without the CUDA version
         "fedbench": of["fedbench"],
-        "code": fingerprint(*closure("engine/training.py")),
+        "code of fedbench": fingerprint(*closure("engine/training.py")),
     }
 
 
-@dataclass(frozen=True)
-class Token:
-    """A file in the driver's store: a node that can read its text there shares the store."""
-
-    path: Path
-    text: str
-
-    @classmethod
-    def written(cls, store: Store) -> Token:
-        """Write a new token into the store."""
-        store.prepare()
-        token = cls(scratch(store.home / "engine"), uuid.uuid4().hex)
-        with disk_errors("marking the store for other nodes", store.home):
-            try:
-                token.path.write_text(token.text)
-            except OSError:
-                token.path.unlink(missing_ok=True)
-                raise
-        return token
-
-    def visible(self) -> bool:
-        """Whether this process can read the token in its store."""
-        try:
-            return self.path.read_text() == self.text
-        except OSError:
-            return False
-
-    @property
-    def home(self) -> Path:
-        return self.path.parent
-
-
-@dataclass(frozen=True)
-class About:
-    """A node's report about itself."""
-
-    host: str
-    versions: Mapping[str, str]
-    shares: bool  #: it has access to the driver's store
-    trouble: str = ""  #: why it cannot train runs; "" if it can
-
-
-def about(token: Token, files: Sequence[UserClass]) -> About:
-    """Report on the node of this process: versions, whether it shares the driver's store, whether it can write there
-    (or else into its temporary folder), and whether it can load the users' files."""
-    trouble, shares = "", token.visible()
-    try:
-        with tempfile.TemporaryFile(dir=token.home if shares else None):
-            pass
-    except OSError as error:
-        where = f"the store {token.home}" if shares else f"its folder {tempfile.gettempdir()}"
-        trouble = f"cannot write into {where} ({error.strerror})"
-    for one in files if not trouble else ():
-        try:
-            orders.loaded_here(one)
-        except FedbenchError as error:
-            trouble = error.message
-    return About(socket.gethostname(), versions(), shares, trouble)
-
-
 class Mailbox:
-    """A Ray actor that collects the progress of tasks for the driver."""
+    """A Ray actor that collects the progress of tasks for the driver, by the tasks' keys."""
 
     def __init__(self) -> None:
-        self.notes: list[tuple[str, Progress]] = []
+        self.notes: dict[str, list[Progress]] = {}
 
-    def put(self, key: str, now: Progress | None) -> None:
-        """Add progress of the task `key`. None adds nothing; waiting for this call ensures that earlier ones ended."""
-        if now is not None:
-            self.notes.append((key, now))
+    def put(self, key: str, *now: Progress) -> None:
+        """Add progress of a task. Waiting for this call ensures that the task's earlier calls have ended."""
+        self.notes.setdefault(key, []).extend(now)
 
-    def take(self) -> list[tuple[str, Progress]]:
-        """Return the notes (key of a task, progress) since the last call."""
-        notes, self.notes = self.notes, []
-        return notes
+    def take(self, key: str) -> list[Progress]:
+        """Return a task's progress since the last call."""
+        return self.notes.pop(key, [])
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A result and, if the store is not shared, the files of the artifacts: (kind, id) -> file name -> bytes."""
+    """A result and the files of its artifacts, runs and metrics: (kind, id) -> file name -> bytes."""
 
     result: Result
-    files: Mapping[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
+    files: Mapping[tuple[str, str], Mapping[str, bytes]]
 
 
 def train(
-    order: Order, token: Token, shared: bool, cores: int, tell: Callable[[Progress], Any], data: Mapping[str, Data]
+    order: Order, expected: Mapping[str, str], cores: int, mailbox: Any, key: str, ids: Sequence[str], *data: Data
 ) -> Delivery:
-    """Train the runs of an order in this process, in the driver's store if it is `shared`, else in a temporary store.
-    `data`: partition id -> its inputs."""
+    """The Ray task: train the runs of an order in a temporary store.
+
+    `expected`: the driver's versions; `data`: the inputs of the partitions `ids`, which Ray has copied to this node;
+    `key`: this task's for the mailbox. All exceptions are returned in the result, also one about other versions here.
+    """
+    for what, own in versions().items():
+        if own != expected[what]:
+            line = f"node {socket.gethostname()} has {what} {own}, and here it is {expected[what]}"
+            return Delivery(Result("", error=FedbenchError(line, SAME)), {})
     os.environ[CORES] = str(cores)
-    if shared:
-        if token.visible():
-            return Delivery(executed(order, Store(token.home), tell, data=data))
-        error = FedbenchError(f"node {socket.gethostname()} does not see the store {token.home}", "mount it there")
-        return Delivery(Result("", error=error))
+    # Compiled code must outlive the temporary store, where the trainer would put it.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_home() / "compiled"))
     with tempfile.TemporaryDirectory(prefix="fedbench-") as folder:
-        store = Store(Path(folder))
-        store.prepare()
-        result = executed(order, store, tell, data=data)
-        paths = [store.path("run", id) for id in result.ids] + [one.path for one in store.list("metrics")]
-        return Delivery(
-            result, {(path.parent.name, path.name): {f.name: f.read_bytes() for f in path.iterdir()} for path in paths}
-        )
+        store = Store(folder)
+        inputs = dict(zip(ids, data, strict=True))
+        result = executed(order, store, lambda now: mailbox.put.remote(key, now), data=inputs)
+        made = [*store.list("run"), *store.list("metrics")]
+        files = {(one.kind, one.id): {file.name: file.read_bytes() for file in one.path.iterdir()} for one in made}
+    with contextlib.suppress(RayError):  # the mailbox's node may be lost
+        ray.get(mailbox.put.remote(key))
+    return Delivery(result, files)
 
 
 # -- cluster ---------------------------------------------------------------------------------------------------
-# Before training: connect to the cluster, check that a run fits into it, and compare its nodes with this machine.
 
 
 #: Address that means: start a cluster on this machine, for this command only.
 LOCAL = "local"
-#: Seconds: timeout for the cluster's answer, timeout for the reports of all nodes, and interval of the checks of this
-#: machine's Ray process.
-ANSWER, TELL, WATCH = 10.0, 300.0, 0.5
-SAME = "install the same fedbench, Python and torch on all nodes"
-
-
-#: Set when this process leaves its cluster.
-_left = threading.Event()
+#: Seconds: timeout for the cluster's answer.
+ANSWER = 10.0
 
 
 def connected(address: str) -> bool:
@@ -209,34 +137,7 @@ def connected(address: str) -> bool:
             f"no Ray cluster to work with at {address} ({error})",
             "'ray status' shows one; if it asks for a token, set RAY_AUTH_MODE=token",
         ) from error
-    _left.clear()
-    if not address.startswith("ray://"):  # a Ray client has no local raylet
-        here = ray.get_runtime_context().get_node_id()
-        at = next((one["NodeManagerAddress"], one["NodeManagerPort"]) for one in ray.nodes() if one["NodeID"] == here)
-        threading.Thread(target=_watch, args=(at,), daemon=True, name="raylet").start()
     return True
-
-
-def leave() -> None:
-    """Disconnect from the cluster."""
-    _left.set()
-    ray.shutdown()
-
-
-def _watch(address: tuple[str, int]) -> None:
-    """Exit with a one-line error when Ray's process on this machine (the raylet) has ended. Ray itself would kill this
-    process some seconds later without a message. Saved files stay intact, as after any kill."""
-    while not _left.wait(WATCH):
-        try:
-            socket.create_connection(address, ANSWER).close()
-        except ConnectionRefusedError:
-            if not _left.is_set():
-                line = "Ray's process on this machine has ended; memory may be short; the same command continues"
-                sys.stderr.write(f"\nfedbench: {line}\n")
-                sys.stderr.flush()
-                os._exit(1)
-        except OSError:  # for example a timeout: the machine may be busy
-            continue
 
 
 @contextlib.contextmanager
@@ -251,6 +152,20 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def _signals_as_they_are() -> Iterator[None]:
+    """Restore the signal handlers that Ray replaces: SIGTERM must stop a command like Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
@@ -271,72 +186,19 @@ def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
     return gpus, max(sum(map(int, room)), 1)
 
 
-def checked(token: Token, files: Sequence[UserClass]) -> bool:
-    """Whether all nodes share the driver's store. Raises FedbenchError for a node that cannot train runs, cannot load a
-    user's file, or has other versions (see DECISIVE)."""
-    ours, nodes = versions(), _about(token, files)
-    for one in nodes:
-        for what in DECISIVE:
-            if (theirs := one.versions.get(what)) != ours[what]:
-                name = "code of fedbench" if what == "code" else what
-                raise FedbenchError(f"node {one.host} has {name} {theirs}, and here it is {ours[what]}", SAME)
-        if one.trouble:
-            raise FedbenchError(f"node {one.host}: {one.trouble}", "nothing was trained")
-    return all(one.shares for one in nodes)
-
-
-def _about(token: Token, files: Sequence[UserClass]) -> list[About]:
-    """The report of each node."""
-
-    def look(packed: bytes) -> Any:  # pickled by value, as the node may lack fedbench
-        import pickle
-        import platform
-
-        try:
-            return about(*pickle.loads(packed))
-        except (ImportError, AttributeError) as error:
-            return platform.node(), f"{error}"
-
-    packed = pickle.dumps((token, files))
-    nodes = [NodeAffinitySchedulingStrategy(one["NodeID"], soft=False) for one in ray.nodes() if one["Alive"]]
-    task = ray.remote(look)
-    tasks = [task.options(num_cpus=0, max_retries=0, scheduling_strategy=node).remote(packed) for node in nodes]
-    try:
-        answers = ray.get(tasks, timeout=TELL)
-    except RayError as error:
-        why = next(iter(str(error).strip().splitlines()[::-1]), "")
-        raise FedbenchError(f"a node of the Ray cluster cannot run fedbench ({why})", SAME) from error
-    for answer in answers:
-        if not isinstance(answer, About):
-            raise FedbenchError(f"node {answer[0]} has no such fedbench ({answer[1]})", SAME)
-    return list(answers)
-
-
-@contextlib.contextmanager
-def _signals_as_they_are() -> Iterator[None]:
-    """Restore the signal handlers that Ray replaces: SIGTERM must stop a command like Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 # -- on ray ----------------------------------------------------------------------------------------------------
 
 
-#: How many times a run is restarted after its node is lost.
+#: How many times Ray starts a run again after its node or its process is lost.
 LIVES = 3
-#: Seconds between two checks of a task, and between two attempts to claim a run that a dead node has claimed.
-LOOK, WAIT = 0.5, 5.0
+#: Seconds between two looks at a task.
+LOOK = 0.5
 
 
 class Ray(Engine):
     """Trains each run as a task with `cpus` cores and `gpus` GPUs. `address`: ray://HOST:PORT, HOST:PORT, or local."""
+
+    goes_on = "The same command starts incomplete runs again."
 
     def __init__(
         self, store: Store, roots: list[Path], address: str, cpus: float = 1.0, gpus: float | None = None,
@@ -344,52 +206,48 @@ class Ray(Engine):
     ) -> None:  # fmt: skip
         self.store, self.roots, self.address, self.cpus, self.gpus = store, roots, address, cpus, gpus
         self.device, self.executor = device, executor
-        self.token: Token | None = None
-        self.shared = self.connected = self.stopping = False
-        self.lock, self.mail_lock = threading.Lock(), threading.Lock()
-        self.looked = 0.0
+        self.connected = self.stopping = False
+        self.lock = threading.Lock()
+        self.mailbox: Any = None
         self.data: dict[tuple[str, bool], Any] = {}  #: (partition id, again) -> reference in Ray's object store
-        self.tasks: dict[str, Any] = {}  #: key -> active task
-        self.observers: dict[str, Observer] = {}
+        self.tasks: set[Any] = set()  #: active tasks
         self.processes: set[str] = set()
 
-    @property
-    def goes_on(self) -> str:  # type: ignore[override]
-        saved = "continues from the saved rounds" if self.shared else "starts incomplete runs again"
-        return f"The same command {saved}."
-
-    def get_ready(self, runs: Sequence[tuple[str, RunSpec]]) -> None:
-        """Connect to the cluster and check its nodes."""
-        if not runs or self.token:
-            return
-        self.connected = connected(self.address)
-        # No more tasks than places: Ray starts a worker process for each waiting task, and ends it unused.
-        self.gpus, self.slots = places(self.cpus, self.gpus, self.device)
-        self.token = Token.written(self.store)
-        alone = self.connected and self.address == LOCAL  # the same machine, so nothing to compare
-        self.shared = alone or checked(self.token, of_runs(runs))
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        self.mailbox = ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
+    def get_ready(self, runs: int) -> None:
+        """Connect to the cluster. Raises FedbenchError if there is none, or none with room for a run."""
+        if runs and self.mailbox is None:
+            self.connected = connected(self.address)
+            # No more tasks than places: Ray starts a worker process for each waiting task, and ends it unused.
+            self.gpus, self.slots = places(self.cpus, self.gpus, self.device)
+            self.mailbox = ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1).remote()
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
+        from fedbench.core.trainer import Interrupted
+
         if len(done := self.complete(jobs)) == len(jobs):
             return done
         with contextlib.ExitStack() as stack:
-            if not self.shared:  # otherwise the worker claims them
-                ours = claimed(jobs, self.store, stack)
-                jobs = [job for job, _ in ours]
-                if not jobs:
-                    return done
-                stack.enter_context(under_way(ours, self.store))
-                observe = _noting(Notes([self.store.work(job.spec.id) for job in jobs], {}), observe)
+            ours = claimed(jobs, self.store, stack)
+            jobs = [job for job, _ in ours]
+            if not jobs:
+                return done
+            stack.enter_context(under_way(ours, self.store))
+            notes = Notes([self.store.work(job.spec.id) for job in jobs], {})
+
+            def noted(now: Progress) -> None:
+                notes.hear(now)
+                observe(now)
+
             try:
-                delivery = self._with_restarts(jobs, observe)
+                delivery = self._delivered(jobs, noted)
                 result = delivery.result.checked()
+                replaces = {job.spec.id: job.replaces for job in jobs}
                 for (kind, id), files in delivery.files.items():
-                    replaced = [job.replaces for job in jobs if job.spec.id == id]
-                    self.store.take_in(kind, id, files, *replaced)
-            except FedbenchError as error:
-                if len(jobs) == 1 and not self.shared and not isinstance(error, HeldError):
+                    self.store.take_in(kind, id, files, replaces.get(id))
+            except Interrupted:
+                raise
+            except Exception as error:
+                if len(jobs) == 1 and ours[0][1].held():
                     record_failure(jobs[0], self.store, error)
                 raise
         self.processes.add(result.process)
@@ -398,61 +256,35 @@ class Ray(Engine):
     def stop(self) -> None:
         with self.lock:
             self.stopping = True
-            for task in self.tasks.values():
+            for task in self.tasks:
                 ray.cancel(task)
 
     def close(self) -> None:
-        if self.token:
-            self.token.path.unlink(missing_ok=True)
-        self.data, self.tasks, self.token = {}, {}, None
+        self.data, self.mailbox = {}, None
         if self.connected:
-            leave()
+            ray.shutdown()
             self.connected = False
 
-    # -- a task ----------------------------------------------------------------------------------------
-
-    def _with_restarts(self, jobs: Sequence[Job], observe: Observer) -> Delivery:
-        """Execute the jobs; up to LIVES times again on another node after their node is lost."""
-        from fedbench.core.trainer import Progress
-
-        order = Order.of(jobs, self.roots, "cuda" if self.gpus else "cpu", self.executor)
-        again = any(job.replaces is not None for job in jobs)
-        partitions = {job.spec.setting.partition.id: job.spec.setting.partition for job in jobs}
-        data = {id: self._in_store(spec, again) for id, spec in partitions.items()}
-        lost, since = 0, time.monotonic()
-        while True:
-            try:
-                delivery = self._task(order, data, observe)
-            except _LostError as error:
-                lost, since = lost + 1, time.monotonic()
-                if lost > LIVES:
-                    raise FedbenchError(
-                        f"its workers were lost {lost} times ({error})", "memory may be short"
-                    ) from error
-                observe(Progress(0, jobs[0].spec.setting.rounds, 0.0, None, "its node was lost; another continues"))
-                continue
-            held = lost and isinstance(delivery.result.error, HeldError)
-            if not held or time.monotonic() - since > 1.5 * STALE_SECONDS:
-                return delivery
-            time.sleep(WAIT)  # until the dead node's claim expires
-
-    def _task(self, order: Order, data: dict[str, Any], observe: Observer) -> Delivery:
+    def _delivered(self, jobs: Sequence[Job], observe: Observer) -> Delivery:
+        """Execute the jobs as a task, which Ray starts again elsewhere if its node is lost."""
         from fedbench.core.trainer import Interrupted
 
-        key = uuid.uuid4().hex
+        order = Order.of(jobs, [], "cuda" if self.gpus else "cpu", self.executor)
+        again = any(job.replaces is not None for job in jobs)
+        partitions = {job.spec.setting.partition.id: job.spec.setting.partition for job in jobs}
+        data = {id: self._shared(spec, again) for id, spec in partitions.items()}
+        key, cores = uuid.uuid4().hex, max(int(self.cpus), 1)
         with self.lock:
             if self.stopping:
                 raise Interrupted(0)
-            place = ray.remote(_train).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)
-            cores = max(int(self.cpus), 1)
-            task = place.remote(order, self.token, self.shared, cores, self.mailbox, key, [*data], *data.values())
-            self.tasks[key] = task
-            self.observers[key] = observe
+            place = ray.remote(train).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=LIVES)
+            task = place.remote(order, versions(), cores, self.mailbox, key, [*data], *data.values())
+            self.tasks.add(task)
         try:
             while not ray.wait([task], timeout=LOOK)[0]:
-                self._deliver()
+                self._hear(key, observe)
             delivery: Delivery = ray.get(task)
-            self._deliver(at_once=True)
+            self._hear(key, observe)
             return delivery
         except KeyboardInterrupt:
             ray.cancel(task)
@@ -460,27 +292,22 @@ class Ray(Engine):
             raise
         except TaskCancelledError:
             raise Interrupted(0) from None
-        except (RayTaskError, TaskUnschedulableError) as error:
-            why = next(iter(str(error).strip().splitlines()[::-1]), type(error).__name__)
-            raise FedbenchError(f"Ray cannot run it ({why})", SAME) from error
         except RayError as error:
-            raise _LostError(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}") from error
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            why = lines[-1 if isinstance(error, RayTaskError) else 0]
+            hint = "its node may have another fedbench, or too little memory or disk space"
+            raise FedbenchError(f"Ray could not run it ({why})", hint) from error
         finally:
             with self.lock:
-                del self.tasks[key], self.observers[key]
+                self.tasks.discard(task)
 
-    def _deliver(self, at_once: bool = False) -> None:
-        """Pass new progress to the observers; one call in LOOK seconds serves the tasks of all threads."""
-        if not at_once and time.monotonic() - self.looked < LOOK:
-            return
-        with self.mail_lock:
-            self.looked = time.monotonic()
-            with contextlib.suppress(RayError):  # progress may be lost with a node; results are not
-                for key, now in ray.get(self.mailbox.take.remote()):
-                    if (observe := self.observers.get(key)) is not None:
-                        observe(now)
+    def _hear(self, key: str, observe: Observer) -> None:
+        """Pass a task's new progress to its observer."""
+        with contextlib.suppress(RayError):  # progress may be lost with a node; results are not
+            for now in ray.get(self.mailbox.take.remote(key)):
+                observe(now)
 
-    def _in_store(self, spec: PartitionSpec, again: bool) -> Any:
+    def _shared(self, spec: PartitionSpec, again: bool) -> Any:
         """Reference to a partition and its images in Ray's object store; each node has one copy for all its workers."""
         with self.lock:
             if (spec.id, again) not in self.data:
@@ -488,26 +315,3 @@ class Ray(Engine):
                     self.data.pop(next(iter(self.data)))
                 self.data[spec.id, again] = ray.put(data_of(spec, self.store, self.roots, again))
             return self.data[spec.id, again]
-
-
-class _LostError(Exception):
-    """The worker process or the node of a task was lost."""
-
-
-def _train(
-    order: Order, token: Token, shared: bool, cores: int, mailbox: Any, key: str, ids: list[str], *data: Any
-) -> Delivery:
-    """The Ray task; Ray has copied `data`, the inputs of the partitions `ids`, to its node."""
-    inputs = dict(zip(ids, data, strict=True))
-    delivery = train(order, token, shared, cores, lambda now: mailbox.put.remote(key, now), inputs)
-    with contextlib.suppress(RayError):  # the mailbox's node may be lost
-        ray.get(mailbox.put.remote(key, None))
-    return delivery
-
-
-def _noting(notes: Notes, observe: Observer) -> Observer:
-    def both(now: Any) -> None:
-        notes.hear(now)
-        observe(now)
-
-    return both
