@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -204,7 +205,7 @@ def figure(
     view: Annotated[
         str | None, "Test images: plain or crop (as in training); default: as evaluated.", "--test-augmentation"
     ] = None,
-    text: Annotated[bool, "Print it as text only, as a terminal shows it."] = False,
+    text: Annotated[bool, "Print it as text only, as a terminal shows it: its rows, of curves a chart."] = False,
     compare: Annotated[bool, "Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12)."] = False,
     mine: context.Mine = False,
     budget: context.RunBudget = None,
@@ -251,19 +252,47 @@ def figure(
         _show(spec, kind, content, text)
 
 
+#: At most so many rows of a figure are printed.
+MOST_ROWS = 200
+
+
 def _show(spec: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
-    """Print the figure in words, with details on a terminal or with `text`."""
+    """Print the figure in words; on a terminal or with `text` also its rows, or the charts that its kind has."""
     from fedbench.reports.figures import kinds
 
     out = context.out()
     if out.is_terminal or text:
-        for part in kind.details(spec, content):
-            out.print(part)
+        charts = [*kind.charts(spec, content)]
+        for chart in charts:
+            out.print(chart)
+        if not charts:
+            _print_rows(spec, list(kinds.rows(spec, content)))
     for line in kinds.words(spec, content):
         out.print(line, soft_wrap=True)
     for verdict in content.claims:
         detail = f" ({verdict.detail})" if verdict.detail else ""
         out.print(f"{verdict.claim.text}: {verdict.state}{detail}", soft_wrap=True)
+
+
+def _print_rows(figure: FigureSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of a figure's CSV as a table; a text that all rows have stands above it."""
+    from rich.text import Text
+
+    texts = {name: value for name, value in rows[0].items() if isinstance(value, str)}
+    common = {name: value for name, value in texts.items() if all(row[name] == value for row in rows)}
+    names = [name for name in rows[0] if name not in common]
+    facts = [f"{name} {value}" for name, value in common.items() if value]
+    out = context.out()
+    out.print(Text.assemble((figure.id, "bold"), f"  {'; '.join([figure.title, *facts])}"), soft_wrap=True)
+    right = [name for name in names if all(isinstance(row[name], int | float | None) for row in rows)]
+    shown = [{name: _text(row[name]) for name in names} for row in rows[:MOST_ROWS]]
+    context.columns(out, shown, right, spare=("ids", "runs", "error", "seeds"))
+    if len(rows) > MOST_ROWS:
+        out.print(f"and {len(rows) - MOST_ROWS:,} more rows: --csv prints all", style="dim")
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 # -- site ------------------------------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ def test_a_site_is_an_index_and_a_page_a_run(both: Path, tmp_path: Path) -> None
     text = page.read_text()
     assert page.name in files
     shown = good("show", page.stem.removeprefix("run-")).out
-    for words in ("samples of each class by client", "client accuracy", "fedbench train --method local"):
+    for words in ("samples of each class by client", "client accuracy", "What was decided"):
         assert words in text
     for line in ("dataset 7fb771814abf", "trained "):
         assert line in shown

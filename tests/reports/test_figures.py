@@ -115,7 +115,7 @@ def test_the_figure_of_a_partition(
 ) -> None:
     result = draws("ftw_erm/2", "--partition", digits)
     assert result.exit_code == 0, result.output
-    assert (result.stdout, "ftw_erm/2 written to ftw_erm-2.png\n" in result.stderr) == ("", True)
+    assert "ftw_erm/2 written to ftw_erm-2.png\n" in result.stderr
     first = (tmp_path / "ftw_erm-2.png").read_bytes()
     again = draws("ftw_erm/2", "--partition", digits)
     assert "written to ftw_erm-2.png (over an older one)" in again.stderr
@@ -150,11 +150,28 @@ def test_the_figure_of_a_partition(
     arguments = ("ftw_erm/2", "--partition", digits, "--client", "1")
     text = draws(*arguments, "-o", "2.svg").stdout
     (client,) = json.loads(draws(*arguments, "--json").stdout)["panels"][0]["clients"]
-    assert "digits, IID" in text
-    row = next(line.split() for line in text.splitlines() if line.split()[:1] == ["1"])
-    assert row[1:3] == [str(client["n_train"]), str(client["n_test"])]
-    assert row[4:6] == [f"{client['largest_raw']:.3f}", f"{client['largest']:.3f}"]
-    assert float(row[6]) == pytest.approx(100 * client["below_1"], abs=0.1)
+    (said,) = (line for line in text.splitlines() if line.startswith("  client 1: "))
+    assert f"{client['n_train']} training and {client['n_test']} test images" in said
+    assert f"largest s {client['largest']:.3f} (raw {client['largest_raw']:.3f})" in said
+    assert float(said.split(", ")[3].split()[0]) == pytest.approx(100 * client["below_1"], abs=0.1)
+
+
+def test_a_terminal_gets_the_rows_of_the_csv(
+    draws: Draws, digits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("partition", "--partition", digits)
+    rows = of_csv(draws(*asked, "--csv").stdout)
+    title, head, *lines = draws(*asked, "--text").stdout.splitlines()
+    assert title.endswith(f"; panel digits, IID; dataset digits; partition {digits}")
+    assert [line.split() for line in lines[: len(rows)]] == [[row[name] for name in head.split()] for row in rows]
+    assert set(rows[0]) - {*head.split()} == {"figure", "panel", "dataset", "partition"}
+    assert lines[len(rows)].startswith("digits, IID: 3 clients hold ")
+    assert not list(tmp_path.glob("*.png"))
+    assert draws(*asked).stdout.splitlines() == lines[len(rows) :]  # without a terminal only the words
+    monkeypatch.setattr("fedbench.cli.report.MOST_ROWS", 4)
+    assert f"and {len(rows) - 4} more rows: --csv prints all" in draws(*asked, "--text").stdout.splitlines()[6]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "more rows" in draws(*asked).stdout
 
 
 @pytest.mark.parametrize(

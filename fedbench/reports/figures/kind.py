@@ -401,8 +401,8 @@ class Kind(ABC, Generic[Marks]):
         """A few lines of text that describe what the figure shows."""
         return ()
 
-    def details(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
-        """More detail, for a terminal."""
+    def charts(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
+        """The figure drawn in letters, for a terminal, which else gets its rows."""
         return ()
 
 

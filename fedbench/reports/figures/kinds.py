@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedbench import resources
@@ -103,14 +103,22 @@ def words(figure: FigureSpec, content: Content[Any]) -> Iterable[str]:
 
 def as_csv(figure: FigureSpec, content: Content[Any]) -> str:
     """The CSV: the figure's id, then the kind's columns; unknown values are empty."""
-    kind, out = kind_of(figure), io.StringIO()
-    writer = csv.DictWriter(out, ["figure", *kind.columns], extrasaction="ignore", lineterminator="\n")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ["figure", *kind_of(figure).columns], lineterminator="\n")
     writer.writeheader()
-    for panel in content.panels:
-        about = {"figure": figure.id, **content.about, "panel": panel.title, **panel.about}
-        for row in kind.rows(panel.marks):
-            writer.writerow({name: cell(_words(value)) for name, value in {**about, **row}.items()})
+    for row in rows(figure, content):
+        writer.writerow({"figure": figure.id, **{name: cell(value) for name, value in row.items()}})
     return out.getvalue()
+
+
+def rows(figure: FigureSpec, content: Content[Any]) -> Iterator[Mapping[str, Any]]:
+    """The rows of the CSV: the kind's columns, where a list becomes words and an unknown value is None."""
+    kind = kind_of(figure)
+    for panel in content.panels:
+        about = {**content.about, "panel": panel.title, **panel.about}
+        for row in kind.rows(panel.marks):
+            values = {**about, **row}
+            yield {name: _words(values.get(name)) for name in kind.columns}
 
 
 def _words(value: Any) -> Any:

@@ -193,7 +193,7 @@ class Learning(Kind[Curves]):
                 spread = "" if curve.std is None else f" ± {curve.std[-1]:.2g}"
                 yield f"  {name}: {curve.mean[-1]:.4g}{spread} ({_count(curve)}, round {curve.rounds[-1]})"
 
-    def details(self, figure: FigureSpec, content: Content[Curves]) -> Iterable[RenderableType]:
+    def charts(self, figure: FigureSpec, content: Content[Curves]) -> Iterable[RenderableType]:
         """The curves as charts of text."""
         axis = AXES[content.about["axis"]]
         for panel in content.panels:

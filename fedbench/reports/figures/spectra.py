@@ -20,8 +20,6 @@ from fedbench.reports.figures.style import colour, handle, subplots, titled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
-    from rich.text import Text
 
     from fedbench.partitions import Partition
 
@@ -139,26 +137,20 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
         """The findings of each client."""
         return {"clients": [{**findings(curve), "ridge": curve.ridge} for curve in marks]}
 
-    def details(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Iterable[RenderableType]:
+    def words(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Iterable[str]:
         """The findings, client by client."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        yield Text.assemble((figure.id, "bold cyan"), "  ", (figure.title, "bold"))
-        heads = ("client", "train", "test", "rank", "max raw", "max s", "s < 1", "s < bound", "s < 1.618")
         for panel in content.panels:
-            table = Table(
-                *heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, title_justify="left"
-            )
-            table.title = Text(f"{panel.title}  (partition {panel.about['partition']})", "bold")
-            for column in table.columns:
-                column.justify = "right"
-            for values in map(findings, panel.marks):
-                table.add_row(*_cells(values))
-            yield table
-            yield ""
-        yield Text(_TERMS.format(ridge=content.panels[0].marks[0].ridge), "dim")
+            yield f"{panel.title}, partition {panel.about['partition']}"
+            for curve in panel.marks:
+                found = findings(curve)
+                ranks = min(found["rank_train"], found["rank_test"])
+                says = [f"{curve.train.n:,} training and {curve.test.n:,} test images", f"{ranks:,} ranks"]
+                if ranks:
+                    limits = {"1": "below_1", "its bound": "below_bound", "1.618": "below_1.618"}
+                    says.append(f"largest s {found['largest']:.3f} (raw {found['largest_raw']:.3f})")
+                    says += [f"{_percent(found[key])} below {limit}" for limit, key in limits.items()]
+                yield f"  client {curve.client}: {', '.join(says)}"
+        yield _TERMS.format(ridge=content.panels[0].marks[0].ridge)
 
 
 class Ratio(Spectra):
@@ -183,20 +175,6 @@ def _lists(curve: Curve) -> dict[str, list[float]]:
         "ratio": c.normalised.tolist(),
         "bound": c.bound.tolist(),
     }
-
-
-def _cells(values: dict[str, Any]) -> list[Text]:
-    """One client's findings as the cells of a table row."""
-    from rich.text import Text
-
-    rank = min(values["rank_train"], values["rank_test"])
-    plain = [str(values["client"]), f"{values['n_train']:,}", f"{values['n_test']:,}", f"{rank:,}"]
-    plain += ["-" if values[k] is None else f"{values[k]:.3f}" for k in ("largest_raw", "largest")]
-    cells = [Text(text) for text in plain]
-    for key in ("below_1", "below_bound", "below_1.618"):
-        share = values[key]
-        cells.append(Text("-") if share is None else Text(_percent(share), "green" if share == 1 else "yellow"))
-    return cells
 
 
 def _percent(share: float) -> str:
