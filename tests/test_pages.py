@@ -22,7 +22,7 @@ from fedbench.cli.train import train
 from fedbench.data.catalogue import recipe as load_recipe
 from fedbench.partitions.schemes import all_options
 from fedbench.planner.table import load as load_table
-from fedbench.reports.figures.kind import of_file
+from fedbench.reports.figures.spec import of_file
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("fedbench", "tables", "data_recipes", "tests")

@@ -21,7 +21,7 @@ from fedbench.planner import table as tables
 from fedbench.reports import figures
 from fedbench.reports.figures import bubbles, descriptors, kinds, spectra, views
 from fedbench.reports.figures.eigenvalues import spectrum
-from fedbench.reports.figures.kind import of_file
+from fedbench.reports.figures.spec import of_file
 from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store

@@ -25,10 +25,10 @@ from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.planner import table as tables
 from fedbench.planner.settings import sketch
 from fedbench.reports import figures
-from fedbench.reports.figures import beta, descriptors, drift, kinds, series
-from fedbench.reports.figures import kind as points
+from fedbench.reports.figures import beta, descriptors, drift, kinds, rounds, series
+from fedbench.reports.figures import panel as points
 from fedbench.reports.figures.drift import CLIENT, RATIO, SEEDS, TARGET
-from fedbench.reports.figures.kind import Content, Panel
+from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.numbers.measured import Value
 from fedbench.results.frame import Frame, State
 from fedbench.specs import Setting
@@ -471,7 +471,7 @@ def test_lines_by_round(lab: Lab, draws: Draws, monkeypatch: pytest.MonkeyPatch)
     first, second = axes[2].lines
     np.testing.assert_allclose(first.get_ydata(), 1 / np.asarray(first.get_xdata(), float))
     assert second.get_linewidth() > first.get_linewidth()  # FedDRM is what the figure is about
-    monkeypatch.setattr(series.Rounds, "place", lambda self, table, row, column: ("One title", row.label, ()))
+    monkeypatch.setattr(rounds.Rounds, "place", lambda self, table, row, column: ("One title", row.label, ()))
     assert len(gathered(figure, lab.store)[0].panels) == 3, "a panel a column, whatever its title"
 
 

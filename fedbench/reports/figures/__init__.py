@@ -11,8 +11,10 @@ clients (`clients`) and confusion matrices (`confusion`). matplotlib is imported
 
 from __future__ import annotations
 
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, PanelSpec, Request, names
+from fedbench.reports.figures.kind import Kind, Request
 from fedbench.reports.figures.kinds import FREE, KINDS, kind_of, load
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec, PanelSpec, names
 from fedbench.reports.figures.spectra import Curve, curves, findings
 
 __all__ = [

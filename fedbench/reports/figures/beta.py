@@ -13,9 +13,11 @@ from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.metrics.statistics import Summary, across_clients
 from fedbench.planner.table.claims import judge
-from fedbench.reports.figures import kind as about
+from fedbench.reports.figures import panel as about
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
+from fedbench.reports.figures.kind import Kind, Request
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import COLOURS, DOT, handle, subplots, titled
 from fedbench.specs import RunSpec
 
@@ -165,8 +167,6 @@ def of_run(run: Artifact, request: Request, name: str = "") -> list[Panel[Betas]
         panels.append(replace(panel, title=title, about={**panel.about, "column": column}))
     return panels
 
-
-# -- drawing ------------------------------------------------------------------------------------------
 
 _BAR, _GAP = "0.87", 0.2
 #: How many dots fit side by side into a bar of width 1.

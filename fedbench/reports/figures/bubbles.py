@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Content, FigureSpec, PanelSpec, Request, room_for
+from fedbench.reports.figures.kind import Request, room_for
+from fedbench.reports.figures.panel import Content
+from fedbench.reports.figures.spec import FigureSpec, PanelSpec
 from fedbench.reports.figures.style import COLOURS, DOT, handle, named, subplots
 
 if TYPE_CHECKING:

@@ -13,7 +13,9 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import all_metrics
 from fedbench.planner.runs import grouped
 from fedbench.planner.table.spec import UNITS
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, quantity, room_for
+from fedbench.reports.figures.kind import Kind, Request, quantity, room_for
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots, titled
 from fedbench.results.frame import Run
 
@@ -165,9 +167,6 @@ def _summary(marks: Pairs, unit: str) -> str:
     """The same, with labels and unit."""
     names = f"{marks.labels[1]} against {marks.labels[0]}" if _two(marks) else marks.labels[0]
     return f"{names}: {_brief(marks)}" + (f" ({unit})" if unit else "")
-
-
-# -- drawing ------------------------------------------------------------------------------------------
 
 
 def _against(axes: Axes, marks: Pairs, content: Content[Pairs]) -> None:

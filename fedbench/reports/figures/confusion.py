@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from fedbench.metrics.accuracy import confusion
 from fedbench.planner.runs import grouped
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, room_for
+from fedbench.reports.figures.kind import Kind, Request, room_for
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import COLOURS, named, subplots
 from fedbench.results.frame import Run
 

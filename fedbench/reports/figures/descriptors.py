@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.figures import kind as panels
+from fedbench.reports.figures import panel as panels
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
+from fedbench.reports.figures.kind import Kind, Request
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import colour as colour_of
 from fedbench.reports.figures.style import handle, subplots, titled
 from fedbench.specs import RunSpec
@@ -163,8 +165,6 @@ def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, 
     share = [float(v) / whole if whole else 0.0 for v in s[:2] ** 2] + [0.0, 0.0]
     return place, (share[0], share[1])
 
-
-# -- drawing ------------------------------------------------------------------------------------------
 
 _MARKERS = "osD^vP*X<>ph"
 _NONE = "0.7"

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.planner.table.claims import judge
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
+from fedbench.reports.figures.kind import Kind, Request
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import colour, subplots, titled
 from fedbench.specs import check_seed
 

@@ -17,10 +17,14 @@ from fedbench.reports.figures.clients import Clients
 from fedbench.reports.figures.confusion import Confusion
 from fedbench.reports.figures.descriptors import Descriptors
 from fedbench.reports.figures.drift import Drift
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, of_papers, of_user
+from fedbench.reports.figures.epochs import Epochs
+from fedbench.reports.figures.kind import Kind
 from fedbench.reports.figures.learning import Learning
+from fedbench.reports.figures.panel import Content
 from fedbench.reports.figures.ranks import Ranking
-from fedbench.reports.figures.series import Epochs, Rounds, Series, Sweep
+from fedbench.reports.figures.rounds import Rounds
+from fedbench.reports.figures.series import Series, Sweep
+from fedbench.reports.figures.spec import FigureSpec, of_papers, of_user
 from fedbench.reports.figures.spectra import Ratio, Spectra
 from fedbench.reports.figures.style import COLOURS, FORMATS
 from fedbench.reports.figures.views import Images
@@ -97,10 +101,6 @@ def words(figure: FigureSpec, content: Content[Any]) -> Iterable[str]:
         yield content.sparse
 
 
-# -- data ------------------------------------------------------------------------------------------------------
-# A figure's numbers for programs: a tidy CSV (one row per mark of the picture) and JSON.
-
-
 def as_csv(figure: FigureSpec, content: Content[Any]) -> str:
     """The CSV: the figure's id, then the kind's columns; unknown values are empty."""
     out = io.StringIO()
@@ -136,10 +136,6 @@ def as_json(figure: FigureSpec, content: Content[Any]) -> str:
     cells = {"cells": dict(zip(("measured", "all"), content.cells, strict=True))} if content.cells else {}
     document = {"figure": figure.id, "title": figure.title, **content.about, **cells, "panels": panels}
     return json.dumps(document | ({"claims": claims} if claims else {}), indent=1, allow_nan=False) + "\n"
-
-
-# -- draw ------------------------------------------------------------------------------------------------------
-# From a figure's numbers to a matplotlib figure, and from that to the bytes of a file.
 
 
 __all__ = ["COLOURS", "FORMATS", "draw", "render"]

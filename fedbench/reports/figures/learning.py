@@ -16,7 +16,9 @@ from fedbench.metrics.read import Metrics
 from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request, quantity, room_for
+from fedbench.reports.figures.kind import Kind, Request, quantity, room_for
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import abreast, distinct_looks, handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
 from fedbench.results.frame import Run
@@ -160,9 +162,6 @@ def _curve(
     std = values.std(axis=0, ddof=1) * factor if len(runs) > 1 else None
     mixed = tuple(key for key in differing(runs) if key not in SEEDS) if by else ()  # else only seeds differ
     return Curve(tuple(runs), np.array(rounds), x.mean(axis=0), values.mean(axis=0) * factor, std, mixed)
-
-
-# -- figure ----------------------------------------------------------------------------------------------------
 
 
 class Learning(Kind[Curves]):

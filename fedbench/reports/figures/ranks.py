@@ -10,7 +10,9 @@ from fedbench.errors import FedbenchError
 from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
 from fedbench.reports.compare.significance import LEVEL, neighbours
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Content, FigureSpec, Kind, Panel, Request
+from fedbench.reports.figures.kind import Kind, Request
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import subplots
 
 if TYPE_CHECKING:

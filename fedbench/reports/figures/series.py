@@ -12,22 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.planner.table.claims import Verdict
-from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import (
-    Content,
-    FigureSpec,
-    Kind,
-    Lines,
-    Panel,
-    Point,
-    Request,
-    SeriesSpec,
-    every_name,
-    every_point,
-    line_names,
-)
-from fedbench.reports.figures.style import COLOURS, abreast, distinct_looks, handle, look, subplots, titled
+from fedbench.reports.figures.kind import Kind, Request
+from fedbench.reports.figures.panel import Content, Lines, Panel, Point, every_name, every_point, line_names
+from fedbench.reports.figures.spec import FigureSpec, SeriesSpec
+from fedbench.reports.figures.style import COLOURS, abreast, distinct_looks, handle, subplots, titled
 from fedbench.reports.numbers.measured import Value
 
 if TYPE_CHECKING:
@@ -40,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class Series(Kind[Lines]):
-    """A panel per heading of columns and a line per row; x is an option of the columns' partitions."""
+    """A panel per heading of columns and a line per row; x is an option of the columns' partitions.
+
+    Other kinds change `by_column`, `place`, `x`, `points` and `error`, which make a cell's points, and the forms below.
+    """
 
     needs: ClassVar[str] = "series"
     options: ClassVar[tuple[str, ...]] = ("budget", "seed", "compare")
@@ -106,8 +98,6 @@ class Series(Kind[Lines]):
         made = [Panel(title, self.about_panel(marks), marks) for title, marks in panels.values()]
         return made, missing, others
 
-    # -- what subclasses change ---------------------------------------------------------------------------
-
     by_column: ClassVar[bool] = False  #: whether cells are read column by column
     line = "line"  #: the key of a line's name in `rows`
 
@@ -136,8 +126,6 @@ class Series(Kind[Lines]):
     def error(self, value: Value) -> float | None:
         """Half the length of an error bar: the value's ±."""
         return value.std
-
-    # -- forms -------------------------------------------------------------------------------------------
 
     def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
         """Facts about all panels."""
@@ -231,8 +219,6 @@ def _under(heading: str, verdict: Verdict) -> Verdict:
         verdict, claim=dataclasses.replace(verdict.claim, text=f"{heading}: {verdict.claim.text}")
     )
 
-
-# -- drawing ------------------------------------------------------------------------------------------
 
 #: One per line, so that lines of equal colour, or in grey, are distinguishable.
 _MARKERS = "os^DvPX*<>ph"
@@ -339,190 +325,3 @@ def heading_of(figure: FigureSpec, content: Content[Lines]) -> str:
     each = ((rounds, "round"), (seeds, "seed"))
     runs = ", ".join(f"{' or '.join(map(str, of))} {noun}{'s' * (of != [1])}" for of, noun in each)
     return f"{figure.title} (budget {content.about['budget']}, {runs})"
-
-
-# -- epochs ----------------------------------------------------------------------------------------------------
-# Figure 4 of pFedFDA: mean accuracy of the clients by the number of local epochs, from table cells.
-
-
-class Epochs(Series):
-    """A panel per heading of columns and a line per row; x is the number of local epochs of the columns' runs."""
-
-    options = ("budget", "seed")
-    columns = (
-        "panel", "budget", "row", "rounds", "epochs", "mean", "std", "clients", "weighted", "unweighted", "seeds",
-        "seed_std", "runs",
-    )  # fmt: skip
-
-    def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
-        """The number of local epochs. Raises FedbenchError for a column that trains by local steps."""
-        from fedbench.planner.settings import sketch
-
-        epochs = sketch(table, column, budget, row).epochs
-        if epochs is None:
-            raise FedbenchError(f"{table.path}, column {column.key} has no local epochs", "give it train.epochs")
-        return epochs
-
-    def error(self, value: Value) -> float | None:
-        """The ± over seeds: the spread over clients is not an error of the mean, and is wider than the picture."""
-        return value.seed_std
-
-    def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
-        return {"table": tables[0], "budget": budget, "missing": missing}
-
-    def about_panel(self, marks: Lines) -> dict[str, Any]:
-        return {}
-
-    line = "row"
-
-    def numbers(self, point: Point) -> dict[str, Any]:
-        """Mean and standard deviations (ddof 1): `std` over clients, `seed_std` over seeds (None for one)."""
-        v = point.value
-        assert v is not None
-        return {
-            "epochs": point.x, "rounds": point.rounds, "mean": v.mean, "std": v.std, "clients": v.count,
-            "weighted": v.weighted, "unweighted": v.unweighted, "seeds": v.seeds, "seed_std": v.seed_std,
-            "runs": list(point.runs),
-        }  # fmt: skip
-
-    def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
-        for panel in content.panels:
-            rows = [
-                f"{name} " + ", ".join(f"{p.value.mean:.3f} (E = {p.x:g})" for p in points if p.value)
-                for name, points in panel.marks.lines.items()
-            ]
-            yield f"{panel.title}, budget {content.about['budget']}, {_rounds(panel.marks)}: {'; '.join(rows)}"
-
-    def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
-        """Draw the panels in a row."""
-        from matplotlib.ticker import NullFormatter, NullLocator
-
-        assert figure.series is not None
-        picture, (row,) = subplots((0.6 + 3.0 * len(content.panels), 3.0), 1, len(content.panels))
-        looks = {name: look(i) for i, name in enumerate(line_names(content))}
-        for axes, panel in titled([row], content.panels):
-            for name, style in distinct_looks(panel.marks.measured_lines, looks).items():
-                at, means, spread = zip(*panel.marks.measured(name), strict=True)
-                if any(spread):
-                    axes.errorbar(at, means, spread, color=style["color"], linestyle="none", capsize=2, linewidth=0.8)
-                axes.plot(at, means, **style, label=name)
-            measured = sorted({p.x for p in panel.marks.points if p.x is not None})
-            axes.set_xscale("log")
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.set_xticks(measured, [f"{x:g}" for x in measured])
-            axes.margins(x=0.06, y=0.12)
-            axes.grid(axis="y")
-            axes.set_title(f"{panel.title} (budget {content.about['budget']}, {_rounds(panel.marks)})")
-            axes.set_xlabel(figure.series.label)
-        unit = content.panels[0].marks.unit
-        row[0].set_ylabel("mean local test accuracy" + (f" ({unit})" if unit else ""))
-        handles = [handle(name, **style) for name, style in looks.items()]
-        picture.legend(handles=handles, loc="outside lower center", ncols=abreast(handles, picture.get_figwidth()))
-        return picture
-
-
-def _rounds(marks: Lines) -> str:
-    """How many communication rounds the runs have, in words."""
-    rounds = sorted({p.rounds or 0 for p in marks.points})
-    return " or ".join(map(str, rounds)) + " round" + "s" * (rounds != [1])
-
-
-# -- rounds ----------------------------------------------------------------------------------------------------
-# Figure 7 of FedDRM: the metrics of a table's columns, round by round.
-
-
-class Rounds(Series):
-    """A panel per column and a line per row: the column's metric after each round in which it was measured. A table of
-    one row has a panel per heading of columns and a line per column. With `changes`, panels with the change per round
-    follow."""
-
-    options = ("budget", "seed")
-    columns = ("panel", "table", "budget", "line", "round", "value", "run")
-    by_column = True
-
-    def gather(self, figure: FigureSpec, request: Request) -> Content[Lines]:
-        content = super().gather(figure, request)
-        assert figure.series is not None
-        more = [Panel(f"{p.title}, change a round", p.about, _changes(p.marks)) for p in content.panels]
-        return dataclasses.replace(content, panels=[*content.panels, *more]) if figure.series.changes else content
-
-    def place(self, table: Table, row: Row, column: Column) -> tuple[str, str, tuple[str, ...]]:
-        if len(table.rows) == 1:
-            return column.group, column.label, tuple(dict.fromkeys(c.label for c in table.printed))
-        return column.label, row.label, tuple(r.label for r in table.rows)
-
-    def x(self, table: Table, row: Row, column: Column, axis: SeriesSpec, budget: str) -> None:
-        """None: a cell's points have an x each, the cell has none."""
-
-    def points(
-        self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
-        reported: tuple[float, float | None] | None, frame: Frame,
-    ) -> list[Point]:  # fmt: skip
-        """The column's metric after each round of the cell's first run. Raises FedbenchError if it has none."""
-        metrics, run, column = frame.named(entry.runs[0]).metrics, entry.runs[:1], row.reads(column)
-        view = str(filled.table.view) if filled.table.view in metrics.views else "plain"
-        by_round, factor = metrics.series(str(column.metric), view), UNITS[str(column.unit)][0]
-        points = [Point(t, Value(v * factor), None, None, max(by_round), run) for t, v in by_round.items() if t]
-        if column.of or column.client or not points:
-            what = f"{filled.table.path}, column {column.key} is no metric of the federation that each round has"
-            raise FedbenchError(what, "hidden = true leaves it out")
-        return points
-
-    def about(self, tables: list[str], budget: str, axis: SeriesSpec, missing: list[str]) -> dict[str, Any]:
-        return {"tables": tables, "budget": budget}
-
-    def rows(self, marks: Lines) -> Iterator[Mapping[str, Any]]:
-        """One row per line and round."""
-        for name, points in marks.lines.items():
-            for round, value, run in map(_numbers, points):
-                yield {"line": name, "round": round, "value": value, "run": run}
-
-    def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
-        for panel in content.panels:
-            last = [f"{name} {_numbers(points[-1])[1]:.4g}" for name, points in panel.marks.lines.items()]
-            yield f"{panel.title}, budget {content.about['budget']}, after the last round: {'; '.join(last)}"
-
-    def paint(self, figure: FigureSpec, content: Content[Lines]) -> Figure:
-        """Draw the panels in a row, and the changes below them."""
-        from matplotlib.ticker import MaxNLocator
-
-        assert figure.series is not None
-        drawn, down = looks_of(content, figure.series), 1 + figure.series.changes
-        across = len(content.panels) // down
-        picture, grid = subplots((0.6 + 3.2 * across, 3.6 * down), down, across)
-        styles = {name: {k: look[k] for k in ("color", "linewidth", "linestyle")} for name, look in drawn.items()}
-        for axes, panel in titled(grid, content.panels):
-            distinct = distinct_looks(panel.marks.measured_lines, styles)
-            for name, points in panel.marks.lines.items():
-                rounds, values, _ = zip(*map(_numbers, points), strict=True)
-                axes.plot(rounds, values, **distinct[name], marker="." if len(rounds) < _FEW else "")
-            axes.set_xlabel(figure.series.label)
-            axes.set_ylabel(panel.marks.unit)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.margins(x=0.02)
-            axes.grid(axis="y")
-        picture.suptitle(heading_of(figure, content), fontsize=9)
-        handles = [handle(name, **styles[name]) for name in line_names(content)]
-        picture.legend(handles=handles, loc="outside lower center", ncols=abreast(handles, picture.get_figwidth()))
-        return picture
-
-
-def _changes(marks: Lines) -> Lines:
-    """Each line's change per round, from one point to the next."""
-    lines = {}
-    for name, points in marks.lines.items():
-        pairs = [(b, _numbers(a), _numbers(b)) for a, b in pairwise(points)]
-        lines[name] = [dataclasses.replace(p, value=Value((y - x) / (t - s))) for p, (s, x, _), (t, y, _) in pairs]
-    return dataclasses.replace(marks, lines={name: points for name, points in lines.items() if points})
-
-
-#: Lines of fewer rounds than this have dots.
-_FEW = 30
-
-
-def _numbers(p: Point) -> tuple[int, float, str]:
-    """A point's round, value and run id."""
-    assert p.x is not None
-    assert p.value is not None
-    return int(p.x), p.value.mean, p.runs[0]

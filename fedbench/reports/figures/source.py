@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.partitions import schemes
-from fedbench.reports.figures.kind import (
-    CellSpec,
-    Content,
-    FigureSpec,
-    Kind,
-    Lines,
-    Marks,
-    Panel,
-    PanelSpec,
-    Request,
-    every_point,
-)
+from fedbench.reports.figures.kind import Kind, Request
+from fedbench.reports.figures.panel import Content, Lines, Marks, Panel, every_point
+from fedbench.reports.figures.spec import CellSpec, FigureSpec, PanelSpec
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
 from fedbench.reports.figures.eigenvalues import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
-from fedbench.reports.figures.kind import Content, FigureSpec, Panel, PanelSpec, Request, room_for
+from fedbench.reports.figures.kind import Request, room_for
+from fedbench.reports.figures.panel import Content, Panel
+from fedbench.reports.figures.spec import FigureSpec, PanelSpec
 from fedbench.reports.figures.style import colour, handle, subplots, titled
 
 if TYPE_CHECKING:
@@ -22,11 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedbench.partitions import Partition
-
-
-# -- curves ----------------------------------------------------------------------------------------------------
-# The numbers of Figures 2 and 3 of FTW-ERM, computed from images. Pure functions.
-
 
 #: λ of the bound on s_i, in squared pixels of [0, 1]; the paper does not give it.
 RIDGE = 1.0
@@ -82,9 +79,6 @@ def findings(curve: Curve) -> dict[str, Any]:
         "below_bound": c.share_below(c.bound) if c.rank else None,
         "below_1.618": c.share_below(LARGEST_BOUND) if c.rank else None,
     }
-
-
-# -- spectra ---------------------------------------------------------------------------------------------------
 
 
 #: Most clients in one panel: more curves are not distinguishable.
@@ -181,8 +175,6 @@ def _percent(share: float) -> str:
     """A share in percent, rounded down so that 100 % means all."""
     return f"{int(1000 * share) / 10:.1f} %"
 
-
-# -- drawing ------------------------------------------------------------------------------------------
 
 _DASHES = (0, (3, 1.5))
 _RAW: dict[str, Any] = {"alpha": 0.55, "linewidth": 0.9, "linestyle": _DASHES}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
-    from fedbench.reports.figures.kind import Panel
+    from fedbench.reports.figures.panel import Panel
 
 FORMATS = ("png", "svg", "pdf")
 #: Okabe and Ito's colours, which suit the colour-blind, without the yellow, which is too faint for a line.

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Content, FigureSpec, PanelSpec, Request, room_for
+from fedbench.reports.figures.kind import Request, room_for
+from fedbench.reports.figures.panel import Content
+from fedbench.reports.figures.spec import FigureSpec, PanelSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -164,9 +166,6 @@ def _labels(dataset: Dataset, rows: Sequence[int]) -> dict[int, str]:
     if not dataset.multi_label:
         return {row: dataset.classes[int(dataset.labels[row])] for row in rows}
     return {row: ", ".join(np.array(dataset.classes)[dataset.labels[row] > 0]) or "none" for row in rows}
-
-
-# -- drawing ------------------------------------------------------------------------------------------
 
 
 #: Images above so many inches get titles of 7 points, others of 6; letters per inch in either size.

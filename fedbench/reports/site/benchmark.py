@@ -31,7 +31,7 @@ from fedbench.results.frame import Frame
 from fedbench.words import counted
 
 if TYPE_CHECKING:
-    from fedbench.reports.figures.kind import FigureSpec
+    from fedbench.reports.figures.spec import FigureSpec
 
 #: Budget of the papers' own training.
 PAPER = "paper"
@@ -140,7 +140,7 @@ def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tup
 
 
 def _figures(paper: Paper) -> Iterator[FigureSpec]:
-    from fedbench.reports.figures.kind import of_papers
+    from fedbench.reports.figures.spec import of_papers
 
     yield from (figure for name, figure in of_papers().items() if name.startswith(f"{paper.name}/"))
 
