@@ -22,8 +22,8 @@ from fedbench.planner.cells import Cells
 from fedbench.planner.others import Hits, records
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
-from fedbench.reports.layout import notes as words
-from fedbench.reports.layout.notes import Notes
+from fedbench.reports.layout import sentences
+from fedbench.reports.layout.notes import Notes, command
 from fedbench.results.frame import Run, by_other_code
 from fedbench.results.making import machine
 from fedbench.specs import PartitionSpec, Setting
@@ -63,14 +63,14 @@ def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
     settings = settings or [sketch(table, column, cells.budget) for column in table.measured if not table.counted]
     lines_of = {
         "Setting": notes.brief() if table.counted else [*_setting(notes, settings)],
-        "Data and clients": [*_clients(settings), *_datasets(settings), *words.sources(cells)],
+        "Data and clients": [*_clients(settings), *_datasets(settings), *sentences.sources(cells)],
         "Hyper-parameters": [] if table.counted else [*_hyper_parameters(notes)],
         "Seeds and uncertainty": [] if table.counted else [*_seeds(notes, settings)],
         "Compute": [*_compute(runs, spare)],
         "Software": [*_software([*runs, *spare])],
         "Deviations and remarks": [*notes.remarks(), *_deviations(notes)],
         "To run it again": [] if table.counted else [
-            f"`{words.command(cells, tuple(seeds))}`, then `fedbench report`; `fedbench results verify` trains a "
+            f"`{command(cells, tuple(seeds))}`, then `fedbench report`; `fedbench results verify` trains a "
             "sample of runs out of result packs again."
         ],
         "References": [*_references(notes)],
@@ -80,17 +80,17 @@ def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
 
 def _setting(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
     cells = notes.cells
-    yield words.in_words(cells)
-    yield from words.the_papers(cells)
-    yield f"Local steps: {words.either(setting.descent for setting in settings)}."
+    yield sentences.the_budget(cells)
+    yield from sentences.the_papers(cells)
+    yield f"Local steps: {sentences.either(setting.descent for setting in settings)}."
     values: list[str] = []
     for field in dataclasses.fields(Setting):
         found = {getattr(setting, field.name) for setting in settings}
         if field.name == "precision" or (field.name not in _OMITTED and found != {field.default}):
             called = {"lr": "learning rate"}.get(field.name, field.name.replace("_", " "))
-            values.append(f"{called} {words.either(map(short, sorted(found - {None}, key=str)))}")
+            values.append(f"{called} {sentences.either(map(short, sorted(found - {None}, key=str)))}")
     yield f"{'; '.join(values)}."
-    yield from words.own_budgets(cells, notes.rows)
+    yield from sentences.own_budgets(cells, notes.rows)
 
 
 def _clients(settings: Sequence[Setting]) -> Iterator[str]:
@@ -127,8 +127,8 @@ def _hyper_parameters(notes: Notes) -> Iterator[str]:
     """How values were selected, then the values of each row's runs."""
     cells, table = notes.cells, notes.table
     if table.tune:
-        yield from words.in_brief(cells)
-        yield from words.by_row(cells, notes.rows)
+        yield from sentences.tuned_in_brief(cells)
+        yield from sentences.tuned_by_row(cells, notes.rows)
         yield "The test images chose none of these values."
     rules = protocol.load(table.protocol)
     yield (
@@ -143,20 +143,22 @@ def _hyper_parameters(notes: Notes) -> Iterator[str]:
             given = record.provenance.get("overrides", {})
             for name, value in record.spec.params.items():
                 values.setdefault(name, {})[short(value) if name in given else f"({short(value)})"] = None
-        places.append((label, {name: words.either(texts) for name, texts in values.items()}))
+        places.append((label, {name: sentences.either(texts) for name, texts in values.items()}))
     yield from (
-        words.by_values(places) if any(values for _, values in places) else words.hyper_parameters(cells, notes.rows)
+        sentences.by_values(places)
+        if any(values for _, values in places)
+        else sentences.hyper_parameters(cells, notes.rows)
     )
 
 
 def _seeds(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
-    yield from words.statistics(notes.cells, notes.extra, notes.views)
-    yield from words.spreads(notes.table)
+    yield from sentences.statistics(notes.cells, notes.extra, notes.views)
+    yield from sentences.spreads(notes.table)
     parts = sorted({setting.partition.seed for setting in settings})
     if protocol.load(notes.table.protocol).redraws:
         yield "Each run draws its partition from its own seed."
     else:
-        yield f"All runs of a column share one partition (seed {words.either(map(str, parts))})."
+        yield f"All runs of a column share one partition (seed {sentences.either(map(str, parts))})."
     yield from notes.augmentation()
     yield from notes.completeness()
 

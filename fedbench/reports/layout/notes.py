@@ -4,147 +4,143 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedbench import protocol, resources
-from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
-from fedbench.metrics.definitions import all_metrics
 from fedbench.partitions import schemes
-from fedbench.planner.cells import Cell, Cells, find
+from fedbench.planner.cells import Cells, find
 from fedbench.planner.others import Hits, other_texts, records
 from fedbench.planner.settings import sketch
-from fedbench.planner.table.load import short
-from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, STATISTICS, Column, Row, Table
+from fedbench.planner.table.spec import STATISTICS, Column, Row, Table
 from fedbench.protocol import Remark
-from fedbench.reports.layout import times
+from fedbench.reports.layout import sentences, times
 from fedbench.reports.layout.shipped import of_runs
-from fedbench.results.frame import Run, State, by_other_code
-from fedbench.specs import PRECISIONS, PartitionSpec, Setting
-from fedbench.words import counted, duration
-
-# -- budgets ---------------------------------------------------------------------------------------------------
-# Budgets in words: the training of a table's runs, and rows and columns with another one.
+from fedbench.results.frame import State, by_other_code
+from fedbench.specs import PRECISIONS, Setting
 
 
-def in_words(cells: Cells) -> str:
-    """The budget of a table's runs, and whether it differs from the paper's."""
-    scope = cells.scope + (", not the paper's" if the_papers(cells) else "")
-    return f"{scope[0].upper()}{scope[1:]}: {scale(cells.table, cells.budget)}."
+class Notes:
+    """The notes below a table.
 
+    `extra`: its extra rows; `counts`: state -> number of cells; `views`: (view, whether evaluated once) of its numbers
+    (without numbers: derived from `view`); `rows`: labels of rows with a number, to which notes are limited (empty: all
+    rows); `timed`: its columns of times, with the provenance of each run; `incomparable`: columns with times of more
+    than one processor.
+    """
 
-def of_own(cells: Cells) -> Iterator[str]:
-    """Lines for a user's table, which only its file documents: its metrics; and per column the number of clients, and
-    the shares of training images that they use and hold back for validation."""
-    table = cells.table
-    if table.shipped:
-        return
-    known, metrics = all_metrics(), dict.fromkeys(str(column.metric) for column in table.measured)
-    yield from (f"{name}: {known[name].description}." for name in metrics if name in known)
-    places = by_key((_clients(sketch(table, column, cells.budget).partition), column.key) for column in table.measured)
-    if len(places) == 1:
-        yield f"{next(iter(places))}."
-    else:
-        yield "; ".join(f"{', '.join(keys)}: {words}" for words, keys in places.items()) + "."
+    def __init__(
+        self,
+        cells: Cells,
+        extra: Mapping[str, Hits],
+        counts: Mapping[str, int],
+        views: Collection[tuple[str, bool]],
+        view: str,
+        rows: Collection[str],
+        timed: times.Times,
+        incomparable: Sequence[Column],
+    ) -> None:
+        self.cells, self.table, self.extra, self.counts = cells, cells.table, extra, counts
+        self.timed, self.incomparable = timed, incomparable
+        self.views = views if views or self.table.counted else sentences.expected(cells, view)
+        self.rows = [row for row in self.table.rows if row.label in rows] or self.table.rows
 
+    def brief(self) -> list[str]:
+        """The lines that are always printed: budget, meaning of ±, seeds, number of filled cells; and any mixture of
+        versions, machines or sources."""
+        table = self.table
+        if table.counted:
+            what = STATISTICS[table.statistic].words.format(preset=table.preset)
+            return [f"{what}: needs no run, and no budget applies."]
+        return [
+            sentences.the_budget(self.cells),
+            *sentences.of_own(self.cells),
+            *table.about,
+            *sentences.sources(self.cells),
+            *sentences.own_budgets(self.cells, self.rows),
+            *sentences.tuned_in_brief(self.cells),
+            *sentences.statistics(self.cells, self.extra, self.views),
+            *sentences.spreads(table),
+            *([times.by_column(self.timed)] if len(times.executors(self.timed)) > 1 else []),
+            *times.processors(provenance for _, provenance in self.timed),
+            *times.unranked(self.incomparable),
+            *(self.augmentation() if self._other_view else []),
+            *self.completeness(),
+            *by_other_code(records(self.cells, self.extra)),
+            *of_runs(record.shipped for record in records(self.cells, {}) if record.shipped),
+            *other_texts(self.cells, self.extra),
+        ]
 
-def _clients(part: PartitionSpec) -> str:
-    parts = [f"{part.clients} clients" + (f", of which {part.unseen} never train" if part.unseen else "")]
-    if part.subsample is not None:
-        parts.append(f"each keeps {100 * part.subsample:g} % of its training images")
-    if part.validation is not None:
-        parts.append(f"{100 * part.validation:g} % of each client's training images are held back for validation")
-    return ", ".join(parts)
+    def full(self, compare: bool) -> list[str]:
+        """All other lines, without the methods' deviations and the claims."""
+        table = self.table
+        executors = times.executors(self.timed)
+        runs = [] if table.counted else [
+            *sentences.the_papers(self.cells),
+            *sentences.hyper_parameters(self.cells, self.rows),
+            *sentences.tuned_by_row(self.cells, self.rows),
+            *([] if self._other_view else self.augmentation()),
+            *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
+            *(sentences.cost(records(self.cells, self.extra)) if compare else []),
+            *(sentences.tolerances(table) if compare else []),
+        ]  # fmt: skip
+        return [*runs, *self.remarks()]
 
+    def remarks(self) -> list[str]:
+        """The notes of the table, its protocol and its rows."""
+        table, budget, precision = self.table, self.cells.budget, self.cells.precision
+        return [
+            *table.notes,
+            *holding(table.remark, table, budget, self.rows, precision),
+            *table.reported_notes,
+            *departures(table, budget, self.rows, precision),
+            *(f"{row.label}: {row.note}" for row in self.rows if row.note),
+        ]
 
-def the_papers(cells: Cells) -> list[str]:
-    """A line with the paper's budget, if the table's runs have another one."""
-    table, rules = cells.table, protocol.load(cells.table.protocol)
-    if cells.budget == "paper" or "paper" not in rules.budgets or not table.of_paper:
-        return []
-    seeds = rules.seeds("paper")
-    same = table.seeds or len(seeds) == len(rules.seeds(cells.budget))
-    return [f"Budget paper: {scale(table, 'paper')}{'' if same else f', {len(seeds)} seeds'}."]
+    def deviations(self) -> tuple[dict[str, str], list[tuple[str, str]]]:
+        """(Row label -> letter, [(letters, text)]): how methods deviate from their papers, according to their runs.
+        Rows with the same deviations share a letter."""
+        texts: dict[str, dict[str, None]] = {}  # row -> an ordered set
+        places = [(cell.row.label, record) for cell in self.cells.all for record in cell.records]
+        places += [(label, record) for label, hits in self.extra.items() for _, record in hits]
+        shown = {*(row.label for row in self.rows), *self.extra}
+        for label, record in places:
+            if record and record.complete and label in shown:
+                texts.setdefault(label, {}).update(dict.fromkeys(record.provenance.get("deviations", [])))
+        letters: dict[tuple[str, ...], str] = {}
+        marks = {
+            label: letters.setdefault(tuple(deviations), _letter(len(letters)))
+            for label, deviations in texts.items()
+            if deviations
+        }
+        methods = by_key((text, letter) for deviations, letter in letters.items() for text in deviations)
+        return marks, [(",".join(of), text) for text, of in methods.items()]
 
+    @property
+    def _other_view(self) -> bool:
+        """Whether the views of the test images differ from the table's."""
+        usual = sentences.expected(self.cells, self.table.view)
+        return {view for view, _ in self.views} != {view for view, _ in usual}
 
-def scale(table: Table, budget: str) -> str:
-    """A budget in words: rounds, local work, models, optimisers other than the protocol's, evaluated rounds. For rows
-    without overrides, if there are any."""
-    rows = [None] if any(not row.overrides(budget) for row in table.rows) else table.rows
-    settings = [sketch(table, column, budget, row) for row in rows for column in table.measured]
-    windows = {s.window: None for s in settings}
-    window = f", the last {either(map(str, windows))} counted" if max(windows) > 1 else ""
-    rounds = either(str(s.rounds) for s in settings)
-    cohorts = by_key((s.partition.clients, str(s.cohort)) for s in settings if s.cohort)
-    cohort = "".join(f", {either(drawn)} of {clients} clients in each" for clients, drawn in cohorts.items())
-    rounds += " round" if rounds == "1" else " rounds"
-    rules = protocol.load(table.protocol)
-    # If one differs from the protocol's, name all.
-    differs = any(rules.own_descent(s, budget) for s in settings)
-    descent = f", {either(s.descent for s in settings)}" if differs else ""
-    return f"{rounds} of {_local(settings)}{cohort}, {either(s.model for s in settings)}{descent}{window}"
+    def augmentation(self) -> list[str]:
+        views = sorted({view for view, _ in self.views if view in sentences.VIEWS})
+        return [f"Test augmentation: {' and '.join(sentences.VIEWS[view] for view in views)}."] if views else []
 
-
-def _local(settings: Sequence[Setting]) -> str:
-    """A client's local work per round, in words."""
-    epochs = either(str(s.epochs) for s in settings if s.epochs is not None)
-    steps = (s.steps for s in settings if s.steps is not None)
-    texts = ("one batch a client" if n == 1 else f"{n} steps" for n in steps)
-    return either([f"{epochs} epoch{'' if epochs == '1' else 's'}", *texts] if epochs else texts)
-
-
-def own_budgets(cells: Cells, rows: Sequence[Row]) -> list[str]:
-    """Lines with the setting overrides of columns and of these rows at the budget, such as more rounds."""
-    of_columns = [(_place(cells, c), c.budget.get(cells.budget, {})) for c in cells.table.measured]
-    return by_values([*of_columns, *((row.label, row.overrides(cells.budget)) for row in rows)])
-
-
-def hyper_parameters(cells: Cells, rows: Sequence[Row]) -> list[str]:
-    """Lines with the protocol's hyper-parameters for the methods of these rows at the budget."""
-    return by_values(place for row in rows for place in _of_row(cells, row))
-
-
-def by_values(places: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """One line per set of values, with the labels that have it; `places`: (label, values)."""
-    words = (
-        (", ".join(f"{v} rounds" if k == "rounds" else f"{k} = {v}" for k, v in values.items()), label)
-        for label, values in places
-    )
-    labels = by_key(words, once=True)
-    return [f"{', '.join(names)}: {words}." for words, names in labels.items() if words]
-
-
-def _of_row(cells: Cells, row: Row) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(Row's label, hyper-parameters), one per data set if the protocol's differ between them."""
-    table, rules = cells.table, protocol.load(cells.table.protocol)
-    declaration = cells.declaration(row)
-    places: list[tuple[str, dict[str, Any]]] = []
-    for dataset in dict.fromkeys(c.dataset for c in table.measured if not table.undefines(row.label, c.key)):
-        preset = rules.method_params(declaration.name if declaration else row.method, cells.budget, dataset)
-        # A row's values override the protocol's.
-        places.append((dataset, {k: row.params.get(k, v) for k, v in preset.items()}))
-    if all(values == places[0][1] for _, values in places):
-        yield from ((row.label, values) for _, values in places[:1])
-    else:
-        yield from ((f"{row.label} on {dataset}", values) for dataset, values in places)
-
-
-def _place(cells: Cells, column: Column) -> str:
-    """A column's group, if all its columns have the same overrides; else the column's key."""
-    budgets = [c.budget.get(cells.budget) for c in cells.table.measured if c.group == column.group]
-    return column.group if column.group and all(b == budgets[0] for b in budgets) else column.key
-
-
-def either(values: Iterable[str]) -> str:
-    """Values in words: "a or b"."""
-    return " or ".join(dict.fromkeys(values))
-
-
-# -- facts -----------------------------------------------------------------------------------------------------
-# Facts about a table's cells at a budget, which decide which remarks hold for them.
+    def completeness(self) -> list[str]:
+        counts, absent = self.counts, self.cells.absent
+        done = sum(counts.get(s.value, 0) for s in (State.DONE, State.STALE))
+        open_states = [s.value for s in State if s not in (State.DONE, State.STALE)]
+        rest = [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
+        stale = [f"{counts[State.STALE.value]} stale"] if counts.get(State.STALE.value) else []
+        lines = [f"{'; '.join([f'{done} of {sum(counts.values())} cells', *rest, *stale])}."]
+        empty = {cell.column.dataset for cell in self.cells.all if cell.state is State.NO_DATA}
+        absent = {name: why for name, why in absent.items() if name in empty}
+        if absent and counts.get(State.NO_DATA.value):
+            why = "; ".join(absent.values()) if self.table.part else f"'fedbench tables {_name(self.table)}' says why"
+            lines.append(f"No images of {', '.join(absent)} are at hand ({why}).")
+        return lines
 
 
 def holding(
@@ -186,270 +182,6 @@ def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[
                 **{f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting)},
                 "dataset": column.dataset, "method": row.method, "metric": read.metric, "statistic": read.statistic,
             }  # fmt: skip
-
-
-# -- statistics ------------------------------------------------------------------------------------------------
-# How the numbers of a table are averaged: over rounds, clients, seeds, views of the test images.
-
-
-#: Test augmentation in words.
-VIEWS = {"crop": "test images are cropped at random as in training", "plain": "test images are untouched"}
-
-
-def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[str, bool]]) -> list[str]:
-    """Lines about the averages in the numbers, per group of columns if they differ."""
-    columns = by_key((str(column.statistic), column) for column in cells.table.measured)
-    texts = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
-    if len(texts) == 1:
-        return [f"{text}." for text in texts.values()]
-    return [f"{', '.join(_places(columns[name], cells.table))}: {text}." for name, text in texts.items()]
-
-
-def _places(columns: Sequence[Column], table: Table) -> list[str]:
-    """Names of these columns: a group's name if all its columns are among them, else their keys."""
-    rest = {c.group for c in table.measured if c not in columns}
-    return list(dict.fromkeys(c.group if c.group and c.group not in rest else c.key for c in columns))
-
-
-def _statistic(
-    name: str,
-    columns: Sequence[Column],
-    cells: Cells,
-    extra: Mapping[str, Hits],
-    views: Collection[tuple[str, bool]],
-) -> str:
-    window = either(str(sketch(cells.table, c, cells.budget).window) for c in columns)
-    once = name == "last_rounds" and window == "1"
-    said = STATISTICS["final" if once else name].words.format(window=window)
-    used = sorted(set(cells.seeds))
-    seeds = ", ".join(map(str, used))
-    if name == "pairs":
-        return f"{said}; seed{'s' * (len(used) > 1)} {seeds}"
-    if name in OVER_SEEDS and len(used) > 1:
-        said += f"; ± is the standard deviation (ddof {OVER_SEEDS[name]}) over seeds"
-    text = f"{said}; {'seed' if len(used) == 1 else f'mean of {len(used)} seeds:'} {seeds}"
-    if name not in ("whole_run", "rounds"):
-        once = name == "last_rounds" and any(only for _, only in views)
-        return text + "; untouched test images are asked for after the last round only, so without ±" * once
-    devices = either(
-        str(r.provenance.get("device", "unknown"))
-        for r in records(cells, extra, [c.key for c in columns])
-        if r.complete
-    )
-    return text + (f"; measured on {devices}" if devices else "")
-
-
-def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:
-    """(View, whether evaluated once) of future runs; those that train on crops evaluate plain images only once."""
-    found = {sketch(cells.table, c, cells.budget).augment == "crop" for c in cells.table.measured}
-    return {("crop", False) if crops and view == "crop" else ("plain", crops) for crops in found}
-
-
-# -- tuned -----------------------------------------------------------------------------------------------------
-# Notes on the values that a tuned table has selected.
-
-
-def in_brief(cells: Cells) -> Iterator[str]:
-    """A line with the candidate values, how they are selected, and how often each was."""
-    table = cells.table
-    if not table.tune:
-        return
-    distinct = list(_distinct(cells))
-    values = "; ".join(f"{name} from {', '.join(map(short, of))}" for name, of in table.tune.items())
-    counts = Counter("to be chosen" if cell.tuned is None else _words(cell.tuned) for cell in distinct)
-    failed = sum(record is not None and record.state is State.FAILED for cell in distinct for record in cell.trials)
-    failures = f"; {failed} of the runs that they were chosen by failed" if failed else ""
-    (seed, *_) = table.seeds or protocol.load(table.protocol).seeds(cells.budget)
-    how_often = ", ".join(f"{words}: {n}" for words, n in counts.most_common())
-    yield (
-        f"Tuned: {values}, for each row and partition by the accuracy on images that clients hold back, seed {seed}"
-        f"{f' ({how_often}{failures})' if distinct else ''}."
-    )
-
-
-def by_row(cells: Cells, rows: Sequence[Row]) -> Iterator[str]:
-    """One line per row with its selected values by column."""
-    for row in rows:
-        distinct = (cell for cell in _distinct(cells) if cell.row is row)
-        places = by_key((_words(cell.tuned), cell.column.key) for cell in distinct if cell.tuned is not None)
-        if places:
-            texts = (f"{words} in {', '.join(keys)}" for words, keys in places.items())
-            yield f"{row.label}: {'; '.join(texts)}."
-
-
-def _distinct(cells: Cells) -> Iterator[Cell]:
-    """One cell per row and setting: columns may share runs, also shipped runs without images."""
-    for line in cells.grid:
-        by_runs = {cell.specs: cell for cell in reversed(line) if cell.trials}
-        yield from reversed(by_runs.values())
-
-
-def _words(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {short(value)}" for name, value in values.items())
-
-
-# -- notes -----------------------------------------------------------------------------------------------------
-
-
-class Notes:
-    """The notes below a table.
-
-    `extra`: its extra rows; `counts`: state -> number of cells; `views`: (view, whether evaluated once) of its numbers
-    (without numbers: derived from `view`); `rows`: labels of rows with a number, to which notes are limited (empty: all
-    rows); `timed`: its columns of times, with the provenance of each run; `incomparable`: columns with times of more
-    than one processor.
-    """
-
-    def __init__(
-        self,
-        cells: Cells,
-        extra: Mapping[str, Hits],
-        counts: Mapping[str, int],
-        views: Collection[tuple[str, bool]],
-        view: str,
-        rows: Collection[str],
-        timed: times.Times,
-        incomparable: Sequence[Column],
-    ) -> None:
-        self.cells, self.table, self.extra, self.counts = cells, cells.table, extra, counts
-        self.timed, self.incomparable = timed, incomparable
-        self.views = views if views or self.table.counted else expected(cells, view)
-        self.rows = [row for row in self.table.rows if row.label in rows] or self.table.rows
-
-    def brief(self) -> list[str]:
-        """The lines that are always printed: budget, meaning of ±, seeds, number of filled cells; and any mixture of
-        versions, machines or sources."""
-        table = self.table
-        if table.counted:
-            what = STATISTICS[table.statistic].words.format(preset=table.preset)
-            return [f"{what}: needs no run, and no budget applies."]
-        return [
-            in_words(self.cells),
-            *of_own(self.cells),
-            *table.about,
-            *sources(self.cells),
-            *own_budgets(self.cells, self.rows),
-            *in_brief(self.cells),
-            *statistics(self.cells, self.extra, self.views),
-            *spreads(table),
-            *([times.by_column(self.timed)] if len(times.executors(self.timed)) > 1 else []),
-            *times.processors(provenance for _, provenance in self.timed),
-            *times.unranked(self.incomparable),
-            *(self.augmentation() if self._other_view else []),
-            *self.completeness(),
-            *by_other_code(records(self.cells, self.extra)),
-            *of_runs(record.shipped for record in records(self.cells, {}) if record.shipped),
-            *other_texts(self.cells, self.extra),
-        ]
-
-    def full(self, compare: bool) -> list[str]:
-        """All other lines, without the methods' deviations and the claims."""
-        table = self.table
-        executors = times.executors(self.timed)
-        runs = [] if table.counted else [
-            *the_papers(self.cells),
-            *hyper_parameters(self.cells, self.rows),
-            *by_row(self.cells, self.rows),
-            *([] if self._other_view else self.augmentation()),
-            *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
-            *(_cost(records(self.cells, self.extra)) if compare else []),
-            *(_tolerance(table) if compare else []),
-        ]  # fmt: skip
-        return [*runs, *self.remarks()]
-
-    def remarks(self) -> list[str]:
-        """The notes of the table, its protocol and its rows."""
-        table, budget, precision = self.table, self.cells.budget, self.cells.precision
-        return [
-            *table.notes,
-            *holding(table.remark, table, budget, self.rows, precision),
-            *table.reported_notes,
-            *departures(table, budget, self.rows, precision),
-            *(f"{row.label}: {row.note}" for row in self.rows if row.note),
-        ]
-
-    def deviations(self) -> tuple[dict[str, str], list[tuple[str, str]]]:
-        """(Row label -> letter, [(letters, text)]): how methods deviate from their papers, according to their runs.
-        Rows with the same deviations share a letter."""
-        texts: dict[str, dict[str, None]] = {}  # row -> an ordered set
-        places = [(cell.row.label, record) for cell in self.cells.all for record in cell.records]
-        places += [(label, record) for label, hits in self.extra.items() for _, record in hits]
-        shown = {*(row.label for row in self.rows), *self.extra}
-        for label, record in places:
-            if record and record.complete and label in shown:
-                texts.setdefault(label, {}).update(dict.fromkeys(record.provenance.get("deviations", [])))
-        letters: dict[tuple[str, ...], str] = {}
-        marks = {
-            label: letters.setdefault(tuple(deviations), _letter(len(letters)))
-            for label, deviations in texts.items()
-            if deviations
-        }
-        methods = by_key((text, letter) for deviations, letter in letters.items() for text in deviations)
-        return marks, [(",".join(of), text) for text, of in methods.items()]
-
-    @property
-    def _other_view(self) -> bool:
-        """Whether the views of the test images differ from the table's."""
-        usual = expected(self.cells, self.table.view)
-        return {view for view, _ in self.views} != {view for view, _ in usual}
-
-    def augmentation(self) -> list[str]:
-        views = sorted({view for view, _ in self.views if view in VIEWS})
-        return [f"Test augmentation: {' and '.join(VIEWS[view] for view in views)}."] if views else []
-
-    def completeness(self) -> list[str]:
-        counts, absent = self.counts, self.cells.absent
-        done = sum(counts.get(s.value, 0) for s in (State.DONE, State.STALE))
-        open_states = [s.value for s in State if s not in (State.DONE, State.STALE)]
-        rest = [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
-        stale = [f"{counts[State.STALE.value]} stale"] if counts.get(State.STALE.value) else []
-        lines = [f"{'; '.join([f'{done} of {sum(counts.values())} cells', *rest, *stale])}."]
-        empty = {cell.column.dataset for cell in self.cells.all if cell.state is State.NO_DATA}
-        absent = {name: why for name, why in absent.items() if name in empty}
-        if absent and counts.get(State.NO_DATA.value):
-            why = "; ".join(absent.values()) if self.table.part else f"'fedbench tables {_name(self.table)}' says why"
-            lines.append(f"No images of {', '.join(absent)} are at hand ({why}).")
-        return lines
-
-
-def _tolerance(table: Table) -> list[str]:
-    """A line with the tolerances of numbers other than accuracies."""
-    reported = {column for _, column in table.trusted}
-    judged = [r for r in table.rows if any(row == r.label for row, _ in table.trusted)]
-    bands = [f"{r.label} in {r.band[0]:g} to {r.band[1]:g}" for r in judged if r.band]
-    tolerant = [c for c in table.columns if c.key in reported and any(not r.band for r in judged)]
-    by_size = by_key((column.tolerance, column.key) for column in tolerant if column.tolerance)
-    what = f" of the ratio to {table.ratio_to}" if table.ratio_to else ""
-    by_column = len(by_size) > 1
-    sizes = [f"±{size:g}{what}" + f" ({', '.join(keys)})" * by_column for size, keys in by_size.items()]
-    meant = ", meant for the paper's own budget" if table.shipped else ""
-    return [f"Tolerance: {'; '.join([*bands, *sizes])}{meant}."] if bands or sizes else []
-
-
-def spreads(table: Table) -> list[str]:
-    """Lines about the ± of printed means over other columns."""
-    columns = {c.spread: [d.key for d in table.printed if d.spread == c.spread] for c in table.printed if c.spread}
-    alone = len(columns) == 1
-    return [
-        f"± of {'means over other cells' if alone else ', '.join(keys)}: {SPREADS[spread]}."
-        for spread, keys in columns.items()
-    ]
-
-
-def sources(cells: Cells) -> list[str]:
-    """One line per source other than a recipe's first one, such as a copy or a part, with its data sets."""
-    from fedbench.data import recipe
-
-    copies: dict[str, dict[str, None]] = {}  # title of a source -> the data sets
-    packed = (record.spec.setting.partition.dataset for record in records(cells, {}) if record.shipped)
-    for spec in (*(spec for spec, _ in cells.made.datasets.values()), *packed):
-        try:
-            others = recipe(spec.name).sources[1:]
-        except FedbenchError:  # a user's recipe that does not exist any more
-            continue
-        for source in (source for source in others if source.name == spec.source):
-            copies.setdefault(source.title, {})[spec.name] = None
-    return [f"{', '.join(names)} images: {title}." for title, names in copies.items()]
 
 
 def _name(table: Table) -> str:
@@ -498,12 +230,6 @@ def at_other_budgets(cells: Cells, roots: list[Path]) -> str:
 
 def _done(cells: Cells) -> int:
     return sum(cells.counts[s] for s in (State.DONE, State.STALE, State.UNEVALUATED))
-
-
-def _cost(runs: Sequence[Run]) -> list[str]:
-    done = [r for r in runs if r.complete]
-    seconds = sum(float(r.provenance.get("train_seconds", 0.0)) for r in done)
-    return [f"Cost: {duration(seconds)} of training in {counted(len(done), 'run')}."] if done else []
 
 
 def _letter(number: int) -> str:
