@@ -42,12 +42,21 @@ class Remark:
         )
 
 
+#: The budget with the paper's own training.
+PAPER = "paper"
+
 #: The default protocol for the papers' data sets, and for all others.
 DEFAULT, OWN = "feddrm", "plain"
 
 _SETTING_FIELDS = {f.name: f for f in dataclasses.fields(Setting)}
 #: Default of each field of a setting.
 _DEFAULT_OF = {f.name: f.default for f in dataclasses.fields(Setting)} | {"optimizer": "sgd"}
+
+#: Fields of a setting in which two runs of one budget may differ: seed and precision are chosen, versions are the
+#: code's, an executor changes only times, and the rest says what is evaluated.
+NO_TRAINING = (
+    "partition", "seed", "precision", "version", "model_version", "executor", "window", "every", "votes", "test_phase",
+)  # fmt: skip
 
 #: Value of a protocol's `partition.seed`: every run draws its partition with the run's seed.
 RUN_SEED = "run"
@@ -94,7 +103,9 @@ _OfScheme = Annotated[Mapping[str, Any], OfPartition({**_CLASSES, "clients": int
 _CASES = {"datasets": Mapping[str, _Preset], "shifts": Mapping[str, _Preset], "schemes": Mapping[str, _OfScheme]}
 _Partition = Annotated[Mapping[str, Any], OfPartition({**_DEFAULTS, **_CASES})]
 _Train = Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION, _TRAIN)]
-_Budget = Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION, {**_TRAIN, "seeds": Annotated[list[Seed], Filled()]})]
+#: The seeds of a table's runs, or how many of the table's own it has.
+_SEEDS = Annotated[list[Seed], Filled()] | Annotated[int, Between(1, 1000)]
+_Budget = Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION, {**_TRAIN, "seeds": _SEEDS})]
 
 
 @dataclass(frozen=True)
@@ -200,19 +211,15 @@ class Protocol:
     def setting(
         self, partition: PartitionSpec, budget: str, table: Mapping[str, Any] | None = None, **chosen: Any
     ) -> Setting:
-        """The setting of a run with `budget`; a chosen value that differs makes the budget "custom".
+        """The setting of a run with `budget`, with values from a table's file for it (`table`) and `chosen` ones.
 
-        `table`: values from a table's file for this budget; they do not make it custom. Raises FedbenchError for
-        invalid values.
+        Raises FedbenchError for invalid values.
         """
         values = _merged(self._values(partition, budget), table or {})
         chosen = {k: value_of("train", k, v) for k, v in chosen.items() if v is not None}
         for mapping in (values, chosen):
             if isinstance(mapping.get("model"), str):  # a user's network: by class and digest of its file
                 mapping["model"] = models.named(mapping["model"])
-        free = {"seed", "precision"}  # these do not make the budget custom
-        if any(values.get(k, _DEFAULT_OF.get(k)) != v for k, v in chosen.items() if k not in free):
-            values["budget"] = "custom"
         values = _merged(values, chosen)
         if values["model"] is None:
             raise FedbenchError(
@@ -237,6 +244,20 @@ class Protocol:
             hint = error.hint or "give other values, or another --protocol"
             raise FedbenchError(f"{error.message} ({whose})", hint) from error
 
+    def asks_for(self, setting: Setting, budget: str, table: Mapping[str, Any] | None = None) -> bool:
+        """Whether `budget` asks for this setting's training, whatever its seed, its precision and what is evaluated.
+
+        `table`: values from a table's file for this budget.
+        """
+        values = _merged(self._values(setting.partition, budget), table or {})
+        if isinstance(values.get("model"), str):
+            values["model"] = models.named(values["model"])
+        return all(
+            _plain(getattr(setting, name)) == _plain(values.get(name, default))
+            for name, default in _DEFAULT_OF.items()
+            if name not in NO_TRAINING and not (name == "optimizer" and setting.optimizer is None)
+        )
+
     def own_descent(self, setting: Setting, budget: str) -> str:
         """The setting's optimiser as text if it differs from this protocol's for `budget`, else ""."""
         values = self._values(setting.partition, budget)
@@ -247,9 +268,12 @@ class Protocol:
         """The default arithmetic precision of a table's runs with `budget`."""
         return str({**self.train, **self._budget(budget)}.get("precision", Setting.precision))
 
-    def seeds(self, budget: str) -> tuple[int, ...]:
-        """The default seeds of a table's runs with `budget`: the budget's, or else the seed in `train`."""
-        return tuple(self._budget(budget).get("seeds", (self.train.get("seed", 0),)))
+    def seeds(self, budget: str, table: Collection[int] = ()) -> tuple[int, ...]:
+        """The seeds of a table's runs with `budget`: the table's own, or the budget's, or else the seed in `train`. A
+        budget that gives a number of seeds has the first ones."""
+        declared = self._budget(budget).get("seeds")
+        usual = declared if isinstance(declared, list) else (self.train.get("seed", 0),)
+        return tuple(table or usual)[: declared if isinstance(declared, int) else None]
 
     def method_params(self, method: str, budget: str, dataset: str = "") -> dict[str, Any]:
         """The hyper-parameters that this protocol sets for a method on a data set, which override its defaults."""
@@ -272,7 +296,12 @@ class Protocol:
         networks = values.pop("models", {})
         vectors = networks.get("vectors") if dataset.vectors else None
         values["model"] = networks.get(partition.scheme) or networks.get(dataset.name) or vectors or values.get("model")
-        return {"seed": 0, **values, "budget": budget}
+        return {"seed": 0, **values}
+
+
+def _plain(value: Any) -> Any:
+    """A value of a setting as a file has it: False, which a setting stores as None, and tuples are the same."""
+    return list(value) if isinstance(value, tuple) else value or None
 
 
 def value_of(owner: str, name: str, given: Any) -> Any:
@@ -326,6 +355,24 @@ def default_for(dataset: str | None) -> str:
         return shipped.protocol or DEFAULT
     of_recipe = data.recipe(dataset).protocol if dataset is not None and dataset.endswith(".toml") else None
     return of_recipe or OWN
+
+
+#: The budget of a setting that no protocol's budget asks for.
+OWN_BUDGET = "own"
+
+_BUDGETS: dict[str, str] = {}  #: setting's id -> its budgets, in words
+
+
+def budgets_of(setting: Setting) -> str:
+    """The names of the protocols' budgets that ask for this training, such as "paper and small", or OWN_BUDGET.
+
+    A table's rows and columns may ask for more than its protocol's budget does; they are not looked at.
+    """
+    if setting.id not in _BUDGETS:
+        every = [(budget, rules) for rules in map(load, names()) for budget in rules.budgets]
+        found = dict.fromkeys(budget for budget, rules in every if rules.asks_for(setting, budget))
+        _BUDGETS[setting.id] = " and ".join(sorted(found, key=lambda b: (b != PAPER, b))) or OWN_BUDGET
+    return _BUDGETS[setting.id]
 
 
 def names() -> list[str]:

@@ -13,7 +13,7 @@ from fedbench import methods, resources
 from fedbench import protocol as module
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
-from fedbench.protocol import DEFAULT, OWN, Protocol, load, names
+from fedbench.protocol import DEFAULT, OWN, Protocol, budgets_of, load, names
 from fedbench.specs import DatasetSpec, PartitionSpec, Setting
 from tests.support.frames import refused
 
@@ -69,9 +69,11 @@ def test_every_protocol_serves_every_budget_on_digits() -> None:
             if name == "feddrm" and budget == "paper":
                 continue  # ResNet-18 takes no 8x8 images
             s = protocol.setting(partition(name, DIGITS), budget)
-            assert (s.budget, s.model) == (budget, "digits_cnn")
-            rounds.append((s.rounds, len(protocol.seeds(budget))))
-        assert rounds == sorted(set(rounds)), "smoke < small < the most"
+            assert s.model == "digits_cnn"
+            assert budget in budgets_of(s).split(" and ")
+            rounds.append((s.rounds, len(protocol.seeds(budget, (0, 1, 2, 3, 4)))))
+        assert rounds == sorted(rounds), "smoke < small <= the most"
+        assert len({work for work, _ in rounds}) > 1
 
 
 def test_plain_is_neutral() -> None:
@@ -83,9 +85,10 @@ def test_plain_is_neutral() -> None:
         for budget in rules.budgets:
             s = rules.setting(partition(OWN, dataset), budget)
             assert (s.augment, s.window, s.participation, s.epochs, s.schedule) == ("none", 1, 1.0, 1, "constant")
-            assert (s.descent, s.budget, s.precision) == ("SGD with momentum 0.9", budget, "fp32")
+            assert (s.descent, s.precision) == ("SGD with momentum 0.9", "fp32")
+            assert budget in budgets_of(s)
             assert s.every >= 1, "there is a curve"
-    assert rules.setting(partition(OWN, CIFAR10), "small", rounds=7).budget == "custom"
+    assert budgets_of(rules.setting(partition(OWN, CIFAR10), "small", rounds=7)) == "own"
 
 
 #: Methods that send one gradient a round, and one that needs a network with layers that normalise: they say so.
@@ -96,7 +99,7 @@ _PARTICULAR = {"fedsgd", "ftw_erm", "fitw_erm", "grayscale", "fedbn"}
 def test_plain_fits_a_method_with_its_own_hyper_parameters(method: str) -> None:
     of = load(OWN).partition_spec(DIGITS, 10, scheme="equal", validation=0.2)
     for budget in load(OWN).budgets:
-        assert Job.of(load(OWN).setting(of, budget), method, {}).spec.setting.budget == budget
+        assert budgets_of(Job.of(load(OWN).setting(of, budget), method, {}).spec.setting) == budget
 
 
 def test_natural_groups_say_how_many_clients() -> None:
@@ -238,7 +241,8 @@ def test_values_of_a_data_set_in_train_and_budget() -> None:
     far, near = mine["cifar10"], mine["digits"]
     assert (far.epochs, far.steps, far.lr, far.momentum, far.rounds, far.every) == (1, None, 0.1, 0.0, 2, 2)
     assert (near.epochs, near.steps, near.lr, near.momentum, near.rounds, near.every) == (None, 2, 0.3, 0.5, 9, 2)
-    assert near.budget == "small"
+    assert LAYERED.asks_for(near, "small")
+    assert not LAYERED.asks_for(replace(near, rounds=8), "small")
     again = LAYERED.setting(LAYERED.partition_spec(DIGITS, 10, scheme="iid"), "small", lr=0.3, rounds=9)
     assert again == near, "saying aloud what holds for the data set changes nothing"
 
@@ -264,13 +268,13 @@ def test_a_model_of_the_scheme_comes_before_that_of_the_data_set() -> None:
         ("feddrm", {"rounds": 400, "lr": 0.01}),
         ("feddrm", {"rounds": None, "lr": None}),
         ("feddrm", {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 5e-4, "every": 100}),
-        ("pfedfda", {"optimizer": "sgd", "momentum": 0.5, "every": 5}),
+        ("pfedfda", {"optimizer": "sgd", "momentum": 0.5, "every": 0}),
         ("ftw_erm", {"momentum": 0.0, "participation": 1.0}),  # which it leaves unsaid
     ],
 )
 def test_saying_what_holds_keeps_the_budget(protocol: str, aloud: dict[str, Any]) -> None:
     assert setting(protocol=protocol, **aloud) == setting(protocol=protocol)
-    assert setting(protocol=protocol).budget == "small"
+    assert "small" in budgets_of(setting(protocol=protocol, **aloud))
 
 
 @pytest.mark.parametrize(
@@ -279,21 +283,47 @@ def test_saying_what_holds_keeps_the_budget(protocol: str, aloud: dict[str, Any]
         ("feddrm", {"rounds": 401}, {}),
         ("feddrm", {"model": "lenet5"}, {}),
         *((protocol, {"weight_decay": 0.25}, {}) for protocol in ("feddrm", "pfedfda", "ftw_erm")),
-        ("feddrm", {"seed": 3, "precision": "bf16"}, {"budget": "small"}),
         ("feddrm", {"epochs": 2}, {"steps": None}),
         ("pfedfda", {"steps": 20}, {"epochs": None}),
         ("feddrm", {"optimizer": "adamw"}, {"momentum": 0.0}),
     ],
 )
-def test_a_chosen_value_makes_the_budget_custom(protocol: str, chosen: dict[str, Any], others: dict[str, Any]) -> None:
-    """But another seed or precision; what it takes the place of is gone, and the rest of the protocol stays."""
-    expected = replace(setting(protocol=protocol), **{"budget": "custom", **chosen, **others})
+def test_a_chosen_value_makes_the_budget_ones_own(
+    protocol: str, chosen: dict[str, Any], others: dict[str, Any]
+) -> None:
+    """What it takes the place of is gone, and the rest of the protocol stays."""
+    expected = replace(setting(protocol=protocol), **{**chosen, **others})
     assert setting(protocol=protocol, **chosen) == expected
+    assert budgets_of(expected) == "own"
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"seed": 3}, {"precision": "bf16"}, {"every": 7}, {"window": 2}, {"votes": False}, {"test_phase": True}]
+)
+def test_another_seed_precision_or_evaluation_is_the_same_budget(chosen: dict[str, Any]) -> None:
+    one = setting(**chosen)
+    assert one.id != setting().id
+    assert budgets_of(one) == budgets_of(setting()) == "small"
+
+
+def test_budgets_that_ask_for_one_training_share_it() -> None:
+    """FLUX with LeNet-5: small is the paper's training with one of its seeds."""
+    flux = load("flux")
+    part = flux.partition_spec(MNIST, 10)
+    small, paper = (flux.setting(part, budget) for budget in ("small", "paper"))
+    assert small == paper
+    assert budgets_of(small) == "paper and small"
+    assert set(flux.seeds("small")) < set(flux.seeds("paper"))
+
+
+def test_a_budget_has_all_or_the_first_seeds_of_a_table() -> None:
+    ftw = load("ftw_erm")
+    assert [ftw.seeds(budget, (4, 5, 6)) for budget in ("paper", "small")] == [(4, 5, 6), (4,)]
 
 
 def test_an_optimizer_of_a_table_is_no_choice_of_the_user() -> None:
     declared = load("feddrm").setting(partition(), "small", {"optimizer": "adamw", "lr": 0.001})
-    assert (declared.optimizer, declared.momentum, declared.lr, declared.budget) == ("adamw", 0.0, 0.001, "small")
+    assert (declared.optimizer, declared.momentum, declared.lr) == ("adamw", 0.0, 0.001)
     back = load("feddrm").setting(partition(), "small", {"optimizer": "sgd", "lr": 0.001})
     assert (back.optimizer, back.momentum) == (None, 0.9)
 
@@ -307,7 +337,7 @@ def test_an_interval_leaves_the_rounds_that_count() -> None:
     assert setting().evaluated_rounds() == [100, 200, 300, *range(396, 401)]
     assert setting(every=150).evaluated_rounds() == [150, 300, *range(396, 401)]
     assert setting(every=40, rounds=50).evaluated_rounds() == [40, *range(46, 51)]
-    assert setting(protocol="pfedfda", every=3).evaluated_rounds() == [3, 6, 9, 12, 15, 18, 20]
+    assert setting(protocol="pfedfda", every=30).evaluated_rounds() == [30, 60, 90, 100]
 
 
 def test_an_optimizer_is_told_where_it_is_not_the_protocols() -> None:

@@ -15,7 +15,8 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms.corruption import CORRUPTIONS
-from fedbench.specs import SCHEMA, SPECS, DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
+from fedbench.specs import SPECS, DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
+from fedbench.specs.upgrade import former_id, is_former, upgraded
 from tests.support.frames import few, refused
 
 HERE = ("digits", "sklearn", "0123456789ab")
@@ -56,11 +57,9 @@ COLORED = partition_spec(
 EQUAL = partition_spec(DIGITS, "equal", 10, 42, shift="px", level=5, validation=0.2)
 DIR = partition_spec(DIGITS, "dirichlet", 8, 2025, 0.7, "high", alpha=0.3, min_size=10)
 LIMITED = partition_spec(DIGITS, "limited", 8, 42, 0.8, alpha=0.5, size=63)
-SETTING = Setting(
-    DIR, "small", "digits_cnn", 100, batch_size=128, lr=0.01, seed=2025, steps=10, schedule="cosine", momentum=0.9
-)
+SETTING = Setting(DIR, "digits_cnn", 100, batch_size=128, lr=0.01, seed=2025, steps=10, schedule="cosine", momentum=0.9)
 RUN = RunSpec(SETTING, "feddrm", {"lambda": 0.8, "routing": "probability"})
-DRIFTS = Setting(DRIFTING, "small", "lenet5", 8, batch_size=64, lr=0.1, seed=1, epochs=1, drifts=(2, 8))
+DRIFTS = Setting(DRIFTING, "lenet5", 8, batch_size=64, lr=0.1, seed=1, epochs=1, drifts=(2, 8))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_one_identity_however_it_is_written(one: Spec, other: Spec) -> None:
 #: Of each spec, changes of each of its fields; what cannot change alone comes with what it needs.
 CHANGES: list[tuple[Spec, list[dict[str, Any]]]] = [
     (SETTING, [
-        {"partition": changed(DIR, seed=1)}, {"budget": "x"}, {"model": "x"}, {"rounds": 101}, {"batch_size": 129},
+        {"partition": changed(DIR, seed=1)}, {"model": "x"}, {"rounds": 101}, {"batch_size": 129},
         {"lr": 0.02}, {"seed": 1}, {"epochs": 10, "steps": None}, {"steps": 11}, {"tail": "drop"}, {"momentum": 0.0},
         {"schedule": "constant"}, {"momentum": 0.8}, {"weight_decay": 0.5}, {"participation": 0.5}, {"cohort": 8},
         {"passes": "endless"}, {"full_last_round": True}, {"augment": "crop"}, {"augment": "pad_flip"}, {"window": 7},
@@ -139,7 +138,7 @@ def test_round_trip() -> None:
         again = SPECS[body["kind"]].from_dict(body["spec"])
         assert again == spec
         assert again.canonical() == spec.canonical()
-        body = {"kind": spec.kind, "schema": SCHEMA, "spec": spec.to_dict()}
+        body = {"kind": spec.kind, "schema": 2 if spec.kind in ("run", "metrics") else 1, "spec": spec.to_dict()}
         assert spec.canonical() == json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
         assert type(spec).shared(spec.to_dict()) is type(spec).shared(dict(reversed(spec.to_dict().items()))) == spec
         assert (again.id, hash(again)) == (spec.id, hash(spec))
@@ -209,9 +208,9 @@ def test_hyper_parameters_keep_their_types_and_their_values() -> None:
         (DIR, "c66a4c2ad369"),
         (MIX, "3c5cd4e3ebed"),
         (COLORED, "5a9729e4d57c"),
-        (RUN, "e014b38cce95"),
-        (dataclasses.replace(RUN, setting=dataclasses.replace(SETTING, precision="fp32")), "e014b38cce95"),
-        (MetricsSpec(RUN), "44011779736c"),
+        (RUN, "ff761612f47b"),
+        (dataclasses.replace(RUN, setting=dataclasses.replace(SETTING, precision="fp32")), "ff761612f47b"),
+        (MetricsSpec(RUN), "6e8446e0f36f"),
     ],
 )
 def test_pinned_ids(spec: Spec, id: str) -> None:
@@ -426,3 +425,20 @@ def test_details_of_equal_shards() -> None:
         "training images subsampled to 50 %",
     ]
     assert "3 phases" in schemes.details(changed(EQUAL, level=1, phases=3))
+
+
+def test_specs_of_schema_1_are_those_of_today_without_the_budget() -> None:
+    """The ids of schema 1 stand in people's packs: these are the ones that RUN and its metrics had."""
+    former: dict[str, Any] = RUN.to_dict()
+    former["setting"] = {**former["setting"], "budget": "small"}
+    metrics = {"run": former, "version": 1}
+    for kind, raw, spec, id in (
+        ("run", former, RUN, "e014b38cce95"),
+        ("metrics", metrics, MetricsSpec(RUN), "44011779736c"),
+    ):
+        assert is_former(kind, raw)
+        assert former_id(kind, raw) == id
+        assert SPECS[kind].from_dict(upgraded(kind, raw)) == spec
+        assert not is_former(kind, upgraded(kind, raw))
+        assert upgraded(kind, spec.to_dict()) == spec.to_dict()
+    assert not is_former("partition", DIR.to_dict())

@@ -14,6 +14,7 @@ from fedbench.cli.context import App
 from fedbench.errors import FedbenchError, check_known
 from fedbench.measure import stored
 from fedbench.plugins import reported
+from fedbench.protocol import budgets_of
 from fedbench.words import option_of
 
 if TYPE_CHECKING:
@@ -147,7 +148,14 @@ BAR = 10
 SHIPPED = "°"
 MARKED = f"{SHIPPED} shipped; --mine leaves them out"
 #: Colours of the states of cells; other states are dim.
-COLOURS = {"done": "green", "stale": "yellow", "failed": "red", "damaged": "red", "running": "cyan"}
+COLOURS = {
+    "done": "green",
+    "some seeds": "cyan",
+    "stale": "yellow",
+    "failed": "red",
+    "damaged": "red",
+    "running": "cyan",
+}
 
 
 @app.command("tables")
@@ -225,7 +233,7 @@ def _list(
     marked = f" ({MARKED})" if any(entry.shipped for entry in entries) else ""
     # Runs of the store at other budgets fill none of these cells.
     own = [r for those in frame.records.values() for r in those if r.complete] if budget else []
-    runs = Counter(record.spec.setting.budget for record in own)
+    runs = Counter(budgets_of(record.spec.setting) for record in own)
     words = ", ".join(f"{n} with --budget {name}" for name, n in sorted(runs.items()) if name != budget)
     others = f" Other runs: {words}." if words else ""
     out.print(f"Done of all cells{marked}, {of}.{others}", style="dim", soft_wrap=True)
@@ -291,10 +299,13 @@ def _bar(entry: _Entry) -> Text:
 
 def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_json: bool) -> None:
     from fedbench.planner import table as specs
-    from fedbench.planner.cells import DEFAULT_BUDGET, find
+    from fedbench.planner.cells import find
+    from fedbench.planner.counts import elsewhere, fullest, numbers_of
 
     table = specs.load(name)
-    cells = find(table, budget or DEFAULT_BUDGET, frame, context.roots(), precision=precision)
+    counts = numbers_of(table, frame, context.roots(), precision)
+    budget = budget or fullest([counts])
+    cells = find(table, budget, frame, context.roots(), precision=precision)
     if as_json:
         listed = [
             {
@@ -312,7 +323,7 @@ def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_
         context.print_json(document)
         return
     from fedbench.planner.others import other_texts, others
-    from fedbench.reports.layout.notes import at_other_budgets, command
+    from fedbench.reports.layout.notes import command
     from fedbench.results.frame import State
 
     out = context.out()
@@ -330,12 +341,12 @@ def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_
         if cell.state is State.FAILED and cell.reason:
             text = f"failed: {cell.row.label}, {cell.column.key}: {cell.reason}"
             out.print(text, style="red", soft_wrap=True)
-    if cells.counts[State.MISSING] or cells.counts[State.FAILED]:
+    if any(cells.counts[state] for state in (State.MISSING, State.PARTIAL, State.FAILED)):
         out.print(f"fill the missing ones: {command(cells)}", soft_wrap=True)
     for line in other_texts(cells, {} if cells.table.counted else others(cells)):
         out.print(line, style="dim", soft_wrap=True)
-    if hint := at_other_budgets(cells, context.roots()):
-        out.print(hint, style="dim", soft_wrap=True)
+    for line in elsewhere(counts, budget):
+        out.print(line, style="dim", soft_wrap=True)
 
 
 def _rows(table: Table, cells: Cells) -> list[_Entry]:

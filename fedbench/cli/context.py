@@ -27,11 +27,12 @@ from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError, nearest, unknown
 from fedbench.machine import DEBUG
 from fedbench.methods import declarations
+from fedbench.protocol import budgets_of
 from fedbench.resources import RECIPES
 from fedbench.screen import Screen
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec, Setting, Spec
 from fedbench.specs.base import kind_of, typed
-from fedbench.store import Store
+from fedbench.store import Store, default_home
 from fedbench.words import folders_of, option_of, path_of, plain
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def home() -> Path:
+    """The folder of the store of this call."""
+    return default_home().absolute() if _context.home is None else _context.home.absolute()
 
 
 def store() -> Store:
@@ -511,7 +517,7 @@ def describe(spec: Spec, differing: Mapping[str, Sequence[str]] | None = None) -
         method = method_words(spec, differing or {})
         return (
             f"{method} on {part.dataset.name} {schemes.label(part)}, {part.clients} clients, "
-            f"{setting.budget} budget ({setting.rounds} rounds, {model_words(setting)}), seed {setting.seed}"
+            f"budget {budgets_of(setting)} ({setting.rounds} rounds, {model_words(setting)}), seed {setting.seed}"
         )
     if isinstance(spec, MetricsSpec):
         return f"of run {spec.run.id}: {describe(spec.run, differing)}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fedbench.cli import context
 from fedbench.cli.context import App
 from fedbench.errors import FedbenchError
+from fedbench.protocol import budgets_of
 from fedbench.words import counted
 
 if TYPE_CHECKING:
@@ -172,7 +173,8 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     whole = {m: values.whole_run(m) for m in (*_CLUSTERS, *of_method)}
     return {
         "run": run.id, "metrics": metrics.id, "path": str(metrics.path), "method": spec.run.method,
-        "on": f"{partition.dataset.name} {schemes.label(partition)}", "budget": setting.budget, "seed": setting.seed,
+        "on": f"{partition.dataset.name} {schemes.label(partition)}", "budget": budgets_of(setting),
+        "seed": setting.seed,
         "headline": headline,
         "clusters": {m: whole[m] for m in _CLUSTERS if whole[m] is not None},
         "method_metrics": {m: whole[m] for m in of_method if whole[m] is not None},

@@ -13,6 +13,7 @@ import typer
 from fedbench.cli import context
 from fedbench.cli.context import App, columns, describe, differing_params, method_words, model_words
 from fedbench.errors import FedbenchError, unknown
+from fedbench.protocol import budgets_of
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec
 from fedbench.store import KINDS, Artifact, Store
 from fedbench.store.claim import HeldError
@@ -190,7 +191,7 @@ def _row(
     results = {heading: reached.get(metric) for heading, metric in metrics.items()}
     return {
         "method": method_words(spec, differing), "data set": part.dataset.name, "split": schemes.label(part),
-        "clients": str(part.clients), "model": model_words(setting), "budget": setting.budget,
+        "clients": str(part.clients), "model": model_words(setting), "budget": budgets_of(setting),
         "rounds": str(setting.rounds), "lr": f"{setting.lr:g}", "seed": str(setting.seed),
         **{heading: "" if share is None else f"{100 * share:.2f}" for heading, share in results.items()},
     }  # fmt: skip
@@ -371,13 +372,13 @@ def _sum(things: Sequence[_Thing]) -> str:
 # `fedbench store clean`: delete the leftovers of killed processes.
 
 
-store_app = App(no_args_is_help=True, help="The store itself.")
+store_app = App(no_args_is_help=True, help="The store itself: clean it, or bring it up to date.")
 app.add_typer(store_app, name="store")
 
 
 @store_app.callback()
 def _about() -> None:
-    """The store itself: what killed processes have left there, cleared away."""
+    """The store itself: clear away what killed processes have left there, or bring an older store up to date."""
 
 
 @store_app.command()
@@ -396,3 +397,26 @@ def clean(json: context.Json = False) -> None:
         console.print(f"removed {path}")
     if not gone:
         console.print(f"nothing to clear in {store.home}")
+
+
+@store_app.command("upgrade")
+def upgrade_store(json: context.Json = False) -> None:
+    """Bring a store that an older fedbench wrote up to date: its runs get new ids, and keep every number.
+
+    Killed at any moment, it goes on when the same command is given again.
+    """
+    from fedbench.store.upgrade import FORMER, upgrade
+
+    home = context.home()
+    done = upgrade(home)
+    if json:
+        context.print_json({"home": str(home), **vars(done)})
+        return
+    console = context.out()
+    console.print(f"{counted(len(done.renamed), 'run')} in {home} renamed" if done.renamed else f"{home} is up to date")
+    for former, id in done.same.items():
+        console.print(f"run {former} was run {id} under another budget: now one")
+    for former, id in done.aside.items():
+        console.print(f"run {former} is the same training as {id} with other files: moved to {home / FORMER / former}")
+    for name in done.left:
+        console.print(f"{name} is damaged: left as it is")

@@ -17,6 +17,7 @@ from fedbench.cli import context
 from fedbench.engine import keep as keeping
 from fedbench.errors import FedbenchError, reason
 from fedbench.plugins import PluginError
+from fedbench.protocol import OWN_BUDGET, PAPER
 from fedbench.specs import RunSpec
 from fedbench.store.claim import HeldError
 from fedbench.words import counted, duration
@@ -447,14 +448,15 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
         passes, unit = (of.steps, "step") if of.steps is not None else (of.epochs, "epoch")
         took = duration(seconds(of, job.method, store, context.roots(), device))
         model = of.model + ("" if of.precision == DEFAULT_PRECISION else f" in {of.precision}")
-        descent = protocol.own_descent(of, budget if of.budget == "custom" else of.budget)
+        descent = protocol.own_descent(of, PAPER if of is not setting else budget)
         what = ", ".join(filter(None, (f"{of.batch_size} {of.partition.dataset.samples}", model, descent)))
         return f"{counted(of.rounds, 'round')} x {counted(passes, unit)} of {what}, about {took} here when idle"
 
-    console.print(Text.assemble("budget ", (setting.budget, "bold"), f": {words(setting)}"))
-    if setting.budget != "paper" and "paper" in protocol.budgets:
+    named = budget if protocol.asks_for(setting, budget) else OWN_BUDGET
+    console.print(Text.assemble("budget ", (named, "bold"), f": {words(setting)}"))
+    if PAPER in protocol.budgets and not protocol.asks_for(setting, PAPER):
         try:
-            paper = f"{words(protocol.setting(setting.partition, 'paper'))} (--budget paper)"
+            paper = f"{words(protocol.setting(setting.partition, PAPER))} (--budget paper)"
         except FedbenchError as error:
             paper = f"not for this data ({error.message})"
         console.print(f"the paper's budget: {paper}", style="dim")

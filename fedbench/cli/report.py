@@ -80,7 +80,7 @@ def claims(
         list[str] | None,
         context.argument("Papers (feddrm) or tables (feddrm/1, 1); default: all.", completion=context.tables),
     ] = None,
-    budget: Annotated[str | None, "Budget of the runs (default: each that has a number)."] = None,
+    budget: Annotated[str | None, "Budget of the runs (default: the one with most numbers)."] = None,
     mine: context.Mine = False,
     output: Annotated[Path | None, "Write Markdown to this file.", "-o"] = None,
     as_json: context.Json = False,

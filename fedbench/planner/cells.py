@@ -16,10 +16,10 @@ from fedbench.errors import FedbenchError, check_known
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import TEST_PHASE
 from fedbench.planner import table as tables
-from fedbench.planner.settings import Settings, dataset, shipped_dataset
+from fedbench.planner.settings import Settings, dataset, scopes, shipped_dataset
 from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.plugins.load import is_file
-from fedbench.results.frame import Frame, Run, State
+from fedbench.results.frame import Frame, Run, State, scope_of
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError
 
@@ -49,8 +49,10 @@ def best(trials: Sequence[Run | None]) -> int | None:
     return max(scores, key=scores.__getitem__, default=None)
 
 
-#: The budget of a table without --budget.
+#: The budget of runs, and of a table that has no number at any budget, without --budget.
 DEFAULT_BUDGET = "small"
+#: The budget for trying things out; its numbers count only if the user names it.
+SMOKE = "smoke"
 
 #: Labels of runs name the precision only if it differs from this one.
 DEFAULT_PRECISION = Setting.precision
@@ -60,7 +62,7 @@ UNLABELLED = "unlabelled"
 
 #: The worst state first: a cell that needs many runs (one per seed) has the worst state among them.
 _WORST = (State.UNDEFINED, State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
-          State.NOT_PACKED, State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
+          State.PARTIAL, State.NOT_PACKED, State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Cell:
     @property
     def shipped(self) -> bool:
         """Whether at least one of the runs behind its number comes from a result pack."""
-        full = self.state in (State.DONE, State.STALE)
+        full = self.state in (State.DONE, State.STALE, State.PARTIAL)
         return full and any(record is not None and record.shipped is not None for record in self.records)
 
     @cached_property
@@ -172,12 +174,12 @@ def find(
     if table.counted:
         return _counted(table, frame)
     rules = protocol.load(table.protocol)
-    usual = rules.seeds(budget)  # first, because it raises for an unknown budget
-    precision, seeds = precision or rules.precision(budget), tuple(seeds) or tuple(table.seeds) or usual
+    usual = rules.seeds(budget, table.seeds)  # first, because it raises for an unknown budget
+    precision, seeds = precision or rules.precision(budget), tuple(seeds) or usual
     datasets = _datasets(table, frame, roots)
     settings = Settings(table, budget, precision, seeds, datasets.at_hand, frame.settings)
     sources = {row.label: declarations.of(row.method) for row in table.rows if is_file(row.method)}
-    tuned_by = tuple(table.seeds or usual)[:1]
+    tuned_by = usual[:1]
     ours = _Search(rules, settings, frame, sources, tuned_by, _trained(settings, frame, tuned_by))
     of_packs = replace(settings, datasets=datasets.packed)
     shipped = _Search(rules, of_packs, frame, sources, tuned_by, _trained(of_packs, frame, tuned_by))
@@ -233,12 +235,11 @@ def _datasets(table: Table, frame: Frame, roots: Sequence[Path]) -> _Datasets:
 
 def _trained(settings: Settings, frame: Frame, tuned_by: tuple[int, ...]) -> set[str]:
     """Keys of the columns whose partitions have runs: cells of other columns need no look-up."""
-    budget, precision = settings.budget, settings.precision
-    known = {name for name, (spec, _) in settings.datasets.items() if frame.knows(spec.name, budget, precision)}
+    table, budget, precision = settings.table, settings.budget, settings.precision
     parts = {
         c.key: {setting.partition for setting in settings.of(c, seeds=(*settings.seeds, *tuned_by))}
-        for c in settings.table.measured
-        if c.dataset in known
+        for c in table.measured
+        if c.dataset in settings.datasets and scopes(table, c, budget, precision) & frame.scopes
     }
     return {key for key, partitions in parts.items() if any(map(frame.trained_in, partitions))}
 
@@ -295,6 +296,8 @@ class _Search:
         records = tuple(map(self.frame.find, cell.specs))
         states = [(_state(record), record.reason if record else "") for record in records]
         state, reason = min(states, key=lambda x: _WORST.index(x[0]))
+        if state is State.MISSING and any(record and record.complete for record in records):
+            state = State.PARTIAL
         return replace(cell, state=state, records=records, reason=reason)
 
 
@@ -348,10 +351,11 @@ def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path]) -> dict
         if table.counted:
             continue
         for budget in protocol.load(table.protocol).budgets:
-            seeds = {s.seed for s in settings if s.budget == budget}
-            precisions = {s.precision for s in settings if s.budget == budget}
-            precisions |= {precision for _, of, precision in frame.packs.scopes if of == budget}
-            for precision in precisions:
+            for precision in PRECISIONS:
+                here = set().union(*(scopes(table, column, budget, precision) for column in table.measured))
+                if not here & frame.scopes:
+                    continue
+                seeds = {setting.seed for setting in settings if scope_of(setting) in here}
                 for chosen in ((), *((seed,) for seed in sorted(seeds))):
                     cells = find(table, budget, frame, roots, precision=precision, seeds=chosen)
                     for cell in cells.all:

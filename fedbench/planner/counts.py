@@ -17,10 +17,12 @@ from pathlib import Path
 from fedbench import protocol, resources
 from fedbench.data import called
 from fedbench.planner import table as tables
-from fedbench.planner.cells import DEFAULT_BUDGET, find
+from fedbench.planner.cells import DEFAULT_BUDGET, SMOKE, find
+from fedbench.planner.settings import scopes
 from fedbench.planner.table.spec import Table
+from fedbench.protocol import PAPER
 from fedbench.results.frame import Frame, State
-from fedbench.results.packs import Packs, with_fedbench
+from fedbench.results.packs import Packs, Scope, with_fedbench
 from fedbench.store import Store
 
 FILE = Path(__file__).with_name("counts.json")
@@ -28,6 +30,11 @@ FILE = Path(__file__).with_name("counts.json")
 
 def done(states: Mapping[str, int]) -> int:
     """Number of cells with a number; `states`: state -> number of cells."""
+    return whole(states) + states.get(State.PARTIAL.value, 0)
+
+
+def whole(states: Mapping[str, int]) -> int:
+    """Number of cells with a number over all of their seeds."""
     return states.get(State.DONE.value, 0) + states.get(State.STALE.value, 0)
 
 
@@ -55,12 +62,34 @@ class Counts:
 
 
 def fullest(of: Iterable[Counts]) -> str:
-    """The budget with most numbers in all these tables; of equal ones, the default."""
+    """The budget with most numbers in all these tables; of equal ones the paper's own. Without numbers the default.
+
+    Numbers of SMOKE count only where the user names it.
+    """
     numbers: Counter[str] = Counter()
     for counts in of:
         for budget, count in counts.budgets.items():
-            numbers[budget] += count.done
-    return max(numbers, key=lambda budget: (numbers[budget], budget == DEFAULT_BUDGET), default=DEFAULT_BUDGET)
+            numbers[budget] += count.done * (budget != SMOKE)
+    if not any(numbers.values()):
+        return "" if "" in numbers else DEFAULT_BUDGET
+    return max(numbers, key=lambda budget: (numbers[budget], budget == PAPER))
+
+
+def elsewhere(counts: Counts, budget: str) -> list[str]:
+    """A line that names the other budgets at which the table has numbers; empty if there are none."""
+    numbers = {name: of.done for name, of in counts.budgets.items() if of.done and name not in (budget, SMOKE)}
+    if not numbers:
+        return []
+    each = (f"{n} at {name} (--budget {name})" for name, n in numbers.items())
+    return [f"Numbers at other budgets: {', '.join(each)}."]
+
+
+def numbers_of(table: Table, frame: Frame, roots: Sequence[Path], precision: str | None = None) -> Counts:
+    """The counts of a table at all its budgets, also of one on another data set or with some of its columns."""
+    if table.part or precision is not None or table.id not in tables.names():
+        return _counted(table, frame, roots, precision)
+    (counts,) = count([table.id], frame, roots)
+    return counts
 
 
 def count(
@@ -75,19 +104,24 @@ def count(
         if (counts := kept.get(name)) is None:
             yield _counted(tables.load(name), frame, roots, precision)
             continue
-        outdated = {
-            budget
-            for budget, at in counts.budgets.items()
-            if any((dataset, budget, at.precision) in changed for dataset in counts.datasets)
-        }
+        outdated = (
+            {budget for budget in counts.budgets if budget and _may_have(tables.load(name), budget, changed)}
+            if {dataset for dataset, *_ in changed} & {*counts.datasets}
+            else set()
+        )
         if outdated:
             of = _counted(tables.load(name), frame, roots, None, outdated)
             counts = Counts(counts.table, counts.title, counts.datasets, {**counts.budgets, **of.budgets})
         yield counts
 
 
-def _unshipped(frame: Frame) -> set[tuple[str, str, str]]:
-    """(data set, budget, precision) of the runs in the store and in packs that fedbench does not ship."""
+def _may_have(table: Table, budget: str, runs: set[Scope]) -> bool:
+    """Whether any of these runs may be in a cell of the table at a budget."""
+    return any(scopes(table, column, budget) & runs for column in table.measured)
+
+
+def _unshipped(frame: Frame) -> set[Scope]:
+    """Data set, model, rounds and precision of the runs in the store and in packs that fedbench does not ship."""
     return frame.own_scopes | Packs([path for path in frame.packs.paths if path not in with_fedbench()]).scopes
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedbench import protocol
+from fedbench.data import called
 from fedbench.errors import FedbenchError
 from fedbench.planner.table.spec import Column, Row, Table
-from fedbench.results.packs import Packs
+from fedbench.results.packs import Packs, Scope
 from fedbench.specs import DatasetSpec, Setting
 from fedbench.store import Store
 
@@ -55,6 +56,21 @@ def sketch(table: Table, column: Column, budget: str, row: Row | None = None) ->
     vectors = any(recipe.vectors for recipe in candidates(column.dataset))  # vectors have another network
     dataset = DatasetSpec(column.dataset, "", "", vectors=vectors)
     return _setting(table, column, budget, dataset, 1, row=row, known=_SKETCHES)
+
+
+def scopes(table: Table, column: Column, budget: str, precision: str = "") -> set[Scope]:
+    """Data set, model, rounds and precision (default: the budget's) of the runs in a column's cells: a quick test
+    whether there may be any."""
+    precision = precision or protocol.load(table.protocol).precision(budget)
+    rows: list[Row | None] = [row for row in table.rows if row.overrides(budget)]
+    settings = [sketch(table, column, budget, row) for row in (None, *rows)]
+    models, rounds = table.tune.get("model", []), table.tune.get("rounds", [])
+    return {
+        (called(column.dataset), model, number, precision)
+        for setting in settings
+        for model in models or [setting.model]
+        for number in rounds or [setting.rounds]
+    }
 
 
 #: The settings that `sketch` has made: the notes below a table need the same ones many times.

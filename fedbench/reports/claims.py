@@ -11,17 +11,20 @@ from functools import cached_property
 from pathlib import Path
 
 from fedbench import protocol, reader, resources
-from fedbench.data import called
 from fedbench.errors import check_known, unknown
 from fedbench.planner import table as tables
-from fedbench.planner.cells import Cells, find
+from fedbench.planner.cells import SMOKE, Cells, find
+from fedbench.planner.counts import done as numbered
+from fedbench.planner.counts import fullest, numbers_of
+from fedbench.planner.settings import scopes
 from fedbench.planner.table.claims import OPEN, Verdict
 from fedbench.planner.table.spec import Table
+from fedbench.protocol import PAPER
 from fedbench.reports.layout.build import grid_of, verdicts
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render.text import escape, how
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs, of_papers, with_fedbench
 from fedbench.results.packs import summary as of_pack
 from fedbench.store import Store
@@ -29,8 +32,6 @@ from fedbench.words import counted, duration
 
 #: How many rivals are printed for a claim that a row is among the best.
 RIVALS = 2
-#: The budget for trying things out; its numbers count only if the user names it.
-SMOKE = "smoke"
 
 
 @dataclass(frozen=True)
@@ -80,19 +81,24 @@ class Claims:
         return (self.grid and self.grid.tally) or Tally(len(self.table.trusted))
 
 
-def claims(names: Sequence[str], frame: Frame, roots: Sequence[Path], budget: str | None = None) -> Iterator[Claims]:
-    """The claims of these tables and papers (empty: of all), at each budget with a number (or `budget` only), without
-    SMOKE unless named. A table without claims is included if it has a number.
+def claims(
+    names: Sequence[str], frame: Frame, roots: Sequence[Path], budget: str | None = None, *, every: bool = False
+) -> Iterator[Claims]:
+    """The claims of these tables and papers (empty: of all), each at the budget with most numbers (`counts.fullest`),
+    or at `budget`, or (`every`) at every budget with a number of its own. A table without claims is included if it
+    has a number.
 
     Raises FedbenchError for an unknown table, paper or budget.
     """
-    every = list(map(tables.load, tables.of_names(names) or tables.names()))
-    budgets = {b for table in every if table.protocol for b in protocol.load(table.protocol).budgets}
+    chosen = list(map(tables.load, tables.of_names(names) or tables.names()))
+    budgets = {b for table in chosen if table.protocol for b in protocol.load(table.protocol).budgets}
     check_known("budget", budget, budgets)
-    for table in every:
+    for table in chosen:
         declared = [""] if table.counted else list(protocol.load(table.protocol).budgets)
-        wanted = [b for b in declared if b in ("", budget or b) and (budget or b != SMOKE)]
-        measured = {b: cells for b in wanted if (cells := _with_numbers(table, b, frame, roots))}
+        if not every:
+            declared = [budget or fullest([numbers_of(table, frame, roots)])] if declared != [""] else declared
+        wanted = [b for b in declared if b != SMOKE or b == budget]
+        measured = _of_their_own({b: cells for b in wanted if (cells := _with_numbers(table, b, frame, roots))})
         if not measured and (table.claim or table.reported):
             yield Claims(table, "", "", [Judged(ours, theirs, {}) for ours, theirs in verdicts(table, {})])
         for budget_, cells in measured.items():
@@ -101,13 +107,22 @@ def claims(names: Sequence[str], frame: Frame, roots: Sequence[Path], budget: st
             yield Claims(table, budget_, grid.scope, judged, grid)
 
 
+def _of_their_own(measured: Mapping[str, Cells]) -> dict[str, Cells]:
+    """The budgets with a run that no other one has: where two ask for the same training, the one with more seeds."""
+    runs = {
+        budget: {record.id for cell in cells.all for record in cell.records if record and record.complete}
+        for budget, cells in measured.items()
+    }
+    order = sorted(measured, key=lambda budget: (-len(runs[budget]), budget != PAPER))
+    kept = [b for k, b in enumerate(order) if not runs[b] or not any(runs[b] <= runs[other] for other in order[:k])]
+    return {budget: cells for budget, cells in measured.items() if budget in kept}
+
+
 def _with_numbers(table: Table, budget: str, frame: Frame, roots: Sequence[Path]) -> Cells | None:
     """The cells of a table, or None if it has no number at the budget; a counted one always has."""
     if table.counted:
         return find(table, budget, frame, roots)
-    names = {called(column.dataset) for column in table.measured}
-    precision = protocol.load(table.protocol).precision(budget)
-    if not any(frame.knows(name, budget, precision) for name in names):
+    if not any(frame.scopes & scopes(table, column, budget) for column in table.measured):
         return None
     cells = find(table, budget, frame, roots)
     return cells if any(record and record.complete for cell in cells.all for record in cell.records) else None
@@ -239,7 +254,7 @@ def page(paper: str) -> str:
     check_known("paper", paper, papers)
     packs = Packs([*of_papers(), *with_fedbench()])
     with tempfile.TemporaryDirectory() as folder:
-        every = list(claims([paper], Frame(Store(Path(folder)), packs), []))
+        every = list(claims([paper], Frame(Store(Path(folder)), packs), [], every=True))
     measured = [table for table in every if table.grid is not None and table.shipped]
     notes = _sentences(paper, {table.table.id for table in measured})
     packs_ = [of_pack(pack) for pack in packs.whole if pack.path.parent.parent.name == paper]
@@ -278,7 +293,7 @@ def _counts(tables: Sequence[Claims]) -> Iterator[str]:
     for table in tables:
         assert table.grid is not None
         counts, tally = table.grid.counts, table.tally
-        cells = f"{counts.get(State.DONE.value, 0)} of {sum(counts.values())}"
+        cells = f"{numbered(counts)} of {sum(counts.values())}"
         numbers = (tally.reported, tally.measured, *tally.three) if tally.reported else ("",) * 5
         claimed = Counter(claim.verdict.state for claim in table.judged)
         cell = (table.table.id, table.budget, cells, *numbers, _in_words(claimed))

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from fedbench import methods, models
+from fedbench import methods, models, protocol
 from fedbench.data.locate import VERSION as READERS
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
@@ -24,7 +24,7 @@ from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.metrics.read import Metrics, load, metrics_of, spec_of
 from fedbench.partitions import schemes
-from fedbench.results.packs import Packs, Shipped
+from fedbench.results.packs import Packs, Scope, Shipped
 from fedbench.specs import PartitionSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code
@@ -87,6 +87,7 @@ class State(StrEnum):
 
     DONE = "done"
     STALE = "stale"  #: done, by another version of the code
+    PARTIAL = "some seeds"  #: a cell of which runs of some seeds exist, and of others do not
     UNEVALUATED = "not evaluated"  #: complete, without metrics
     DAMAGED = "damaged"
     RUNNING = "running"
@@ -181,6 +182,7 @@ class Run:
         }  # fmt: skip
         at = schemes.facts(part).items()
         values |= {k: v for k, v in at if k not in ("dataset", "seed", "version") and v is not None}
+        values["budget"] = protocol.budgets_of(setting)
         return values | {f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting) if f.name != "partition"}
 
 
@@ -231,14 +233,14 @@ class Frame:
         return by_key((run.spec.setting.id, run) for run in every)
 
     @cached_property
-    def own_scopes(self) -> set[tuple[str, str, str]]:
-        """Data set, budget and precision of the store's runs."""
-        settings = [runs[0].spec.setting for runs in self.records.values()]
-        return {(s.partition.dataset.name, s.budget, s.precision) for s in settings}
+    def own_scopes(self) -> set[Scope]:
+        """Data set, model, rounds and precision of the store's runs."""
+        return {scope_of(runs[0].spec.setting) for runs in self.records.values()}
 
-    def knows(self, dataset: str, budget: str, precision: str) -> bool:
-        """Whether any run has this data set, budget and precision."""
-        return (dataset, budget, precision) in self.own_scopes | self.packs.scopes
+    @cached_property
+    def scopes(self) -> set[Scope]:
+        """Data set, model, rounds and precision of the runs of store and packs."""
+        return self.own_scopes | self.packs.scopes
 
     @cached_property
     def _partitions(self) -> set[str]:
@@ -259,7 +261,8 @@ class Frame:
 
     def find(self, spec: RunSpec) -> Run | None:
         """The run of a spec, or None. Order: complete with today's versions, complete with others (stale), running,
-        failed (in the store, or diverged according to a pack). In each state the store's run before a shipped one.
+        failed (in the store, or diverged according to a pack). In each state the store's run before a shipped one. A
+        run of the store that answered more (`Setting.covers`) takes the place of one that is not complete.
         """
         if spec.id not in self._looked_up:
             self._looked_up[spec.id] = self._look_up(spec)
@@ -268,6 +271,9 @@ class Frame:
     def _look_up(self, spec: RunSpec) -> Run | None:
         hits = [run for run in self.records.get(spec.setting.id, []) if run.id == spec.id]
         hits += [self.of_pack(run, State.DONE) for run in (self.packs.get(spec.id, spec),) if run]
+        if not any(run.complete for run in hits):  # a run that answered more has this one's answers, too
+            same = self._trainings.get(spec.training, ())
+            hits += [run for run in same if run.spec.setting.covers(spec.setting)][:1]
         if not any(run.complete for run in hits) and (self._stale or self.packs.stems):
             hits += self._stale.get(spec.stem, ())
             hits += [self.of_pack(run, State.STALE) for run in (self.packs.of_stem(spec.stem),) if run]
@@ -279,6 +285,11 @@ class Frame:
     def of_pack(self, run: Shipped, state: State | None = None) -> Run:
         """The run of a pack; `state` if already known."""
         return Run.of(run, self.store, state)
+
+    @cached_property
+    def _trainings(self) -> dict[str, list[Run]]:
+        """`RunSpec.training` -> the store's complete runs, the latest first."""
+        return by_key((run.spec.training, run) for run in reversed(self.complete))
 
     @cached_property
     def _stale(self) -> dict[str, list[Run]]:
@@ -305,6 +316,11 @@ class Frame:
                 raise
             artifact = shipped
         return Run.of(artifact, self.store)
+
+
+def scope_of(setting: Setting) -> Scope:
+    """Data set, model, rounds and precision of a setting: a quick test whether any run may be in it."""
+    return setting.partition.dataset.name, setting.model, setting.rounds, setting.precision
 
 
 def _described(paths: Iterable[Path], key: str, state: State, store: Store) -> list[Run]:

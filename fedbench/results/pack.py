@@ -3,7 +3,7 @@
 | column | holds |
 |---|---|
 | id, stem, spec | the run's id, its id without versions, and its spec as canonical JSON |
-| data, budget, precision | the data set's spec, and two fields of the setting: tables need not read all specs |
+| data, model, rounds, precision | the data set's spec, and fields of the setting: tables need not read all specs |
 | predictions | SHA-256 of its predictions (`checksum`) |
 | by, started, seconds, machine | who made it, when (UTC), how long training took, on which kind of machine |
 | about | JSON of the rest of its provenance: title, deviations, executor, versions, the code's fingerprint |
@@ -35,6 +35,7 @@ from fedbench.errors import FedbenchError
 from fedbench.files import disk_errors, write_whole
 from fedbench.metrics.read import Metrics, outside
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
+from fedbench.specs.upgrade import former_id, upgraded
 from fedbench.words import plain
 
 if TYPE_CHECKING:
@@ -64,9 +65,10 @@ def to_json(failures: Iterable[Failure]) -> bytes:
 
 
 def from_json(text: bytes) -> list[Failure]:
-    """Inverse of `to_json`. Raises ValueError for any other text."""
+    """Inverse of `to_json`; specs of schema 1 are upgraded. Raises ValueError for any other text."""
     try:
-        failures = [Failure(RunSpec.shared(entry["spec"]), str(entry["reason"])) for entry in json.loads(text).values()]
+        entries = json.loads(text).values()
+        failures = [Failure(RunSpec.shared(upgraded("run", entry["spec"])), str(entry["reason"])) for entry in entries]
     except (AttributeError, KeyError, TypeError, FedbenchError) as error:
         raise ValueError(f"a run that diverged cannot be read: {error}") from error
     return failures
@@ -99,14 +101,17 @@ def whole(data: bytes, seal: bytes) -> bool:
 # -- pack ------------------------------------------------------------------------------------------------------
 
 
-VERSION = 2
+VERSION = 3
+#: The version whose specs were of schema 1 (specs/upgrade.py). It had the column `budget` for `model` and `rounds`.
+FORMER = 2
 #: Key in the file's metadata: the version of this layout.
 KEY = b"fedbench_pack"
 #: Key in the file's metadata: the diverged runs.
 FAILURES = b"fedbench_diverged"
 #: Columns that repeat parts of the spec.
-OF_SPEC = ("data", "budget", "precision")
-TEXTS = ("id", "stem", "spec", "data", "budget", "precision", "predictions", "by", "started", "machine", "about")
+OF_SPEC = ("data", "model", "rounds", "precision")
+TEXTS = ("id", "stem", "spec", "data", "model", "precision", "predictions", "by", "started", "machine", "about")
+FORMER_TEXTS = tuple("budget" if name == "model" else name for name in TEXTS)
 #: Column -> regular expression of its values.
 FORMS = {"id": "[0-9a-f]{12}", "stem": "[0-9a-f]{12}", "predictions": "[0-9a-f]{64}",
          "started": r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?"}  # fmt: skip
@@ -114,8 +119,10 @@ FORMS = {"id": "[0-9a-f]{12}", "stem": "[0-9a-f]{12}", "predictions": "[0-9a-f]{
 ABOUT: Mapping[str, type] = {
     "title": str, "overrides": dict, "defaults": dict, "deviations": list, "measures": list, "device": str, "cpu": str,
     "processor": str, "cores": int, "threads": int, "executor": str, "stacks": int, "together": int,
-    "libraries": dict, "git": str, "fingerprint": str,
+    "libraries": dict, "git": str, "fingerprint": str, "former_id": str,
 }  # fmt: skip
+#: Of a run whose spec was of schema 1: the id that it had.
+FORMER_ID = "former_id"
 #: Integer columns of the metrics in long form.
 LONG = ("metric", "view", "round", "client")
 #: Runs per row group: few, since a table needs few runs of a pack.
@@ -155,6 +162,7 @@ class Pack:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._rows: list[int] | None = None  #: of a pack of schema 1: run -> its row in the file
 
     @cached_property
     def heads(self) -> Mapping[str, Sequence[Any]]:
@@ -166,11 +174,12 @@ class Pack:
         try:
             metadata = self._file.metadata.metadata or {}
             version = json.loads(metadata.get(KEY, b"null"))
-            current = version == VERSION
-            if current and not whole(self.path.read_bytes(), metadata.get(SEAL, b"")):
+            known = version in (VERSION, FORMER)
+            if known and not whole(self.path.read_bytes(), metadata.get(SEAL, b"")):
                 raise ValueError("it was edited or damaged since it was written")
-            types = {column.name: column.type for column in self._file.schema_arrow} if current else {}
-            table = self._file.read([*TEXTS, "seconds"], use_threads=False) if current and types == _types() else None
+            types = {column.name: column.type for column in self._file.schema_arrow} if known else {}
+            names = [name for name in types if name not in ("names", "views", *LONG, "value")]
+            table = self._file.read(names, use_threads=False) if known and types == _types(version) else None
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise self._damaged(next(iter(str(error).splitlines()), "")) from error
         if isinstance(version, int) and version > VERSION:
@@ -180,7 +189,27 @@ class Pack:
         heads = {name: table.column(name).to_pylist() for name in table.column_names}
         if fault := _fault_of_heads(heads):
             raise self._damaged(fault)
-        return heads
+        return heads if version == VERSION else self._upgraded(heads)
+
+    def _upgraded(self, heads: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
+        """The columns of a pack of schema 1 as they would be now, sorted by the new ids. Of two runs of one training,
+        which two budgets made, the one that was made last stays."""
+        try:
+            raws = [json.loads(text)["spec"] for text in heads["spec"]]
+            former = [former_id("run", raw) for raw in raws]
+            specs = [RunSpec.shared(upgraded("run", raw)) for raw in raws]
+            about = [json.loads(text) for text in heads["about"]]
+        except (ValueError, KeyError, TypeError, RecursionError, FedbenchError) as error:
+            raise self._damaged(f"a spec cannot be read: {error}") from error
+        if wrong := [(id, hashed) for id, hashed in zip(heads["id"], former, strict=True) if id != hashed]:
+            raise self._damaged(f"run {wrong[0][0]} has the spec of {wrong[0][1]}")
+        last: dict[str, int] = {}
+        for row in sorted(range(len(specs)), key=lambda row: heads["started"][row]):
+            last[specs[row].id] = row
+        self._rows = [row for _, row in sorted(last.items())]
+        new = [{**_of_spec(specs[row]), "about": _about({**about[row], FORMER_ID: former[row]})} for row in self._rows]
+        kept = {name: [values[row] for row in self._rows] for name, values in heads.items() if name != "budget"}
+        return {**kept, **{name: [row[name] for row in new] for name in new[0]}} if new else kept
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -224,9 +253,10 @@ class Pack:
     def metrics(self, row: int) -> Metrics:
         import pyarrow as pa
 
+        at = row if self._rows is None else self._rows[row]
         try:
-            group = self._group(row // GROUP)
-            columns = {name: group.column(name)[row % GROUP].values for name in ("names", "views", *LONG, "value")}
+            group = self._group(at // GROUP)
+            columns = {name: group.column(name)[at % GROUP].values for name in ("names", "views", *LONG, "value")}
             if any(values.null_count for values in columns.values()):
                 raise ValueError("no value")
             return Metrics(
@@ -245,8 +275,10 @@ class Pack:
             raise self._damaged(f"what is said about run {self.heads['id'][row]} cannot be read") from error
         head = {name: self.heads[name][row] for name in ("predictions", "by", "started", "seconds", "machine")}
         run = Row(self.spec(row, expected), **head, about=about, metrics=self.metrics(row))
-        texts = _texts(run)
-        fault = next((f"its {name} is not its spec's" for name in OF_SPEC if texts[name] != self.heads[name][row]), "")
+        expected_heads = _of_spec(run.spec)
+        fault = next(
+            (f"its {name} is not its spec's" for name in OF_SPEC if expected_heads[name] != self.heads[name][row]), ""
+        )
         if fault := fault or fault_of(run):
             raise self._damaged(f"run {run.id}: {fault}")
         return run
@@ -262,8 +294,8 @@ class Pack:
         """The first value of any run that is out of its metric's range, in words; "" if there is none."""
         import pyarrow as pa
 
-        ids = iter(self.heads["id"])
         try:
+            ids = iter(self._file.read(["id"], use_threads=False).column("id").to_pylist() if self.heads else ())
             for k in range(self._file.num_row_groups):  # a group fits into a CPU's cache
                 table = self._file.read_row_group(k, ["names", "metric", "value"], use_threads=False)
                 columns = [table.column(name).combine_chunks() for name in table.column_names]
@@ -315,7 +347,7 @@ def fault_of(row: Row) -> str:
     if not all(len({*names}) == len(names) and all(n == plain(n) for n in names) for names in (m.names, m.views)):
         return "the names of its metrics or views are not legible"
     limits = (("view", 0, len(m.views) - 1), ("round", 0, spec.setting.rounds),
-              ("client", -1, spec.setting.partition.clients - 1))  # fmt: skip
+              ("client", -1, spec.setting.partition.all_clients - 1))  # fmt: skip
     for name, least, most in limits:
         places = getattr(m, name)
         if len(places) and not least <= places.min() <= places.max() <= most:
@@ -332,10 +364,10 @@ def _fault_of_values(names: Sequence[str], metric: np.ndarray, value: np.ndarray
 def _fault_of_heads(heads: Mapping[str, Sequence[Any]]) -> str:
     """The first fault in a pack's columns other than metrics, in words; "" if there is none."""
     for name, values in heads.items():
-        kind: type = float if name == "seconds" else str
+        kind: type = {"seconds": float, "rounds": int}.get(name, str)
         if (k := next((k for k, value in enumerate(values) if type(value) is not kind), None)) is not None:
             return f"run {heads['id'][k]} has no {name}"
-    for name in set(TEXTS) - {"spec", "about"}:  # these are parsed
+    for name in heads.keys() - {"spec", "about", "seconds", "rounds"}:  # the first two are parsed
         form = re.compile(FORMS.get(name, ".*"))
         for text in {*heads[name]}:
             if text != plain(text) or not form.fullmatch(text):
@@ -408,10 +440,9 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
     import pyarrow.parquet as pq
 
     unique = [replace(row, metrics=compact(row.metrics)) for _, row in sorted({row.id: row for row in rows}.items())]
-    texts = [_texts(row) for row in unique]
+    heads = [_heads_of(row) for row in unique]
     columns = {
-        **{name: [text[name] for text in texts] for name in TEXTS},
-        "seconds": [row.seconds for row in unique],
+        **{name: [head[name] for head in heads] for name in (*TEXTS, "rounds", "seconds")},
         **{name: [getattr(row.metrics, name) for row in unique] for name in ("names", "views", *LONG, "value")},
     }
     table = pa.table({name: pa.array(columns[name], kind) for name, kind in _types().items()})
@@ -429,24 +460,37 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
     return sealed(buffer.getvalue())
 
 
-def _types() -> dict[str, pa.DataType]:
+def _types(version: int = VERSION) -> dict[str, pa.DataType]:
     """Column -> type, in the file's order."""
     import pyarrow as pa
 
+    rounds = {} if version == FORMER else {"rounds": pa.int64()}
     return {
-        **dict.fromkeys(TEXTS, pa.string()), "seconds": pa.float64(),
+        **dict.fromkeys(FORMER_TEXTS if version == FORMER else TEXTS, pa.string()), **rounds, "seconds": pa.float64(),
         **dict.fromkeys(("names", "views"), pa.list_(pa.string())), **dict.fromkeys(LONG, pa.list_(pa.int32())),
         "value": pa.list_(pa.float64()),
     }  # fmt: skip
 
 
-def _texts(row: Row) -> dict[str, str]:
-    setting = row.spec.setting
+def _heads_of(row: Row) -> dict[str, Any]:
+    """A run's values of the columns other than metrics."""
     return {
-        "id": row.id, "stem": row.spec.stem, "spec": row.spec.canonical(), "data": setting.partition.dataset.text,
-        "budget": setting.budget, "precision": setting.precision, "predictions": row.predictions, "by": row.by,
-        "started": row.started, "machine": row.machine, "about": json.dumps(row.about, sort_keys=True),
+        **_of_spec(row.spec), "predictions": row.predictions, "by": row.by, "started": row.started,
+        "seconds": row.seconds, "machine": row.machine, "about": _about(row.about),
     }  # fmt: skip
+
+
+def _of_spec(spec: RunSpec) -> dict[str, Any]:
+    """The values of the columns that follow from the spec."""
+    setting = spec.setting
+    return {
+        "id": spec.id, "stem": spec.stem, "spec": spec.canonical(), "data": setting.partition.dataset.text,
+        "model": setting.model, "rounds": setting.rounds, "precision": setting.precision,
+    }  # fmt: skip
+
+
+def _about(about: Mapping[str, Any]) -> str:
+    return json.dumps(about, sort_keys=True)
 
 
 def compact(metrics: Metrics) -> Metrics:

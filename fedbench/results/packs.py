@@ -18,6 +18,8 @@ from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 
 T = TypeVar("T")
+#: Data set's name, model, rounds and precision of runs: a quick test whether any run may be in a setting.
+Scope = tuple[str, str, int, str]
 
 #: Folder of packs in a paper's folder and in a store.
 FOLDER = "results"
@@ -46,8 +48,8 @@ class Packs:
         self.paths, self._warn = paths, warn
         self._runs: dict[tuple[Path, str], Shipped] = {}
         self._problems: list[FedbenchError] = []
-        #: (data set, budget, precision) -> `RunSpec.but_for_seeds` -> ids of these runs.
-        self._groups: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+        #: Data set, model, rounds, precision -> `RunSpec.but_for_seeds` -> ids of these runs.
+        self._groups: dict[tuple[str, str, int, str], dict[str, list[str]]] = {}
 
     @classmethod
     def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Packs:
@@ -157,7 +159,7 @@ class Packs:
     def but_for_seeds(self, spec: RunSpec) -> Iterator[Shipped]:
         """The runs that equal this one in all but seeds, itself included."""
         setting = spec.setting
-        scope = setting.partition.dataset.text, setting.budget, setting.precision
+        scope = setting.partition.dataset.text, setting.model, setting.rounds, setting.precision
         if scope not in self._groups:
             groups = self._groups.setdefault(scope, {})
             for id, ((pack, row), *_) in self.places.items():
@@ -167,11 +169,11 @@ class Packs:
         return (run for run in found if run is not None)
 
     @cached_property
-    def scopes(self) -> set[tuple[str, str, str]]:
-        """(data set's name, budget, precision) of all runs."""
+    def scopes(self) -> set[Scope]:
+        """Data set's name, model, rounds and precision of all runs."""
         return {
-            (json.loads(data)["name"], budget, precision)
-            for data, budget, precision in {
+            (json.loads(data)["name"], *rest)
+            for data, *rest in {
                 scope for pack in self.whole for scope in zip(*(pack.heads[name] for name in OF_SPEC), strict=True)
             }
         }

@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Self
 from fedbench.errors import FedbenchError, check_known
 from fedbench.reader import shown
 
-#: Version of the layout of specs, manifests and Parquet columns. A store with a newer one is refused.
-SCHEMA = 1
+#: Version of the layout of specs, manifests and Parquet columns. A store with a newer one is refused, one with an older
+#: one is brought up to it (`store.upgrade`).
+SCHEMA = 2
 
 #: Fields that hold a version of the code.
 VERSIONS = ("version", "method_version", "model_version")
@@ -32,6 +33,7 @@ class Spec:
     """Base of all specs: canonical form, identity, and (de)serialisation."""
 
     kind: ClassVar[str] = ""
+    schema: ClassVar[int] = 1  #: the last schema that changed ids of this kind
 
     def to_dict(self) -> dict[str, Any]:
         """Nested dictionary of plain values, by stored keys, without fields that are None."""
@@ -75,8 +77,8 @@ class Spec:
         return f"{{{','.join(texts)}}}"
 
     def canonical(self) -> str:
-        """The canonical JSON: `text` with kind and schema version."""
-        return f'{{"kind":{to_json(self.kind)},"schema":{SCHEMA},"spec":{self.text}}}'
+        """The canonical JSON: `text` with kind and schema version of the kind."""
+        return f'{{"kind":{to_json(self.kind)},"schema":{self.schema},"spec":{self.text}}}'
 
     @cached_property
     def id(self) -> str:

@@ -32,11 +32,15 @@ SELECTIONS = ("best",)
 
 @dataclass(frozen=True)
 class Setting(Spec):
-    """All parameters of a run except its method: a column of a table compares runs of one setting."""
+    """All parameters of a run except its method: a column of a table compares runs of one setting.
+
+    It names no budget: a budget is a protocol's name for a training and its seeds, which is looked up
+    (`planner.budgets`).
+    """
 
     kind: ClassVar[str] = "setting"
+    schema: ClassVar[int] = 2
     partition: PartitionSpec
-    budget: str  #: name of the budget these values come from, or "custom"
     model: str = option(help="Network, NAME[:OPTION=VALUE], torchvision:NAME or FILE.py:Class (budget's).")
     rounds: int = option(help="Communication rounds.", least=1, limit=MOST_ROUNDS)
     _: KW_ONLY
@@ -153,6 +157,22 @@ class Setting(Spec):
         """Canonical JSON without seeds: equal for settings that differ only in seeds."""
         return replace(self, seed=0, init_seed=None, partition=replace(self.partition, seed=0)).text
 
+    @cached_property
+    def training(self) -> str:
+        """Canonical JSON without what is asked of the training: equal for settings that train the same models."""
+        return replace(self, window=1, every=0, votes=True, test_phase=None).text
+
+    def covers(self, other: Setting) -> bool:
+        """Whether a run in this setting has every answer of one in `other`: the same training, and all its rounds,
+        images and phases. Where the evaluated rounds choose the round that answers, they must be the same."""
+        ours, theirs = set(self.evaluated_rounds()), set(other.evaluated_rounds())
+        return (
+            self.training == other.training
+            and (theirs == ours if self.select else theirs <= ours)
+            and self.votes >= other.votes
+            and bool(self.test_phase) >= bool(other.test_phase)
+        )
+
     @property
     def initial_seed(self) -> int:
         """The seed of the initial weights."""
@@ -181,6 +201,7 @@ class RunSpec(Spec):
     """One training run: a method with its hyper-parameters in a setting."""
 
     kind: ClassVar[str] = "run"
+    schema: ClassVar[int] = 2
     setting: Setting
     method: str
     params: Mapping[str, Plain] = field(default_factory=dict)  #: all, with defaults (except those of `later` ones)
@@ -200,6 +221,12 @@ class RunSpec(Spec):
         rest = {"method": self.method, "params": self.params, "version": self.method_version, "source": self.source}
         return to_json([self.setting.but_for_seeds, rest])
 
+    @property
+    def training(self) -> str:
+        """Canonical JSON without what is asked of the training (`Setting.training`)."""
+        rest = {"method": self.method, "params": self.params, "version": self.method_version, "source": self.source}
+        return to_json([self.setting.training, rest])
+
     def __hash__(self) -> int:
         return hash(self.id)
 
@@ -213,6 +240,7 @@ class MetricsSpec(Spec):
     """The metrics of one run, computed from its predictions and tables."""
 
     kind: ClassVar[str] = "metrics"
+    schema: ClassVar[int] = 2
     run: RunSpec
     version: int = 1
 

@@ -24,11 +24,29 @@ from fedbench.words import path_of
 KINDS = tuple(SPECS)
 #: Files of a work folder: the run's spec, its progress, and the checkpoint from which a restart continues.
 SPEC, PROGRESS, CHECKPOINT = "spec.json", "progress.json", "checkpoint.json"
+#: The file in a store that says its schema.
+MARKER = "store.json"
 
 
 def default_home() -> Path:
     """FEDBENCH_HOME, else ~/.fedbench."""
     return path_of(os.environ.get("FEDBENCH_HOME") or "~/.fedbench", "FEDBENCH_HOME")
+
+
+def schema_of(home: Path) -> int | None:
+    """The schema of the store in this folder; None if there is no store. Raises FedbenchError for a newer one."""
+    try:
+        schema = read_json(home / MARKER).get("schema", 0)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not isinstance(schema, int):
+        raise FedbenchError(f"{home / MARKER} is damaged (schema {schema!r})", "delete that file")
+    if schema > SCHEMA:
+        raise FedbenchError(
+            f"the store {home} was written by a newer fedbench (schema {schema}, this one reads {SCHEMA})",
+            "upgrade fedbench or choose another --home",
+        )
+    return schema
 
 
 class Store:
@@ -38,22 +56,18 @@ class Store:
     def __init__(self, home: Path | str | None = None) -> None:
         # Absolute, since Arrow reads a path that begins with "word:" as a server's address.
         self.home = (default_home() if home is None else path_of(str(home), "store")).absolute()
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            schema = read_json(self.home / "store.json").get("schema", 0)
-            if not isinstance(schema, int):
-                raise FedbenchError(f"{self.home / 'store.json'} is damaged (schema {schema!r})", "delete that file")
-            if schema > SCHEMA:
-                raise FedbenchError(
-                    f"the store {self.home} was written by a newer fedbench (schema {schema}, this one reads {SCHEMA})",
-                    "upgrade fedbench or choose another --home",
-                )
+        if (schema_of(self.home) or SCHEMA) < SCHEMA:
+            raise FedbenchError(
+                f"the store {self.home} was written by an older fedbench (schema {schema_of(self.home)}, now {SCHEMA})",
+                "'fedbench store upgrade' brings it up to date, in seconds",
+            )
 
     def prepare(self) -> None:
         """Create the store's folder and marker if missing."""
         with disk_errors("preparing the store", self.home):
             self.home.mkdir(parents=True, exist_ok=True)
-            if not (self.home / "store.json").exists():
-                write_json(self.home / "store.json", {"schema": SCHEMA})
+            if not (self.home / MARKER).exists():
+                write_json(self.home / MARKER, {"schema": SCHEMA})
 
     # -- artifacts ---------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class Workload:
         partition = partition_spec(DatasetSpec("random", "random", ""), "iid", len(self.train), 0, 0.8)
         passes = {"steps": self.steps} if self.epochs is None else {"epochs": self.epochs}
         return Setting(
-            partition, "custom", self.model, rounds=100, batch_size=self.batch, lr=self.lr, seed=0, tail=self.tail,
+            partition, self.model, rounds=100, batch_size=self.batch, lr=self.lr, seed=0, tail=self.tail,
             momentum=self.momentum, weight_decay=self.weight_decay, precision=precision, **passes,
         )  # fmt: skip
 

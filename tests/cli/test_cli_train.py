@@ -118,7 +118,7 @@ def test_train_says_what_it_does_and_what_the_paper_budget_would_take(home: Path
     [
         (
             ("--optimizer", "adamw", "--weight-decay", "0.01", "--lr", "0.001"),
-            {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.001, "budget": "custom"},
+            {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.001},
             "budget custom: 4 rounds x 6 steps of 16 images, digits_cnn, AdamW with weight decay 0.01, about ",
             "digits_cnn, adamw  custom       4  0.001  2025", "optimizer adamw",
         ),

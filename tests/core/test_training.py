@@ -371,7 +371,7 @@ def test_what_settings_and_methods_say_of_it() -> None:
     rules = protocol.load("flux")
     part = rules.partition_spec(DatasetSpec("mnist", "test", "test"), 10, shift="py", level=8)
     s = rules.setting(part, "small", momentum_lives=True)
-    assert (s.momentum_lives, s.momentum_restarts, s.budget) == (True, None, "custom")
+    assert (s.momentum_lives, s.momentum_restarts) == (True, None)
     assert rules.setting(part, "small").momentum_restarts
     refused("leave --momentum-lives out", method("fednova").check_setting, living())
 

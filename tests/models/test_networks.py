@@ -347,9 +347,9 @@ def test_the_page_lists_them() -> None:
 def test_a_run_names_its_network_with_its_options() -> None:
     feddrm, part = protocol.load("feddrm"), partition_spec(CIFAR10, "dirichlet", 8, 2025, 0.7, alpha=0.3)
     settings = [feddrm.setting(part, "paper", model=f"resnet18_gn:projection_size={size}") for size in (256, 512)]
-    assert [(s.model, s.budget) for s in settings] == [
+    assert [(s.model, protocol.budgets_of(s)) for s in settings] == [
         ("resnet18_gn", "paper"),
-        ("resnet18_gn:projection_size=512", "custom"),
+        ("resnet18_gn:projection_size=512", "own"),
     ]
     assert settings[0].id == feddrm.setting(part, "paper").id
     model = build(settings[1].model, shape=(96, 96, 3), classes=2, seed=0)

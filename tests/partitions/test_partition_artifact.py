@@ -28,6 +28,7 @@ from fedbench.partitions.transforms.corruption import named as corruption
 from fedbench.partitions.view import class_counts
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
+from fedbench.store.artifact import opened
 from tests.support import partitions_lab as lab
 from tests.support.frames import few, refused
 from tests.support.partitions_lab import MADE, draw, same
@@ -172,7 +173,8 @@ def test_any_partition_round_trips(tmp_path_factory: pytest.TempPathFactory, ask
 
 def test_older_partitions_are_read() -> None:
     """One that was written before there were corruptions and newcomers."""
-    (artifact,) = Store(Path(__file__).parents[1] / "fixtures" / "schema1").list("partition")
+    folder = Path(__file__).parents[1] / "fixtures" / "schema1" / "partition"
+    artifact = opened(folder / "80d68cde158f", "partition", "80d68cde158f")
     read = partitions.read(artifact)
     assert "corruption" not in artifact.table("clients").column_names
     assert {s.corruption for s in read.transforms} == {None}

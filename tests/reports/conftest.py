@@ -89,7 +89,9 @@ class Lab:
     ) -> Artifact:
         """A run's artifact with its provenance, and (unless `measure` is False) what `metrics` makes of the rest."""
         dataset = setting.partition.dataset.name
-        chosen = {**protocol.load(rules).method_params(method, setting.budget, dataset), **(overrides or {})}
+        of = protocol.load(rules)
+        budget = next((budget for budget in of.budgets if of.asks_for(setting, budget)), "small")
+        chosen = {**of.method_params(method, budget, dataset), **(overrides or {})}
         own = declarations.built_in().get(method)
         spec = own.run(setting, chosen) if own else RunSpec(setting, method, chosen)
         spec = replace(spec, method_version=version or spec.method_version)

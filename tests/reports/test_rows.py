@@ -24,7 +24,7 @@ from fedbench.planner.runs import select
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import kinds
 from fedbench.reports.layout.grid import Entry, Grid
-from fedbench.reports.layout.notes import at_other_budgets, command
+from fedbench.reports.layout.notes import command
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.frame import Frame, Run, State
 from fedbench.results.making import diverged
@@ -371,18 +371,10 @@ def test_every_format_says_so_where_it_states_its_budget(lab: Lab) -> None:
     assert {c["precision"] for c in read[0]["cells"]} == {"bf16"}
 
 
-def test_what_fills_the_cells_names_the_precision_and_cells_of_another_are_pointed_at(lab: Lab) -> None:
+def test_what_fills_the_cells_names_the_precision(lab: Lab) -> None:
     fills = "fedbench train --table feddrm/1 --budget small"
     assert command(cells(lab, "bf16")) == of_precision(lab, "bf16").command == f"{fills} --precision bf16"
     assert command(cells(lab, "fp32")) == fills
-    for made, budget, said in (
-        ("bf16", "paper", "another budget and precision: --budget paper --precision bf16"),
-        ("bf16", "small", "another precision: --precision bf16"),
-        ("tf32", "paper", "another budget: --budget paper"),
-    ):
-        lab.run(at_precision(lab, made, budget), "feddrm")
-        assert at_other_budgets(cells(lab, "fp32"), []) == f"1 cells are done at {said}"
-    assert at_other_budgets(cells(lab, "bf16"), []) == ""
 
 
 @pytest.fixture

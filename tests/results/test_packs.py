@@ -305,7 +305,7 @@ def test_what_a_shelf_says_of_its_runs(rows: list[Row], tmp_path: Path) -> None:
     shelf = Packs([tmp_path / "one/results/two.parquet"])
     assert [run.id for run in shelf.runs()] == [row.id for row in reversed(dated)]
     assert shelf.datasets["made_up"].source == "generated"
-    assert shelf.scopes == {("made_up", "custom", "fp32")}
+    assert shelf.scopes == {("made_up", "lenet5", 3, "fp32")}
     told = summary(shelf.whole[0])
     assert (told["name"], told["runs"], told["by"], told["seconds"]) == ("one/two", 4, ["us"], 12.0)
     assert (told["first"], told["last"]) == ("2026-01-06", "2026-01-09")
@@ -346,7 +346,7 @@ FAULTS: list[tuple[str, object, str]] = [
     ("started", pa.array(["yesterday"] * 3), "started of a run is 'yesterday'"),
     ("predictions", pa.array(["much"] * 3), "predictions of a run is 'much'"),
     ("data", pa.array(["[]"] * 3), "a data set cannot be read"),
-    ("budget", pa.array(["paper"] * 3), "its budget is not its spec's"),
+    ("model", pa.array(["other"] * 3), "its model is not its spec's"),
     ("spec", pa.array(["[" * 10**5] * 3), "a spec cannot be read"),
     ("about", pa.array(["[]"] * 3), "what is said about it is no object"),
     ("about", pa.array(['{"libraries": 3}'] * 3), "its libraries is not legible"),

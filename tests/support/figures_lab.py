@@ -147,7 +147,7 @@ def described_run(
     """The id of a run of six clients that kept these descriptors."""
     if setting is None:
         part = partition_spec(DatasetSpec("made_up", "generated", "0"), "iid", 6, 0, 0.5)
-        setting = Setting(part, "custom", "lenet5", 1, batch_size=8, lr=0.1, seed=0, epochs=1)
+        setting = Setting(part, "lenet5", 1, batch_size=8, lr=0.1, seed=0, epochs=1)
     spec = declarations.of("flux").run(setting, {})
     with store.writing(spec) as writer:
         held = {"client": pa.array(range(6), pa.int32()), "group": GROUPS, "cluster": pa.array(FOUND, pa.int32())}

@@ -28,9 +28,7 @@ def run_spec(
     """The spec of a run on a made-up dataset."""
     dataset = DatasetSpec("made_up", "generated", "0")
     partition = partition_spec(dataset, "iid", clients, 0, 0.5, unseen=unseen)
-    setting = Setting(
-        partition, "custom", "lenet5", rounds, batch_size=8, lr=lr, seed=seed, epochs=1, window=min(window, rounds)
-    )
+    setting = Setting(partition, "lenet5", rounds, batch_size=8, lr=lr, seed=seed, epochs=1, window=min(window, rounds))
     return RunSpec(setting, method)
 
 

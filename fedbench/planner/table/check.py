@@ -37,7 +37,7 @@ from fedbench.specs import PartitionSpec, Setting
 PARAMETERS = ("backbone", "projection", "body", "head", "total", "features", "gaussian", "overhead")
 #: Fields of a setting that a table can tune.
 TUNABLE = tuple(
-    f.name for f in dataclasses.fields(Setting) if f.name not in ("partition", "budget", "seed", "precision", "version")
+    f.name for f in dataclasses.fields(Setting) if f.name not in ("partition", "seed", "precision", "version")
 )
 #: Metrics of statistic "preset" that are about one class.
 OF_CLASS = ("class_count", "class_probability")
@@ -47,7 +47,7 @@ OF_CLASS = ("class_count", "class_probability")
 def facts() -> frozenset[str]:
     """Names of a cell's facts, which a remark may use."""
     fields = {f.name for of in (PartitionSpec, Setting) for f in dataclasses.fields(of)} - {"partition", "options"}
-    return frozenset({*fields, *schemes.hints(), "method", "metric", "statistic"})
+    return frozenset({*fields, *schemes.hints(), "budget", "method", "metric", "statistic"})
 
 
 def check(table: Table) -> None:

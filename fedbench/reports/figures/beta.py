@@ -13,6 +13,7 @@ from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.metrics.statistics import Summary, across_clients
 from fedbench.planner.table.claims import judge
+from fedbench.protocol import budgets_of
 from fedbench.reports.figures import panel as about
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request
@@ -163,7 +164,7 @@ def of_run(run: Artifact, request: Request, name: str = "") -> list[Panel[Betas]
         if not clients or not all(0 <= client.beta <= 1 for client in clients):
             raise broken(run, f"column '{column}' of table clients must hold numbers in 0..1")
         panel = about.of_run(run, Betas(column, clients), name)
-        title = f"{panel.title} (budget {setting.budget}, {setting.rounds} rounds)"
+        title = f"{panel.title} (budget {budgets_of(setting)}, {setting.rounds} rounds)"
         panels.append(replace(panel, title=title, about={**panel.about, "column": column}))
     return panels
 

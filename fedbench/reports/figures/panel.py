@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedbench.partitions import schemes
 from fedbench.planner.table.claims import Verdict
+from fedbench.protocol import budgets_of
 from fedbench.reports.numbers.measured import Value
 from fedbench.specs import RunSpec
 
@@ -54,7 +55,7 @@ def of_run(run: Artifact, marks: Marks, title: str = "") -> Panel[Marks]:
     assert isinstance(spec, RunSpec)
     setting, partition = spec.setting, spec.setting.partition
     name = partition.dataset.name
-    about = {"run": run.id, "budget": setting.budget, "dataset": name, "partition": partition.id}
+    about = {"run": run.id, "budget": budgets_of(setting), "dataset": name, "partition": partition.id}
     title = title or f"{run.provenance.get('title', spec.method)}, {name} {schemes.label(partition)}"
     return Panel(title, about, marks)
 

@@ -39,7 +39,8 @@ class Ranking(Kind[Ranks]):
         """The ranks in tables, or of the runs that the filters select. Raises FedbenchError as `runs.select`,
         `ranks.ranked` and `ranks.of_tables` do."""
         if figure.ranked:
-            filled = [source.filled(name, request) for name in figure.ranked]
+            budget = source.budget_of(figure.ranked, request)
+            filled = [source.filled(name, budget, request) for name in figure.ranked]
             for one in filled:
                 source.say(figure, request, one, [], [])
             ranks, cells = of_tables([(one.table, one.grid) for one in filled]), source.counted(filled)

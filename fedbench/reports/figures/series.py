@@ -48,7 +48,8 @@ class Series(Kind[Lines]):
         """
         assert figure.series is not None
         axis = figure.series
-        tables = [(heading, source.filled(name, request)) for heading, name in axis.tables.items()]
+        budget = source.budget_of(axis.tables.values(), request)
+        tables = [(heading, source.filled(name, budget, request)) for heading, name in axis.tables.items()]
         read = [self._read(filled, heading, axis, bool(request.compare), request.frame) for heading, filled in tables]
         panels = [panel for shown, _, _ in read for panel in shown if panel.marks.lines]
         source.check(figure, panels, [filled for _, filled in tables])
@@ -57,7 +58,7 @@ class Series(Kind[Lines]):
         claims = [_under(heading, ours) for heading, filled in tables for ours, _ in filled.grid.verdicts]
         names = list(dict.fromkeys(panel.marks.table for panel in panels))
         missing = [cell for _, missing, _ in read for cell in missing]
-        about = self.about(names, tables[0][1].budget, axis, missing)
+        about = self.about(names, budget, axis, missing)
         return Content(panels, about, claims, source.counted([filled for _, filled in tables]))
 
     def _read(
@@ -88,7 +89,7 @@ class Series(Kind[Lines]):
                 missing.append(cell)
                 if x is not None:
                     marks.gaps.setdefault(name, []).append(x)
-            elif entry.value is not None and entry.state is not State.DONE:
+            elif entry.value is not None and entry.state not in (State.DONE, State.PARTIAL):
                 others.append(cell)
             if entry.value is not None or reported:
                 points = self.points(filled, row, column, entry, x, reported, frame)

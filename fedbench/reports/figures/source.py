@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedbench.errors import FedbenchError, check_known
@@ -122,12 +122,13 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
     check_known(f"row of table {table.id}", wanted.row, rows)
     row, table = rows[wanted.row], table.only([wanted.column])
     column = table.columns[0]
-    status = cells.find(table, request.budget or cells.DEFAULT_BUDGET, Frame(request.store), request.roots, seeds=seeds)
+    mine = replace(request, frame=Frame(request.store))  # a pack holds no snapshots
+    status = cells.find(table, budget_of([wanted.table], mine), mine.frame, request.roots, seeds=seeds)
     one = next(c for c in status.all if (c.row.label, c.column.key) == (row.label, column.key))
     run = next((r.artifact for r in one.records if r and r.complete), None)
     if run is None:
         hint = f"make it: {command(status, seeds)} --method {row.method}"
-        if one.state not in (State.MISSING, State.FAILED):
+        if one.state not in (State.MISSING, State.PARTIAL, State.FAILED):
             hint = one.reason
         raise FedbenchError(
             f"the run of {figure.id} is not there ({row.label}, {column.key}, {status.scope}: {one.state})", hint
@@ -138,16 +139,26 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
     return run
 
 
-def filled(name: str, request: Request) -> Filled:
-    """A table at the requested budget and seed, with the paper's numbers. Raises FedbenchError as `find` does."""
+def budget_of(names: Iterable[str], request: Request) -> str:
+    """The requested budget, or the one at which these tables have most numbers."""
     from fedbench.planner import table as tables
-    from fedbench.planner.cells import DEFAULT_BUDGET, find
+    from fedbench.planner.counts import fullest, numbers_of
+
+    if request.budget:
+        return request.budget
+    return fullest(numbers_of(tables.load(name), request.frame, request.roots) for name in names)
+
+
+def filled(name: str, budget: str, request: Request) -> Filled:
+    """A table at a budget and the requested seed, with the paper's numbers. Raises FedbenchError as `find` does."""
+    from fedbench.planner import table as tables
+    from fedbench.planner.cells import find
     from fedbench.planner.others import records
     from fedbench.reports.layout.build import grid_of
     from fedbench.reports.layout.notes import command
     from fedbench.reports.layout.shipped import of_runs
 
-    table, budget = tables.load(name), request.budget or DEFAULT_BUDGET
+    table = tables.load(name)
     seeds = () if request.seed is None else (request.seed,)
     cells = find(table, budget, request.frame, request.roots, seeds=seeds)
     grid = grid_of(cells, seeds=seeds, compare=True)
@@ -161,10 +172,10 @@ def filled(name: str, request: Request) -> Filled:
 
 def counted(tables: Sequence[Filled]) -> tuple[int, int]:
     """(measured, all) cells of the tables, as counted below a printed table."""
-    from fedbench.results.frame import State
+    from fedbench.planner.counts import done as numbered
 
     counts = sum((Counter(one.grid.counts) for one in tables), Counter[str]())
-    return counts[State.DONE.value] + counts[State.STALE.value], counts.total()
+    return numbered(counts), counts.total()
 
 
 def say(figure: FigureSpec, request: Request, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:

@@ -63,7 +63,7 @@ def grid_of(
     notes = Notes(cells, hits, counts, entries.views, view, numbered, timed, incomparable)
     marks, footnotes = notes.deviations()
     tally = _tally(table, rows) if compare and table.trusted else None
-    missing = counts.keys() & {State.MISSING.value, State.FAILED.value}
+    missing = counts.keys() & {state.value for state in (State.MISSING, State.PARTIAL, State.FAILED)}
     return Grid(
         id=table.id,
         title=table.title,

@@ -21,6 +21,7 @@ from fedbench.reports.numbers.counted import counted, derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
 from fedbench.reports.numbers.pairs import Array, over_pairs, xi
 from fedbench.results.frame import Run, State, title_of
+from fedbench.specs import Setting
 
 if TYPE_CHECKING:
     from fedbench.metrics.read import Metrics
@@ -69,7 +70,9 @@ class Entries:
             return Entry(cell.state)
         if self.table.counted:
             return filled(State.DONE, counted(self.table, cell.row, cell.column), cell.column)
-        runs = [run for run in cell.records if run is not None and not cell.tuning]
+        # With the settings that the cell asks for, as a run that answered more may stand in for one of them.
+        asked = zip(cell.specs, cell.records, strict=True) if any(cell.records) and not cell.tuning else ()
+        runs = [(spec.setting, run) for spec, run in asked if run is not None]
         entry = self._of_runs(cell.row.reads(cell.column), runs, cell.state)
         if cell.state is State.FAILED and cell.reason:
             self.problems[f"{cell.row.label}, {cell.column.key}: {cell.reason}"] = None
@@ -79,26 +82,28 @@ class Entries:
         if column.of or self.table.undefines("", column.key):
             return Entry(State.MISSING)
         runs = [run for hit, run in hits if hit is column]
-        state = _state_of(runs) if len(runs) == len(self.cells.seeds) else State.MISSING
-        return self._of_runs(column, runs, state)
+        some = State.PARTIAL if runs else State.MISSING
+        state = _state_of(runs) if len(runs) == len(self.cells.seeds) else some
+        return self._of_runs(column, [(run.spec.setting, run) for run in runs], state)
 
-    def _of_runs(self, column: Column, runs: Sequence[Run], state: State) -> Entry:
-        """The entry of the runs that exist; `state`, that of the cell, tells whether some are missing."""
+    def _of_runs(self, column: Column, runs: Sequence[tuple[Setting, Run]], state: State) -> Entry:
+        """The entry of the runs that exist, each with the setting that is asked for; `state`, that of the cell, tells
+        whether some are missing."""
         if column.statistic == "pairs":
-            return self._over_pairs(column, runs, state)
+            return self._over_pairs(column, [run for _, run in runs], state)
         values: dict[int, Value] = {}  # by seed
         used: list[Run] = []
-        for run in runs:
-            number = self._number(column, run, state)
+        for setting, run in runs:
+            number = self._number(column, setting, run, state)
             if isinstance(number, State):
                 state = number
             else:
-                values[run.spec.setting.seed] = number
+                values[setting.seed] = number
                 used.append(run)
         if not values:
             return Entry(state)
         if state is State.UNEVALUATED:  # `_number` has just evaluated it
-            state = _state_of(runs)
+            state = _state_of([run for _, run in runs])
         value = over_seeds([*values.items()], OVER_SEEDS.get(str(column.statistic)))
         return dataclasses.replace(
             filled(state, value, column, tuple(run.id for run in used)),
@@ -106,7 +111,7 @@ class Entries:
             contradicted=any(self.others[run.id][1] for run in used),
         )
 
-    def _number(self, column: Column, run: Run, state: State) -> Value | State:
+    def _number(self, column: Column, setting: Setting, run: Run, state: State) -> Value | State:
         """The column's number in a run; without one, the state of the cell, which was `state` before."""
         metrics, metric = self._read(run), str(column.metric)
         if metrics is None:
@@ -117,7 +122,6 @@ class Entries:
             return State.UNDEFINED  # the method does not route
         if metric not in METRICS and metric not in metrics.names:
             return self._not_measured(metric, run)
-        setting = run.spec.setting
         try:
             value, seen = measure(metrics, setting, column, self.view)
         except FedbenchError as error:

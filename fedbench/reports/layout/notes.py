@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedbench import protocol, resources
 from fedbench.groups import by_key
 from fedbench.partitions import schemes
-from fedbench.planner.cells import Cells, find
+from fedbench.planner.cells import Cells
+from fedbench.planner.counts import done as numbered
 from fedbench.planner.others import Hits, other_texts, records
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.spec import STATISTICS, Column, Row, Table
@@ -19,7 +19,7 @@ from fedbench.protocol import Remark
 from fedbench.reports.layout import sentences, times
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.results.frame import State, by_other_code
-from fedbench.specs import PRECISIONS, Setting
+from fedbench.specs import Setting
 
 
 class Notes:
@@ -130,9 +130,10 @@ class Notes:
 
     def completeness(self) -> list[str]:
         counts, absent = self.counts, self.cells.absent
-        done = sum(counts.get(s.value, 0) for s in (State.DONE, State.STALE))
-        open_states = [s.value for s in State if s not in (State.DONE, State.STALE)]
-        rest = [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
+        done, partial = numbered(counts), counts.get(State.PARTIAL.value, 0)
+        some = [f"{partial} of them over some of their seeds"] * bool(partial)
+        open_states = [s.value for s in State if s not in (State.DONE, State.STALE, State.PARTIAL)]
+        rest = some + [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
         stale = [f"{counts[State.STALE.value]} stale"] if counts.get(State.STALE.value) else []
         lines = [f"{'; '.join([f'{done} of {sum(counts.values())} cells', *rest, *stale])}."]
         empty = {cell.column.dataset for cell in self.cells.all if cell.state is State.NO_DATA}
@@ -180,7 +181,8 @@ def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[
             yield {
                 **schemes.facts(setting.partition),
                 **{f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting)},
-                "dataset": column.dataset, "method": row.method, "metric": read.metric, "statistic": read.statistic,
+                "budget": budget, "dataset": column.dataset, "method": row.method,
+                "metric": read.metric, "statistic": read.statistic,
             }  # fmt: skip
 
 
@@ -207,29 +209,6 @@ def command(cells: Cells, seeds: tuple[int, ...] = ()) -> str:
 def _quoted(key: str) -> str:
     """A column's key, quoted for a shell."""
     return shlex.quote(key) if set(key) & set('"$`\\!') else f'"{key}"'
-
-
-def at_other_budgets(cells: Cells, roots: list[Path]) -> str:
-    """A hint at another budget or precision with done cells, if this one has none; else empty."""
-    if cells.table.counted or _done(cells):
-        return ""
-    rules = protocol.load(cells.table.protocol)
-    usual = rules.precision(cells.budget)
-    # First other budgets at their default precision (or at the chosen one), then other precisions.
-    for precision in ("" if cells.precision == usual else cells.precision, *PRECISIONS):
-        for budget in sorted(rules.budgets, key=lambda b: b != cells.budget):
-            other = find(cells.table, budget, cells.frame, roots, precision=precision or None)
-            if done := _done(other):
-                precision_ = precision or other.precision
-                named = (("budget", budget, cells.budget), ("precision", precision_, rules.precision(budget)))
-                differ = {name: value for name, value, ours in named if value != ours}
-                options = " ".join(f"--{name} {value}" for name, value in differ.items())
-                return f"{done} cells are done at another {' and '.join(differ)}: {options}"
-    return ""
-
-
-def _done(cells: Cells) -> int:
-    return sum(cells.counts[s] for s in (State.DONE, State.STALE, State.UNEVALUATED))
 
 
 def _letter(number: int) -> str:

@@ -56,8 +56,8 @@ def the_papers(cells: Cells) -> list[str]:
     table, rules = cells.table, protocol.load(cells.table.protocol)
     if cells.budget == "paper" or "paper" not in rules.budgets or not table.of_paper:
         return []
-    seeds = rules.seeds("paper")
-    same = table.seeds or len(seeds) == len(rules.seeds(cells.budget))
+    seeds = rules.seeds("paper", table.seeds)
+    same = len(seeds) == len(rules.seeds(cells.budget, table.seeds))
     return [f"Budget paper: {scale(table, 'paper')}{'' if same else f', {len(seeds)} seeds'}."]
 
 
@@ -164,12 +164,11 @@ def _statistic(
     once = name == "last_rounds" and window == "1"
     said = STATISTICS["final" if once else name].words.format(window=window)
     used = sorted(set(cells.seeds))
-    seeds = ", ".join(map(str, used))
     if name == "pairs":
-        return f"{said}; seed{'s' * (len(used) > 1)} {seeds}"
+        return f"{said}; seed{'s' * (len(used) > 1)} {', '.join(map(str, used))}"
     if name in OVER_SEEDS and len(used) > 1:
         said += f"; ± is the standard deviation (ddof {OVER_SEEDS[name]}) over seeds"
-    text = f"{said}; {'seed' if len(used) == 1 else f'mean of {len(used)} seeds:'} {seeds}"
+    text = f"{said}; {_coverage(cells, columns)}"
     if name not in ("whole_run", "rounds"):
         once = name == "last_rounds" and any(only for _, only in views)
         return text + "; untouched test images are asked for after the last round only, so without ±" * once
@@ -179,6 +178,25 @@ def _statistic(
         if r.complete
     )
     return text + (f"; measured on {devices}" if devices else "")
+
+
+def _coverage(cells: Cells, columns: Sequence[Column]) -> str:
+    """The seeds that numbers of these columns are means over, and how many of them are there."""
+    used, keys = sorted(set(cells.seeds)), {column.key for column in columns}
+    there = [
+        {record.spec.setting.seed for record in cell.records if record and record.complete}
+        for cell in cells.all
+        if cell.column.key in keys and not cell.tuning
+    ]
+    counts = sorted({len(seeds) for seeds in there if seeds})
+    every = ", ".join(map(str, used))
+    if len(used) == 1:
+        return f"seed {every}"
+    if not counts or counts == [len(used)]:
+        return f"mean of {len(used)} seeds: {every}"
+    trained = ", ".join(map(str, sorted(set().union(*there))))
+    some = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{some} of {len(used)} seeds ({trained} of {every})"
 
 
 def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:
@@ -197,7 +215,7 @@ def tuned_in_brief(cells: Cells) -> Iterator[str]:
     counts = Counter("to be chosen" if cell.tuned is None else _words(cell.tuned) for cell in distinct)
     failed = sum(record is not None and record.state is State.FAILED for cell in distinct for record in cell.trials)
     failures = f"; {failed} of the runs that they were chosen by failed" if failed else ""
-    (seed, *_) = table.seeds or protocol.load(table.protocol).seeds(cells.budget)
+    (seed, *_) = protocol.load(table.protocol).seeds(cells.budget, table.seeds)
     how_often = ", ".join(f"{words}: {n}" for words, n in counts.most_common())
     yield (
         f"Tuned: {values}, for each row and partition by the accuracy on images that clients hold back, seed {seed}"

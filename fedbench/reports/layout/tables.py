@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.data import called
 from fedbench.errors import FedbenchError, check_known
 from fedbench.planner import table as specs
-from fedbench.planner.cells import DEFAULT_BUDGET, find
+from fedbench.planner.cells import find
+from fedbench.planner.counts import elsewhere, fullest, numbers_of
 from fedbench.planner.table.spec import VIEWS
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import Grid
@@ -48,9 +50,12 @@ def grids_of(
             table = specs.on_dataset(table, called(dataset))
         if columns:
             table = table.only(columns)
-        budget_ = budget or DEFAULT_BUDGET
-        cells = find(table, budget_, frame, roots, precision=precision, seeds=seeds)
-        grids.append(grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix))
+        counts = None if budget else numbers_of(table, frame, roots, precision)
+        chosen = budget or fullest([counts] if counts else [])
+        cells = find(table, chosen, frame, roots, precision=precision, seeds=seeds)
+        grid = grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix)
+        first, *rest = grid.about
+        grids.append(dataclasses.replace(grid, about=(first, *(elsewhere(counts, chosen) if counts else ()), *rest)))
     if not only_done:
         return grids
     remaining = [part for part in map(filled, grids) if part.lines]

@@ -82,7 +82,7 @@ def _two_errors(table: Table, column: Column, value: Value, std: float | None) -
 def _seeds(table: Table) -> int:
     """The number of seeds that the paper's numbers are means over."""
     rules = protocol.load(table.protocol)
-    return len(table.seeds or (rules.seeds("paper") if "paper" in rules.budgets else ()))
+    return len(rules.seeds("paper", table.seeds) if "paper" in rules.budgets else table.seeds)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
         return _over_clients(metrics, setting, column, seen), seen
     series = metrics.series(metric, seen)
     if column.statistic in OVER_SEEDS:
-        number = _best_round(metrics, seen or "plain") if column.statistic == "best_round" else setting.rounds
+        number = _best_round(metrics, seen or "plain", setting) if column.statistic == "best_round" else setting.rounds
         if by_method and number not in series:
             number = 0  # measured once, for the whole run
         return Value(_after(metrics, metric, seen, number, column.client) * factor), seen
@@ -121,11 +121,14 @@ def _of_some_clients(metrics: Metrics, setting: Setting, column: Column, view: s
     return float(some.mean()) if column.statistic == "unseen" else worst_tenth(some)
 
 
-def _best_round(metrics: Metrics, view: str) -> int:
-    """The evaluated round of the best mean client accuracy, the same for all columns that read the run."""
+def _best_round(metrics: Metrics, view: str, setting: Setting) -> int:
+    """The round of the best mean client accuracy among those that the setting evaluates, the same for all columns that
+    read the run."""
     from fedbench.metrics.statistics import best_round
 
-    number = best_round(metrics.series("client_accuracy_mean", view))
+    asked = set(setting.evaluated_rounds())
+    series = metrics.series("client_accuracy_mean", view)
+    number = best_round({round: value for round, value in series.items() if round in asked})
     if number is None:
         raise _lacks(metrics, "client_accuracy_mean of any round")
     return number

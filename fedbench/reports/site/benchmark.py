@@ -107,7 +107,7 @@ def _numbers(one: Claims) -> int:
 def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
     """(File name, content) of all pages and pictures of these tables and papers (`names`; empty: all), without figures
     that have no number. `own`: the number of the user's runs, which have pages in the same folder."""
-    every = list(of_claims.claims(names, frame, roots))
+    every = list(of_claims.claims(names, frame, roots, every=True))
     names = dict.fromkeys(one.paper for one in every)
     papers = [Paper(name, [one for one in every if one.paper == name]) for name in names]
     papers.sort(key=lambda paper: not paper.tally().reported)  # papers without reported numbers last
