@@ -146,10 +146,6 @@ def _line(error: Exception) -> str | None:
     return f"{text} (see '{context.command_path} --help')" if text and context else text
 
 
-# -- streams ---------------------------------------------------------------------------------------------------
-# Standard streams may be closed or full, or have another encoding or an impossible width.
-
-
 #: Valid widths of a terminal, in columns.
 WIDTHS = range(1, 10_001)
 

@@ -157,8 +157,6 @@ def intact(value: Mapping[str, Any]) -> bool:
     return SEAL not in value or value[SEAL] == digest(rest)
 
 
-# -- temporary names: hidden files that name their process -------------------------------------------------------------
-
 #: Seconds without a change after which a temporary file of another machine counts as abandoned.
 ABANDONED_SECONDS = 24 * 3600.0
 _numbers = itertools.count()

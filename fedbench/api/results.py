@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fedbench.api.parts import Home, roots, say, store_of
+from fedbench.api.shared import Home, roots, say, store_of
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import VIEW, headline
 from fedbench.options import checked
@@ -69,7 +69,7 @@ class Run(frame.Run):
         return f"<run {self.id[:8]}: {named} on {self.values['dataset']} {self.values['split']}{results}>"
 
     def _repr_html_(self) -> str:
-        from fedbench.api.parts import card
+        from fedbench.api.shared import card
 
         rows = {name.replace("_", " "): f"{value:.2%}" for name, value in self.results.items()}
         rows |= {key: text(self.values[key]) for key in CARD if self.values.get(key) is not None}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.api.parts import Home, roots, store_of
 from fedbench.api.results import Run, chosen
+from fedbench.api.shared import Home, roots, store_of
 from fedbench.files import write_whole
 from fedbench.metrics.read import VIEW
 from fedbench.options import checked

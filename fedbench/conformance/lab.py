@@ -26,8 +26,6 @@ from fedbench.models.base import seeded
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec, Setting, require
 
-# -- same ------------------------------------------------------------------------------------------------------
-
 
 def differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str:
     """The first name whose tensors differ between two states, in quotes; 'nothing' if there is none."""
@@ -42,9 +40,6 @@ def require_same_run(a: Run, b: Run, wrong: str, remedy: str) -> None:
     require(predictions, f"{wrong}: predictions differ", remedy)
     notes: tuple[Any, Any] = (a.trainer.clients_table(), b.trainer.clients_table())
     require(notes[0].equals(notes[1]), f"{wrong}: client.metrics differ", remedy)
-
-
-# -- lab -------------------------------------------------------------------------------------------------------
 
 
 def setting(**changes: Any) -> Setting:
@@ -239,10 +234,6 @@ def parquet_bytes(table: pa.Table) -> bytes:
     pq.write_table(table.combine_chunks(), sink)
     content: bytes = sink.getvalue().to_pybytes()
     return content
-
-
-# -- recorded --------------------------------------------------------------------------------------------------
-# Records the requests of a method's updates during a run.
 
 
 class Recorded(NamedTuple):

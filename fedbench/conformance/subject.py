@@ -38,9 +38,6 @@ from fedbench.models.base import FLModel, seeded
 from fedbench.plugins.load import classes, forget, is_file, load, place
 from fedbench.specs import Setting
 
-# -- small -----------------------------------------------------------------------------------------------------
-# A small network for 8x8 images, which trains fast, with or without running statistics.
-
 
 class Small(FLModel):
     """One convolution and one hidden layer, 16 features; `norm` adds a BatchNorm after the convolution."""
@@ -66,9 +63,6 @@ def small(channels: int = 1, norm: bool = False, seed: int = 0) -> Small:
         model = Small(channels, norm)
         model.initialise(model)
     return model
-
-
-# -- subject ---------------------------------------------------------------------------------------------------
 
 
 #: Five clients of 30 to 70 digits, each with a few classes, in two groups, and with images held back for validation.

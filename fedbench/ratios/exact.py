@@ -47,15 +47,12 @@ def _check_density(values: Floats, what: str) -> None:
         raise FedbenchError(f"the {what} sums to {values.sum():g}", "give probabilities that sum to 1")
 
 
-# -- cases -----------------------------------------------------------------------------------------------------
-# Special cases with client 0 as the only target (FTW-ERM, Sec. 2 and App. C, Table 5).
-
-
 CASES = ("no_cs", "cs_one", "cs_both", "cs_multi")
 
 
 def case_ratios(case: str, train_densities: npt.ArrayLike, test_densities: npt.ArrayLike) -> Floats:
-    """Return weights [K, S] of each client's training samples by stratum; client 0 is the target, densities are [K, S].
+    """Return weights [K, S] of each client's training samples by stratum, in the special cases with client 0 as the
+    only target (FTW-ERM, Sec. 2 and App. C, Table 5); densities are [K, S].
 
     With training densities p and test densities q, the weight of client 0 and then that of the others:
 
@@ -102,9 +99,6 @@ def _check_case(case: str, p: Floats, q: Floats) -> None:
 
 def _equal(a: Floats, b: Floats) -> bool:
     return np.allclose(a, b, rtol=1e-9, atol=1e-12)
-
-
-# -- weights ---------------------------------------------------------------------------------------------------
 
 
 def weights_of(strata: npt.ArrayLike, ratios: npt.ArrayLike, client: int) -> Floats:

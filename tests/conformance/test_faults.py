@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedbench.conformance import runs as learning
-from fedbench.conformance.runs import TOLERANCE, gaps
+from fedbench.conformance.agreement import TOLERANCE, gaps
 from fedbench.conformance.subject import Subject
 from fedbench.conformance.suite import DECLARED, MODEL, RUNS, TRAINING, Check, Outcome, checks, outcomes
 

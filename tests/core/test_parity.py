@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedbench.conformance import runs as agreement
+from fedbench.conformance.agreement import COMMON, RAGGED, TOLERANCE, Scenario, differs, gaps
 from fedbench.conformance.lab import Recorder
-from fedbench.conformance.runs import COMMON, RAGGED, TOLERANCE, Scenario, differs, gaps
 from fedbench.conformance.subject import small
 from fedbench.core import captured, executors, simulation, streams, worker
 from fedbench.core.client import (

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedbench.conformance import runs
+from fedbench.conformance import agreement
 from fedbench.conformance.subject import small
 from fedbench.core import precision as module
 from fedbench.core import worker
@@ -141,8 +141,8 @@ def test_the_order_in_memory_changes_nothing_but_rounding(
     monkeypatch.setattr(worker, "layout", first)
     ours = lab.train("fedavg", data, tmp_path / "first", s, executor=executor)
     assert seen
-    gaps = runs.gaps(ours.tensors, last.tensors)
-    assert max(gaps.values()) < runs.TOLERANCE
+    gaps = agreement.gaps(ours.tensors, last.tensors)
+    assert max(gaps.values()) < agreement.TOLERANCE
     if executor == "sequential":  # stacks lay their convolutions as their own way asks for
         assert any(gaps.values()), "nothing lay otherwise"
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedbench import methods
-from fedbench.conformance import runs
+from fedbench.conformance import agreement, learning, runs
 from fedbench.conformance.lab import Recorder, stop_after
 from fedbench.conformance.subject import DATA, FEW, Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
@@ -66,10 +66,10 @@ def test_its_runs_pass_every_check(subject: Subject) -> None:
     """But those that further runs would show: `learns`, of which here is seen that the loss falls; crops, which are the
     executors' business; and for variants of a method, that the seed matters, and vectors."""
     left_out = {runs.same_seed_same_bits, runs.test_labels_change_nothing, runs.clients_answer_alone}
-    left_out |= {runs.stop_and_resume, runs.executors_agree, runs.learns}
-    left_out |= set() if unlike(subject) else {runs.crops_of_colour_images}
+    left_out |= {runs.stop_and_resume, agreement.executors_agree, learning.learns}
+    left_out |= set() if unlike(subject) else {learning.crops_of_colour_images}
     if subject.overrides:
-        left_out |= {runs.another_seed_other_bits, runs.vectors_of_numbers}
+        left_out |= {runs.another_seed_other_bits, learning.vectors_of_numbers}
     passes([check for check in (*RUNS, *TRAINING) if check.proves not in left_out], subject)
     if not subject.overrides:
         first, *others = (p.loss for p in subject.reference.run.reports)
@@ -90,20 +90,20 @@ def test_what_must_change_nothing_changes_nothing(subject: Subject) -> None:
     answers = (run.predictions.select(columns) for run in (ours, theirs))
     tables = (run.trainer.clients_table() for run in (ours, theirs))
     if not (same(ours.tensors, theirs.tensors) and pa.Table.equals(*answers) and pa.Table.equals(*tables)):
-        passes([check for check in (*RUNS, *TRAINING) if check.proves is not runs.learns], subject)
+        passes([check for check in (*RUNS, *TRAINING) if check.proves is not learning.learns], subject)
         raise AssertionError("every check alone holds, and all together do not")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", UNLIKE)
 def test_it_learns(name: str, tmp_path: Path) -> None:
-    runs.learns(Subject(tmp_path, name))
+    learning.learns(Subject(tmp_path, name))
 
 
 def test_executors_agree(subject: Subject) -> None:
     """Steps that are captured are those of stacks: methods whose requests are unlike one another's suffice. One client
     a core is above, and in core/test_parity.py."""
-    runs.executors_agree(subject, ("stacked", "graphed") if unlike(subject) else ("stacked",))
+    agreement.executors_agree(subject, ("stacked", "graphed") if unlike(subject) else ("stacked",))
 
 
 SIX = replace(grouped_setting().partition, clients=6)
@@ -136,7 +136,7 @@ def test_executors_and_a_resumed_run_agree(scenario: str, tmp_path: Path) -> Non
     if name.startswith("flux"):  # anew when data drift
         clustered = reference.trainer.checkpoint.rounds[-1]["figure_clustering_round"]
         assert clustered == 4 if s.drifts else clustered >= 2
-    runs.compare(run("stacked", "stacked"), reference, "by stacks")
+    agreement.compare(run("stacked", "stacked"), reference, "by stacks")
     with pytest.raises(Interrupted):
         run("cores", "cores", observe=stop_after(s.rounds - 1))
     resumed = run("cores", "cores")

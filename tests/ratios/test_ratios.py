@@ -33,21 +33,9 @@ from fedbench.methods.ftw_erm import FTWERM
 from fedbench.methods.parts.importance import Pool, sample
 from fedbench.ratios import matching as module
 from fedbench.ratios.bound import Bound, histogram_bound, kmeans_bound
+from fedbench.ratios.divergence import DIVERGENCES, Divergence, Terms, terms
 from fedbench.ratios.exact import CASES, case_ratios, check_weights, stratum_ratios, weights_of
-from fedbench.ratios.matching import (
-    DIVERGENCES,
-    Divergence,
-    Matching,
-    Terms,
-    contribution,
-    estimate,
-    find_bound,
-    fit,
-    ratio_network,
-    ratios,
-    shuffle,
-    terms,
-)
+from fedbench.ratios.matching import Matching, contribution, estimate, find_bound, fit, ratio_network, ratios, shuffle
 from fedbench.rng import stream
 from tests.support.frames import few, refused
 

@@ -19,7 +19,7 @@ from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, judge
 from fedbench.planner.table.family import expand, numbers, siblings
 from fedbench.planner.table.reported import reported
 from fedbench.planner.table.spec import Table
-from fedbench.ratios.matching import DIVERGENCES
+from fedbench.ratios.divergence import DIVERGENCES
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import legend
 from fedbench.reports.render import FORMATS, render
