@@ -2,7 +2,7 @@
 
     work/ID/state-ROUND.safetensors     the server's tensors
     work/ID/predictions-ROUND.parquet   predictions, one file per evaluated round
-    work/ID/models-ROUND.safetensors    with --keep model, the models of the last evaluation (core/tables.py)
+    work/ID/models-ROUND.safetensors    with --keep model, the models of the last evaluation (core/kept.py)
     work/ID/checkpoint.json             the valid files with their checksums; written last, then renamed into place
 
 If the process is killed, checkpoint.json is either the old or the new one. The next start deletes files that it does
@@ -25,7 +25,7 @@ from fedbench.store import CHECKPOINT, writing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fedbench.core.tables import Models
+    from fedbench.core.kept import Models
 
 
 #: Fields that are stored in checkpoint.json unchanged.

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedbench import models
-from fedbench.core.federation import Federation, Task
+from fedbench.core.federation import Federation
 from fedbench.core.plan import Plan
 from fedbench.core.state import State, as_model, model_in, name_in, plain, state_of
+from fedbench.core.task import Task
 from fedbench.specs import Setting
 
 #: Kinds of clients: takes part in training; joins after the last round, with labelled images; has no labels at all (the

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from fedbench import options
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Context, Loss, Train
-from fedbench.core.federation import task_of
 from fedbench.core.server import Server
 from fedbench.core.state import Mean, State, matches, weighted_mean
+from fedbench.core.task import task_of
 from fedbench.declaration import of_class
 from fedbench.errors import FedbenchError
 from fedbench.measure import Measure

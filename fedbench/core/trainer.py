@@ -15,9 +15,10 @@ from torch import nn
 from fedbench.core import tables
 from fedbench.core.checkpoint import Checkpoint
 from fedbench.core.client import UNLABELLED, Client, Context
-from fedbench.core.evaluation import Associate, consider, evaluate
+from fedbench.core.evaluation import Associate, evaluate
 from fedbench.core.executors import Executor, one_thread
 from fedbench.core.federation import Federation
+from fedbench.core.kept import MODEL
 from fedbench.core.method import Method
 from fedbench.core.network import check_batches
 from fedbench.core.plan import Plan
@@ -25,6 +26,7 @@ from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation, bytes_down, bytes_up, learning_rate, survey
 from fedbench.core.state import Mean, State, matches
 from fedbench.core.usage import Clock, forget_peak, give_back_pages, peak_bytes
+from fedbench.core.validation import consider
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
 
@@ -234,7 +236,7 @@ class Trainer(Simulation):
         with self.clock.phase("evaluation"):
             if t in self.evaluated:
                 give_back_pages()
-                keep = tables.MODEL in self.checkpoint.keep
+                keep = MODEL in self.checkpoint.keep
                 evaluated = evaluate(self, server, t, round.trained, self.associate, keep)
                 answers, self.checkpoint.notes, validated, models = evaluated
                 if validated is not None:

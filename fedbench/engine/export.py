@@ -16,8 +16,8 @@ from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
+    from fedbench.core.kept import How, Models
     from fedbench.core.state import State
-    from fedbench.core.tables import How, Models
     from fedbench.models.base import FLModel
     from fedbench.partitions import Partition
 
@@ -36,7 +36,7 @@ def export(run: Artifact, folder: Path, store: Store, roots: Sequence[Path] = ()
 
     Each file is a state dict of the run's network, with torchvision's names if the network is from torchvision: the
     server's (`model`), a cluster's (`cluster-M`), or a client's if it differs from those (`client-I`; `client-I-NAME`
-    for a further personal model). All other tensors are in `rest`, under the names of core/tables.py.
+    for a further personal model). All other tensors are in `rest`, under the names of core/kept.py.
 
     Raises FedbenchError if the run has no stored models, if `folder` is not empty, or if the run's partition (of
     vectors also the data, by whose moments they are normalised) is missing.

@@ -14,7 +14,7 @@ from fedbench.words import size
 
 if TYPE_CHECKING:
     from fedbench.core.checkpoint import Checkpoint
-    from fedbench.core.tables import Models
+    from fedbench.core.kept import Models
     from fedbench.methods.base import Method
     from fedbench.specs import Setting
     from fedbench.store import Store, Writer
@@ -68,7 +68,7 @@ def require(run: Artifact) -> None:
 def models_of(run: Artifact) -> Models:
     """Read the models that a run stores. Raises FedbenchError if it stores none."""
     require(run)
-    from fedbench.core.tables import Models
+    from fedbench.core.kept import Models
 
     return Models.read(run.file(FILE))
 

@@ -21,9 +21,9 @@ from fedbench.core.client import (
     Loss,
     Train,
 )
-from fedbench.core.federation import task_of
 from fedbench.core.network import OfEach
 from fedbench.core.state import State, as_model
+from fedbench.core.task import task_of
 from fedbench.measure import Measure
 from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import probabilities

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Context
-from fedbench.core.federation import task_of
 from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
+from fedbench.core.task import task_of
 from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.parts.description import AXES, MEAN, first_bounds, reduced
 from fedbench.methods.parts.descriptor import descriptor, projector, synthetic

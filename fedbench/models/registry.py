@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.imports import Import
-from fedbench.plugins.load import Named
+from fedbench.plugins.named import Named
 
 if TYPE_CHECKING:
     from fedbench.models.base import FLModel

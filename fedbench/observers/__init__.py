@@ -171,10 +171,6 @@ def of(text: str) -> Observer:
         ) from error
 
 
-# -- watching --------------------------------------------------------------------------------------------------
-# Train and evaluate runs, and notify observers.
-
-
 def make(
     jobs: Sequence[Job],
     engine: Engine,

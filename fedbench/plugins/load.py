@@ -8,146 +8,21 @@ hashed. Loading a file of the folder without an import statement (for example, b
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import decode_source, find_spec
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.imports import Import, code, imports
-from fedbench.plugins import FILES, PluginError, in_words, mistake, shown
-
-# -- source ----------------------------------------------------------------------------------------------------
-# The source of a plug-in: a user's file and what its import statements import from the same folder.
-
-
-class Module(NamedTuple):
-    """A module of a plug-in: its file (a folder for a package without __init__.py) and its text, which is read once."""
-
-    file: Path
-    text: bytes
-
-    @property
-    def is_package(self) -> bool:
-        return self.file.name == "__init__.py" or self.file.suffix != ".py"
-
-
-@dataclass(frozen=True)
-class Plugin:
-    """A user's file and all modules that it imports from its folder, by their names relative to that folder."""
-
-    main: str
-    modules: dict[str, Module]
-    statements: tuple[Import, ...]  #: all import statements in these modules
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the file's code (no comments, no docstrings). If the plug-in has more modules: SHA-256 of the
-        checksums of all modules and the relative paths of the others."""
-        own = self.modules[self.main]
-        lines = [hashlib.sha256(code(own.text)).hexdigest()]
-        for name, module in sorted(self.modules.items()):
-            if name != self.main:
-                place = module.file.relative_to(own.file.parent).as_posix()
-                lines.append(f"{hashlib.sha256(code(module.text)).hexdigest()} {place}")
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest() if len(lines) > 1 else lines[0]
-
-    def classes(self, assigned: bool = False) -> set[str]:
-        """Names of all classes that the file defines; if `assigned`, also all assigned names, which may be classes."""
-        nodes = list(ast.walk(ast.parse(self.modules[self.main].text)))
-        names = {n.id for n in nodes if assigned and isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        return names | {node.name for node in nodes if isinstance(node, ast.ClassDef)}
-
-
-#: File -> the plug-in that another process read from it.
-_given: dict[Path, Plugin] = {}
-
-
-def give(plugin: Plugin) -> None:
-    """Take a plug-in as another process read it, in place of its files, which may be missing or other ones here."""
-    _given[plugin.modules[plugin.main].file] = plugin
-    FILES.update(str(module.file) for module in plugin.modules.values())
-
-
-def read(file: Path) -> Plugin:
-    """The plug-in of a file, as it was given, or found by following import statements; no code is run.
-
-    Raises FedbenchError for a file that cannot be read, and PluginError for one that is not valid Python.
-    """
-    if file in _given:
-        return _given[file]
-    main = file.stem.replace(".", "_")
-    modules: dict[str, Module] = {}
-    statements: list[Import] = []
-    waiting = [(main, file)]
-    while waiting:
-        name, path = waiting.pop()
-        if name in modules:
-            continue
-        modules[name] = module = Module(path, _text(path))
-        own = list(imports(_parsed(module)))
-        statements += own
-        package = name.split(".") if module.is_package else name.split(".")[:-1]
-        named = {candidate for one in own for candidate in _named(one, package)}
-        waiting += [(n, beside) for n in sorted(named - {main}) if (beside := _locate(file.parent, n))]
-    return Plugin(main, modules, tuple(statements))
-
-
-def _text(path: Path) -> bytes:
-    try:
-        return b"" if path.is_dir() else path.read_bytes()
-    except OSError as error:
-        raise FedbenchError(f"cannot read {shown(path)} ({error.strerror})") from error
-
-
-def _parsed(module: Module) -> ast.Module:
-    FILES.add(str(module.file))
-    try:
-        tree = ast.parse(module.text, str(module.file))
-        code(module.text)  # recurses deeper than the parser, so it may fail where parsing does not
-        return tree
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = mistake(error) or f"{shown(module.file)}: {in_words(error)}"
-        raise PluginError(f"cannot load {line}") from error
-
-
-def _named(one: Import, package: list[str]) -> Iterator[str]:
-    """Modules that a statement may import, relative to the plug-in's folder; for 'from a import b' also 'a.b'."""
-    above = one.level - 1 if one.level else len(package)
-    if above > len(package):
-        return
-    base = [*package[: len(package) - above], *filter(None, one.module.split("."))]
-    for path in ([*base, name] for name in ("", *one.names)):
-        yield from (".".join(path[:k]) for k in range(1, len(path) + 1) if all(path[:k]))
-
-
-def _locate(folder: Path, name: str) -> Path | None:
-    """The file of the module if it is in the folder, else None; for a package without an __init__.py, its folder."""
-    top, path = name.split(".")[0], folder.joinpath(*name.split("."))
-    if top == "fedbench" or top in sys.builtin_module_names:
-        return None
-    for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
-        if file.is_file():
-            return file
-    if path.is_dir() and any(path.glob("*.py")):
-        installed = find_spec(top)  # Python prefers an installed module to a folder without __init__.py
-        return path if installed is None or installed.origin is None else None
-    return None
-
-
-# -- classes ---------------------------------------------------------------------------------------------------
-# A user's class from 'FILE.py:Class', or from 'FILE.py' if the file has only one class of the kind.
-
+from fedbench.imports import Import
+from fedbench.plugins import PluginError, in_words, mistake, shown
+from fedbench.plugins.source import Module, Plugin, is_there, read
 
 T = TypeVar("T")
 
@@ -173,7 +48,7 @@ def place(reference: str, what: str) -> Place:
     file, name = (reference, "") if reference.endswith(".py") else reference.rsplit(":", 1)
     try:
         path = Path(os.path.expanduser(file)).absolute()  # Path.expanduser would read './~x' as '~x'
-        there = path in _given or path.is_file()
+        there = is_there(path)
     except (OSError, ValueError):  # for example, a name that is too long
         there = False
     if not there:
@@ -199,9 +74,6 @@ def pick(module: ModuleType, base: type[T], wanted: str | None, reference: str, 
     if wanted is None and len(fitting) != 1:
         raise FedbenchError(f"{reference} defines {len(fitting)} {what}s", "name one: FILE.py:Class")
     return fitting[wanted] if wanted else next(iter(fitting.values()))
-
-
-# -- load ------------------------------------------------------------------------------------------------------
 
 
 #: Root name of a plug-in's modules in sys.modules -> the plug-in.
@@ -330,79 +202,3 @@ class _Rooted(ast.NodeTransformer):
             aliases += [ast.alias(loaded, one.asname)]
             aliases += [ast.alias(self.named(top), top)] if loaded != one.name and not one.asname else []
         return [ast.fix_missing_locations(ast.copy_location(ast.Import([alias]), node)) for alias in aliases]
-
-
-# -- named -----------------------------------------------------------------------------------------------------
-# Names of users' classes in specs: the class name and the digest of its source, such as `Net@0123456789ab`. The same
-# text is the same class in any folder, and results of it can be identified and reported without the file.
-
-
-#: Separates the class name from the digits of the source digest.
-AT = "@"
-#: Number of hexadecimal digits of the digest.
-DIGITS = 12
-#: Maximum number of a file's classes that the error lists if the user names none.
-MOST = 3
-
-
-class Known(NamedTuple):
-    """A user's class that this process has been given."""
-
-    place: Place
-    source: Plugin  #: as it was read when it was named
-
-
-class Named:
-    """The users' classes of one kind that this process has been given."""
-
-    def __init__(self, what: str, option: str) -> None:
-        self.what = what  #: such as "model"
-        self.option = option  #: command-line option that gives one
-        self._known: dict[str, Known] = {}
-
-    def name(self, given: str) -> str:
-        """The name of a class in specs: for 'FILE.py:Class' the class and its source digest, else `given` itself. No
-        code is run. Raises FedbenchError if the file is missing or not Python, or the class not named or not in it."""
-        if not is_file(given):
-            return given
-        at = place(given, self.what)
-        if at.name is None or not at.name.isidentifier():
-            own = [f"{at.file.name}:{name}" for name in sorted(read(at.file).classes())]
-            example = f"such as {' or '.join(own[:MOST])}" if own else "it defines none"
-            raise FedbenchError(f"{given} does not say which of its classes is the {self.what}", example)
-        source = read(at.file)
-        if at.name not in source.classes(assigned=True):
-            raise unknown(f"{self.what} class in {given}", at.name, source.classes())
-        name = f"{at.name}{AT}{source.digest[:DIGITS]}"
-        self._known[name] = Known(at, source)
-        return name
-
-    def is_plugin(self, name: str) -> bool:
-        """Whether a name in a spec refers to a user's class."""
-        return AT in name
-
-    def __contains__(self, name: str) -> bool:
-        """Whether this process has been given that class."""
-        return name in self._known
-
-    def known(self, name: str) -> Known:
-        """Place and source of that class. Raises FedbenchError if this process has not been given it."""
-        if name not in self._known:
-            cls, _, digits = name.partition(AT)
-            raise FedbenchError(
-                f"the {self.what} {name} is a user's file that is not at hand",
-                f"give {self.option} FILE.py:{cls} (source {digits})",
-            )
-        return self._known[name]
-
-    def load(self, name: str, base: type[T]) -> tuple[type[T], Place]:
-        """That class, which must derive from `base`, and its place.
-
-        Raises FedbenchError if it does not derive from `base` or if its file has changed since it was named;
-        PluginError if the file does not load.
-        """
-        at, source = self.known(name)
-        module, now = load(at.file)
-        if now.digest != source.digest:
-            raise FedbenchError(f"{at.reference} was changed while fedbench was at work", "give the command again")
-        return pick(module, base, at.name, at.reference, self.what), at

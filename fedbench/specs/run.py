@@ -206,7 +206,7 @@ class RunSpec(Spec):
     method: str
     params: Mapping[str, Plain] = field(default_factory=dict)  #: all, with defaults (except those of `later` ones)
     method_version: int = 1
-    source: str | None = None  #: digest of the code of a user's method (plugins/load.py)
+    source: str | None = None  #: digest of the code of a user's method (plugins/source.py)
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -17,17 +17,19 @@ from torch import Tensor, nn
 
 from fedbench import models
 from fedbench.conformance.lab import stop_after
-from fedbench.core import answers, executors, worker
-from fedbench.core.answers import Answers, Heads, Router, SharedAnswers, merged, own_answers, vote
+from fedbench.core import answers, executors, votes, worker
+from fedbench.core.answers import Answers, SharedAnswers, merged, own_answers
 from fedbench.core.client import MEMBER, Client, ClientUpdate, Collect, Train, logits
 from fedbench.core.executors import Executor
 from fedbench.core.federation import Federation
 from fedbench.core.images import CHUNK, Piece, resized_crop, to_input
+from fedbench.core.kept import PLAIN, Models
 from fedbench.core.plan import Plan
 from fedbench.core.server import Server
 from fedbench.core.state import State, name_in, state_of
-from fedbench.core.tables import PLAIN, Models, rounds
+from fedbench.core.tables import rounds
 from fedbench.core.trainer import Interrupted, Trainer
+from fedbench.core.votes import Heads, Router, vote
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method, cross_entropy
@@ -118,20 +120,21 @@ def test_votes_are_those_of_single_images_and_models(
 ) -> None:
     """By heads on a common body or model by model; all at once, or few clients, images, votes or heads at a time."""
     if limit != "none":
-        monkeypatch.setattr(answers, "CHUNK", 4 if limit == "small pieces" else 16)
+        for module in (answers, votes):
+            monkeypatch.setattr(module, "CHUNK", 4 if limit == "small pieces" else 16)
     if limit == "a general path":
         monkeypatch.setattr(Heads, "of", lambda *_: None)
     elif limit.startswith("few"):
-        monkeypatch.setattr(answers, "BYTES", 16 * 2 * 2 if limit == "few votes" else 16 * 10 * 4)
+        monkeypatch.setattr(votes, "BYTES", 16 * 2 * 2 if limit == "few votes" else 16 * 10 * 4)
     who = make()
     got = vote(who, [who] if limit == "none" else [who[:2], who[2:]], executor, ["crop", "plain"])
     alone = own_answers(who, executor, ["crop", "plain"], lambda _: None)
     for view in ("crop", "plain"):
-        rows, own, votes = expected(make, view)
+        rows, own, all_votes = expected(make, view)
         assert len(np.unique(own)) > 3, "answers too alike to show anything"
-        assert (votes != own[:, None]).any()
+        assert (all_votes != own[:, None]).any()
         assert got[view].own.dtype == np.uint16
-        np.testing.assert_array_equal(got[view].votes, votes)
+        np.testing.assert_array_equal(got[view].votes, all_votes)
         assert alone[view].votes is None
         for one in (got[view], alone[view]):
             np.testing.assert_array_equal(one.rows, rows)

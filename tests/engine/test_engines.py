@@ -349,7 +349,7 @@ def test_users_classes_go_with_an_order(tmp_path: Path, monkeypatch: pytest.Monk
         file.write_text(file.read_text().replace("self.half *", "2 *"))
     # As in another process, which has been given no class.
     forget(type(before.method))
-    monkeypatch.setattr("fedbench.plugins.load._given", {})
+    monkeypatch.setattr("fedbench.plugins.source._given", {})
     for kind in (networks, schemes._own):
         monkeypatch.setattr(kind, "_known", {})
     (after,) = pickle.loads(sent).opened()

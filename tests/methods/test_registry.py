@@ -23,7 +23,7 @@ from fedbench.imports import code
 from fedbench.methods import declarations
 from fedbench.methods.base import Method, hyperparameter
 from fedbench.methods.declarations import FILE, built_in, of
-from fedbench.plugins.load import read
+from fedbench.plugins.source import read
 from fedbench.specs import RunSpec
 from tests.support.frames import refused
 from tests.support.lab import federation, method, setting, train

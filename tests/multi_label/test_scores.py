@@ -20,9 +20,9 @@ from torch.nn import functional as F
 
 from fedbench import data, methods, protocol
 from fedbench.core.client import Batch, Client, Collect
-from fedbench.core.federation import task_of
 from fedbench.core.images import to_input
 from fedbench.core.network import OfEach
+from fedbench.core.task import task_of
 from fedbench.data import catalogue
 from fedbench.data.dataset import Dataset
 from fedbench.errors import FedbenchError

@@ -11,7 +11,8 @@ import pytest
 from fedbench import methods
 from fedbench.errors import FedbenchError
 from fedbench.plugins import PluginError, mistake, reported
-from fedbench.plugins.load import load, read, statements
+from fedbench.plugins.load import load, statements
+from fedbench.plugins.source import read
 from tests.support.lab import federation, finish, setting, trainer
 
 

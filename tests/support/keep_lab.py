@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fedbench import models as networks
-from fedbench.core.tables import MODEL, Models
+from fedbench.core.kept import MODEL, Models
 from fedbench.core.trainer import Progress
 from fedbench.methods.base import Method
 from tests.support.lab import Run, federation, finish, setting, trainer

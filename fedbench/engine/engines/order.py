@@ -13,7 +13,8 @@ from fedbench.errors import FedbenchError
 from fedbench.files import process
 from fedbench.models import registry as networks
 from fedbench.partitions import schemes
-from fedbench.plugins.load import Place, Plugin, give, is_file, place, read
+from fedbench.plugins.load import Place, is_file, place
+from fedbench.plugins.source import Plugin, give, read
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, ClientUpdate, Collect, Collected, Context
-from fedbench.core.federation import task_of
 from fedbench.core.network import OfEach
 from fedbench.core.server import Server
 from fedbench.core.state import State, as_model, matches, weighted_mean
+from fedbench.core.task import task_of
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, FORWARD, HEAD, Method, check, hyperparameter
 from fedbench.partitions import schemes

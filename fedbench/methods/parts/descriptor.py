@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedbench.core.federation import task_of
+from fedbench.core.task import task_of
 from fedbench.errors import DivergedError, FedbenchError
 
 Floats = npt.NDArray[np.float64]

@@ -15,7 +15,8 @@ from fedbench.options import check_fields
 from fedbench.partitions import modifiers
 from fedbench.partitions.scheme import Scheme
 from fedbench.plugins import reported
-from fedbench.plugins.load import Known, Named, is_file, pick
+from fedbench.plugins.load import is_file, pick
+from fedbench.plugins.named import Known, Named
 from fedbench.specs import MODIFIERS, DatasetSpec, PartitionSpec, require
 from fedbench.specs.base import thawed, type_hints
 
