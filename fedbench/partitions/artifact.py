@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.partitions.distribution import Densities, Distribution, Drawn, counted, realised
-from fedbench.partitions.transforms import Rotation, Transform, apply, paint, rotated
+from fedbench.partitions.transforms import Transform, apply, paint
 from fedbench.partitions.transforms.corruption import Images
+from fedbench.partitions.transforms.rotation import Rotation, rotated
 from fedbench.specs import PartitionSpec
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
-
-
-# -- distinct --------------------------------------------------------------------------------------------------
-# The distinct images of a federation: each (sample, rotation) pair is computed once, even if many rows show it.
 
 
 def distinct_images(
@@ -34,6 +31,7 @@ def distinct_images(
     channels: int,
 ) -> tuple[Images, NDArray[np.int64]]:
     """Return the images as the clients see them, uint8 [U, H, W, channels], and each row's index into them, int64 [R].
+    Each pair of sample and rotation is computed once, even if many rows show it.
 
     Arguments:
         sample, distribution: for each of the R rows, its row in the data set and the number of its distribution.
@@ -62,9 +60,6 @@ def distinct_images(
             first = int(place[i * n + rows[0]])
             out[first : first + len(rows)] = rotated(dataset.images[rows], rotation, channels)
     return out, np.asarray(place[key])
-
-
-# -- artifact --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

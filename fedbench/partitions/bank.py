@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedbench.partitions.distribution import Distribution, Drawn
-from fedbench.partitions.transforms import Rotation
+from fedbench.partitions.transforms.rotation import Rotation
 from fedbench.rng import stream
 from fedbench.specs import PartitionSpec, require
 
@@ -124,9 +124,6 @@ def _uniform(entries: Sequence[Distribution]) -> Bank:
     return lambda rng: entries[int(rng.integers(len(entries)))]
 
 
-# -- static ---------------------------------------------------------------------------------------------------
-
-
 def _px(at: Level) -> Bank:
     """One angle and one colour for all images of a client."""
     return _uniform(of_images(at.level))
@@ -196,9 +193,6 @@ def _mixed(at: Level, bank: Bank) -> Bank:
     others = [bank(stream(at.seed, "mixed", i)) for i in range(BANK)]
     pairs = enumerate(zip(others, subsets, strict=True))
     return _uniform([replace(other, number=i, classes=subset) for i, (other, subset) in pairs])
-
-
-# -- in drift phases ------------------------------------------------------------------------------------------------
 
 
 def _drifting_px(at: Level) -> Bank:

@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.partitions.transforms import Rotation
+from fedbench.partitions.transforms.rotation import Rotation
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
 
 
-# -- density ---------------------------------------------------------------------------------------------------
-# Known training and test distributions of the clients: the probability of each stratum.
-#
-# A stratum is what an importance weight depends on: the class under target shift (FTW-ERM, Proposition 4), and
-# whether the colour agrees with the label on Colored MNIST. The probabilities are nominal if the partitioner knows
-# them, and otherwise the shares among the client's samples.
-
-
 @dataclass(frozen=True, eq=False)
 class Densities:
-    """R samples in S strata, and the probability of each stratum for M clients; every row of both tables sums to 1."""
+    """R samples in S strata, and the probability of each stratum for M clients; every row of both tables sums to 1.
+
+    A stratum is what an importance weight depends on: the class under target shift (FTW-ERM, Proposition 4), and
+    whether the colour agrees with the label on Colored MNIST. The probabilities are nominal if the partitioner knows
+    them, and otherwise the shares among the client's samples.
+    """
 
     strata: NDArray[np.int64]  #: [R] stratum of each row of the partition, 0..S-1
     train: NDArray[np.float64]  #: [M, S] under the client's training distribution
@@ -61,9 +58,6 @@ def counted(client: NDArray[np.integer], label: NDArray[np.integer], clients: in
         return counts
     flat = client.astype(np.int64) * classes + label
     return np.bincount(flat, minlength=clients * classes).reshape(clients, classes)
-
-
-# -- distribution ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -144,10 +138,6 @@ class Drawn:
 def _listed(parts: Sequence[str]) -> str:
     """Join the parts; shorten long lists."""
     return ", ".join(parts) if len(parts) <= 12 else f"{', '.join(parts[:10])} and {len(parts) - 10} more"
-
-
-# -- official --------------------------------------------------------------------------------------------------
-# The data set's official split into training and test images, and the replacement if there is none.
 
 
 def test_images(dataset: Dataset, rng: np.random.RandomState | np.random.Generator) -> NDArray[np.bool_]:

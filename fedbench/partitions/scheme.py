@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from fedbench.partitions.distribution import Densities
 
 
-# -- split -----------------------------------------------------------------------------------------------------
-# Random splits of clients' samples.
-
-
 #: Row numbers of a data set.
 Indices = NDArray[np.int64]
 
@@ -140,8 +136,6 @@ class Scheme:
             if isinstance(value, int | float):
                 options.check_bounds(self.title(), option, field, value)
 
-    # -- what a partitioner does ---------------------------------------------------------------------------
-
     def check(self, spec: PartitionSpec) -> None:
         """Raise FedbenchError if the options do not fit each other or the rest of the spec."""
         return
@@ -174,8 +168,6 @@ class Scheme:
         """Return the true group of each client; None: clients with the same transform form a group."""
         return None
 
-    # -- what is said of it --------------------------------------------------------------------------------
-
     def label(self, spec: PartitionSpec) -> str:
         """Return the short name for tables, such as Dir-0.3; by default the partitioner's name and options."""
         values = {option: getattr(self, field.name) for option, field in self.options().items()}
@@ -207,8 +199,6 @@ class Scheme:
     def called(cls) -> str:
         """Return the partition's name with its article, such as "an iid partition"."""
         return f"{'an' if cls.title()[0] in 'aeiouAEIOU' else 'a'} {cls.title()} partition"
-
-    # -- options -------------------------------------------------------------------------------------------
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:

@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-# -- true groups -----------------------------------------------------------------------------------------------
-# The view of true groups: which clients share a distribution, and its description.
-
-
 #: At most this many clients of a group are listed.
 _NAMED = 12
 
@@ -80,9 +76,6 @@ def _clients(numbers: list[int]) -> str:
     named = ", ".join(map(str, numbers[:_NAMED]))
     more = len(numbers) - _NAMED
     return f"{named} and {more} more" if more > 0 else named or "none"
-
-
-# -- view ------------------------------------------------------------------------------------------------------
 
 
 #: Width if the output is not a terminal.
@@ -219,10 +212,6 @@ def _summary(p: Partition) -> Table:
     for name, values in rows:
         grid.add_row(name, *(f"{v:,.0f}" for v in np.quantile(values, [0, 0.25, 0.5, 0.75, 1])))
     return grid
-
-
-# -- counts ----------------------------------------------------------------------------------------------------
-# Class counts of a stored partition, read quickly and without pandas.
 
 
 def class_counts(artifact: Artifact) -> tuple[tuple[str, ...], NDArray[np.int64], bool]:

@@ -20,7 +20,8 @@ from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.distribution import Distribution, Drawn
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.schemes.equal import SPREAD
-from fedbench.partitions.transforms import Rotation, apply
+from fedbench.partitions.transforms import apply
+from fedbench.partitions.transforms.rotation import Rotation
 from fedbench.protocol import load
 from fedbench.specs import DatasetSpec, PartitionSpec
 from tests.support import partitions_lab as lab

@@ -15,20 +15,9 @@ from PIL import Image
 from scipy.ndimage import convolve
 
 from fedbench.partitions.artifact import numbered as groups
-from fedbench.partitions.transforms import (
-    COLOURS,
-    CORRUPTIONS,
-    SEVERITIES,
-    SHIFTS,
-    Rotation,
-    Transform,
-    apply,
-    corruption,
-    of_clients,
-    rotate,
-    rotated,
-)
+from fedbench.partitions.transforms import CORRUPTIONS, SEVERITIES, SHIFTS, Transform, apply, corruption, of_clients
 from fedbench.partitions.transforms.corruption import SMALLEST, corrupt
+from fedbench.partitions.transforms.rotation import COLOURS, Rotation, rotate, rotated
 from tests.support.frames import few, refused
 
 #: Corruptions that draw nothing at random.

@@ -114,7 +114,7 @@ class Colored(Scheme):
         return numbered(self.flips)
 
     def view(self, partition: Partition, width: int) -> Iterable[RenderableType]:
-        from fedbench.partitions.shade import of_flips
+        from fedbench.partitions.sides import of_flips
 
         return of_flips(partition, self.label(partition.spec), self.strata, self.flips, self.label_noise)
 

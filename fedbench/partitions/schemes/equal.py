@@ -10,106 +10,17 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.options import option
-from fedbench.partitions import bank, modifiers
+from fedbench.partitions import anda, bank, modifiers
 from fedbench.partitions import distribution as official
-from fedbench.partitions.bank import DRIFT_LEVELS, LEVELLED, LEVELS, Level
-from fedbench.partitions.distribution import Distribution, Drawn
+from fedbench.partitions.bank import DRIFT_LEVELS, LEVELLED, LEVELS
+from fedbench.partitions.distribution import Drawn
 from fedbench.partitions.scheme import APART, Assignment, Indices, Scheme, shards
-from fedbench.partitions.transforms import Rotation
 from fedbench.rng import stream
 from fedbench.specs import PartitionSpec, require
 from fedbench.specs.partition import MOST_COPIES
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
-
-
-# -- anda ------------------------------------------------------------------------------------------------------
-# FLUX's shifts in the draw order of the paper's generator, so that a seed gives the paper's clients.
-#
-# The public ANDA seeds torch and NumPy's legacy generator with the run's seed. torch draws the order of the training
-# images and then of the test images, which are cut into consecutive shards. NumPy draws everything else, in sequence
-# (flux/protocol.md#draws). The distributions follow the same law as those of `partitions/bank.py`.
-
-
-#: The shifts whose draw order is public.
-SHIFTS = ("px", "py", "pyx", "pxy")
-
-
-def draw(at: Level, dataset: Dataset, pools: Sequence[Indices]) -> Assignment:
-    """Assign the images of the training and test pools to clients, and draw the clients' distributions.
-
-    Raises FedbenchError if the data have too few classes, or a client has no image of the classes that it keeps.
-    """
-    import torch
-
-    clients, rng = at.spec.clients, np.random.RandomState(at.seed)
-    order = torch.Generator().manual_seed(at.seed)
-    trains, tests = (shards(pool[torch.randperm(len(pool), generator=order).numpy()], clients) for pool in pools)
-    if at.spec.shift == "py":
-        distributions = []
-        entries = [bank.subset(i, _classes(at, at.scaled(11 - at.level), rng)) for i in range(bank.BANK)]
-        for c in range(clients):
-            distributions.append(entries[rng.choice(bank.BANK)])
-            trains[c] = _padded(trains[c], distributions[c], dataset, rng, f"client {c} has no training image")
-            tests[c] = _padded(tests[c], distributions[c], dataset, rng, f"client {c} has no test image")
-        drawn = Drawn.of([distributions, distributions])
-    else:
-        drawn = without_images(at)
-    return Assignment.of(zip(trains, tests, strict=True), drawn=drawn)
-
-
-def without_images(at: Level) -> Drawn:
-    """Draw the clients' distributions under shifts other than P(Y), which do not depend on the images.
-
-    Raises FedbenchError if the data have too few classes.
-    """
-    distributions = {"px": _px, "pyx": _pyx, "pxy": _pxy}[at.spec.shift](at, np.random.RandomState(at.seed))
-    return Drawn.of([distributions, distributions])
-
-
-def _classes(at: Level, number: int, rng: np.random.RandomState) -> list[int]:
-    at.check(number)
-    return [int(k) for k in rng.choice(at.classes, number, replace=False)]
-
-
-def _px(at: Level, rng: np.random.RandomState) -> list[Distribution]:
-    entries = bank.of_images(at.level)
-    return [entries[i] for i in rng.randint(0, len(entries), size=at.spec.clients)]
-
-
-def _pyx(at: Level, rng: np.random.RandomState) -> list[Distribution]:
-    pool, distributions = _classes(at, at.pool, rng), []
-    for _ in range(at.spec.clients):
-        rng.uniform()  # ANDA draws the share of labels to swap here, although it swaps all of them
-        labels = list(pool)
-        rng.shuffle(labels)
-        distributions.append(Distribution(labels=tuple(sorted(zip(pool, labels, strict=True)))))
-    return distributions
-
-
-def _pxy(at: Level, rng: np.random.RandomState) -> list[Distribution]:
-    """Draw all clients' angles before all clients' colours; colours occur only with many classes."""
-    turned, coloured = (sorted(_classes(at, at.scaled(at.level), rng)) for _ in range(2))
-    clients = range(at.spec.clients)
-    angles = [{k: int(rng.choice(at.angles)) for k in turned} for _ in clients]
-    colours = [{k: str(rng.choice(at.colours)) for k in coloured} if at.colours else {} for _ in clients]
-    return [
-        Distribution(rotations=tuple((k, Rotation(a.get(k, 0), c.get(k))) for k in sorted({*a, *c})))
-        for a, c in zip(angles, colours, strict=True)
-    ]
-
-
-def _padded(shard: Indices, of: Distribution, dataset: Dataset, rng: np.random.RandomState, who: str) -> Indices:
-    """Keep the shard's images of the distribution's classes, and append draws from them; round the number down."""
-    classes = of.classes or ()
-    mine = shard[np.isin(dataset.labels[shard], classes)]
-    require(len(mine) > 0, f"{who} of classes {list(classes)}", "fewer clients, or --draws fedbench")
-    more = int(len(mine) * (len(dataset.classes) / len(classes) - 1))
-    return np.concatenate([mine, mine[rng.choice(len(mine), more)]])
-
-
-# -- equal -----------------------------------------------------------------------------------------------------
 
 
 #: Standard deviation of drawn training shares, relative to their mean; shares are truncated to (0, 2 x mean).
@@ -179,7 +90,7 @@ class Equal(Scheme):
         require(spec.phases is None or not self.strict, "drift phases have a P(X|Y) of their own", "leave strict out")
         require(
             self.draws is None or self._is_anda(spec.shift, spec.phases, self.strict, self.data_share),
-            f"the paper's generator draws {', '.join(SHIFTS)} in a known order, without drift phases, strict and "
+            f"the paper's generator draws {', '.join(anda.SHIFTS)} in a known order, without drift phases, strict and "
             "data share",
             "leave --draws anda out",
         )
@@ -195,7 +106,7 @@ class Equal(Scheme):
     @staticmethod
     def _is_anda(shift: str | None, phases: int | None, strict: bool | None, data_share: float | None) -> bool:
         """Whether the draw order of the paper's generator is known."""
-        return shift in SHIFTS and phases is None and not strict and data_share is None
+        return shift in anda.SHIFTS and phases is None and not strict and data_share is None
 
     def needs_classes(self, spec: PartitionSpec) -> bool:
         return spec.shift not in ("none", "px")
@@ -221,7 +132,7 @@ class Equal(Scheme):
         `draws` anda under P(Y) the draw needs the images, so these are other draws from the same law."""
         at = self.at(spec, classes)
         if at is not None and self.draws == "anda" and spec.shift != "py":
-            return without_images(at)
+            return anda.without_images(at)
         return None if at is None else bank.draw(at)
 
     def true_groups(self, spec: PartitionSpec, classes: int) -> int:
@@ -246,7 +157,7 @@ class Equal(Scheme):
             )
         at = self.at(spec, len(dataset.classes))
         if at is not None and self.draws == "anda":
-            return draw(at, dataset, pools)
+            return anda.draw(at, dataset, pools)
         drawn = None if at is None else bank.draw(at)
         shards = [_shards(pool, spec, side) for pool, side in zip(pools, ("train", "test"), strict=True)]
         sizes = self._sizes(spec, len(pools[0]), phases * modifiers.least(spec), [len(shard) for shard in shards[0]])

@@ -163,6 +163,6 @@ class Mixture(Scheme):
         return [c * len(self.train_mix) // partition.clients for c in range(partition.clients)]
 
     def view(self, partition: Partition, width: int) -> Iterable[RenderableType]:
-        from fedbench.partitions.shade import of_groups
+        from fedbench.partitions.sides import of_groups
 
         return of_groups(partition, self.label(partition.spec), len(self.train_mix), bool(self.disjoint), width)

@@ -19,10 +19,6 @@ from numpy.typing import NDArray
 from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import require
 
-# -- pixels ----------------------------------------------------------------------------------------------------
-# Shared by all corruptions: the check of their input and the conversion to 8 bits.
-
-
 Images = NDArray[np.uint8]
 Values = NDArray[np.float32]
 
@@ -41,10 +37,6 @@ def to_levels(values: Values) -> Images:
     values += _HAIR
     np.clip(values, 0, 255, out=values)
     return values.astype(np.uint8)
-
-
-# -- noise -----------------------------------------------------------------------------------------------------
-# Noise on every value of an image, independent between channels.
 
 
 #: By severity: standard deviation of values in [0, 1].
@@ -80,10 +72,6 @@ def impulse_noise(block: Images, severity: int, rng: np.random.Generator) -> Ima
     out[draws < share] = 255
     out[draws < share / 2] = 0
     return out
-
-
-# -- blur ------------------------------------------------------------------------------------------------------
-# Blurs of a lens out of focus and of a moving camera.
 
 
 #: By severity: radius of the disk and standard deviation of the 3x3 Gaussian that smooths its edge.
@@ -145,10 +133,6 @@ def motion_blur(block: Images, severity: int, rng: np.random.Generator) -> Image
         seen *= weight
         out += seen
     return to_levels(out)
-
-
-# -- weather ---------------------------------------------------------------------------------------------------
-# Fog and frost.
 
 
 #: By severity: thickness of the fog, and the decay of its map's amplitude with each halving of the distance.
@@ -231,10 +215,6 @@ def fractal(n: int, size: int, decay: float, rng: np.random.Generator) -> Values
     return maps
 
 
-# -- digital ---------------------------------------------------------------------------------------------------
-# Brightness, contrast and compression. Nothing here uses random numbers.
-
-
 #: By severity: value added to the HSV value in [0, 1].
 _LIGHTER = (0.05, 0.1, 0.15, 0.2, 0.3)
 #: Factor for the distance to the mean.
@@ -281,9 +261,6 @@ def jpeg(block: Images, severity: int, rng: np.random.Generator) -> Images:
         picture.save(buffer, "JPEG", quality=_QUALITY[severity - 1])
         out[i] = np.asarray(Image.open(buffer)).reshape(image.shape)
     return out
-
-
-# -- corruption ------------------------------------------------------------------------------------------------
 
 
 #: In the order in which CIFAR-S assigns them to clients, at severities 1 to SEVERITIES.
