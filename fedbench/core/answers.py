@@ -106,7 +106,7 @@ class Answers:
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
         """Concatenate the clients' `own` predictions."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "own")))
+        return cls(np.concatenate([part.rows for part in parts]), np.concatenate([part.own for part in parts]))
 
 
 def own_answers(

@@ -78,7 +78,7 @@ class Method:
     one_step: ClassVar[bool] = False  #: whether clients upload one batch's gradient, so that a round is one step
     #: Where the mean of the uploads is taken if the method `streams`: the trainer creates one per round, adds each
     #: upload as it arrives (`Mean.add`), and takes `Mean.result` as `server.shared` before it calls `step`.
-    average: ClassVar[type[Mean]] = Mean
+    aggregation: ClassVar[type[Mean]] = Mean
 
     def __post_init__(self) -> None:
         """Parse the hyper-parameters and check their bounds. Raises FedbenchError."""
@@ -133,7 +133,7 @@ class Method:
         """Aggregate the uploads of the whole cohort, which stay in memory until this call.
 
         The trainer calls it only if the method overrides it. Otherwise (`streams`), as in FedAvg, no upload is stored:
-        `average` sums them as they arrive, and then `step` is called. The body here is for overrides that call super():
+        `aggregation` sums them as they arrive, and then `step` is called. The body here is for overrides that call super():
         bitwise the same mean, weighted by training sizes, then `step`."""
         before, context = server.shared, cohort[0].context
         server.shared = weighted_mean([c.state for c in cohort], [c.n_train for c in cohort], server.shared)
@@ -161,7 +161,7 @@ class Method:
 
     @property
     def streams(self) -> bool:
-        """Whether the server needs only the mean of the uploads (`average`), so that memory does not grow with the
+        """Whether the server needs only the mean of the uploads (`aggregation`), so that memory does not grow with the
         cohort. True unless the method overrides `aggregate`, which is called only then."""
         return type(self).aggregate is Method.aggregate
 

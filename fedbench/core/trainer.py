@@ -144,7 +144,7 @@ class Trainer(Simulation):
         communicates = bool(self.given(given, bool | np.bool_, "communicates", "True or False"))
         if cohort and communicates and self.method.streams:
             n_train = self.federation.stages[self.context.stage(t)][0].sizes
-            mean = self.method.average(server.shared, [n_train[i] for i in cohort])
+            mean = self.method.aggregation(server.shared, [n_train[i] for i in cohort])
         up, down = self.surveyed if t == 1 else (0, 0)
         line = {
             "round": t,

@@ -16,4 +16,4 @@ class FedAvg(Method):
     title = "FedAvg"
     # The server's sum: `Mean.add` is called with each client's upload as it arrives, weighted by its training size, and
     # `Mean.result` at the round's end. No upload is stored, so `aggregate` is not called.
-    average = Mean
+    aggregation = Mean

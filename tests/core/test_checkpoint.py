@@ -403,12 +403,12 @@ def test_a_method_that_streams_is_averaged_by_the_class_that_it_names(tmp_path: 
     def never(self: Method, server: Server, cohort: Sequence[Client], t: int) -> None:
         raise AssertionError("aggregate is not called")
 
-    assert FedAvg.average is Mean
-    run = train(own(FedAvg, average=Noted), ELEVEN, tmp_path / "noted", setting(rounds=3, window=1))
+    assert FedAvg.aggregation is Mean
+    run = train(own(FedAvg, aggregation=Noted), ELEVEN, tmp_path / "noted", setting(rounds=3, window=1))
     assert [one.count for one in sums] == [ELEVEN.clients] * 3
     assert same(dict(sums[-1].result()), {n: run.tensors[f"shared/{n}"] for n in sums[-1].names})
     with pytest.raises(AssertionError, match="aggregate is not called"):
-        train(own(FedAvg, average=Noted, aggregate=never), ELEVEN, tmp_path / "held", setting(rounds=1))
+        train(own(FedAvg, aggregation=Noted, aggregate=never), ELEVEN, tmp_path / "held", setting(rounds=1))
     assert len(sums) == 3, "a method that holds its uploads needs no running mean"
 
 
