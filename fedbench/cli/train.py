@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fedbench import protocol as protocols
-from fedbench.cli import context
+from fedbench.cli import context, making
 from fedbench.cli.context import App
-from fedbench.cli.making import How, train_table
+from fedbench.cli.making import How
 from fedbench.cli.partition import (
     PARTITION_OPTIONS,
     DatasetCommand,
@@ -19,6 +19,7 @@ from fedbench.cli.partition import (
     partition_of,
     scheme_fields,
 )
+from fedbench.cli.train_table import Selection, train_table
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
@@ -84,54 +85,69 @@ def train(
     data, rest = dataset_among(words or ())
     partitioning |= {} if partition_seed is None else {"seed": partition_seed}
     if table is not None:
-        if data is not None:
-            raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
-        _refuse_with_table({**chosen, "partition": partition, "protocol": protocol, **partitioning})
-        params, watching = _row(method or (), rest), [] if dry_run else _observers(log, observe)
-        train_table(
-            table, How(where, again, kept, as_json=json, observers=watching), methods=method or (),
-            params=params, dataset=dataset, columns=column or (), budget=budget, precision=chosen.get("precision"),
-            seed=chosen.get("seed"), unshipped=unshipped, dry_run=dry_run,
-        )  # fmt: skip
+        _refuse_with_table(data, {**chosen, "partition": partition, "protocol": protocol, **partitioning})
+        selection = Selection(
+            table,
+            methods=method or (),
+            params=_row(method or (), rest),
+            dataset=dataset,
+            columns=column or (),
+            budget=budget,
+            precision=chosen.get("precision"),
+            seed=chosen.get("seed"),
+            unshipped=unshipped,
+        )
+        watching = [] if dry_run else _observers(log, observe)
+        train_table(selection, How(where, again, kept, as_json=json, observers=watching), dry_run)
         return
-    if dataset is not None:
-        raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
-    for option, given in {"column": column, "unshipped": unshipped}.items():
-        if given:
-            raise FedbenchError(f"--{option} goes with --table only", "leave it out")
+    _refuse_without_table(dataset, {"column": column, "unshipped": unshipped})
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
-    from fedbench.cli import making
-
-    store, (fields, caption) = context.store(), making.offered(method)
+    offered = making.offered(method)
     from_data = data is not None or "from" in partitioning
-    if not from_data:
-        if partitioning:
-            option = "partition_seed" if (first := next(iter(partitioning))) == "seed" else first
-            raise FedbenchError(
-                f"{option_of(option)} is an option of a partition, and no data set is named",
-                "for example fedbench train digits --dir 0.3 --method fedavg",
-            )
-        texts = context.read(rest, fields, caption, train)
-        part, rules = _partition(store, partition, protocol)
-    else:
+    if from_data:
         if partition is not None:
             raise FedbenchError(f"give either {data or '--from'} or --partition {partition}, not both")
         rules = protocols.load(protocol or protocols.default_for(data))
-        if rules.redraws and "seed" in chosen:
-            partitioning.setdefault("seed", chosen["seed"])
-        texts = _texts(rest, partitioning, fields, rules, caption)
-        part = partition_of(data, partitioning | {k: v for k, v in texts.items() if k not in fields}, rules)
+        part, texts = _partitioned(data, rest, partitioning, rules, offered, chosen)
+    else:
+        _refuse_without_data(partitioning)
+        texts = context.read(rest, *offered, train)
+        part, rules = _current(context.store(), partition, protocol)
     jobs = making.jobs_of(method, part, rules, budget, chosen, texts, kept)
-    jobs = [job.again(store) for job in jobs] if again else jobs
+    jobs = [job.again(context.store()) for job in jobs] if again else jobs
     if dry_run:
         making.announce_all(jobs, rules, budget, where, json)
         return
     if from_data:
-        store.set_current(partition=part.id, protocol=rules.name)
-    watching = _observers(log, observe)
-    runs = making.train_all(jobs, rules, budget, where=where, observers=watching)
+        context.store().set_current(partition=part.id, protocol=rules.name)
+    runs = making.train_all(jobs, rules, budget, where=where, observers=_observers(log, observe))
     making.show_all(runs, rules, json)
+
+
+def _refuse_with_table(data: str | None, values: Mapping[str, Any]) -> None:
+    """Raise FedbenchError for a data set or an option that the file of a table already determines."""
+    if data is not None:
+        raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
+    free = ("seed", "precision")
+    options = [option_of(name) for name, value in values.items() if value is not None and name not in free]
+    if options:
+        raise FedbenchError(
+            f"{options[0]} does not go with --table, whose file says how its cells are made",
+            "leave one of the two out",
+        )
+
+
+def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
+    """The hyper-parameters among the words of `train --table`, for the only method that is given."""
+    if not words:
+        return {}
+    if len(methods) != 1:
+        context.check_spelling(words, methods, "train --table", train)
+        raise FedbenchError(
+            f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
+        )
+    return context.read(words, *making.offered(methods), train)
 
 
 def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
@@ -142,46 +158,50 @@ def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
     return [*([] if log is None else [observers.JsonLines(log)]), *named]
 
 
-def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
-    """The hyper-parameters among the words of `train --table`, for the only method that is given."""
-    from fedbench.cli.making import offered
-
-    if not words:
-        return {}
-    if len(methods) != 1:
-        context.check_spelling(words, methods, "train --table", train)
-        raise FedbenchError(
-            f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
-        )
-    return context.read(words, *offered(methods), train)
+def _refuse_without_table(dataset: str | None, values: Mapping[str, Any]) -> None:
+    """Raise FedbenchError for an option of --table."""
+    if dataset is not None:
+        raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
+    for option, given in values.items():
+        if given:
+            raise FedbenchError(f"--{option} goes with --table only", "leave it out")
 
 
-def _refuse_with_table(values: Mapping[str, Any]) -> None:
-    """Raise FedbenchError for an option that the file of a table already determines."""
-    free = ("seed", "precision")
-    options = [option_of(name) for name, value in values.items() if value is not None and name not in free]
-    if options:
-        raise FedbenchError(
-            f"{options[0]} does not go with --table, whose file says how its cells are made",
-            "leave one of the two out",
-        )
-
-
-def _texts(
+def _partitioned(
+    data: str | None,
     words: Sequence[str],
-    partitioning: Mapping[str, Any],
-    fields: Mapping[str, Field[Any]],
+    partitioning: dict[str, Any],
     rules: Protocol,
-    called: str,
-) -> dict[str, str]:
-    """Option -> its text, for hyper-parameters and partitioner options; hyper-parameters have precedence."""
+    offered: tuple[Mapping[str, Field[Any]], str],
+    chosen: Mapping[str, Any],
+) -> tuple[PartitionSpec, dict[str, str]]:
+    """The partition of a data set by the options, and the other options among the words: option -> its text.
+
+    `offered` has the methods' hyper-parameters, which have precedence over a partitioner's options, and the command for
+    errors. A run's seed among the `chosen` values of the setting is the partition's too, where the protocol draws a
+    partition for every run.
+    """
+    fields, called = offered
+    if rules.redraws and "seed" in chosen:
+        partitioning.setdefault("seed", chosen["seed"])
     names = [name for name in option_names(words) if name not in fields]
     kind = partitioner({**partitioning, **dict.fromkeys(names, "")}, rules)
-    known = {**scheme_fields(words, kind, fields), **fields}
-    return context.read(words, known, called, train)
+    texts = context.read(words, {**scheme_fields(words, kind, fields), **fields}, called, train)
+    of_scheme = {name: text for name, text in texts.items() if name not in fields}
+    return partition_of(data, partitioning | of_scheme, rules), texts
 
 
-def _partition(store: Store, id: str | None, protocol: str | None) -> tuple[PartitionSpec, Protocol]:
+def _refuse_without_data(partitioning: Mapping[str, Any]) -> None:
+    """Raise FedbenchError for an option of a partition, as the current one is drawn already."""
+    if partitioning:
+        option = "partition_seed" if (first := next(iter(partitioning))) == "seed" else first
+        raise FedbenchError(
+            f"{option_of(option)} is an option of a partition, and no data set is named",
+            "for example fedbench train digits --dir 0.3 --method fedavg",
+        )
+
+
+def _current(store: Store, id: str | None, protocol: str | None) -> tuple[PartitionSpec, Protocol]:
     """The partition to train on, and the protocol that gives the defaults."""
     id = id or store.current.get("partition")
     if id is None:
