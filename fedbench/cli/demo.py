@@ -8,7 +8,7 @@ from typing import Annotated
 from rich.text import Text
 
 from fedbench.cli import context
-from fedbench.cli.context import App
+from fedbench.cli.parser import App
 from fedbench.words import duration
 
 DATASET, ALPHA = "digits", 0.3

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from fedbench import protocol as protocols
-from fedbench.cli import context
+from fedbench.cli import context, printing
+from fedbench.cli.options import of_spec
 from fedbench.engine import keep as keeping
+from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError, reason
 from fedbench.plugins import PluginError
 from fedbench.protocol import OWN_BUDGET, PAPER
@@ -23,7 +25,7 @@ from fedbench.store.claim import HeldError
 from fedbench.words import counted, duration
 
 if TYPE_CHECKING:
-    from fedbench.engine.engines import Engine, Where
+    from fedbench.engine.engines import Engine
     from fedbench.engine.job import Job
     from fedbench.engine.sweep import End, Outcome, Wanted
     from fedbench.observers import Observer
@@ -136,7 +138,7 @@ def show_costs(
     headings: Sequence[str], lines: Iterable[tuple[Sequence[str], Sequence[Wanted]]], costs: Mapping[str, float]
 ) -> None:
     """Print a line for each group of runs: its texts, the number of runs to train, and their training time here."""
-    table = context.table(*headings, right=("runs", "to make", "time here"))
+    table = printing.table(*headings, right=("runs", "to make", "time here"))
     for texts, runs in lines:
         seconds = duration(sum(costs.get(one.spec.id, 0.0) for one in runs)) if runs and costs else "–"
         table.add_row(*texts, str(len(runs)), seconds)
@@ -146,7 +148,7 @@ def show_costs(
 def show_json(runs: Sequence[Wanted], device: str) -> None:
     """Print the runs as JSON; `seconds` is null if it is not known."""
     costs = costs_of(runs, device)
-    context.print_json(
+    printing.print_json(
         [
             {
                 "run": one.spec.id, "row": one.row, "method": one.method,
@@ -159,6 +161,10 @@ def show_json(runs: Sequence[Wanted], device: str) -> None:
 
 
 # -- making ----------------------------------------------------------------------------------------------------
+
+
+#: Options that choose device, executor and engine.
+WHERE = of_spec(Where, native=True)
 
 
 @dataclass(frozen=True)
@@ -198,7 +204,7 @@ def make(
     failures = [_failure(one) for one in outcomes[End.FAILED]]
     if how.as_json:
         left = [one.title for one in outcomes[End.HELD]]
-        context.print_json({"made": ids, "failed": failures, "left": left})
+        printing.print_json({"made": ids, "failed": failures, "left": left})
     elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_BY_OTHERS]) else ""
     console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
     for one in outcomes[End.HELD]:
@@ -286,7 +292,6 @@ def train_all(
 ) -> list[Artifact]:
     """Announce the jobs, and train those that the store lacks, one after another (or as many at a time as the engine
     has slots). Returns the runs; the last one becomes the current run."""
-    from fedbench.engine.engines import Where
     from fedbench.engine.sweep import at_once
     from fedbench.observers.bars import Bars
 

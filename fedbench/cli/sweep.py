@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedbench.cli import context
-from fedbench.cli.context import OPEN, App
+from fedbench.cli import context, hyperparameters, options, parser, printing
+from fedbench.cli.making import WHERE
+from fedbench.cli.parser import OPEN, App
 from fedbench.errors import FedbenchError
 from fedbench.words import counted
 
@@ -22,20 +23,20 @@ app = App()
 
 
 @app.command("sweep", context_settings=OPEN)
-@context.grouped(place=context.WHERE)
+@options.grouped(place=WHERE)
 def sweep(
     ctx: typer.Context,
-    dataset: Annotated[str, context.argument("The data set, or a recipe's path.")],
+    dataset: Annotated[str, options.argument("The data set, or a recipe's path.")],
     method: Annotated[list[str], "Method, or FILE.py:Class (repeatable).", "-m", "NAME"],
     seeds: Annotated[str | None, "Seeds of the runs, such as 0-2 or 0,1,2."] = None,
-    protocol: context.ProtocolName = None,
-    budget: context.Budget = "small",
-    dry_run: context.DryRun = False,
+    protocol: options.ProtocolName = None,
+    budget: options.Budget = "small",
+    dry_run: options.DryRun = False,
     save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
     *,
     place: dict[str, Any],
     again: Annotated[bool, "Make runs of other code again."] = False,
-    as_json: context.Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train methods under all values of options, with all seeds, and print their means.
 
@@ -89,9 +90,9 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
     from fedbench.engine.grid import values
 
     options: dict[str, list[str]] = {}
-    for option, text in context.options_among(words):
+    for option, text in hyperparameters.options_among(words):
         name = option.removeprefix("--").replace("-", "_")
-        more = values(name, context.parsed_value(f"--{name}", text or ""))
+        more = values(name, parser.parsed_value(f"--{name}", text or ""))
         options[name] = list(dict.fromkeys([*options.get(name, []), *more]))
     return options
 
@@ -123,9 +124,9 @@ def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> Non
     there = best.runs(points, context.store())
     if not there:
         if as_json:
-            context.print_json([])
+            printing.print_json([])
         return
-    context.put([layout(compare(there, []))], "json" if as_json else "console", None)
+    printing.put([layout(compare(there, []))], "json" if as_json else "console", None)
     console = context.err()
     if not varied:
         return

@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fedbench import protocol as protocols
-from fedbench.cli import context, making
-from fedbench.cli.context import App
+from fedbench.cli import completion, context, hyperparameters, making, options
 from fedbench.cli.making import How
-from fedbench.cli.partition import (
-    PARTITION_OPTIONS,
-    DatasetCommand,
-    dataset_among,
-    option_names,
-    partition_of,
-    scheme_fields,
-)
+from fedbench.cli.parser import App, Command
+from fedbench.cli.partition import option_names, partition_of, scheme_fields
 from fedbench.cli.train_table import Selection, train_table
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
-from fedbench.partition_options import partitioner
+from fedbench.partition_options import Partitioner, partitioner
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import option_of
 
@@ -35,25 +28,39 @@ if TYPE_CHECKING:
 app = App()
 
 #: The options that the fields of Setting declare.
-SETTING = context.of_spec(Setting)
+SETTING = options.of_spec(Setting)
+
+
+#: The options of a partition in one help panel, without --seed, which is the run's here.
+PARTITION_OPTIONS = options.of_spec(Partitioner, PartitionSpec, panel="With DATASET: how it is partitioned")
+del PARTITION_OPTIONS["seed"]
+
+
+class DatasetCommand(Command):
+    """A command with an argument that takes any number of words, one of which is the data set."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
 
 
 @app.command("train", cls=DatasetCommand, context_settings={"ignore_unknown_options": True})
-@context.grouped(chosen=SETTING, place=context.WHERE, partitioning=PARTITION_OPTIONS)
+@options.grouped(chosen=SETTING, place=making.WHERE, partitioning=PARTITION_OPTIONS)
 def train(
     words: Annotated[
         list[str] | None,
-        context.argument("Partition this data set first, as 'fedbench partition' does.", "DATASET", context.datasets),
+        options.argument(
+            "Partition this data set first, as 'fedbench partition' does.", "DATASET", completion.datasets
+        ),
     ] = None,
     method: Annotated[
         list[str] | None, "Method, or FILE.py:Class (see 'fedbench methods'); repeatable.", "-m", "NAME"
     ] = None,
     table: Annotated[str | None, "Run all missing cells of this table.", "-t"] = None,
-    dataset: context.OnDataset = None,
-    column: context.Columns = None,
+    dataset: options.OnDataset = None,
+    column: options.Columns = None,
     partition: Annotated[str | None, "Partition id (default: the current one)."] = None,
-    protocol: context.ProtocolName = None,
-    budget: context.Budget = "small",
+    protocol: options.ProtocolName = None,
+    budget: options.Budget = "small",
     *,
     chosen: dict[str, Any],
     partition_seed: Annotated[int | None, "With DATASET: seed of all draws of the partition (the protocol's)."] = None,
@@ -61,10 +68,10 @@ def train(
     keep: Annotated[str | None, "Keep the run's models, for 'export' (the only value: model).", "model"] = None,
     again: Annotated[bool, "Make runs again; of a table, those of another version of the code."] = False,
     unshipped: Annotated[bool, "With --table: leave out runs that result packs hold."] = False,
-    dry_run: context.DryRun = False,
+    dry_run: options.DryRun = False,
     log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,
     observe: Annotated[list[str] | None, "Observer: tensorboard:DIR, wandb:PROJECT (repeatable).", "NAME:WHERE"] = None,
-    json: context.Json = False,
+    json: options.Json = False,
     partitioning: dict[str, Any],
 ) -> None:
     """Train a method on a data set or in the current partition, or all missing cells of a table.
@@ -112,7 +119,7 @@ def train(
         part, texts = _partitioned(data, rest, partitioning, rules, offered, chosen)
     else:
         _refuse_without_data(partitioning)
-        texts = context.read(rest, *offered, train)
+        texts = hyperparameters.read(rest, *offered, train)
         part, rules = _current(context.store(), partition, protocol)
     jobs = making.jobs_of(method, part, rules, budget, chosen, texts, kept)
     jobs = [job.again(context.store()) for job in jobs] if again else jobs
@@ -123,6 +130,23 @@ def train(
         context.store().set_current(partition=part.id, protocol=rules.name)
     runs = making.train_all(jobs, rules, budget, where=where, observers=_observers(log, observe))
     making.show_all(runs, rules, json)
+
+
+def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The data set, which is the only word that is neither an option nor an option's value; and the other words.
+
+    Raises FedbenchError for a second such word.
+    """
+    bare: list[str] = []
+    rest: list[str] = []
+    value = False
+    for word in words:
+        option = word.startswith("--")
+        (rest if option or value else bare).append(word)
+        value = option and "=" not in word
+    if len(bare) > 1:
+        raise FedbenchError(f"unexpected argument '{bare[1]}'", f"the data set is {bare[0]}, and options begin with --")
+    return (bare[0] if bare else None), rest
 
 
 def _refuse_with_table(data: str | None, values: Mapping[str, Any]) -> None:
@@ -143,11 +167,11 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
     if not words:
         return {}
     if len(methods) != 1:
-        context.check_spelling(words, methods, "train --table", train)
+        hyperparameters.check_spelling(words, methods, "train --table", train)
         raise FedbenchError(
             f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
         )
-    return context.read(words, *making.offered(methods), train)
+    return hyperparameters.read(words, *making.offered(methods), train)
 
 
 def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
@@ -186,7 +210,7 @@ def _partitioned(
         partitioning.setdefault("seed", chosen["seed"])
     names = [name for name in option_names(words) if name not in fields]
     kind = partitioner({**partitioning, **dict.fromkeys(names, "")}, rules)
-    texts = context.read(words, {**scheme_fields(words, kind, fields), **fields}, called, train)
+    texts = hyperparameters.read(words, {**scheme_fields(words, kind, fields), **fields}, called, train)
     of_scheme = {name: text for name, text in texts.items() if name not in fields}
     return partition_of(data, partitioning | of_scheme, rules), texts
 
