@@ -164,7 +164,7 @@ def page(
 ) -> None:
     """Print a paper's page of what was measured, in Markdown: how many numbers, which claims, our sentences."""
     from fedbench.files import write_whole
-    from fedbench.reports.claims import page as made
+    from fedbench.reports.measured_page import page as made
 
     text = made(paper)
     if output is None:

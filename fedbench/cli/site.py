@@ -35,7 +35,7 @@ def site(
     from fedbench.files import write_whole
     from fedbench.planner.runs import select
     from fedbench.reports.site import benchmark
-    from fedbench.reports.site.page import shared
+    from fedbench.reports.site.page import NOTEBOOK, shared
     from fedbench.reports.site.pages import pages
 
     named = {word: resources.named(word) for word in filter or ()}
@@ -56,7 +56,7 @@ def site(
         raise FedbenchError(f"cannot make the folder {folder} ({error.strerror})", "choose another OUT") from error
     size, console = 0, context.err()
     files = {name: text.encode() for name, text in shared().items()}.items()
-    notebook = ((name, text.encode()) for name, text in pages(runs, _origin, *(() if filter else benchmark.NOTEBOOK)))
+    notebook = ((name, text.encode()) for name, text in pages(runs, _origin, *(() if filter else NOTEBOOK)))
     of_papers = () if filter else benchmark.pages(frame, context.roots(), len(runs), papers)
     every = itertools.chain(files, of_papers, notebook if runs else ())
     for name, content in track(every, "pages", total=None, console=console, transient=True):

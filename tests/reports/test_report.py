@@ -21,11 +21,12 @@ from fedbench.planner.table.check import facts
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Verdict, judge
 from fedbench.planner.table.noise import Noise, ranks
 from fedbench.planner.table.spec import Table
-from fedbench.reports import claims as measured
-from fedbench.reports.claims import PAGE, SENTENCES, Claims, claims, page, summary
+from fedbench.reports import measured_page as measured
+from fedbench.reports.claims import Claims, claims, summary
 from fedbench.reports.layout.appendix import CITATION
 from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import grids_of
+from fedbench.reports.measured_page import PAGE, SENTENCES, page
 from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.frame import Frame
