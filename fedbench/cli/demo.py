@@ -31,7 +31,7 @@ def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     from fedbench.cli.partition import partition_of
     from fedbench.partitions.view import display
     from fedbench.reports.figures.text import text_curves
-    from fedbench.results.frame import Run
+    from fedbench.results.run import Run
 
     def rule(step: str, what: str) -> None:
         console.rule(Text.assemble((step, "bold"), f": {what}"))

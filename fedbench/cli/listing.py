@@ -122,7 +122,7 @@ def _print(
     with_metrics: bool,
 ) -> None:
     """Print a table for each kind. Metrics appear as accuracies of their runs, unless only metrics are listed."""
-    from fedbench.results.frame import by_other_code
+    from fedbench.results.run import by_other_code
 
     console, current = context.out(), set(store.current.values())
     rows: dict[str, list[dict[str, str]]] = {}
@@ -153,7 +153,7 @@ def _add_differences(store: Store, runs: Sequence[Artifact], rows: Sequence[dict
         same_rows.setdefault(tuple(text for name, text in row.items() if name not in _RESULTS), []).append(k)
     for places in (those for those in same_rows.values() if len(those) > 1):
         from fedbench.planner.runs import differing, label
-        from fedbench.results.frame import Run
+        from fedbench.results.run import Run
 
         same = [Run.of(runs[k], store) for k in places]
         keys = differing(same)

@@ -134,7 +134,7 @@ def import_(
     case.
     """
     from fedbench.cli.data import bars
-    from fedbench.results.making import brought, take_in
+    from fedbench.results.importing import brought, take_in
     from fedbench.words import one_line
 
     store, by, refused = context.store(), one_line(by, "--by"), []

@@ -14,7 +14,7 @@ from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.reports.site.pages import Origin
-    from fedbench.results.frame import Run
+    from fedbench.results.run import Run
 
 app = App()
 

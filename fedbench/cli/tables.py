@@ -205,7 +205,7 @@ def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_
         return
     from fedbench.planner.others import other_texts, others
     from fedbench.reports.layout.notes import command
-    from fedbench.results.frame import State
+    from fedbench.results.run import State
 
     out = context.out()
     out.print(f"{table.title}{f', {cells.scope}' if cells.scope else ''}", style="bold", soft_wrap=True)

@@ -22,7 +22,7 @@ from fedbench.groups import by_key
 from fedbench.partitions import schemes
 from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
-from fedbench.results.frame import Run
+from fedbench.results.run import Run
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.specs.base import described
 from fedbench.store import Store

@@ -28,7 +28,8 @@ from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells, find
 from fedbench.plugins import PluginError, reported, shown
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
+from fedbench.results.run import State
 from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError

@@ -21,8 +21,9 @@ from fedbench.planner.cells import DEFAULT_BUDGET, SMOKE, find
 from fedbench.planner.settings import scopes
 from fedbench.planner.table.spec import Table
 from fedbench.protocol import PAPER
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs, Scope, with_fedbench
+from fedbench.results.run import State
 from fedbench.store import Store
 
 FILE = Path(__file__).with_name("counts.json")

@@ -12,9 +12,10 @@ from fedbench import resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.groups import by_key
 from fedbench.partitions import schemes
-from fedbench.results.frame import Frame, Run
+from fedbench.results.frame import Frame
 from fedbench.results.pack import name_of
 from fedbench.results.packs import Shipped
+from fedbench.results.run import Run
 from fedbench.specs import PartitionSpec
 from fedbench.words import plain
 

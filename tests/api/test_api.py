@@ -32,7 +32,8 @@ from fedbench.observers import Training
 from fedbench.partition_options import names
 from fedbench.partitions.schemes.dirichlet import Dirichlet
 from fedbench.reports.layout.tables import grids_of
-from fedbench.results.making import row_of, take_in
+from fedbench.results.importing import take_in
+from fedbench.results.making import row_of
 from fedbench.results.pack import write
 from fedbench.specs import Setting
 from fedbench.specs.base import typed

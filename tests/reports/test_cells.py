@@ -32,7 +32,8 @@ from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.site.pages import pages
-from fedbench.results.frame import Frame, State, other_versions
+from fedbench.results.frame import Frame
+from fedbench.results.run import State, other_versions
 from fedbench.specs import RunSpec
 from fedbench.store import Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written

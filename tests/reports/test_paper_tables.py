@@ -32,7 +32,7 @@ from fedbench.reports.numbers import counted
 from fedbench.reports.numbers.pairs import deviations
 from fedbench.reports.render import FORMATS, render
 from fedbench.resources import TABLES
-from fedbench.results.frame import State
+from fedbench.results.run import State
 from fedbench.specs import DatasetSpec, Setting
 from tests.reports.conftest import Lab, written
 from tests.support.cli_user import own_method

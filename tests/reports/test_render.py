@@ -43,8 +43,9 @@ from fedbench.reports.render.text import escape as escape_markdown
 from fedbench.reports.site import pictures, svg
 from fedbench.reports.site.page import shared
 from fedbench.reports.site.pages import Origin, pages
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs
+from fedbench.results.run import State
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 from tests.reports.conftest import DIR, FIVE, SPC, Lab, of_csv

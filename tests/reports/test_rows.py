@@ -26,10 +26,11 @@ from fedbench.reports.figures import kinds
 from fedbench.reports.layout.grid import Entry, Grid
 from fedbench.reports.layout.notes import command
 from fedbench.reports.render import FORMATS, render
-from fedbench.results.frame import Frame, Run, State
+from fedbench.results.frame import Frame
 from fedbench.results.making import diverged
 from fedbench.results.pack import write
 from fedbench.results.packs import Packs
+from fedbench.results.run import Run, State
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import DIR, SPC, Draws, Lab, of_csv, written

@@ -12,7 +12,7 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.results import pack as layout
-from fedbench.results.making import take_in
+from fedbench.results.importing import take_in
 from fedbench.results.pack import FORMER, FORMER_ID, GROUP, LONG, Pack, sealed
 from fedbench.results.packs import Packs
 from fedbench.specs.upgrade import former_id, upgraded

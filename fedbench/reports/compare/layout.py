@@ -17,7 +17,7 @@ from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, grid_of_runs, ranked
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.frame import Run, State, by_other_code
+from fedbench.results.run import Run, State, by_other_code
 from fedbench.words import counted, plain
 
 

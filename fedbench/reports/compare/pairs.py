@@ -18,7 +18,7 @@ from fedbench.reports.compare.significance import LEVEL, Signed, holm, least_p, 
 from fedbench.reports.layout.grid import Entry, Grid, Head, Line, grid_of_runs
 from fedbench.reports.numbers.agreement import signed
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.frame import State
+from fedbench.results.run import State
 from fedbench.words import counted
 
 #: What the values of a test can be paired over.

@@ -23,7 +23,7 @@ from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted, makers
 from fedbench.reports.numbers.agreement import Tally, offset
 from fedbench.reports.numbers.measured import Value, measure
-from fedbench.results.frame import State
+from fedbench.results.run import State
 
 
 def grid_of(

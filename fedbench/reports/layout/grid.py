@@ -12,7 +12,7 @@ from fedbench.planner.table.noise import ranks
 from fedbench.planner.table.spec import MARKS, Column
 from fedbench.reports.numbers.agreement import OFF, OFF_ELSE, Offset, Tally, signed
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.frame import State
+from fedbench.results.run import State
 
 #: State -> symbol of an empty cell.
 SYMBOLS = {

@@ -14,7 +14,7 @@ from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
 from fedbench.reports.site.page import card, document, e, folded, sort_head, values
-from fedbench.results.frame import Run, by_other_code
+from fedbench.results.run import Run, by_other_code
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
 
