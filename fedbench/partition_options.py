@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fedbench.errors import FedbenchError
 from fedbench.options import check, check_bounds, option, parse
 from fedbench.specs import PartitionSpec, require
-from fedbench.specs.base import kind_of, native, typed
+from fedbench.specs.base import native
+from fedbench.specs.fields import kind_of, typed
 from fedbench.words import path_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.options import VALUES, parse, several
 from fedbench.reader import Between, Filled, Some, shown
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
-from fedbench.specs.base import described, kind_of
+from fedbench.specs.fields import described, kind_of
 
 
 @dataclass(frozen=True)

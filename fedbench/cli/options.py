@@ -13,7 +13,7 @@ import typer
 from typer.models import OptionInfo
 
 from fedbench.cli.completion import OF_OPTIONS, Completion
-from fedbench.specs.base import kind_of, typed
+from fedbench.specs.fields import kind_of, typed
 from fedbench.words import option_of
 
 C = TypeVar("C", bound=Callable[..., Any])

@@ -24,7 +24,7 @@ from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
 from fedbench.results.run import Run
 from fedbench.specs import PartitionSpec, Setting
-from fedbench.specs.base import described
+from fedbench.specs.fields import described
 from fedbench.store import Store
 from fedbench.words import option_of
 

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-
-# -- vote ------------------------------------------------------------------------------------------------------
-# Majority vote.
-
-
 #: Most counters (images x classes) in memory.
 _CELLS = 1 << 22
 
@@ -42,9 +37,6 @@ def majority(votes: np.ndarray, classes: int) -> np.ndarray:
         counts = np.bincount(cells.ravel(), minlength=len(rows) * classes).reshape(len(rows), classes)
         winner[rows] = counts.argmax(axis=1)  # argmax returns the first maximum
     return winner
-
-
-# -- predictions -----------------------------------------------------------------------------------------------
 
 
 _BATCH = 1 << 15  # rows of votes in memory, for 8 clients

@@ -139,9 +139,6 @@ def _counted(
     return Counts(table.id, table.title, datasets, counts)
 
 
-# -- file ------------------------------------------------------------------------------------------------------
-
-
 def _kept() -> dict[str, Counts]:
     """Table -> its counts in the file; empty if the file was made from other packs."""
     raw = json.loads(FILE.read_text(encoding="utf-8"))

@@ -277,10 +277,6 @@ def label(run: Run, keys: Iterable[str], names: Mapping[str, str] | None = None)
     return ", ".join(parts) or name
 
 
-# -- groups ----------------------------------------------------------------------------------------------------
-# Runs as figures show them: a panel per partition, a line per group, labelled with the values in which it differs.
-
-
 @dataclass(frozen=True)
 class RunPanel:
     """Runs on one partition, or on the same partition with other seeds."""

@@ -69,8 +69,6 @@ class Store:
             if not (self.home / MARKER).exists():
                 write_json(self.home / MARKER, {"schema": SCHEMA})
 
-    # -- artifacts ---------------------------------------------------------------------------------------
-
     def path(self, kind: str, id: str) -> Path:
         return self.home / kind / id
 
@@ -204,8 +202,6 @@ class Store:
         except OSError:
             return not (work / CHECKPOINT).exists()
 
-    # -- the current partition and run -------------------------------------------------------------------
-
     @property
     def current(self) -> dict[str, str]:
         path = self.home / "current.json"
@@ -228,8 +224,6 @@ class Store:
         if self.current.keys() & set(names):
             with disk_errors("noting the current partition", self.home), alone(self.home):
                 write_json(self.home / "current.json", {k: v for k, v in self.current.items() if k not in names})
-
-    # -- runs in progress --------------------------------------------------------------------------------
 
     def work(self, id: str) -> Path:
         """The folder of a run in progress (checkpoint, claim)."""
@@ -277,10 +271,6 @@ def _age(folder: str, name: str) -> tuple[int, str]:
         return os.stat(f"{folder}/{name}/{MANIFEST}").st_mtime_ns, name
     except OSError:
         return 0, name
-
-
-# -- obtain ----------------------------------------------------------------------------------------------------
-# The artifact of a spec: from the store, or made from its inputs.
 
 
 @dataclass(frozen=True)

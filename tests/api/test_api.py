@@ -36,7 +36,7 @@ from fedbench.results.importing import take_in
 from fedbench.results.making import row_of
 from fedbench.results.pack import write
 from fedbench.specs import Setting
-from fedbench.specs.base import typed
+from fedbench.specs.fields import typed
 from fedbench.store import Store
 from tests.support.cli_user import good
 from tests.support.frames import refused

@@ -34,7 +34,7 @@ from fedbench.reports.render import FORMATS
 from fedbench.results.pack import Pack, write
 from fedbench.screen import Screen
 from fedbench.specs import PartitionSpec, RunSpec, Setting
-from fedbench.specs.base import typed
+from fedbench.specs.fields import typed
 from fedbench.store import Store
 from tests.support.cli_user import DIGITS, SMOKE, artifact, bad, complete, fedbench, good, own_method
 

@@ -30,8 +30,8 @@ from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts import responsibilities
 from fedbench.methods.parts.clustered import probabilities, right, sample_losses
 from fedbench.metrics import evaluate
-from fedbench.metrics.accuracy import macro_area
 from fedbench.metrics.read import load, spec_of
+from fedbench.metrics.scores import macro_area
 from fedbench.partitions import make, read
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.tables import write

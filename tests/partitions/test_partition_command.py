@@ -21,7 +21,7 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import of_clients
 from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.specs import PartitionSpec, RunSpec
-from fedbench.specs.base import typed
+from fedbench.specs.fields import typed
 from fedbench.store import Store
 from tests.support import partitions_lab as lab
 from tests.support.cli_user import bad, fedbench, good
