@@ -27,7 +27,7 @@ def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     a learning curve.
     """
     from fedbench import partitions, protocol
-    from fedbench.cli import making
+    from fedbench.cli import train_methods
     from fedbench.cli.partition import partition_of
     from fedbench.partitions.view import display
     from fedbench.reports.figures.text import text_curves
@@ -45,9 +45,9 @@ def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     store.set_current(partition=spec.id, protocol=rules.name)
     display(console, partitions.build(spec, store, context.roots()))
     rule("2. train", "each client alone; one model of all; one for each, held near that")
-    artifacts = making.train_all(making.jobs_of(METHODS, spec, rules, budget, {}, {}), rules, budget)
+    artifacts = train_methods.train_all(train_methods.jobs_of(METHODS, spec, rules, budget, {}, {}), rules, budget)
     rule("3. look", "how accurate they are, and how they got there")
-    making.show_all(artifacts, rules)
+    train_methods.show_all(artifacts, rules)
     out.print()
     curves = {
         run.title: run.metrics.series("average_accuracy", "plain") for run in (Run.of(a, store) for a in artifacts)

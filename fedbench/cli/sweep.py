@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedbench.cli import context, hyperparameters, options, parser, printing
-from fedbench.cli.making import WHERE
+from fedbench.cli.making import WHERE, How, make
 from fedbench.cli.parser import OPEN, App
 from fedbench.errors import FedbenchError
 from fedbench.words import counted
@@ -49,7 +49,6 @@ def sweep(
     one that diverges, is listed and stops no other; the exit code is then 1.
     """
     from fedbench import protocol as protocols
-    from fedbench.cli.making import How, make
     from fedbench.engine import grid as grids
     from fedbench.engine.engines import Where
     from fedbench.files import write_whole
@@ -99,7 +98,7 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
 
 def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
     """Print the runs of each point, and about how long they take on this machine; or each missing run as JSON."""
-    from fedbench.cli.making import about, costs_of, show_costs, show_json
+    from fedbench.cli.costs import about, costs_of, show_costs, show_json
     from fedbench.engine.grid import missing, unique
 
     lacking = missing(points, context.store())

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fedbench import protocol as protocols
-from fedbench.cli import completion, context, hyperparameters, making, options
-from fedbench.cli.making import How
+from fedbench.cli import completion, context, hyperparameters, options, train_methods
+from fedbench.cli.making import WHERE, How
 from fedbench.cli.parser import App, Command
 from fedbench.cli.partition import option_names, partition_of, scheme_fields
 from fedbench.cli.train_table import Selection, train_table
@@ -29,8 +29,6 @@ app = App()
 
 #: The options that the fields of Setting declare.
 SETTING = options.of_spec(Setting)
-
-
 #: The options of a partition in one help panel, without --seed, which is the run's here.
 PARTITION_OPTIONS = options.of_spec(Partitioner, PartitionSpec, panel="With DATASET: how it is partitioned")
 del PARTITION_OPTIONS["seed"]
@@ -44,7 +42,7 @@ class DatasetCommand(Command):
 
 
 @app.command("train", cls=DatasetCommand, context_settings={"ignore_unknown_options": True})
-@options.grouped(chosen=SETTING, place=making.WHERE, partitioning=PARTITION_OPTIONS)
+@options.grouped(chosen=SETTING, place=WHERE, partitioning=PARTITION_OPTIONS)
 def train(
     words: Annotated[
         list[str] | None,
@@ -110,7 +108,7 @@ def train(
     _refuse_without_table(dataset, {"column": column, "unshipped": unshipped})
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
-    offered = making.offered(method)
+    offered = train_methods.offered(method)
     from_data = data is not None or "from" in partitioning
     if from_data:
         if partition is not None:
@@ -121,15 +119,15 @@ def train(
         _refuse_without_data(partitioning)
         texts = hyperparameters.read(rest, *offered, train)
         part, rules = _current(context.store(), partition, protocol)
-    jobs = making.jobs_of(method, part, rules, budget, chosen, texts, kept)
+    jobs = train_methods.jobs_of(method, part, rules, budget, chosen, texts, kept)
     jobs = [job.again(context.store()) for job in jobs] if again else jobs
     if dry_run:
-        making.announce_all(jobs, rules, budget, where, json)
+        train_methods.announce_all(jobs, rules, budget, where, json)
         return
     if from_data:
         context.store().set_current(partition=part.id, protocol=rules.name)
-    runs = making.train_all(jobs, rules, budget, where=where, observers=_observers(log, observe))
-    making.show_all(runs, rules, json)
+    runs = train_methods.train_all(jobs, rules, budget, where=where, observers=_observers(log, observe))
+    train_methods.show_all(runs, rules, json)
 
 
 def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -171,7 +169,7 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
         raise FedbenchError(
             f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
         )
-    return hyperparameters.read(words, *making.offered(methods), train)
+    return hyperparameters.read(words, *train_methods.offered(methods), train)
 
 
 def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from fedbench import protocol as protocols
 from fedbench.cli import context
-from fedbench.cli.making import How, make, show
+from fedbench.cli.costs import show
+from fedbench.cli.making import How, make
 
 if TYPE_CHECKING:
     from fedbench.engine.sweep import Plan, Wanted
