@@ -22,6 +22,7 @@ from fedbench.plugins import in_words, mistake
 from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import MADE_FROM, fingerprint, origin
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -265,7 +266,7 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
         descriptors, remark = _described(job.method, trainer.server)
         if descriptors is not None:
             writer.table("descriptors", descriptors)
-        remarks = [text for text in (remark, keeping.write(checkpoint, writer)) if text]
+        remarks = [text for text in (remark, _of_empty(checkpoint.rounds), keeping.write(checkpoint, writer)) if text]
         writer.provenance = {
             "overrides": dict(job.overrides),
             **({"remark": "; ".join(remarks)} if remarks else {}),
@@ -273,6 +274,12 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
             **how,
         }
     return store.open("run", job.spec.id)
+
+
+def _of_empty(rounds: Sequence[Mapping[str, Any]]) -> str:
+    """A remark on the rounds in which no client took part, or ""."""
+    empty = sum(line["participants"] == 0 for line in rounds)
+    return f"no client took part in {empty:,} of {counted(len(rounds), 'round')}" if empty else ""
 
 
 def _described(method: Method, server: Server) -> tuple[pa.Table | None, str]:
