@@ -99,7 +99,7 @@ def _has_number(table: Table, line: Mapping[str, Entry]) -> bool:
 
 def _with_ranks(table: Table, rows: Rows, extra: Collection[str], incomparable: Collection[Column]) -> Rows:
     """The rows of the table and the `extra` ones, with the best (bold) and the second best of each column marked by the
-    rule of `claims.ranks`. Columns of `incomparable` times are not ranked, nor extra rows with fewer seeds than others.
+    rule of `noise.ranks`. Columns of `incomparable` times are not ranked, nor extra rows with fewer seeds than others.
     """
     marked = {row.label: dict(rows[row.label]) for row in table.rows} | {label: dict(rows[label]) for label in extra}
     for column in table.columns:

@@ -100,7 +100,7 @@ def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = (
 
 
 def ranked(entries: Sequence[Entry], best: str, decimals: int | None) -> list[Entry]:
-    """The entries of a column with their ranks (`claims.ranks`); `best` is "max" or "min"."""
+    """The entries of a column with their ranks (`noise.ranks`); `best` is "max" or "min"."""
     sign, marked = -1 if best == "min" else 1, list(entries)
     numbered = [(k, entry.value) for k, entry in enumerate(entries) if entry.value]
     found = ranks([sign * value.mean for _, value in numbered], [value.noise for _, value in numbered], decimals or 0)
