@@ -17,7 +17,7 @@ from fedbench.errors import FedbenchError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedbench.conformance.suite import Outcome
+    from fedbench.conformance.suite import CheckOutcome
     from fedbench.methods.base import Method
     from fedbench.partitions import Scheme
 
@@ -49,7 +49,7 @@ def check(
         subject = subject_of(what, Path(folder), lambda kind: _options(kind, what, ctx.args))
         wanted = checks(subject)
         console, width = context.out(), max(len(c.name) for c in wanted)
-        results: list[Outcome] = []
+        results: list[CheckOutcome] = []
         with context.err().status("") as working:  # shows the current check on a terminal
             for outcome in outcomes(subject, wanted, lambda c: working.update(Text(f"{c.name} ..."))):
                 results.append(outcome)
@@ -83,7 +83,7 @@ def _options(kind: type[Method] | type[Scheme] | None, what: str, words: Sequenc
     return hyperparameters.read(words, kind.hyperparameters(), f"check {what}", check)
 
 
-def _print(console: Console, outcome: Outcome, width: int) -> None:
+def _print(console: Console, outcome: CheckOutcome, width: int) -> None:
     from rich.table import Table
 
     mark, colour = _MARKS[outcome.holds]

@@ -25,7 +25,7 @@ FILE_WIDTH = 160
 
 
 @dataclass
-class Context:
+class GlobalOptions:
     """The application's options, set once for each call."""
 
     home: Path | None = None
@@ -33,7 +33,7 @@ class Context:
     debug: bool = False
 
 
-_context = Context()
+_context = GlobalOptions()
 
 
 def configure(home: Path | None, data: str | None, debug: bool) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from fedbench.cli import completion, context, hyperparameters, options, printing
 from fedbench.cli.parser import OPEN, App, Command
 from fedbench.errors import FedbenchError
-from fedbench.partition_options import Partitioner, partitioner, shorts, spec_of, values
+from fedbench.partition_options import PartitionerChoice, partitioner, shorts, spec_of, values
 from fedbench.specs import PartitionSpec
 from fedbench.words import option_of
 
@@ -93,7 +93,7 @@ def _current_if_complete() -> Iterator[None]:
 
 
 @app.command("partition", cls=PartitionCommand, context_settings=OPEN)
-@options.grouped(options=options.of_spec(Partitioner, PartitionSpec))
+@options.grouped(options=options.of_spec(PartitionerChoice, PartitionSpec))
 def partition(
     ctx: typer.Context,
     dataset: Annotated[

@@ -16,7 +16,7 @@ from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
-from fedbench.store.unfinished import End, discard, ids, unfinished
+from fedbench.store.unfinished import UnfinishedState, discard, ids, unfinished
 from fedbench.words import counted, plain, size
 
 app = App()
@@ -54,7 +54,7 @@ def remove(
     if bool(words) is all_unfinished:
         raise FedbenchError("remove needs ids, filters or --unfinished", "'fedbench list' shows what is there")
     if all_unfinished:
-        stopped = (run for run in unfinished(store) if run.state is not End.RUNNING)
+        stopped = (run for run in unfinished(store) if run.state is not UnfinishedState.RUNNING)
         things = [_Thing(WORK, run.id, describe(run.spec), run.bytes) for run in stopped]
     else:
         things = _named(store, words)

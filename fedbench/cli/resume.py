@@ -14,7 +14,7 @@ from fedbench.cli.status import user_file
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
-from fedbench.store.unfinished import End, Unfinished, unfinished
+from fedbench.store.unfinished import Unfinished, UnfinishedState, unfinished
 
 app = App()
 
@@ -39,9 +39,9 @@ def resume(
     store = context.store()
     if bool(id) is all:
         raise FedbenchError("resume needs the ids of runs or --all", "'fedbench status' lists them")
-    waiting = [run for run in unfinished(store) if run.state is not End.RUNNING]
+    waiting = [run for run in unfinished(store) if run.state is not UnfinishedState.RUNNING]
     chosen = [_one(waiting, word, store) for word in dict.fromkeys(id or [])]
-    chosen = chosen or [run for run in waiting if run.state is End.INTERRUPTED]
+    chosen = chosen or [run for run in waiting if run.state is UnfinishedState.INTERRUPTED]
     jobs = []
     for run in chosen:
         if (name := user_file(run)) is not None:

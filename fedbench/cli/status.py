@@ -12,7 +12,7 @@ from fedbench.cli.listing import unfinished_document
 from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
-from fedbench.store.unfinished import End, Unfinished, unfinished
+from fedbench.store.unfinished import Unfinished, UnfinishedState, unfinished
 from fedbench.words import duration, plain, size
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _watch(store: Store) -> None:
 
 def goes_on(run: Unfinished) -> str | None:
     """The command that resumes a run that has stopped; None for a run that needs a user's file."""
-    return f"fedbench resume {run.id}" if run.state is not End.RUNNING and user_file(run) is None else None
+    return f"fedbench resume {run.id}" if run.state is not UnfinishedState.RUNNING and user_file(run) is None else None
 
 
 def _view(store: Store) -> Group:
@@ -65,10 +65,10 @@ def _view(store: Store) -> Group:
     from rich.text import Text
 
     runs = unfinished(store)
-    under_way = [run for run in runs if run.state is End.RUNNING]
+    under_way = [run for run in runs if run.state is UnfinishedState.RUNNING]
     parts: list[RenderableType] = [_under_way(under_way)] if under_way else [Text(f"nothing runs in {store.home}")]
-    for run in (run for run in runs if run.state is not End.RUNNING):
-        style = "red" if run.state is End.FAILED else "yellow"
+    for run in (run for run in runs if run.state is not UnfinishedState.RUNNING):
+        style = "red" if run.state is UnfinishedState.FAILED else "yellow"
         saved = f"round {run.round} of {run.spec.setting.rounds} is saved" if run.round else "nothing is saved"
         reached = "" if run.accuracy is None else f", accuracy {run.accuracy:.1%}"
         parts.append(Text.assemble(f"\n{run.id} ", (str(run.state), style), f": {plain(describe(run.spec))}"))

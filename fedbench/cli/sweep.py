@@ -17,7 +17,7 @@ from fedbench.errors import FedbenchError
 from fedbench.words import counted
 
 if TYPE_CHECKING:
-    from fedbench.engine.grid import Point
+    from fedbench.engine.grid import GridPoint
 
 app = App()
 
@@ -65,7 +65,7 @@ def sweep(
         raise FedbenchError(f"there is no folder {save.parent} to save {save.name} in", "make it first")
     where = Where(**place)
     engine = where.engine_for(store, roots, options.get("precision", [rules.precision(budget)])[0])
-    grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
+    grid = grids.SweepGrid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
     with engine:
         points = grid.points(rules, budget, store, roots)
         if dry_run:
@@ -96,7 +96,7 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
     return options
 
 
-def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
+def _print_cost(points: Sequence[GridPoint], device: str, as_json: bool) -> None:
     """Print the runs of each point, and about how long they take on this machine; or each missing run as JSON."""
     from fedbench.cli.costs import about, costs_of, show_costs, show_json
     from fedbench.engine.grid import missing, unique
@@ -114,7 +114,7 @@ def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
     context.out().print(f"{len(lacking)} of {counted(len(unique(points)), 'run')} to make{about(costs)}")
 
 
-def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:
+def _print(points: Sequence[GridPoint], varied: Sequence[str], as_json: bool) -> None:
     """Print the comparison of the complete runs, and the best values by validation accuracy."""
     from fedbench.engine import grid as best
     from fedbench.reports.compare.comparison import compare

@@ -16,7 +16,7 @@ from fedbench.cli.train_table import Selection, train_table
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
-from fedbench.partition_options import Partitioner, partitioner
+from fedbench.partition_options import PartitionerChoice, partitioner
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import option_of
 
@@ -30,7 +30,7 @@ app = App()
 #: The options that the fields of Setting declare.
 SETTING = options.of_spec(Setting)
 #: The options of a partition in one help panel, without --seed, which is the run's here.
-PARTITION_OPTIONS = options.of_spec(Partitioner, PartitionSpec, panel="With DATASET: how it is partitioned")
+PARTITION_OPTIONS = options.of_spec(PartitionerChoice, PartitionSpec, panel="With DATASET: how it is partitioned")
 del PARTITION_OPTIONS["seed"]
 
 

@@ -14,11 +14,11 @@ from fedbench.cli.costs import show
 from fedbench.cli.making import How, make
 
 if TYPE_CHECKING:
-    from fedbench.engine.sweep import Plan, Wanted
+    from fedbench.engine.sweep import MissingRuns, Wanted
     from fedbench.planner.table.spec import Table
 
 #: Finds the runs that are missing at the time of the call.
-Missing = Callable[[], "Plan"]
+Missing = Callable[[], "MissingRuns"]
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ def train_table(selection: Selection, how: How, dry_run: bool) -> None:
 
 def _missing(table: Table, selection: Selection, how: How) -> Missing:
     """A function that finds the table's missing runs among the selected ones, and remarks on those left out."""
-    from fedbench.engine.sweep import Plan, plan
+    from fedbench.engine.sweep import MissingRuns, plan
 
     if table.counted:
         prints = f"'fedbench report --table {selection.table}' prints it as it is"
-        return lambda: Plan((), [f"table {table.id} is counted by formula: {prints}"])
+        return lambda: MissingRuns((), [f"table {table.id} is counted by formula: {prints}"])
     return partial(
         plan,
         table,

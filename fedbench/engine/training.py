@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedbench.core.state import State
     from fedbench.core.trainer import Trainer
     from fedbench.methods.base import Method
-    from fedbench.store.claim import Claim
+    from fedbench.store.claim import Hold
 
 
 # -- inputs ----------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def start_of(job: Job, federation: Federation) -> tuple[nn.Module, State]:
 
 @contextlib.contextmanager
 def prepared(
-    ours: Sequence[tuple[Job, Claim]],
+    ours: Sequence[tuple[Job, Hold]],
     store: Store,
     roots: list[Path],
     device: torch.device,

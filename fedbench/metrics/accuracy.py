@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.predictions import (
-    Clients,
+    ClientSizes,
     Predictions,
     groups_of,
     integers,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     pass
 
 
-def accuracies(p: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
+def accuracies(p: Predictions, clients: ClientSizes) -> dict[str, list[np.ndarray]]:
     """Metric -> list of its arrays: for the federation [G], for each client [G, M], or both.
 
     G: number of (round, view) groups of `p`; M: number of clients. System accuracies other than the oracle's need

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedbench.metrics.predictions import (
-    Clients,
+    ClientSizes,
     Predictions,
     broken,
     column_of,
@@ -32,7 +32,7 @@ def scored(run: Artifact) -> bool:
         return OWN in file.schema_arrow.names
 
 
-def read_scores(run: Artifact, clients: Clients, rounds: int) -> Predictions:
+def read_scores(run: Artifact, clients: ClientSizes, rounds: int) -> Predictions:
     """The `predictions` table of a run of `rounds` rounds, with scores instead of answers.
 
     Raises FedbenchError for missing columns, labels other than 0 and 1, scores that are not finite, unknown clients,
@@ -73,7 +73,7 @@ def _lists(run: Artifact, table: pa.Table, name: str, gaps: bool = False) -> np.
     return out
 
 
-def areas(s: Predictions, clients: Clients) -> dict[str, list[np.ndarray]]:
+def areas(s: Predictions, clients: ClientSizes) -> dict[str, list[np.ndarray]]:
     """Metric -> list of its arrays: for each client [G, M], or for the federation [G].
 
     Unseen clients count in `client_auc` only; a client whose labels are all constant is NaN and not in the mean.

@@ -16,7 +16,7 @@ from fedbench.files import abandoned, alone, disk_errors, erase, read_json, scra
 from fedbench.options import checked
 from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
-from fedbench.store.claim import Claim, hold, holder
+from fedbench.store.claim import Hold, hold, holder
 from fedbench.store.provenance import MADE_FROM, code_of, origin, other_code
 from fedbench.store.writing import ASIDE, REMOVED, Writer, flush, placing, restored
 from fedbench.words import path_of
@@ -234,7 +234,7 @@ class Store:
         return holder(self.work(id))
 
     @contextlib.contextmanager
-    def claim(self, id: str) -> Iterator[Claim]:
+    def claim(self, id: str) -> Iterator[Hold]:
         """Hold the run `id` for this process. Raises HeldError if another process holds it."""
         self.prepare()
         with hold(self.work(id), f"run {id}") as claim:

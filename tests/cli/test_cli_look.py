@@ -29,7 +29,7 @@ from fedbench.machine import processor
 from fedbench.metrics.definitions import all_metrics
 from fedbench.observers import Training
 from fedbench.observers.bars import Bars
-from fedbench.partition_options import Partitioner
+from fedbench.partition_options import PartitionerChoice
 from fedbench.reports.render import FORMATS
 from fedbench.results.pack import Pack, write
 from fedbench.screen import Screen
@@ -172,7 +172,7 @@ def test_options_are_the_fields_of_specs_and_every_help_text_names_its_value() -
         ("train", Setting),
         ("train", Where),
         ("partition", PartitionSpec),
-        ("partition", Partitioner),
+        ("partition", PartitionerChoice),
     ):
         helps = {
             one.opts[0][2:].replace("-", "_"): one.help for one in commands[command].params if hasattr(one, "help")

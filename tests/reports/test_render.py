@@ -34,7 +34,7 @@ from fedbench.planner import table as tables
 from fedbench.planner.runs import select
 from fedbench.planner.table.claims import Claim, Verdict
 from fedbench.reports.figures import style
-from fedbench.reports.layout.grid import Entry, Grid, Head, Line, only_done
+from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, only_done
 from fedbench.reports.render import FORMATS, choose, render
 from fedbench.reports.render.console import show
 from fedbench.reports.render.data import cell
@@ -433,7 +433,7 @@ def test_a_spreadsheet_reckons_with_nothing_and_markdown_begins_no_list_and_no_f
 def test_whatever_the_text_all_formats_are_whole(text: str) -> None:
     verdict = Verdict(Claim(text, "best", [text]), "holds", 1, 1, 1, text)
     entries = (Entry(State.DONE, "1.5", "0.1", rank=1), Entry(State.MISSING))
-    heads = (Head(text, text, "system_accuracy", "%"), Head(text, text, "x", text))
+    heads = (Heading(text, text, "system_accuracy", "%"), Heading(text, text, "x", text))
     lines = (Line(text, "paper", entries, "a"), Line("reported", "reported", entries), Line(text, "extra", entries))
     told = {"about": (text,), "command": text, "notes": (text,), "footnotes": (("a", text),), "problems": (text,)}
     one = Grid(text, text, text, "small", "fp32", text, heads, lines, **told, verdicts=((verdict, verdict),))  # type: ignore[arg-type]

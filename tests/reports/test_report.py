@@ -19,7 +19,7 @@ from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.planner.table.check import facts
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Verdict, judge
-from fedbench.planner.table.noise import Noise, ranks
+from fedbench.planner.table.noise import SeedNoise, ranks
 from fedbench.planner.table.spec import Table
 from fedbench.reports import measured_page as measured
 from fedbench.reports.claims import Claims, claims, summary
@@ -431,7 +431,7 @@ def test_details_name_the_narrowest_and_the_worst() -> None:
 
 
 #: Two standard errors of a difference in column x are 2 sqrt(0.25 + 0.25) = 1.41, of one of its numbers 1.
-NOISY = {(row, "x"): Noise(1.0, 4) for row in ROWS}
+NOISY = {(row, "x"): SeedNoise(1.0, 4) for row in ROWS}
 
 
 @pytest.mark.parametrize(
@@ -464,7 +464,7 @@ def test_what_lies_within_the_noise_of_the_seeds_is_undecided(claim: Claim, stat
 @pytest.mark.parametrize(("seeds", "words"), [(4, "4 seeds (two standard errors: 1.4); about 8 seeds"),
                                               (1, "one seed (two standard errors: 2.8); about 8 seeds")])  # fmt: skip
 def test_what_would_decide_is_told(seeds: int, words: str) -> None:
-    noises = {(row, "x"): Noise(1.0, seeds) for row in ROWS}
+    noises = {(row, "x"): SeedNoise(1.0, seeds) for row in ROWS}
     verdict = judge(Claim("", "above", ["a"], ["b"], ["x"]), FULL, ROWS, COLUMNS, {}, noises=noises)
     assert verdict.detail == f"1 ahead at a and b, x, within the noise of {words} would decide it"
     assert (verdict.held, verdict.unsure, verdict.made) == (0, 1, 1)
@@ -487,7 +487,7 @@ def test_what_would_decide_is_told(seeds: int, words: str) -> None:
     ],
 )
 def test_marks_of_the_best_go_by_seeds(numbers: list[float], stds: list[float | None], marks: list[int]) -> None:
-    assert ranks(numbers, [None if std is None else Noise(std, 4) for std in stds], 2) == marks
+    assert ranks(numbers, [None if std is None else SeedNoise(std, 4) for std in stds], 2) == marks
 
 
 def claimed(store: Store, *names: str, budget: str | None = None, every: bool = False) -> list[Claims]:

@@ -142,7 +142,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Head:
+class Heading:
     """Heading of a column. A group's heading spans adjacent columns of the group."""
 
     group: str
@@ -161,7 +161,7 @@ class Grid:
     budget: str  #: empty for counted tables
     precision: str  #: empty for counted tables
     scope: str  #: both as text, such as "budget small" or "budget small in bf16"
-    heads: tuple[Head, ...]
+    heads: tuple[Heading, ...]
     lines: tuple[Line, ...]
     about: tuple[str, ...]  #: notes that are always printed: budget, meaning of ±, seeds, number of filled cells
     command: str = ""  #: the command that fills the missing cells, if any
@@ -183,7 +183,7 @@ class Grid:
         units = {head.unit for head in self.heads}
         return units.pop() if len(units) == 1 else ""
 
-    def heading(self, head: Head) -> str:
+    def heading(self, head: Heading) -> str:
         """A column's label, with its unit unless all columns share it."""
         return head.label if self.unit or not head.unit else f"{head.label} ({head.unit})"
 
@@ -207,7 +207,7 @@ def grid_of_runs(
     id: str,
     title: str,
     keys: Sequence[str],
-    heads: Iterable[Head],
+    heads: Iterable[Heading],
     lines: Iterable[Line],
     about: Iterable[str],
     problems: Sequence[str] = (),
