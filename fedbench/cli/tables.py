@@ -226,7 +226,7 @@ def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_
         out.print(f"fill the missing ones: {command(cells)}", soft_wrap=True)
     for line in other_texts(cells, {} if cells.table.counted else others(cells)):
         out.print(line, style="dim", soft_wrap=True)
-    for line in elsewhere(counts, budget):
+    for line in elsewhere(table, counts, budget):
         out.print(line, style="dim", soft_wrap=True)
 
 

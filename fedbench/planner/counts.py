@@ -18,7 +18,7 @@ from fedbench import protocol, resources
 from fedbench.data import called
 from fedbench.planner import table as tables
 from fedbench.planner.cells import DEFAULT_BUDGET, SMOKE, find
-from fedbench.planner.settings import scopes
+from fedbench.planner.settings import scopes, sketch
 from fedbench.planner.table.spec import Table
 from fedbench.protocol import PAPER
 from fedbench.results.frame import Frame
@@ -76,9 +76,16 @@ def fullest(of: Iterable[TableCounts]) -> str:
     return max(numbers, key=lambda budget: (numbers[budget], budget == PAPER))
 
 
-def elsewhere(counts: TableCounts, budget: str) -> list[str]:
-    """A line that names the other budgets at which the table has numbers; empty if there are none."""
-    numbers = {name: of.done for name, of in counts.budgets.items() if of.done and name not in (budget, SMOKE)}
+def elsewhere(table: Table, counts: TableCounts, budget: str) -> list[str]:
+    """A line that names the other budgets at which the table has numbers, unless they ask for the same training; empty
+    if there are none."""
+    numbers = {
+        name: of.done
+        for name, of in counts.budgets.items()
+        if of.done
+        and name not in (budget, SMOKE)
+        and any(sketch(table, column, name) != sketch(table, column, budget) for column in table.measured)
+    }
     if not numbers:
         return []
     each = (f"{n} at {name} (--budget {name})" for name, n in numbers.items())

@@ -311,7 +311,7 @@ def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> Non
     assert (whole.lines[0].entries[1].mark, len(legend(whole))) == ("", 0)
 
 
-def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> None:
+def test_tolerances_of_columns(lab: Lab, tmp_path: Path) -> None:
     text = SEEDS.replace("decimals = 4", "decimals = 4\ntolerance = 0.1").replace("[3, 5, 8]", "[3]")
     text = text.replace('"client_accuracy_mean"', '"client_accuracy_mean", tolerance = 0.01')
     rows = "table,row,group,column,value,std\nmine,FedAvg,,Average,0.6,\nmine,FedAvg,,Client 2,0.7,\n"
@@ -321,12 +321,6 @@ def test_tolerances_of_columns_and_bands_of_rows(lab: Lab, tmp_path: Path) -> No
     grid = lab.grid(table, compare=True)
     assert [e.near for e in grid.lines[0].entries] == [False, True, False]
     assert "Tolerance: ±0.01 (Average); ±0.1 (Client 2, Worst)." in grid.notes
-    banded = written(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.5, 0.7]'))
-    grid = lab.grid(banded, compare=True)
-    assert [e.near for e in grid.lines[0].entries] == [True, False, True]  # its ends count
-    assert "Tolerance: FedAvg in 0.5 to 0.7." in grid.notes
-    with pytest.raises(FedbenchError, match=r"row 1, band: a band is \[low, high\], not \[0.7, 0.5\]"):
-        written(tmp_path, text.replace('method = "fedavg"', 'method = "fedavg", band = [0.7, 0.5]'))
 
 
 def test_rows_that_the_seeds_cannot_tell_apart_share_a_mark(lab: Lab, tmp_path: Path) -> None:
@@ -477,7 +471,7 @@ def test_what_two_means_of_so_many_seeds_may_differ_by_and_what_is_near(
     of = tables.load(table)
     mean, std, seeds = (*ours, None, 1)[:3]
     at, value = next(c for c in of.columns if c.key == column), Value(mean, seeds=seeds, seed_std=std)
-    found = offset(of, of.rows[0], at, value, None, paper)
+    found = offset(of, at, value, None, paper)
     assert found is not None
     assert (found.within_points, found.within_errors, found.near, found.one_seed) == expected
 

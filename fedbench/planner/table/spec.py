@@ -177,8 +177,6 @@ class Row:
     added: bool = False  #: not in the paper's table
     train: Training = field(default_factory=dict)  #: setting overrides of this row's runs, at all budgets
     budget: Mapping[str, Training] = field(default_factory=dict)  #: budget -> setting overrides of this row's runs
-    #: For numbers other than accuracies: the range that counts as near the paper's, instead of a tolerance.
-    band: Annotated[list[float], Range("a band is [low, high]", -math.inf)] = field(default_factory=list)
     model: str = ""
     shape: list[Count] = field(default_factory=list)  #: an image's height, width, channels
     classes: Count = 0

@@ -140,7 +140,7 @@ def _against(table: Table, row: Row, column: Column, entry: Entry) -> Entry:
     reported = table.reported.get((row.label, column.key))
     if reported is None or entry.value is None or table.doubts(row.label, column.key):
         return dataclasses.replace(entry, reported=reported)
-    off = offset(table, row, column, entry.value, entry.ratio, reported)
+    off = offset(table, column, entry.value, entry.ratio, reported)
     return dataclasses.replace(entry, reported=reported, offset=off)
 
 

@@ -247,15 +247,13 @@ def _words(values: Mapping[str, Any]) -> str:
 def tolerances(table: Table) -> list[str]:
     """A line with the tolerances of numbers other than accuracies."""
     reported = {column for _, column in table.trusted}
-    judged = [r for r in table.rows if any(row == r.label for row, _ in table.trusted)]
-    bands = [f"{r.label} in {r.band[0]:g} to {r.band[1]:g}" for r in judged if r.band]
-    tolerant = [c for c in table.columns if c.key in reported and any(not r.band for r in judged)]
-    by_size = by_key((column.tolerance, column.key) for column in tolerant if column.tolerance)
+    tolerant = [c for c in table.columns if c.key in reported and c.tolerance]
+    by_size = by_key((column.tolerance, column.key) for column in tolerant)
     what = f" of the ratio to {table.ratio_to}" if table.ratio_to else ""
     by_column = len(by_size) > 1
     sizes = [f"±{size:g}{what}" + f" ({', '.join(keys)})" * by_column for size, keys in by_size.items()]
     meant = ", meant for the paper's own budget" if table.shipped else ""
-    return [f"Tolerance: {'; '.join([*bands, *sizes])}{meant}."] if bands or sizes else []
+    return [f"Tolerance: {'; '.join(sizes)}{meant}."] if sizes else []
 
 
 def spreads(table: Table) -> list[str]:

@@ -55,7 +55,9 @@ def grids_of(
         cells = find(table, chosen, frame, roots, precision=precision, seeds=seeds)
         grid = grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix)
         first, *rest = grid.about
-        grids.append(dataclasses.replace(grid, about=(first, *(elsewhere(counts, chosen) if counts else ()), *rest)))
+        grids.append(
+            dataclasses.replace(grid, about=(first, *(elsewhere(table, counts, chosen) if counts else ()), *rest))
+        )
     if not only_done:
         return grids
     remaining = [part for part in map(filled, grids) if part.lines]

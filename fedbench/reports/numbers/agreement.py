@@ -6,7 +6,7 @@ deviations (ddof 1) over the paper's n seeds and our m. With one seed of ours, t
 third statistic is unknown if the paper's ± is missing or not over seeds (but over rounds or clients).
 
 A cell is near if it is within POINTS or within two standard errors, and not more than FAR off. Other numbers (seconds,
-ratios, distances) are near within their column's `tolerance` or their row's `band`, and not judged without one;
+ratios, distances) are near within their column's `tolerance`, and not judged without one;
 counted numbers (`Table.counted`) must be equal as printed, unless their column has a tolerance.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from fedbench import protocol
 from fedbench.planner.table.noise import SeedNoise, two_errors
-from fedbench.planner.table.spec import OVER_SEEDS, POINTS_IN, Column, Row, Table
+from fedbench.planner.table.spec import OVER_SEEDS, POINTS_IN, Column, Table
 from fedbench.reports.numbers.measured import Value
 
 #: Percentage points within which a number is near, and beyond which it never is.
@@ -43,7 +43,7 @@ class Offset:
 
 
 def offset(
-    table: Table, row: Row, column: Column, value: Value, ratio: float | None, reported: tuple[float, float | None]
+    table: Table, column: Column, value: Value, ratio: float | None, reported: tuple[float, float | None]
 ) -> Offset | None:
     """The offset of a cell's number, or of its ratio if the table has ratios; None if a ratio is missing."""
     ours, (theirs, std) = value.mean, reported
@@ -53,8 +53,6 @@ def offset(
             return None
         ours, theirs = ratio, theirs / base[0]
     difference, slack = ours - theirs, 0.5 * 10.0 ** -(column.decimals or 0)  # printed numbers are rounded
-    if row.band:
-        return Offset(difference, row.band[0] <= ours <= row.band[1])
     if table.counted or column.tolerance is not None:
         near = abs(difference) <= (column.tolerance or 0.0) + slack
         return Offset(difference, near, counted=table.counted)
@@ -100,7 +98,7 @@ class Tally:
     one_seed: int = 0  #: ... of these: with the paper's ± for both sides
     counted: int = 0  #: measured ones that need no run
     equal: int = 0  #: ... of these: near
-    others: int = 0  #: measured ones that have a tolerance or a band
+    others: int = 0  #: measured ones that have a tolerance
     tolerated: int = 0  #: ... of these: near
 
     def __add__(self, other: Tally) -> Tally:
