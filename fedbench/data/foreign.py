@@ -35,6 +35,7 @@ class Set:
     #: Arguments that select the training and the test images.
     sides: tuple[tuple[str, object], tuple[str, object]] = (("split", "train"), ("split", "test"))
     variants: tuple[str, ...] = ()  #: EMNIST only: values of its argument `split`
+    encoded: bool = False  #: whether its images are encoded (JPEG, ...), a file each, not arrays
 
 
 _TRAIN: tuple[tuple[str, object], tuple[str, object]] = (("train", True), ("train", False))
@@ -48,21 +49,21 @@ def _idx(folder: str, train: str = "train", test: str = "t10k") -> tuple[str, ..
 SETS: dict[str, Set] = {
     "CIFAR10": Set(("cifar-10-batches-py",), _TRAIN),
     "CIFAR100": Set(("cifar-100-python",), _TRAIN),
-    "Country211": Set(("country211",)),
-    "DTD": Set(("dtd",)),
+    "Country211": Set(("country211",), encoded=True),
+    "DTD": Set(("dtd",), encoded=True),
     "EMNIST": Set(
         _idx("EMNIST", "emnist-{split}-train", "emnist-{split}-test"),
         _TRAIN,
         ("balanced", "byclass", "bymerge", "digits", "letters", "mnist"),
     ),
-    "FGVCAircraft": Set(("fgvc-aircraft-2013b",)),
+    "FGVCAircraft": Set(("fgvc-aircraft-2013b",), encoded=True),
     "FashionMNIST": Set(_idx("FashionMNIST"), _TRAIN),
-    "Flowers102": Set(("flowers-102",)),
-    "Food101": Set(("food-101",)),
-    "GTSRB": Set(("gtsrb",)),
+    "Flowers102": Set(("flowers-102",), encoded=True),
+    "Food101": Set(("food-101",), encoded=True),
+    "GTSRB": Set(("gtsrb",), encoded=True),
     "KMNIST": Set(_idx("KMNIST"), _TRAIN),
     "MNIST": Set(_idx("MNIST"), _TRAIN),
-    "OxfordIIITPet": Set(("oxford-iiit-pet",), (("split", "trainval"), ("split", "test"))),
+    "OxfordIIITPet": Set(("oxford-iiit-pet",), (("split", "trainval"), ("split", "test")), encoded=True),
     "STL10": Set(("stl10_binary",)),
     "SVHN": Set(("train_32x32.mat", "test_32x32.mat")),
     "USPS": Set(("usps.bz2", "usps.t.bz2"), _TRAIN),

@@ -19,6 +19,7 @@ from fedbench.data import guard
 from fedbench.data.archive import Tree, held, open_tree
 from fedbench.data.guard import IMAGE, fits, reading, regular
 from fedbench.data.part import Part, text
+from fedbench.data.pixels import channels_of, rendered, size_of
 from fedbench.data.recipe import File, Member, Recipe, Source
 from fedbench.errors import FedbenchError, check_known
 from fedbench.screen import bar
@@ -43,27 +44,26 @@ def decode(
 ) -> np.ndarray:
     """Decode `count` images, given by `read(i)`, to uint8 [count, H, W, C] with (H, W, C) = `shape`.
 
-    Converts grey images to RGB or colour images to grey, according to C. With `resize`, resizes images by bilinear
-    interpolation. Raises FedbenchError naming `where(i)` for an image that cannot be decoded, has another size, more
-    than 8 bits per channel, or more pixels than Pillow considers safe (89 million).
+    Upright, opaque and in sRGB, see `pixels.rendered`. Converts grey images to RGB or colour images to grey, according
+    to C. With `resize`, resizes images by bilinear interpolation. Raises FedbenchError naming `where(i)` for an image
+    that cannot be decoded, has another size, more than 8 bits per channel, or more pixels than Pillow considers safe
+    (89 million).
     """
-    from PIL import Image
-
     height, width, channels = shape
     fits(count * height * width * channels, f"{where(0)} and {count - 1:,} more" if count else "the images")
     out = np.empty((count, height, width, channels), np.uint8)
 
     def one(i: int) -> None:
-        with _opened(read(i), where(i)) as image:
+        data = read(i)
+        with _opened(data, where(i)) as opened:
+            image = rendered(opened, data, where(i))
             size = image.size
             if resize or size == (width, height):
-                out[i] = fitted(image, shape, where(i))
+                out[i] = fitted(image, shape)
         if not resize and size != (width, height):
             raise FedbenchError(f"{where(i)} is {size[0]} x {size[1]} pixels; the recipe says {width} x {height}")
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        _each(count, one)
+    _each(count, one)
     return out
 
 
@@ -83,15 +83,11 @@ def fit(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return out
 
 
-def fitted(image: Image, shape: tuple[int, ...], where: str = "the image") -> np.ndarray:
-    """One image as uint8 [H, W, C], or [H, W, 1] if it is grey. Raises FedbenchError for more than 8 bits."""
+def fitted(image: Image, shape: tuple[int, ...]) -> np.ndarray:
+    """One image of 8 bits a channel as uint8 [H, W, C], or [H, W, 1] if it is grey."""
     from PIL import Image as pillow
 
     height, width, channels = shape
-    if image.mode.startswith(("I", "F")):
-        raise FedbenchError(
-            f"{where} has pixels of more than 8 bits (mode {image.mode})", "scale it to 8 bits a channel"
-        )
     if channels == 1 or image.mode not in ("L", "RGB"):
         image = image.convert("RGB" if channels == 3 else "L")
     if image.size != (width, height):
@@ -111,19 +107,24 @@ def _opened(data: bytes | bytearray, where: str) -> Iterator[Image]:
 
 
 def _each(count: int, one: Callable[[int], None]) -> None:
+    from PIL.Image import DecompressionBombWarning
+
     def block(start: int) -> int:
         stop = min(start + _BLOCK, count)
         for i in range(start, stop):
             one(i)
         return stop - start
 
-    with bar("images", count) as advance, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for done in pool.map(block, range(0, count, _BLOCK)):
-            advance(done)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # such as of damaged EXIF
+        warnings.simplefilter("error", DecompressionBombWarning)
+        with bar("images", count) as advance, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            for done in pool.map(block, range(0, count, _BLOCK)):
+                advance(done)
 
 
 def shapes_of(count: int, read: Callable[[int], bytes | bytearray], where: Callable[[int], str]) -> np.ndarray:
-    """int64 [count, 3]: height, width and channels (see `channels_of`) of encoded images, without decoding them.
+    """int64 [count, 3]: height, width and channels (see `channels_of`) of encoded images as `decode` gives them.
 
     Raises FedbenchError naming `where(i)` for bytes that are not an image.
     """
@@ -131,15 +132,10 @@ def shapes_of(count: int, read: Callable[[int], bytes | bytearray], where: Calla
 
     def one(i: int) -> None:
         with _opened(read(i), where(i)) as image:
-            out[i] = image.size[1], image.size[0], channels_of(image)
+            out[i] = *size_of(image)[::-1], channels_of(image)
 
     _each(count, one)
     return out
-
-
-def channels_of(image: Image) -> int:
-    """1 for a grey image, else 3."""
-    return 1 if image.mode.startswith(("1", "L", "I", "F")) else 3
 
 
 def mixed(grey: int, count: int) -> str:

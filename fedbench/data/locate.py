@@ -11,6 +11,7 @@ from typing import Any
 
 from fedbench.data.archive import open_tree
 from fedbench.data.catalogue import candidates, fetchable, parts_of, recipe
+from fedbench.data.foreign import SETS, options_of
 from fedbench.data.guard import readable, regular
 from fedbench.data.recipe import VECTORS, File, Recipe, Source
 from fedbench.errors import FedbenchError
@@ -23,6 +24,16 @@ VERSION = 1
 #: Version of the reader of one kind, if not 1. It is part of this kind's content hash only, so other ids do not change.
 #: hf: colour if any image is in colour, not if the first one is; pflib: distinguishes [0, 1] from [-1, 1].
 _READER = {"hf": 2, "pflib": 2}
+#: Version of how encoded images become pixels, if not 1. It is part of the content hash of kinds that decode images.
+#: 2: upright, on white, in sRGB, and never of more than 8 bits (see `pixels`).
+_DECODER = 2
+_DECODES = ("parquet", "folder", "csv", "list", "hf", "torchvision")
+#: fedbench's own recipes and sources of which every image was looked at: version 2 gives the same pixels as version 1,
+#: so they keep their ids. Their files have checksums.
+_SAME_PIXELS = (
+    ("cifar10", "parquet"), ("cifar20", "parquet"), ("cifar100", "parquet"), ("mnist_m", "regenerated"),
+    ("tinyimagenet", "subset"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,9 +208,18 @@ def _content(variant: Variant) -> str:
         content |= {"features": source.features, "labels": values, "skip": skip}
     if source.kind in _READER:
         content["reader"] = _READER[source.kind]
+    if _decoded(chosen, source):
+        content["decoder"] = _DECODER
     if variant.parts:
         content["parts"] = [part.id for part in variant.parts]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _decoded(chosen: Recipe, source: Source) -> bool:
+    """Whether its pixels depend on `_DECODER`."""
+    known = chosen.folder is None and (chosen.name, source.name) in _SAME_PIXELS
+    arrays = source.kind == "torchvision" and not SETS[options_of(source)["name"]].encoded
+    return source.kind in _DECODES and not (known or arrays or chosen.vectors)
 
 
 def _actual(path: Path) -> str:

