@@ -47,7 +47,7 @@ class Variant:
 
     @property
     def spec(self) -> DatasetSpec:
-        """Its spec. Reads files only if the recipe has no checksum for them."""
+        """Its spec. Reads the files for which the recipe has no checksum, and the images that a csv or list lists."""
         content = _content(self)
         of, vectors = self.recipe.name, self.recipe.vectors or None
         return DatasetSpec(name=of, source=self.source.name, content=content, version=VERSION, vectors=vectors)
@@ -94,7 +94,7 @@ def declared(chosen: Recipe, folders: Sequence[Path]) -> int:
 
 
 def spec_of(chosen: Recipe, source: Source, paths: Sequence[Path]) -> DatasetSpec:
-    """The spec of a source with these files. Reads them only if the recipe has no checksum for them."""
+    """The spec of a source with these files. Reads files without a checksum in the recipe, and listed images."""
     return Variant(chosen, source, tuple(paths)).spec
 
 
@@ -199,7 +199,10 @@ def _content(variant: Variant) -> str:
         if getattr(source, name):
             content[name] = True
     if source.kind in ("csv", "list"):
+        from fedbench.data.table import images_of  # which imports NumPy
+
         content |= {
+            "images": images_of(source, variant.paths),
             "labels": [source.label_columns, sorted(source.label_values.items())],
             "prefix": source.prefix, "pattern": source.pattern, "skip": [file.skip for file in source.file],
         }  # fmt: skip

@@ -2,12 +2,13 @@
 
 The first line of a CSV file has the column names; each further line is an image: its path, metadata, and its class or
 the values of its labels. A list (PACS, DomainNet, Office) has no column names; a line is an image's path and class,
-separated by a blank. This file alone is the data set's identity: the listed images are not hashed.
+separated by a blank. The listed images are part of the data set's identity, as a folder's are: `images_of` hashes each.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
 import re
@@ -58,6 +59,21 @@ def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[
             _images(recipe, source, lines, path),
             {**columns, "label" if source.label_columns else source.label: labels},
         )
+
+
+def images_of(source: Source, paths: Sequence[Path]) -> str:
+    """Checksum of the names and contents of the images that a source of kind csv or list lists. Reads them all.
+
+    Raises FedbenchError with file and line for a wrong list and a missing image.
+    """
+    digest, seen = hashlib.sha256(), set()
+    for file, path in zip(source.file, paths, strict=True):
+        for line in _lines(source, file, path):
+            if (place := path.parent / line.image) in seen:
+                continue
+            seen.add(place)
+            digest.update(f"{line.image}\0{hashlib.sha256(_content(line, path)).hexdigest()}\n".encode())
+    return f"tree:{digest.hexdigest()}"
 
 
 #: A CSV file of many empty lines takes more than this multiple of its size as Python objects.
@@ -170,21 +186,30 @@ def _values(cells: list[str], where: str) -> np.ndarray:
 def _images(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
     """uint8 [n, H, W, C]: decode the images of the lines."""
 
-    def content(i: int) -> bytearray:
-        place = path.parent / lines[i].image
-        try:
-            return guard.content(place, guard.IMAGE)
-        except FileNotFoundError:
-            raise FedbenchError(
-                f"{path}, line {lines[i].number}: the image {place} is not there",
-                "unpack the whole data set beside its CSV file",
-            ) from None
-        except FedbenchError as error:
-            raise FedbenchError(f"{path}, line {lines[i].number}: {error.message}", error.hint) from error
-        except OSError as error:
-            raise guard.explained(error, where(i), "") from error
+    return decode(
+        len(lines),
+        lambda i: _content(lines[i], path),
+        lambda i: _place(lines[i], path),
+        recipe.shape,
+        source.resize,
+    )
 
-    def where(i: int) -> str:
-        return f"{path.parent / lines[i].image} ({path.name}, line {lines[i].number})"
 
-    return decode(len(lines), content, where, recipe.shape, source.resize)
+def _place(line: _Line, path: Path) -> str:
+    return f"{path.parent / line.image} ({path.name}, line {line.number})"
+
+
+def _content(line: _Line, path: Path) -> bytearray:
+    """The encoded image that a line of the file at `path` names."""
+    place = path.parent / line.image
+    try:
+        return guard.content(place, guard.IMAGE)
+    except FileNotFoundError:
+        raise FedbenchError(
+            f"{path}, line {line.number}: the image {place} is not there",
+            "unpack the whole data set beside its CSV file",
+        ) from None
+    except FedbenchError as error:
+        raise FedbenchError(f"{path}, line {line.number}: {error.message}", error.hint) from error
+    except OSError as error:
+        raise guard.explained(error, _place(line, path), "") from error

@@ -81,6 +81,30 @@ def test_a_folders_identity_is_its_images(tmp_path: Path, store: Store) -> None:
     assert len({one.id for one in (first, moved, resolve(path, store))}) == 3
 
 
+@pytest.mark.parametrize("kind", ["csv", "list"])
+def test_listed_images_are_the_identity_too(tmp_path: Path, store: Store, kind: str) -> None:
+    """... also of a union that has them as a part, and only those that are listed."""
+    heads, mark = ("image,label\n", ",") if kind == "csv" else ("", " ")
+    images = {name: make.encoded(one) for name, one in zip(("1.png", "2.png"), make.pixels(2, 4, 5), strict=True)}
+    lines = "".join(f"{name}{mark}a\n" for name in images)
+    folder = make.written(tmp_path / "pics", {**images, "all.txt": (heads + lines).encode(), "3.png": b"unlisted"})
+    body = f'[[source]]\nname = "l"\nkind = "{kind}"\n[[source.file]]\npath = "pics/all.txt"\n'
+    path = make.recipe_file(tmp_path, body, name="one")
+    of_two = '[[source]]\nname = "u"\nkind = "union"\nparts = ["one", "two"]\ncolumns = { domain = "domain" }\n'
+    make.recipe_file(tmp_path, body.replace('"l"', '"other"'), name="two")
+    union = make.recipe_file(tmp_path, of_two, name="both")
+    before = load(path, store), load(union, store)
+    (folder / "3.png").write_bytes(b"something else")
+    assert (resolve(path, store), resolve(union, store)) == tuple(one.spec for one in before)
+    (folder / "2.png").write_bytes(images["1.png"])
+    after = load(path, store), load(union, store)
+    assert [one.spec.id == new.spec.id for one, new in zip(before, after, strict=True)] == [False, False]
+    assert np.array_equal(after[0].images[1], before[0].images[0])
+    assert np.array_equal(after[1].images[3], before[1].images[0])
+    (folder / "2.png").unlink()
+    refused(r"2\.png is not there; unpack the whole data set beside", resolve, path, store)
+
+
 def test_the_identity_holds_what_changes_the_data(tmp_path: Path, store: Store) -> None:
     path = make.with_checksums(tmp_path)
     before, text = resolve(str(path), store), path.read_text()

@@ -474,7 +474,12 @@ WRONG += [
     )
 ]
 WRONG += [
-    ("list", LISTS.format(), {"d1/0.png": GOOD[0], "train.txt": text, "test.txt": b"d1/0.png 1\n"}, says)
+    (
+        "list",
+        LISTS.format(),
+        {"d1/0.png": GOOD[0], "d1/1.png": GOOD[0], "train.txt": text, "test.txt": b"d1/0.png 1\n"},
+        says,
+    )
     for text, says in (
         (b"d1/0.png 1\n\nd1/0.png\n", r"train\.txt, line 3: 1 values under 2 column names"),
         (b"d1/0.png 1\n\nd1/0.png 3\nd1/1.png 0\n", r"class in .*line 3: .*3"),
