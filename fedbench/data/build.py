@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from fedbench.data.dataset import METADATA, Dataset, from_artifact
 from fedbench.data.guard import readable, reading, regular
 from fedbench.data.images import fit
 from fedbench.data.locate import find, places, resolve, variant_of
+from fedbench.data.names import first_number
 from fedbench.data.part import Part, as_column
 from fedbench.data.recipe import MOST_CLASSES, SPLITS, File, Recipe, Source
 from fedbench.errors import FedbenchError
@@ -90,7 +91,7 @@ def obtain(
             joined = [obtain(part, store, roots, notify, again) for part in variant.parts]
             union = read_union(recipe, map(from_artifact, joined))
             parts = list(union if joined else read(recipe, source, paths))
-            whole, source = _told(recipe, source, parts)
+            whole, source, parts = _told(recipe, source, parts)
             if notify:
                 for line in _found(recipe, whole, parts):
                     notify(f"{recipe.name}: {line}")
@@ -136,25 +137,40 @@ def verify(file: File, path: Path) -> None:
             )
 
 
-def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, Source]:
-    """Recipe and source, with shape, classes and columns from the files if the recipe has none."""
+def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, Source, list[Part]]:
+    """Recipe and source, with shape, classes and columns from the files if the recipe has none; and the parts.
+
+    Labels may count from 1: without a 0 they make no class 0, and none is left without images.
+    """
     if recipe.told or not parts:
-        return recipe, source
+        return recipe, source, parts
     classes = parts[0].classes
     if not classes:
         labels = [part.column(source.label) for part in parts]
         text = any(one.dtype.kind == "U" for one in labels)
         most = 0 if text else max(int(one.max()) for one in labels)
         require(most < MOST_CLASSES, f"{recipe.name} has class {most}, and {MOST_CLASSES - 1:,} is the largest")
-        names = np.unique(np.concatenate(labels)).tolist() if text else range(1 + most)
-        classes = tuple(map(str, names))
+        first = 0 if text else first_number(min(int(one.min()) for one in labels))
+        names = np.unique(np.concatenate(labels)).tolist() if text else range(first, 1 + most)
+        classes, parts = tuple(map(str, names)), _counted(parts, source.label, first)
+    elif source.kind == "pflib":  # whose config names the classes
+        labels = [part.column(source.label) for part in parts]
+        first = int(min(one.min() for one in labels) == 1 and max(one.max() for one in labels) == len(classes))
+        parts = _counted(parts, source.label, first)
     require(len(classes) >= 2, f"{recipe.name} holds one class only", "it takes two to tell apart")
     columns = source.columns or {name: name for name in parts[0].columns if name != source.label}
     shape = parts[0].images.shape[3 if recipe.vectors else 1 :]
     several = classes if parts[0].columns[source.label].ndim > 1 else ()
     source = dataclasses.replace(source, columns=columns, label_columns=several)
     whole = dataclasses.replace(recipe, shape=shape, classes=classes, partition_classes=len(classes), source=(source,))
-    return whole, source
+    return whole, source, parts
+
+
+def _counted(parts: list[Part], label: str, first: int) -> list[Part]:
+    """The parts with labels that count from 0 instead of `first`."""
+    if not first:
+        return parts
+    return [replace(part, columns={**part.columns, label: part.columns[label] - first}) for part in parts]
 
 
 def _found(recipe: Recipe, whole: Recipe, parts: list[Part]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from fedbench import reader
 from fedbench.data import foreign
+from fedbench.data.names import composed
 from fedbench.data.recipe import KINDS, RESERVED, SPLITS, VECTORS, File, Recipe, Source
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.resources import RECIPES
@@ -122,6 +123,7 @@ def read(path: Path) -> Recipe:
     require(_is_name(name), f"{where}: the file's name must be letters, digits, _ or -")
     what = ("recipe file", "give the path of a TOML file") if path.suffix == ".toml" else ("file", "check the path")
     recipe = reader.read(Recipe, reader.toml(path, *what), where, name=name, folder=None)
+    recipe = dataclasses.replace(recipe, classes=tuple(map(composed, recipe.classes)))
     _check_recipe(recipe, where)
     if not recipe.partition_classes:
         recipe = dataclasses.replace(recipe, partition_classes=len(recipe.classes))

@@ -23,6 +23,7 @@ from fedbench.data.archive import held
 from fedbench.data.guard import IMAGE, content, explained, fits, reading
 from fedbench.data.images import decode, mixed, shapes_of
 from fedbench.data.locate import downloads
+from fedbench.data.names import composed, first_number
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import MOST_CLASSES, RESERVED, Recipe, Source
 from fedbench.data.vectors import numbers
@@ -94,7 +95,7 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
         wanted = [*(chosen or [image]), label, *columns]
         tables = [(side, _rows(splits[split], wanted, image, f"{name}, {split}", folder))
                   for side, split in sides.items() if split is not None]  # fmt: skip
-    classes = _classes(features[label], [table[label] for _, table in tables], name)
+    classes, number = _classes(features[label], [table[label] for _, table in tables], name)
     short = [c for c in columns if all(_fits(value) for _, table in tables for value in table[c])]
     if chosen:
         for side, table in tables:
@@ -102,7 +103,7 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
             with reading(where, "holds text, gaps or lists of different lengths in these columns"):
                 vectors = numbers({column: np.array(table[column], np.float64) for column in chosen}, where)
             own = {column: _values(table[column], f"{where}: column {column}") for column in short}
-            codes = {"label": _codes(table[label], classes, where), **own}
+            codes = {"label": _codes(table[label], number, where), **own}
             yield Part(where, side, vectors[:, None, None, :], codes, classes)
         return
     every = [_Image(one, folder, f"{name}, {sides[side]}", row) for side, table in tables
@@ -118,7 +119,7 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
     for side, table in tables:
         where, stop = f"{name}, {sides[side]}", start + len(table[image])
         own = {column: _values(table[column], f"{where}: column {column}") for column in short}
-        codes = {"label": _codes(table[label], classes, where), **own}
+        codes = {"label": _codes(table[label], number, where), **own}
         yield Part(where, side, images[start:stop], codes, classes, mixed(grey, len(every)))
         start = stop
 
@@ -284,24 +285,29 @@ def _rows(rows: Any, columns: list[str], image: str | None, where: str, folder: 
     return out
 
 
-def _classes(kind: Any, labels: list[list[Any]], name: str) -> tuple[str, ...]:
-    """Names of the classes: the column's, else its sorted values."""
-    if names := getattr(kind, "names", None):
-        return tuple(names)
+def _classes(kind: Any, labels: list[list[Any]], name: str) -> tuple[tuple[str, ...], dict[int, int]]:
+    """Names of the classes: the column's, else its sorted values; and the class of each value that is a number."""
+    if given := getattr(kind, "names", None):  # of folders, whose names may come in two forms of Unicode
+        names = [composed(one) for one in given]
+        classes = tuple(dict.fromkeys(names))
+        return classes, {value: classes.index(one) for value, one in enumerate(names)}
     values = {value for side in labels for value in side}
     require(None not in values, f"{name}: images without a class", f"say which column has it: {name},label=COLUMN")
     if all(isinstance(value, int) for value in values) and values:
         require(min(values) >= 0 and max(values) < MOST_CLASSES, f"{name}: classes must be numbers from 0 on")
-        return tuple(map(str, range(int(max(values)) + 1)))
-    return tuple(sorted(map(str, values)))
+        numbers = range(first_number(int(min(values))), int(max(values)) + 1)
+        return tuple(map(str, numbers)), {value: code for code, value in enumerate(numbers)}
+    return tuple(sorted({composed(str(value)) for value in values})), {}
 
 
-def _codes(labels: list[Any], classes: tuple[str, ...], where: str) -> np.ndarray:
+def _codes(labels: list[Any], number: Mapping[int, int], where: str) -> np.ndarray:
+    """[n] classes, by name or by number; `number` is the class of each value."""
     if labels and isinstance(labels[0], str):
         return text(labels, f"{where}: the labels")
-    good = all(isinstance(value, int) and 0 <= value < len(classes) for value in labels)
-    require(good, f"{where}: labels must lie in 0..{len(classes) - 1}", "a split without labels cannot be tested on")
-    return np.array(labels, np.int64)
+    good = all(isinstance(value, int) and value in number for value in labels)
+    span = f"{min(number, default=0)}..{max(number, default=0)}"
+    require(good, f"{where}: labels must lie in {span}", "a split without labels cannot be tested on")
+    return np.array([number[value] for value in labels], np.int64)
 
 
 def _fits(value: Any) -> bool:

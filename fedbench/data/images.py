@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import numpy as np
 from fedbench.data import guard
 from fedbench.data.archive import Tree, held, open_tree
 from fedbench.data.guard import IMAGE, fits, reading, regular
+from fedbench.data.names import composed
 from fedbench.data.part import Part, text
 from fedbench.data.pixels import channels_of, rendered, size_of
 from fedbench.data.recipe import File, Member, Recipe, Source
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 256
+#: Suffixes of images, which patterns match in upper and lower case.
+_SUFFIXES = ("jpg", "jpeg", "png", "bmp", "gif", "ppm", "pgm", "webp", "tif", "tiff", "jp2")
 #: Formats that Pillow may detect. Others are not allowed, because EPS runs a program (Ghostscript).
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "WEBP", "TIFF", "JPEG2000")
 
@@ -218,9 +222,29 @@ def read_folder(recipe: Recipe, source: Source, file: File, path: Path) -> Itera
     """Read the parts of a folder of kind folder: one per member pattern, with files sorted by name."""
     rules = [pattern(member.path) for member in file.member]
     notes = {member.annotations for member in file.member}
-    with open_tree(path, lambda name: name in notes or any(rule.fullmatch(name) for rule in rules)) as tree:
+    others = [rule for one in source.file if one.path == file.path for member in one.member
+              for rule in (pattern(member.path), pattern(member.annotations or member.path))]  # fmt: skip
+    missed: list[str] = []
+
+    def keep(name: str) -> bool:
+        if name in notes or any(rule.fullmatch(name) for rule in rules):
+            return True
+        hidden = any(level.startswith(".") for level in name.split("/"))
+        if not hidden and not any(rule.fullmatch(name) for rule in others):
+            missed.append(name)
+        return False
+
+    with open_tree(path, keep) as tree:
         for member, rule in zip(file.member, rules, strict=True):
-            yield _matching(tree, member, rule, recipe, source)
+            yield replace(_matching(tree, member, rule, recipe, source), found=_unread(sorted(missed), tree.path))
+
+
+def _unread(missed: list[str], path: Path) -> str:
+    """A note for the user on files that no pattern matches; "" if there is none."""
+    if not missed:
+        return ""
+    more = f" and {len(missed) - 3:,} more" if len(missed) > 3 else ""
+    return f"not read, for no pattern of the recipe matches: {', '.join(missed[:3])}{more} (in {path})"
 
 
 def _matching(tree: Tree, member: Member, rule: re.Pattern[str], recipe: Recipe, source: Source) -> Part:
@@ -228,7 +252,7 @@ def _matching(tree: Tree, member: Member, rule: re.Pattern[str], recipe: Recipe,
     if not hits:
         raise FedbenchError(f"{tree.path} has no file like {member.path}; {held(tree.path)}")
     if source.only_classes:
-        hits = [match for match in hits if match["label"] in recipe.classes]
+        hits = [match for match in hits if composed(match["label"]) in recipe.classes]
         require(bool(hits), f"{tree.path} has no file like {member.path} of one of the recipe's classes")
     names = [match.string for match in hits]
     columns = {key: text([match[key] for match in hits], f"{tree.path} ({member.path})") for key in rule.groupindex}
@@ -264,12 +288,17 @@ def _ordered(columns: Mapping[str, np.ndarray], classes: tuple[str, ...], where:
 
 
 def pattern(path: str) -> re.Pattern[str]:
-    """Compile a member pattern (see `recipe.Member`) to a regular expression."""
+    """Compile a member pattern (see `recipe.Member`) to a regular expression; the case of an image's suffix is free."""
     words = re.split(r"(\{[A-Za-z_]+\}|\*|\?)", path)
     wildcards = {"*": "[^/]*", "?": "[^/]"}
     named = [word for word in words if word.startswith("{")]
     require(len(set(named)) == len(named), f"the pattern {path} has a name twice")
-    return re.compile("".join(f"(?P<{w[1:-1]}>[^/]+)" if w in named else wildcards.get(w, re.escape(w)) for w in words))
+    *front, last = words
+    stem, dot, suffix = last.rpartition(".")
+    image = dot and suffix.lower() in _SUFFIXES
+    ending = f"{re.escape(stem)}(?i:{re.escape(dot + suffix)})" if image else re.escape(last)
+    parts = [f"(?P<{w[1:-1]}>[^/]+)" if w in named else wildcards.get(w, re.escape(w)) for w in front]
+    return re.compile("".join(parts) + ending)
 
 
 def _annotated(notes: bytes | bytearray, names: list[str], where: str) -> np.ndarray:
@@ -278,9 +307,9 @@ def _annotated(notes: bytes | bytearray, names: list[str], where: str) -> np.nda
     classes: dict[str, str] = {}
     for name, label in (row[:2] for row in rows if len(row) > 1):
         label = label.strip()
-        before = classes.setdefault(name, label)
+        before = classes.setdefault(composed(name), label)
         require(before == label, f"{where} lists {name} with two classes, {before} and {label}", "list an image once")
     try:
-        return text([classes[name.rsplit("/", 1)[-1]] for name in names], where)
+        return text([classes[composed(name.rsplit("/", 1)[-1])] for name in names], where)
     except KeyError as error:
         raise FedbenchError(f"{where} does not say the class of {error}") from error

@@ -22,8 +22,9 @@ from fedbench.store import Store
 #: Version of the readers; increase it when the same files should give other pixels, labels or columns.
 VERSION = 1
 #: Version of the reader of one kind, if not 1. It is part of this kind's content hash only, so other ids do not change.
-#: hf: colour if any image is in colour, not if the first one is; pflib: distinguishes [0, 1] from [-1, 1].
-_READER = {"hf": 2, "pflib": 2}
+#: hf, 2: colour if any image is in colour, not if the first one is; pflib, 2: distinguishes [0, 1] from [-1, 1]; all,
+#: last: labels may count from 1, and names are compared as `names` says.
+_READER = {"hf": 3, "pflib": 3, "table": 2}
 #: Version of how encoded images become pixels, if not 1. It is part of the content hash of kinds that decode images.
 #: 2: upright, on white, in sRGB, and never of more than 8 bits (see `pixels`).
 _DECODER = 2
@@ -209,13 +210,21 @@ def _content(variant: Variant) -> str:
     if source.kind in VECTORS:
         values, skip = sorted(source.label_values.items()), [file.skip for file in source.file]
         content |= {"features": source.features, "labels": values, "skip": skip}
-    if source.kind in _READER:
-        content["reader"] = _READER[source.kind]
+    if version := _reader(chosen, source):
+        content["reader"] = version
     if _decoded(chosen, source):
         content["decoder"] = _DECODER
     if variant.parts:
         content["parts"] = [part.id for part in variant.parts]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _reader(chosen: Recipe, source: Source) -> int | None:
+    """The version of its reader, if not 1."""
+    options = options_of(source) if source.kind == "torchvision" else {}
+    if options.get("split") == "letters" or (source.kind == "leaf" and not chosen.told):
+        return 2  # labels may count from 1
+    return _READER.get(source.kind)
 
 
 def _decoded(chosen: Recipe, source: Source) -> bool:

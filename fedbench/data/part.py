@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedbench.data.names import composed
 from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import require
 
@@ -21,8 +22,12 @@ LONGEST = 1_000
 
 
 def text(values: Sequence[str], where: str) -> np.ndarray:
-    """Text as an array. Raises FedbenchError for text that is too long, not Unicode, or has a zero character."""
-    for value in dict.fromkeys(values):
+    """Text as an array, in Unicode's form NFC, so that the two forms of a name are one class and one group.
+
+    Raises FedbenchError for text that is too long, not Unicode, or has a zero character.
+    """
+    forms = {value: composed(value) for value in values}
+    for value in forms:
         require(len(value) <= LONGEST, f"{where} holds text of {len(value):,} characters; the most is {LONGEST:,}")
         # NumPy drops trailing zero characters, which could make two names equal.
         require("\0" not in value, f"{where} holds text with a zero character: {value[:60]!a}")
@@ -30,7 +35,7 @@ def text(values: Sequence[str], where: str) -> np.ndarray:
             value.encode()
         except UnicodeEncodeError as error:
             raise FedbenchError(f"{where} holds text that is not Unicode: {value[:60]!a}") from error
-    return np.array(values, np.str_)
+    return np.array([forms[value] for value in values], np.str_)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import hashlib
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from fedbench.data import guard
 from fedbench.data.images import decode, pattern
+from fedbench.data.names import composed, wholes
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import File, Recipe, Source
 from fedbench.errors import FedbenchError, check_known, unknown
@@ -38,8 +39,10 @@ def read_csv(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[
     """
     seen: dict[Path, tuple[str, object]] = {}
     every = [_lines(source, file, path) for file, path in zip(source.file, paths, strict=True)]
-    numbers = {line.cells[source.label].strip() for lines in every for line in lines} if source.kind == "list" else ()
-    first = int("0" not in numbers and str(len(recipe.classes)) in numbers)
+    numbers: Collection[int] = ()
+    if source.kind == "list":
+        numbers = (wholes(line.cells[source.label] for lines in every for line in lines) or {}).values()
+    first = int(0 not in numbers and len(recipe.classes) in numbers)
     for file, path, lines in zip(source.file, paths, every, strict=True):
         labels = _labels(source, lines, path) if source.label_columns else _classes(recipe, source, lines, path, first)
         for line, label in zip(lines, labels.tolist(), strict=True):  # before the images, which take longer
@@ -157,30 +160,32 @@ def _labels(source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:
 
 def _classes(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path, first: int) -> np.ndarray:
     """[n] classes by name; by number from `first` on if no value is a class's name."""
-    cells = [line.cells[source.label].strip() for line in lines]
-    known = {*recipe.classes}
-    if known.isdisjoint(cells):
-        known = {*map(str, range(first, first + len(recipe.classes)))}
+    cells = [composed(line.cells[source.label].strip()) for line in lines]
+    codes = {name: code for code, name in enumerate(recipe.classes)}
+    number, called = wholes(cells) or {}, wholes(recipe.classes) or {}
+    if not set(number.values()).isdisjoint(called.values()):  # classes whose names are numbers: 01 is class 1
+        of_number = {value: codes[name] for name, value in called.items()}
+        codes = {cell: of_number[value] for cell, value in number.items() if value in of_number}
+    elif number and codes.keys().isdisjoint(cells):
+        codes = {cell: value - first for cell, value in number.items() if 0 <= value - first < len(codes)}
     for line, cell in zip(lines, cells, strict=True):
-        if cell not in known:
+        if cell not in codes:
             raise unknown(f"class in {path}, line {line.number}:", cell[:60], recipe.classes)
-    return np.array(cells) if known == {*recipe.classes} else np.array(cells, np.int64) - first
+    return np.array([codes[cell] for cell in cells], np.int64)
 
 
 def _number(text: str) -> float | str:
     try:
         value = float(text)
     except ValueError:
-        return text.strip()
+        return composed(text.strip())
     return "nan" if math.isnan(value) else value  # NaN differs from itself
 
 
 def _values(cells: list[str], where: str) -> np.ndarray:
-    """Integers if all are, else text."""
-    try:
-        return np.array([int(cell) for cell in cells], np.int64)
-    except (ValueError, OverflowError):
-        return text(cells, where)
+    """Integers if all are whole numbers, else text, see `names`."""
+    numbers = wholes(cells)
+    return text(cells, where) if numbers is None else np.array([numbers[cell] for cell in cells], np.int64)
 
 
 def _images(recipe: Recipe, source: Source, lines: Sequence[_Line], path: Path) -> np.ndarray:

@@ -63,6 +63,9 @@ def read_torchvision(recipe: Recipe, source: Source, paths: Sequence[Path]) -> I
                 images, labels, few = _items(rows, first or rows[0][0].size[::-1], size is not None, where, recipe.name)
         first, grey = first or images.shape[1:3], grey + few
         parts.append(Part(where, side, images, {"label": labels}, tuple(map(str, getattr(rows, "classes", ())))))
+    if parts[0].classes[:1] == (_NO_CLASS,) and all((part.columns["label"] >= 1).all() for part in parts):
+        parts = [dataclasses.replace(part, columns={"label": part.columns["label"] - 1}, classes=part.classes[1:])
+                 for part in parts]  # fmt: skip
     found = mixed(grey, sum(len(part.images) for part in parts))
     for part in parts:  # one split may be all grey
         images = np.repeat(part.images, 3, axis=3) if found and part.images.shape[3] == 1 else part.images
@@ -77,6 +80,8 @@ def _opened(source: Source, root: Path, side: str, download: bool) -> Any:
     return getattr(torchvision().datasets, name)(root=str(root), **{key: value}, **variant, download=download)
 
 
+#: The name of class 0 of EMNIST's letters, which count from 1.
+_NO_CLASS = "N/A"
 #: Where torchvision's sets of files keep their paths and classes: pairs, or two lists.
 _PAIRS, _LISTS = ("samples", "_samples"), (("_image_files", "_labels"), ("_images", "_labels"))
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedbench.data.guard import content, fits, npz, reading, regular
 from fedbench.data.images import parquet_table
+from fedbench.data.names import composed, wholes
 from fedbench.data.part import LONGEST, Part, filled, text, values_of
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
 from fedbench.errors import FedbenchError, check_known, unknown
@@ -131,14 +132,19 @@ def _labels(recipe: Recipe, source: Source, names: np.ndarray, where: str) -> tu
         for value in unique.tolist():
             check_known(f"label value in {where}:", value, codes)
         return np.array([codes[value] for value in unique.tolist()], np.int64)[index], ()
-    whole = all(re.fullmatch(r"-?\d{1,18}", value) for value in unique.tolist())
+    number = wholes(unique.tolist())
+    if number is not None:  # 01 is 1
+        unique = np.array([str(number[value]) for value in unique.tolist()], np.str_)
     if not recipe.told:
-        ordered = sorted(unique.tolist(), key=(lambda value: int(value)) if whole else str)
+        ordered = sorted(set(unique.tolist()), key=str if number is None else int)
         require(len(ordered) <= max(2, len(names) // 2), f"{where} has {len(ordered):,} values: it holds no classes")
-        return names, tuple(ordered)
-    if whole and not set(unique.tolist()) & set(recipe.classes):
-        return unique.astype(np.int64)[index], ()
-    return names, ()
+        return unique[index], tuple(ordered)
+    called = {str(value): name for name, value in (wholes(recipe.classes) or {}).items()}
+    if number is not None and not called.keys().isdisjoint(unique.tolist()):  # classes whose names are numbers: 01 is 1
+        return np.array([called.get(value, value) for value in unique.tolist()], np.str_)[index], ()
+    if number is None or set(names.tolist()) & set(recipe.classes):
+        return names, ()
+    return unique.astype(np.int64)[index], ()
 
 
 def _names(values: np.ndarray, where: str, first: int) -> np.ndarray:
@@ -152,15 +158,15 @@ def _names(values: np.ndarray, where: str, first: int) -> np.ndarray:
 
 
 def _name(value: object) -> str:
-    said = str(int(value)) if isinstance(value, bool) else str(value).strip()
+    said = str(int(value)) if isinstance(value, bool) else composed(str(value).strip())
     return said[: -len(said.partition(".")[2]) - 1] if re.fullmatch(r"-?\d+\.0*", said) else said
 
 
 def _group(names: np.ndarray) -> np.ndarray:
     """[n] a natural column: integers if all values are, else text."""
     unique, index = np.unique(names, return_inverse=True)
-    whole = all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in unique.tolist())
-    return unique.astype(np.int64)[index] if whole else names
+    number = wholes(unique.tolist())
+    return names if number is None else np.array([number[value] for value in unique.tolist()], np.int64)[index]
 
 
 # -- formats ---------------------------------------------------------------------------------------------------
