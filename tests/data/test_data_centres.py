@@ -219,7 +219,7 @@ def test_the_paper_s_clients(retina: Dataset) -> None:
 def _worker(federation: Federation) -> Worker:
     """What feeds a network with the federation's images."""
     spec = partition_spec(DatasetSpec("any", "one", "0"), "iid", 3, 0, 0.7)
-    setting = Setting(spec, "smoke", "cifar_cnn", 1, batch_size=4, lr=0.1, seed=0, epochs=1)
+    setting = Setting(spec, "cifar_cnn", 1, batch_size=4, lr=0.1, seed=0, epochs=1)
     return Worker(initial(setting, federation.shape, federation.classes), federation, setting, threading.Event())
 
 
