@@ -40,7 +40,7 @@ STATISTICS = {
         "clients after the last round",
         over="clients",
     ),
-    "rounds": Statistic("± is the standard deviation (ddof 1) over a run's rounds without the first"),
+    "rounds": Statistic("± is the standard deviation (ddof 1) over a run's rounds, of three or more without the first"),
     "whole_run": Statistic("One number a run"),
     "final": Statistic("Value after the last round", ddof=1),
     "best_round": Statistic(  # the best unweighted one
