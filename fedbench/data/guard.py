@@ -97,7 +97,15 @@ def npz(path: Path) -> Iterator[NpzFile]:
         if not hasattr(arrays, "files"):
             raise FedbenchError(f"{path} is not an npz file")
         fits(sum(info.file_size for info in arrays.zip.infolist()), path)
-        yield arrays
+        try:
+            yield arrays
+        except ValueError as error:
+            if "allow_pickle" not in str(error):
+                raise
+            raise FedbenchError(
+                f"{path} holds an array of Python objects, which could run any program and is not read",
+                "save it as numbers or text: values.astype(float), or .astype(str) for names",
+            ) from error
 
 
 def at_most(stream: IO[bytes], count: int, block: int = _BLOCK) -> bytearray:

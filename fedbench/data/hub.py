@@ -95,6 +95,8 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
         wanted = [*(chosen or [image]), label, *columns]
         tables = [(side, _rows(splits[split], wanted, image, f"{name}, {split}", folder))
                   for side, split in sides.items() if split is not None]  # fmt: skip
+    for side, table in tables:
+        table[label] = _whole(table[label], f"{name}, {sides[side]}: column {label}")
     classes, number = _classes(features[label], [table[label] for _, table in tables], name)
     short = [c for c in columns if all(_fits(value) for _, table in tables for value in table[c])]
     if chosen:
@@ -237,7 +239,7 @@ def _label(splits: Mapping[str, Any], features: Mapping[str, Any], name: str, fo
     if len(features) == 1 and any(map(_is_folder, splits.values())):
         raise _unclassed(name, folder)
     classes = [column for column, kind in features.items() if type(kind).__name__ == "ClassLabel"]
-    usual = [column for column in _LABELS if column in features and _plain(features[column])]
+    usual = [column for column in _LABELS if column in features and _plain(features[column], ("float",))]
     preferred = [column for column in usual if column in classes] or usual or classes
     if not usual and len(classes) != 1:
         raise FedbenchError(f"{name} has no column of classes that can be told among {', '.join(features)}",
@@ -258,11 +260,22 @@ def _unclassed(where: str, folder: Path) -> FedbenchError:
     )
 
 
-def _plain(kind: Any) -> bool:
-    """Whether a column holds integers, classes or text."""
+def _plain(kind: Any, more: tuple[str, ...] = ()) -> bool:
+    """Whether a column holds integers, classes or text, or a kind of `more`."""
     return type(kind).__name__ == "ClassLabel" or str(getattr(kind, "dtype", "")).startswith(
-        ("int", "uint", "string", "large_string", "bool")
+        ("int", "uint", "string", "large_string", "bool", *more)
     )
+
+
+def _whole(labels: list[Any], where: str) -> list[Any]:
+    """Labels with whole numbers for 1.0, as which a column of integers is saved that once had a gap."""
+    if not any(isinstance(value, float) for value in labels):
+        return labels
+    row = next((i for i, value in enumerate(labels) if value is None or value != value), None)
+    require(row is None, f"{where} is empty in row {row}", "leave rows without a class out")
+    other = next((one for one in labels if not isinstance(one, int | float) or not float(one).is_integer()), None)
+    require(other is None, f"{where} holds {other}, which is no class", "say which column does: label=COLUMN")
+    return [int(value) for value in labels]
 
 
 def _rows(rows: Any, columns: list[str], image: str | None, where: str, folder: Path) -> dict[str, list[Any]]:

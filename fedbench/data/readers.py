@@ -313,6 +313,7 @@ def _npz(path: Path, names: Sequence[str], hint: str) -> dict[str, NDArray[Any]]
 
 def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
     x, y = _npz(path, ("x", "y"), "it holds x, the images, and y, their classes").values()
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     whole = y.ndim == 1 and (y.dtype.kind in "iu" or not len(y))  # np.array([]) has a floating-point type
     require(whole, f"{path}: y must be whole numbers [n], not {y.dtype} {list(y.shape)}")
     require(len(x) == len(y), f"{path}: {len(x)} images but {len(y)} classes")

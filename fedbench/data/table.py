@@ -7,9 +7,7 @@ separated by a blank. The listed images are part of the data set's identity, as 
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,6 +21,8 @@ from fedbench.data.images import decode, pattern
 from fedbench.data.names import composed, wholes
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import File, Recipe, Source
+from fedbench.data.spreadsheet import decoded, form
+from fedbench.data.spreadsheet import lines as lines_of
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.specs import require
 
@@ -92,12 +92,12 @@ class _Line:
 
 def _lines(source: Source, file: File, path: Path) -> list[_Line]:
     """The lines of a file entry, without empty ones."""
-    with guard.reading(path, "is damaged or not a CSV file"):
-        content = guard.content(path, guard.LIMIT // _WEIGHT).decode("utf-8-sig")
-        rows = list(csv.reader(io.StringIO(content, newline=""), strict=True)) if source.kind == "csv" else []
-        if source.kind == "list":
-            pairs = [line.strip().rsplit(None, 1) for line in content.splitlines()]
-            rows = [[source.image, source.label], *pairs]
+    how = form(path)
+    if source.kind == "list":
+        content = decoded(path, guard.content(path, guard.LIMIT // _WEIGHT), how)
+        rows = [[source.image, source.label], *(line.strip().rsplit(None, 1) for line in content.splitlines())]
+    else:
+        rows = list(lines_of(path, how, guard.LIMIT // _WEIGHT))
     heads = rows[0] if rows else []
     require(
         max(map(len, heads), default=0) <= LONGEST,
@@ -116,6 +116,10 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
     last = None if file.rows is None else first + file.rows
     numbered = [(i, row) for i, row in enumerate(rows[1:], 1 if source.kind == "list" else 2) if row][first:last]
     require(bool(numbered), f"{path} lists no image" + (f" behind its first {first:,}" if first else ""))
+    place = heads.index(source.image)
+    for _, row in numbered:  # as Windows writes folders; elsewhere a file's name can hold a backslash
+        if len(row) > place and "\\" in row[place] and not (path.parent / row[place]).exists():
+            row[place] = row[place].replace("\\", "/")
     return [_line(source, heads, rule, row, i, f"{path}, line {i}") for i, row in numbered]
 
 

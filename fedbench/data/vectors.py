@@ -6,13 +6,13 @@ and networks handle it like an image. Values are stored unchanged; `Partition.di
 
 from __future__ import annotations
 
-import csv
 import io
+import itertools
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fedbench.data.images import parquet_table
 from fedbench.data.names import composed, wholes
 from fedbench.data.part import LONGEST, Part, filled, text, values_of
 from fedbench.data.recipe import SPLITS, File, Recipe, Source
+from fedbench.data.spreadsheet import Form, decoded, form, lines
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.specs import require
 
@@ -53,13 +54,13 @@ def read_table(recipe: Recipe, source: Source, file: File, path: Path) -> Iterat
     index = next((name for name in features if name in _INDEX and not source.features), None)
     require(index is None, f"{path} has a column '{index}', which is its rows' index", "write the file without it")
     first, last = file.skip or 0, None if file.rows is None else (file.skip or 0) + file.rows
-    columns = load(path, features, others, last)
+    columns, found = load(path, features, others, last)
     lengths = {len(values) for values in columns.values()}
     require(len(lengths) == 1, f"{path} has arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} rows")
     require(lengths != {0}, f"{path} holds no row")
     values = numbers({name: columns[name] for name in features}, str(path))
     own = {name: columns[name][first:] for name in others}
-    yield _part(recipe, source, str(path), file.split, values[first:], own, first)
+    yield _part(recipe, source, str(path), file.split, values[first:], own, first, found)
 
 
 def read_text(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
@@ -95,13 +96,14 @@ def _part(
     values: np.ndarray,
     columns: Mapping[str, np.ndarray],
     first: int = 0,
+    found: str = "",
 ) -> Part:
-    """`first`: number of the file's rows before these, for error messages."""
+    """`first`: number of the file's rows before these, for error messages; `found`: see `Part`."""
     require(len(values) > 0, f"{where} holds no row")
     texts = {name: _names(one, f"{where}: column {name}", first) for name, one in columns.items()}
     labels, classes = _labels(recipe, source, texts[source.label], f"{where}: column {source.label}")
     own = {name: _group(one) for name, one in texts.items() if name != source.label}
-    return Part(where, split, values[:, None, None, :], {**own, source.label: labels}, classes)
+    return Part(where, split, values[:, None, None, :], {**own, source.label: labels}, classes, found)
 
 
 def numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
@@ -149,7 +151,9 @@ def _labels(recipe: Recipe, source: Source, names: np.ndarray, where: str) -> tu
 
 def _names(values: np.ndarray, where: str, first: int) -> np.ndarray:
     """[n] values as text; 1.0 becomes "1"."""
-    require(values.ndim == 1, f"{where} holds several values a row")
+    if values.ndim == 2 and values.shape[1] == 1:  # [n, 1], as many libraries save labels
+        values = values[:, 0]
+    require(values.ndim == 1, f"{where} holds several values a row: it is {list(values.shape)} and should be [n]")
     unique, index = np.unique(values, return_inverse=True)
     names = [_name(value) for value in unique.tolist()]
     row = next((int((index == i).argmax()) for i, name in enumerate(names) if name in ("", "nan")), None)
@@ -170,34 +174,71 @@ def _group(names: np.ndarray) -> np.ndarray:
 
 
 # -- formats ---------------------------------------------------------------------------------------------------
-# For each file format: the names of its columns, and the first `rows` rows of some columns as arrays, [n] or [n, W].
+# For each file format: the names of its columns, and the first `rows` rows of some columns as arrays, [n] or [n, W],
+# with a note for the user on how the file was read.
+
+_Loaded = tuple[dict[str, np.ndarray], str]
 
 
 def _csv_heads(path: Path) -> list[str]:
-    with reading(path, "is damaged or not a CSV file"), regular(path).open(newline="", encoding="utf-8-sig") as file:
-        heads = next(csv.reader(io.StringIO(file.readline(1 << 20))), [])
+    heads = list(form(path).heads)
     require(max(map(len, heads), default=0) <= LONGEST, f"{path} has the name of a column of over {LONGEST:,} letters")
     return heads
 
 
-def _csv(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> dict[str, np.ndarray]:
-    import pyarrow as pa
-    from pyarrow import csv as reader
-
+def _csv(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> _Loaded:
     fits(4 * path.stat().st_size, path)
-    types = {name: pa.float64() for name in features} | {name: pa.string() for name in others}
-    convert = reader.ConvertOptions(column_types=types, include_columns=[*features, *others], strings_can_be_null=False)
-    try:  # with one thread, so that errors contain the line
-        with reading(path, "is damaged or not a CSV file"):
-            table = reader.read_csv(path, reader.ReadOptions(use_threads=False), convert_options=convert)
+    how = form(path)
+    try:
+        decimal = _decimal(path, how, features)
+        table = _csv_table(path, how, features, others, decimal)
     except FedbenchError as error:
         place = re.search(r"column #(\d+): (?:Row #(\d+): )?.*invalid value '(.*?)'", error.message)
         if place is None:
             raise
         line = f", line {place[2]}" if place[2] else ""
-        wrong = f"{path}{line}: column {_csv_heads(path)[int(place[1])]} holds '{place[3][:60]}', which is no number"
-        raise FedbenchError(wrong, _NUMBERS) from error
-    return {name: _array(table[name].slice(0, rows), f"{path}: column {name}") for name in (*features, *others)}
+        wrong = f"{path}{line}: column {how.heads[int(place[1])]} holds '{place[3][:60]}', which is no number"
+        raise FedbenchError(wrong + (f" (the file has {told})" if (told := how.said()) else ""), _NUMBERS) from error
+    columns = {name: _array(table[name].slice(0, rows), f"{path}: column {name}") for name in (*features, *others)}
+    return columns, f"{path.name} has {told}" if (told := how.said(decimal)) else ""
+
+
+def _csv_table(path: Path, how: Form, features: Sequence[str], others: Sequence[str], decimal: str) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv as reader
+
+    types = {name: pa.float64() for name in features} | {name: pa.string() for name in others}
+    convert = reader.ConvertOptions(
+        column_types=types,
+        include_columns=[*features, *others],
+        strings_can_be_null=False,
+        decimal_point=decimal,
+    )
+    source: Any = path
+    if how.encoding != "utf-8-sig":
+        source = pa.BufferReader(decoded(path, content(path), how).encode())
+    try:
+        with reading(path, "is damaged or not a CSV file"):
+            return reader.read_csv(
+                source,
+                reader.ReadOptions(use_threads=False),  # so that errors contain the line
+                reader.ParseOptions(delimiter=how.separator),
+                convert,
+            )
+    except FedbenchError as error:
+        if "UTF8" in error.message:
+            decoded(path, content(path), how)  # raises an error that names the line
+        raise
+
+
+def _decimal(path: Path, how: Form, features: Sequence[str]) -> str:
+    """The decimal sign of a CSV file: a comma if another separates the values and a value of `features` has one."""
+    if how.separator == ",":
+        return "."
+    places = [i for i, name in enumerate(how.heads) if name in features]
+    rows = itertools.islice(lines(path, how), 1, None)
+    there = ("," in row[i] for row in rows for i in places if i < len(row))
+    return "," if any(there) else "."
 
 
 def _parquet_heads(path: Path) -> list[str]:
@@ -207,10 +248,10 @@ def _parquet_heads(path: Path) -> list[str]:
         return list(pq.read_schema(regular(path)).names)
 
 
-def _parquet(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> dict[str, np.ndarray]:
+def _parquet(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> _Loaded:
     with reading(path, "is damaged or not a Parquet file"):
         table = parquet_table(path, [*features, *others], rows)
-    return {name: _array(table[name], f"{path}: column {name}") for name in (*features, *others)}
+    return {name: _array(table[name], f"{path}: column {name}") for name in (*features, *others)}, ""
 
 
 def _array(column: pa.ChunkedArray | pa.Array, where: str) -> np.ndarray:
@@ -241,26 +282,34 @@ def _npz_heads(path: Path) -> list[str]:
         return list(arrays.files)
 
 
-def _npz(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> dict[str, np.ndarray]:
+def _npz(path: Path, features: Sequence[str], others: Sequence[str], rows: int | None) -> _Loaded:
     with npz(path) as arrays:
         out = {name: arrays[name] for name in (*features, *others)}
     for name, one in out.items():
         good = one.ndim >= 1 and one.dtype.kind in "biufU"
         require(good, f"{path}: {name} is an array of {one.dtype} {list(one.shape)}, not of numbers or text")
-    return {name: one[:rows] for name, one in out.items()}
+    return {name: one[:rows] for name, one in out.items()}, ""
 
 
 def _matrix(path: Path) -> np.ndarray:
     """Read a text file of numbers as float64 [n, W]."""
+    how = form(path)
+    data = decoded(path, content(path), how)
+    decimal = re.search(r"\d,\d[^\n]*\d[ \t]+[-+.\d]|\d[ \t]+[-+.]?\d+,\d", data)
+    require(
+        ";" not in data and decimal is None,
+        f"{path} has {'semicolons' if ';' in data else 'blanks and commas'} between its numbers, and a comma may be "
+        "a decimal point",
+        "write 0.5 for 0,5 and blanks between numbers",
+    )
     with reading(path, "is no table of numbers"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # for an empty file, which raises an error below
-        data = content(path).decode("utf-8-sig").replace(",", " ")
-        values = np.loadtxt(io.StringIO(data), np.float64, ndmin=2)
+        values = np.loadtxt(io.StringIO(data.replace(",", " ")), np.float64, ndmin=2)
     require(values.size > 0, f"{path} holds no number")
     return values
 
 
-_Load = Callable[[Path, Sequence[str], Sequence[str], int | None], dict[str, np.ndarray]]
+_Load = Callable[[Path, Sequence[str], Sequence[str], int | None], _Loaded]
 _FORMATS: dict[str, tuple[Callable[[Path], list[str]], _Load]] = {
     ".csv": (_csv_heads, _csv), ".npz": (_npz_heads, _npz), ".parquet": (_parquet_heads, _parquet),
 }  # fmt: skip

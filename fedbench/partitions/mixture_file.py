@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.data.guard import reading
+from fedbench.data.guard import content, readable, reading
+from fedbench.data.spreadsheet import decoded, form
 from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
@@ -57,8 +59,11 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Return the rows of the file's single table with their line numbers."""
     if path.exists() and not path.is_file():  # a folder, or a device that may never end
         raise FedbenchError(f"cannot read {path}: it is no file", "--counts takes a CSV file")
-    with reading(path, "is not a CSV file in UTF-8"), path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
+    with readable(path):
+        how = form(path)
+        text = decoded(path, content(path), how)
+    with reading(path, "is not a CSV file"):
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=how.separator)
         names = reader.fieldnames or ()
         rows = [(reader.line_num, row) for row in reader]
     lacking = [name for name in _COLUMNS if name not in names]
@@ -67,6 +72,8 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     for line, row in rows:
         if None in row or None in row.values():
             raise FedbenchError(f"{path}, line {line}: has not as many values as the head has columns")
+        if how.separator != ",":  # a spreadsheet that separates values otherwise writes 0,5
+            row["value"] = row["value"].replace(",", ".")
     tables = sorted({row["table"] for _, row in rows if "table" in row})
     if len(tables) > 1:
         raise FedbenchError(f"{path} holds several tables ({_few(tables)})", "keep the rows of one")

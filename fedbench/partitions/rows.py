@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.data.guard import content, fits, readable, reading, regular
+from fedbench.data.spreadsheet import decoded, form
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.specs import require
 
@@ -122,20 +123,18 @@ class _Place:
 
 
 def _csv(path: Path) -> pa.Table:
-    from csv import reader as csv_lines
-
     import pyarrow as pa
     import pyarrow.csv as csv
 
     with readable(path):
-        data = content(path)
+        how = form(path)
+        text = decoded(path, content(path), how)
     with reading(path, "is not a CSV file as it should be"):
-        names = next(csv_lines(data.decode("utf-8-sig").splitlines()[:1]), [])
-        options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+        options = csv.ConvertOptions(column_types=dict.fromkeys(how.heads, pa.string()), strings_can_be_null=False)
         return csv.read_csv(
-            pa.BufferReader(data),
+            pa.BufferReader(text.encode()),
             csv.ReadOptions(use_threads=False),  # so that an error names the line
-            csv.ParseOptions(ignore_empty_lines=False),
+            csv.ParseOptions(delimiter=how.separator, ignore_empty_lines=False),
             options,
         )
 

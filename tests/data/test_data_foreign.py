@@ -248,6 +248,23 @@ def test_repositories_that_cannot_be_read(tmp_path: Path, store: Store, make: Ma
 
 
 @hub_test
+def test_labels_of_the_hub_may_be_whole_floating_point_numbers(tmp_path: Path, store: Store) -> None:
+    """As pandas writes a column of integers that once had a gap."""
+
+    def repository(*labels: str) -> str:
+        text = "file_name,label\n" + "".join(f"{i}.png,{label}\n" for i, label in enumerate(labels))
+        folder = image_folder(tmp_path / "own", {"train": pictures(len(labels), 6, 6)})
+        written(folder, {"train/metadata.csv": text.encode()})
+        return f"hf:{folder}"
+
+    loaded = data.load(repository("1.0", "0.0", "2.0"), store)
+    assert (loaded.labels.tolist(), loaded.classes) == ([1, 0, 2], ("0", "1", "2"))
+    refused("column label is empty in row 1; leave rows without a class out", data.load,
+            repository("1.0", "", "2.0"), store)  # fmt: skip
+    refused("column label holds 0.5, which is no class", data.load, repository("1.0", "0.5", "2.0"), store)
+
+
+@hub_test
 def test_images_are_brought_to_one_size_and_depth(tmp_path: Path, store: Store) -> None:
     of_folders(a=(1, 6, 6), b=(1, 5, 6))(tmp_path / "sizes")
     assert data.load(f"hf:{tmp_path / 'sizes'},size=6", store).images.shape == (2, 6, 6, 1)

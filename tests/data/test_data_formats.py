@@ -426,6 +426,18 @@ def test_numbers_of_a_csv_file(tmp_path: Path, store: Store) -> None:
     holds(got, who=[str(10**30)], labels=[[0, 0, 1]])  # too large: it stays text
 
 
+@pytest.mark.parametrize("form", [("utf-8", ","), ("utf-8-sig", ";"), ("utf-16", "\t")])
+def test_a_csv_file_of_images_from_another_country_or_windows(
+    tmp_path: Path, store: Store, form: tuple[str, str]
+) -> None:
+    encoding, separator = form
+    text = f"{HEADS}img\\0.png,1,0,0,1\nimg/1\\.png,2,1,0,0\n".replace(",", separator)
+    written(tmp_path, {"img/0.png": GOOD[0], "img/1\\.png": GOOD[1], "toy": text.encode(encoding)})
+    holds(loaded(tmp_path, store, "csv", CSV), pixels(2, 4, 5), who=[1, 2], labels=[[0, 0, 1], [1, 0, 0]])
+    written(tmp_path, {"toy": f"{HEADS}..\\img\\0.png,1,0,0,1\n".encode()})
+    refused("does not lie below the file's folder", loaded, tmp_path, store, "csv", CSV)
+
+
 LISTS = """
 columns = {{ domain = "domain" }}
 [[source.file]]

@@ -136,9 +136,16 @@ def test_a_bad_table_is_one_line(change: tuple[str, str], line: str, tmp_path: P
         ({name: np.zeros((0, 3)) if name == "x" else np.zeros(0) for name in ("x", "y", "site")}, "holds no row"),
         ({"x": np.zeros((2, 4))}, "vectors of 4 values; the recipe says 3"),
         ({"x": np.array([["a"] * 3] * 2)}, "t.npz: column x holds text"),
-        ({"x": np.array([{}, {}])}, "t.npz is damaged or not an npz file"),
+        (
+            {"x": np.array([{}, {}])},
+            "t.npz holds an array of Python objects, which could run any program and is not "
+            "read; save it as numbers or text",
+        ),
         ({"x": np.full((2, 3), np.nan)}, "column x has no number in row 1"),
-        ({"x": np.zeros((2, 3)), "y": np.zeros((2, 2))}, "column y holds several values a row"),
+        (
+            {"x": np.zeros((2, 3)), "y": np.zeros((2, 2))},
+            "y holds several values a row: it is [2, 2] and should be [n]",
+        ),
         ({"x": np.zeros((2, 3)), "y": np.array([0, 7])}, "labels must lie in 0..1"),
         ({"x": np.zeros((2, 3)), "y": np.array([0.5, 1])}, "class '0.5' is not among the recipe's classes"),
         ({}, "t.npz has no column of numbers besides y, site"),
@@ -246,6 +253,67 @@ def test_a_table_without_a_recipe_says_its_classes(tmp_path: Path, store: Store)
 def test_a_table_that_cannot_be_is_one_line(name: str, line: str, tmp_path: Path, store: Store) -> None:
     written(tmp_path, {"heart.csv": TEXT.encode(), "numbers.csv": b"a,b,c\n1.5,1,0\n2,1,0\n3,1,0\n4,1,0\n"})
     refused(re.escape(line), load, f"{tmp_path}/{name}", store)
+
+
+SHEET = "a,b,c,y,site\n" + "".join(f"{a},{b},{c},{y},{site}\n" for a, b, c, y, site in ROWS)
+COMMAS = SHEET.replace(",", ";").replace(".", ",")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (SHEET.encode("utf-8-sig"), ""),
+        (SHEET.replace(",", ";").encode(), "t.csv has semicolons between the values"),
+        (SHEET.replace(",", "\t").encode(), "t.csv has tabs between the values"),
+        (SHEET.encode("utf-16"), "t.csv has UTF-16"),
+        (COMMAS.encode(), "t.csv has semicolons between the values, commas as decimal points"),
+        (COMMAS.replace("\n", "\r\n").encode("utf-16"),
+         "t.csv has UTF-16, semicolons between the values, commas as decimal points"),
+    ],
+)  # fmt: skip
+def test_a_table_is_read_as_spreadsheets_of_other_countries_write_it(
+    content: bytes, found: str, tmp_path: Path, store: Store
+) -> None:
+    written(tmp_path, {"t.csv": content})
+    said: list[str] = []
+    data = load(table(tmp_path), store, notify=said.append)
+    assert data.images[:, 0, 0].tolist() == [list(row[:3]) for row in ROWS]
+    holds(data, labels=[0, 1, 1, 0], site=["n", "s", "n", "s"])
+    assert [line.partition(": ")[2] for line in said[1:]] == ([found] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (SHEET.replace(",n", ",Zürich").encode("latin-1"),
+         "t.csv, line 2 is not UTF-8 (byte 0xfc): the file may be in Latin-1 or Windows-1252; save it as UTF-8"),
+        ((SHEET + "1,2,3,ill,n\n" * 90_000 + "1,2,3,ill,ü\n").encode("latin-1"),
+         "t.csv, line 90006 is not UTF-8"),
+        (SHEET.encode("utf-16-le"), "t.csv is in UTF-16 without its mark; save it as UTF-8"),
+        (COMMAS.replace("5,25", "5.25").encode(), "t.csv, line 3: column b holds '5.25', which is no number (the file "
+         "has semicolons between the values)"),
+        (SHEET.replace("5.25", '"1,500"').encode(), "t.csv, line 3: column b holds '1,500', which is no number; "),
+    ],
+)  # fmt: skip
+def test_a_table_of_another_encoding_or_two_decimal_signs_is_one_line(
+    content: bytes, line: str, tmp_path: Path, store: Store
+) -> None:
+    written(tmp_path, {"t.csv": content})
+    refused(re.escape(line), load, table(tmp_path), store)
+
+
+def test_labels_may_be_one_column_of_an_array(tmp_path: Path, store: Store) -> None:
+    np.savez(tmp_path / "t.npz", x=np.zeros((2, 3)), y=np.array([[0], [1]]), site=np.zeros((2, 1), int))
+    holds(load(table(tmp_path, "t.npz"), store), labels=[0, 1], site=[0, 0])
+
+
+@pytest.mark.parametrize("line", ["0,5 1,5", "1 0,5", "0,5;1,5"])
+def test_decimal_commas_in_a_text_file_are_refused(line: str, tmp_path: Path, store: Store) -> None:
+    """They would be twice as many numbers."""
+    written(tmp_path, {"x.txt": f"{line}\n{line}\n".encode(), "y.txt": b"0\n1\n"})
+    files = '{ path = "x.txt", role = "features" }, { path = "y.txt", role = "labels" }'
+    path = recipe(tmp_path, f'kind = "text"\nfile = [{files}]', (4,))
+    refused("a comma may be a decimal point; write 0.5 for 0,5", load, path, store)
 
 
 # -- partitions and runs ---------------------------------------------------------------------------------------

@@ -347,6 +347,8 @@ def test_rows_are_the_same_in_any_order_form_and_count(tmp_path: Path, table: li
     other = rows.read(file(tmp_path, f"\ufeffsplit,client,sample\r\n{from_one}", "other.csv"))
     quoted = "".join(f'"{c}",{s},"{side}"\n' for c, s, side in table)
     assert rows.read(file(tmp_path, f'"client",sample,"split"\n{quoted}', "quoted.csv")).digest == csv.digest
+    (tmp_path / "sheet.csv").write_text((HEAD + text).replace(",", ";"), "utf-16")
+    assert rows.read(tmp_path / "sheet.csv").digest == csv.digest
     kinds = {"sample": pa.array(sample, pa.uint16()), "client": pa.array(client, pa.int8())}
     pq.write_table(pa.table({"split": pa.array(split).dictionary_encode(), **kinds}), tmp_path / "rows.parquet")
     parquet = rows.read(tmp_path / "rows.parquet")

@@ -232,13 +232,16 @@ def test_weights_from_a_file(tmp_path: Path, first: int) -> None:
     file.write_text(HEAD + "1,train,2,3\n1,test,0,0.5\n")  # a class without a row weighs nothing
     read = partitions.read_mixture(file, 4)
     assert (read["train_mix"], read["test_mix"]) == (((0, 0, 3, 0),), ((0.5, 0, 0, 0),))
+    sheet = (HEAD + "1,train,2,3\n1,test,0,0.5\n").replace(",", ";").replace(".", ",")
+    file.write_text(sheet, "utf-16")  # as a spreadsheet of another country writes it
+    assert partitions.read_mixture(file, 4) == read
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         (None, "No such file"),
-        (b"\xff\xfe\x00", "not a CSV file in UTF-8"),
+        (b"\xff\xfe\x00", "not a CSV file: it is not UTF-16"),
         ("client,split,value\n", "has no column 'class'"),
         ("", "has no column 'client'"),
         (HEAD, "has no class weights"),
@@ -249,6 +252,7 @@ def test_weights_from_a_file(tmp_path: Path, first: int) -> None:
         (HEAD + "1,train,0,-1\n", "a class weight must be a number from 0 on, not '-1'"),
         (HEAD + "1,train,0,nan\n", "a class weight must be a number from 0 on, not 'nan'"),
         (HEAD + "1,train,0,much\n", "not 'much'"),
+        (HEAD + '1,train,0,"1,500"\n', "not '1,500'"),
         (HEAD + "1,train,0,1\n1,train,0,2\n", "line 3: class 0 of client 1, train, has a value already"),
         (HEAD + "1,train,0,1\n1,test,0,1\n3,train,0,1\n3,test,0,1\n", "without gaps, not 1, 3"),
         (HEAD + "2,train,0,1\n2,test,0,1\n", "counted from 0 or 1"),
