@@ -3,7 +3,8 @@
 Tables of the artifact: `data`, one row per image (image: H*W*C bytes, or a vector's D values as float32; label: a
 class, or a list of 0 and 1 for multi-label images; split: 0 train, 1 test; natural columns), training images first,
 each split in its official order; and `classes`, one row per class (name, train, test), small and quick to read. The
-schema metadata of both holds the recipe's shape, classes and partition label.
+schema metadata of both holds the recipe's shape, classes and partition label; of vectors that float32 does not hold
+also the `offset`, what was subtracted from them (see `vectors`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fedbench.data.locate import find, places, resolve, variant_of
 from fedbench.data.names import first_number
 from fedbench.data.part import Part, as_column
 from fedbench.data.recipe import MOST_CLASSES, SPLITS, File, Recipe, Source
+from fedbench.data.vectors import offsets
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
 from fedbench.specs import DatasetSpec, require
@@ -56,7 +58,8 @@ def read_union(recipe: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
             rows = part.split == number
             if not rows.any():  # some data sets have no official test set
                 continue
-            images, domain = fit(part.images[rows], recipe.form), np.full(int(rows.sum()), code, np.int64)
+            own = part.images[rows] + np.array(part.offset) if part.offset else part.images[rows]
+            images, domain = fit(own, recipe.form), np.full(int(rows.sum()), code, np.int64)
             yield Part(f"{name} ({split})", split, images, {"label": part.labels[rows], "domain": domain})
 
 
@@ -197,7 +200,16 @@ def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
         f"{recipe.name} ({source.name}) holds no image: {ordered[0].where if ordered else 'its files'} has none",
         "get its files again",
     )
+    number = len(recipe.classes)
+    require(
+        recipe.multi_label or number <= MOST_CLASSES,
+        f"{recipe.name} has {number:,} classes, and {MOST_CLASSES:,} is the most (predictions have 16 bits)",
+        "join classes, or take a part of them",
+    )
     images = np.concatenate([part.images.reshape(len(part.images), -1) for part in ordered])
+    offset = offsets(images) if recipe.vectors else None
+    if recipe.vectors:
+        images = (images if offset is None else images - offset).astype(np.float32)
     images = np.ascontiguousarray(images).view(np.uint8)
     if recipe.multi_label:
         labels = np.concatenate([part.columns["label"] for part in ordered])
@@ -216,10 +228,12 @@ def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
             columns[name] = np.concatenate([part.column(own) for part in ordered])
     if recipe.partition_label is not None:
         _codes(columns[recipe.partition_label], recipe.partition_classes, f"{recipe.name}, {recipe.partition_label}")
-    facts = {
+    facts: dict[str, object] = {
         "shape": recipe.form, "classes": recipe.classes, "columns": sorted(columns),
         "partition_label": recipe.partition_label, "partition_classes": recipe.partition_classes,
     }  # fmt: skip
+    if offset is not None:
+        facts["offset"] = offset.tolist()
     metadata = {METADATA: json.dumps(facts).encode()}
     pixels = pa.FixedSizeBinaryArray.from_buffers(pa.binary(images.shape[1]), len(images), [None, pa.py_buffer(images)])
     data = {"image": pixels, "label": as_column(labels), "split": split, **columns}

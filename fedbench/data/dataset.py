@@ -31,6 +31,7 @@ class Info:
     partition_label: str | None  #: column to partition by instead of the class
     partition_classes: int  #: number of values of the labels to partition by
     columns: tuple[str, ...]  #: natural columns and additional labels
+    offset: tuple[float, ...] = ()  #: of vectors: what was subtracted from each of the D values; () if nothing was
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,15 @@ class Dataset:
     """
 
     spec: DatasetSpec
-    images: np.ndarray  #: uint8 [N, H, W, C], C = 1 or 3; if `spec.vectors`, float32 [N, 1, 1, D], not normalised
+    #: uint8 [N, H, W, C], C = 1 or 3; if `spec.vectors`, float32 [N, 1, 1, D], not normalised, and less `offset`
+    images: np.ndarray
     labels: np.ndarray  #: int64 [N] classes; or for multi-label images uint8 [N, U], 0 or 1; `classes` has their names
     split: np.ndarray  #: uint8 [N]: 0 official training image, 1 official test image
     columns: dict[str, np.ndarray]  #: natural columns (writer, ...) and additional labels, each [N]
     classes: tuple[str, ...]
     partition_label: str | None = None
     _partition_classes: int = field(default=0, repr=False)
+    offset: tuple[float, ...] = ()  #: see `Info`
 
     @property
     def multi_label(self) -> bool:
@@ -88,6 +91,7 @@ def from_artifact(artifact: Artifact) -> Dataset:
         classes=facts.classes,
         partition_label=facts.partition_label,
         _partition_classes=facts.partition_classes,
+        offset=facts.offset,
     )
 
 

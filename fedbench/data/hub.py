@@ -307,7 +307,8 @@ def _classes(kind: Any, labels: list[list[Any]], name: str) -> tuple[tuple[str, 
     values = {value for side in labels for value in side}
     require(None not in values, f"{name}: images without a class", f"say which column has it: {name},label=COLUMN")
     if all(isinstance(value, int) for value in values) and values:
-        require(min(values) >= 0 and max(values) < MOST_CLASSES, f"{name}: classes must be numbers from 0 on")
+        good = min(values) >= 0 and max(values) < MOST_CLASSES
+        require(good, f"{name}: classes must be numbers from 0 to {MOST_CLASSES - 1:,}")
         numbers = range(first_number(int(min(values))), int(max(values)) + 1)
         return tuple(map(str, numbers)), {value: code for code, value in enumerate(numbers)}
     return tuple(sorted({composed(str(value)) for value in values})), {}

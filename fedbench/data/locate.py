@@ -48,7 +48,8 @@ class Variant:
 
     @property
     def spec(self) -> DatasetSpec:
-        """Its spec. Reads the files for which the recipe has no checksum, and the images that a csv or list lists."""
+        """Its spec. Reads the files for which the recipe has no checksum, the images that a csv or list lists, and a
+        user's vectors (see `_offset`)."""
         content = _content(self)
         of, vectors = self.recipe.name, self.recipe.vectors or None
         return DatasetSpec(name=of, source=self.source.name, content=content, version=VERSION, vectors=vectors)
@@ -216,6 +217,8 @@ def _content(variant: Variant) -> str:
         content["decoder"] = _DECODER
     if variant.parts:
         content["parts"] = [part.id for part in variant.parts]
+    if _offset(variant, json.dumps(content, sort_keys=True)):
+        content["offset"] = 1
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -232,6 +235,33 @@ def _decoded(chosen: Recipe, source: Source) -> bool:
     known = chosen.folder is None and (chosen.name, source.name) in _SAME_PIXELS
     arrays = source.kind == "torchvision" and not SETS[options_of(source)["name"]].encoded
     return source.kind in _DECODES and not (known or arrays or chosen.vectors)
+
+
+#: Content of a source of vectors -> whether its values are stored less an offset.
+_OFFSETS: dict[str, bool] = {}
+
+
+def _offset(variant: Variant, content: str) -> bool:
+    """Whether the values of a user's vectors are stored less an offset, which is known once they are read.
+
+    Without one the id is that of before there were offsets. No recipe of fedbench's own needs any.
+    """
+    chosen, source = variant.recipe, variant.source
+    if not chosen.vectors or source.kind in ("builtin", "union") or (chosen.told and chosen.folder is None):
+        return False
+    if content not in _OFFSETS:
+        import numpy as np
+
+        from fedbench.data.readers import read
+        from fedbench.data.vectors import offsets
+
+        try:
+            values = [part.images.reshape(len(part.images), -1) for part in read(chosen, source, variant.paths)]
+        except (FedbenchError, OSError):  # said when it is built
+            return False
+        same = len({one.shape[1] for one in values}) == 1
+        _OFFSETS[content] = same and offsets(np.concatenate(values)) is not None
+    return _OFFSETS[content]
 
 
 def _actual(path: Path) -> str:

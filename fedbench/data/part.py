@@ -40,8 +40,8 @@ def text(values: Sequence[str], where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Part:
-    """Images of one split, uint8 [n, H, W, C], or vectors, float32 [n, 1, 1, D]; columns are [n], or [n, k] with
-    several values per row."""
+    """Images of one split, uint8 [n, H, W, C], or vectors, float32 or float64 [n, 1, 1, D]; columns are [n], or [n, k]
+    with several values per row."""
 
     where: str  #: name of the file for error messages
     split: str

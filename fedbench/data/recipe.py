@@ -20,8 +20,8 @@ VECTORS = ("table", "text")
 #: File suffixes of kind table.
 TABLES = (".csv", ".parquet", ".npz")
 SPLITS = ("train", "test")
-#: Most classes of a data set without a recipe: a name is made for each up to the largest label.
-MOST_CLASSES = 1_000_000
+#: Most classes of a data set: a run stores its answers, the predictions, in 16 bits.
+MOST_CLASSES = 2**16
 #: Columns of every data set; natural columns need other names.
 RESERVED = ("image", "label", "split")
 

@@ -1,7 +1,8 @@
 """Vectors of numbers with labels: columns of CSV, Parquet or NPZ files (tabular sets, embeddings), or text files (HAR).
 
 A vector of D values is stored as an image of one pixel with D channels, float32 [1, 1, D], so that partitions, methods
-and networks handle it like an image. Values are stored unchanged; `Partition.distinct` normalises them.
+and networks handle it like an image. `Partition.distinct` normalises the values. They are stored unchanged, but for
+those that float32 cannot tell apart, such as time stamps of one minute: these are stored less an offset, see `offsets`.
 """
 
 from __future__ import annotations
@@ -107,16 +108,20 @@ def _part(
 
 
 def numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
-    """float32 [n, D]: concatenate the columns. Raises FedbenchError with column and row for values without a number."""
-    fits(sum(4 * one.size for one in columns.values()), where)
+    """float32 [n, D]: concatenate the columns; float64 if float32 does not hold a value exactly.
+
+    Raises FedbenchError with column and row for values without a number.
+    """
+    fits(sum(8 * one.size for one in columns.values()), where)
     parts = []
     for name, one in columns.items():
         wide = one[:, None] if one.ndim == 1 else one.reshape(len(one), -1)
         if one.dtype.kind not in "biuf":
             raise FedbenchError(f"{where}: column {name} holds text, such as '{str(one.flat[0])[:60]}'", _NUMBERS)
-        with np.errstate(over="ignore"):
-            parts.append(wide.astype(np.float32))
-        good = np.isfinite(parts[-1]).all(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            short = wide.astype(np.float32)
+        parts.append(short if np.array_equal(short, wide) else wide.astype(np.float64))
+        good = np.isfinite(short).all(axis=1)
         row = int(good.argmin())
         require(
             bool(good[row]),
@@ -124,6 +129,30 @@ def numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:
             _MISSING,
         )
     return np.concatenate(parts, axis=1)
+
+
+#: An offset is subtracted from a column that float32 holds with a larger error than this multiple of the standard
+#: deviation, if that makes the error as many times smaller.
+_ERROR, _SMALLER = 1e-5, 8
+
+
+def offsets(values: np.ndarray) -> np.ndarray | None:
+    """float64 [D]: what to subtract from each column of [n, D] so that float32 holds it; None if it holds all.
+
+    A column's offset is its median, one of its values, so that whole numbers stay whole; 0 if none is needed.
+    """
+    if values.dtype == np.float32 or not len(values):
+        return None
+    out = np.zeros(values.shape[1])
+    for i, column in enumerate(values.T):
+        error = np.abs(column.astype(np.float32) - column).max()
+        if not error or error <= _ERROR * column.std() or column.min() == column.max():
+            continue
+        median = np.partition(column, len(column) // 2)[len(column) // 2]
+        moved = column - median
+        if _SMALLER * np.abs(moved.astype(np.float32) - moved).max() <= error:
+            out[i] = median
+    return out if out.any() else None
 
 
 def _labels(recipe: Recipe, source: Source, names: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -272,7 +301,9 @@ def _array(column: pa.ChunkedArray | pa.Array, where: str) -> np.ndarray:
     numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
     if not any(is_one(kind) for is_one in numbers):
         raise FedbenchError(f"{where} holds {kind}, which is neither numbers nor text", _NUMBERS)
-    if column.null_count or pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind) and not column.null_count and kind.scale == 0 and kind.precision <= 18:
+        column = column.cast(pa.int64())  # a number such as an account's, which floating-point could make another's
+    elif column.null_count or pa.types.is_decimal(kind):
         return filled(pa.chunked_array(column.cast(pa.float64())), np.nan)
     return values_of(column).copy()
 

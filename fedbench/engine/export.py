@@ -27,7 +27,7 @@ ENDING, ABOUT = ".safetensors", "models.json"
 REST = "rest"
 _INPUT = {
     "images": "[B, C, H, W]: (pixels / 255 - mean) / std, channel by channel",
-    "vectors": "[B, D, 1, 1]: (values - mean) / std, component by component",
+    "vectors": "[B, D, 1, 1]: (values - mean) / std, component by component, in float64 and then float32",
 }
 
 
@@ -119,8 +119,9 @@ def normalisation(network: FLModel, channels: int, seen: Transform | None = None
 def _moments(partition: Partition, store: Store, roots: Sequence[Path]) -> dict[str, list[float]]:
     from fedbench import data
 
-    mean, std = partition.moments(data.load(partition.spec.dataset, store, roots))
-    return {"mean": mean.tolist(), "std": std.tolist()}
+    dataset = data.load(partition.spec.dataset, store, roots)
+    mean, std = partition.moments(dataset)
+    return {"mean": (mean.astype(float) + (dataset.offset or 0.0)).tolist(), "std": std.tolist()}
 
 
 def _title(file: str) -> str:

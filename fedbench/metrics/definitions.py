@@ -137,7 +137,8 @@ METRICS: dict[str, Definition] = {
         "training loss of a round's participants as the method reports it", "nats", "fedbench", False, least=-_MOST
     ),
     "local_training_seconds": Definition(
-        "wall seconds of one round's local training; for the run the mean over rounds, of three or more without the first",
+        "wall seconds of one round's local training; for the run the mean over rounds, of three or more without "
+        "the first",
         "seconds", "pFedFDA, Table 6", False,
     ),
     **{
@@ -161,7 +162,8 @@ METRICS: dict[str, Definition] = {
         "wall seconds of all rounds, evaluation included", "seconds", "pFedFDA, Table 6", False
     ),
     "round_seconds": Definition(
-        "wall seconds of one round without its evaluation; for the run the mean over rounds, of three or more without the first",
+        "wall seconds of one round without its evaluation; for the run the mean over rounds, of three or more "
+        "without the first",
         "seconds", "fedbench", False,
     ),
     "peak_memory": Definition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import re
 from pathlib import Path
@@ -16,8 +17,11 @@ import torch
 from PIL import Image
 
 from fedbench import partitions, protocol
-from fedbench.data import Dataset, load, resolve
+from fedbench.data import Dataset, catalogue, load, resolve
+from fedbench.data import build as data_build
 from fedbench.data.dataset import info
+from fedbench.data.vectors import offsets
+from fedbench.engine.export import _moments
 from fedbench.engine.training import data_of
 from fedbench.errors import FedbenchError
 from fedbench.models import build
@@ -314,6 +318,76 @@ def test_decimal_commas_in_a_text_file_are_refused(line: str, tmp_path: Path, st
     files = '{ path = "x.txt", role = "features" }, { path = "y.txt", role = "labels" }'
     path = recipe(tmp_path, f'kind = "text"\nfile = [{files}]', (4,))
     refused("a comma may be a decimal point; write 0.5 for 0,5", load, path, store)
+
+
+#: Columns of which float32 merges values, with the offset that keeps them apart (their median).
+TIMES = 1_760_000_000 + np.arange(60)
+LARGE = [
+    (TIMES, TIMES[30]),
+    (2**24 + np.arange(60), 2**24 + 30),
+    (1e9 + np.arange(60) / 8, 1e9 + 30 / 8),
+]
+
+
+@pytest.mark.parametrize(("column", "offset"), LARGE)
+@pytest.mark.parametrize("ending", [".csv", ".npz", ".parquet"])
+def test_values_that_float32_cannot_tell_apart_are_stored_less_an_offset(
+    column: np.ndarray, offset: float, ending: str, tmp_path: Path, store: Store
+) -> None:
+    """... the same for training and test rows; other columns are stored as they are."""
+    other, y = np.arange(60) / 7, (np.arange(60) >= 30).astype(int)
+    path = tmp_path / f"log{ending}"
+    if ending == ".npz":
+        np.savez(path, time=column, other=other, y=y)
+    elif ending == ".parquet":
+        pq.write_table(pa.table({"time": column, "other": other, "y": y}), path)
+    else:
+        rows = zip(column.tolist(), other.tolist(), y.tolist(), strict=True)
+        path.write_text("time,other,y\n" + "".join(f"{a!r},{b!r},{c}\n" for a, b, c in rows))
+    files = f'[{{ path = "{path.name}", rows = 40 }}, {{ path = "{path.name}", skip = 40, split = "test" }}]'
+    data = load(recipe(tmp_path, f'kind = "table"\nlabel = "y"\nfile = {files}', (2,)), store)
+    assert data.offset == (offset, 0)
+    assert data.images[:, 0, 0, 0].tolist() == (column - offset).tolist()
+    assert np.array_equal(data.images[:, 0, 0, 1], other.astype(np.float32))
+    partition = partitions.build(partition_spec(data.spec, "iid", clients=2, seed=0, train_fraction=0.5), store)
+    seen, _ = partition.distinct(data)
+    assert len(np.unique(seen[:, 0, 0, 0])) == 60
+    mean, _ = _moments(partition, store, [])["mean"]  # of the values as they are in the file
+    rows = np.unique(partition.sample[partition.training])
+    assert mean == pytest.approx(column[rows].astype(np.float64).mean(), rel=1e-12, abs=1e-3)
+
+
+def test_vectors_that_float32_holds_keep_their_ids_and_bytes(tmp_path: Path, store: Store) -> None:
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.normal(size=90), rng.normal(30, 1, 90), 2000.0 + np.arange(90), np.full(90, 0.1)], axis=1)
+    assert offsets(x) is None
+    np.savez(tmp_path / "t.npz", x=x, y=np.arange(90) % 2, site=np.zeros(90, int))
+    data = load(path := table(tmp_path, "t.npz", shape=(4,)), store)
+    assert np.array_equal(data.images[:, 0, 0], x.astype(np.float32))
+    np.savez(tmp_path / "t.npz", x=x + np.array([0, 0, 2.0**31, 0]), y=np.arange(90) % 2, site=np.zeros(90, int))
+    assert load(path, store).offset == (0, 0, 2.0**31 + 2045, 0)
+
+
+def test_parts_of_a_union_have_offsets_of_their_own(tmp_path: Path, store: Store) -> None:
+    parts = []
+    for moved in (0, 600):
+        np.savez(tmp_path / "t.npz", x=TIMES + moved, y=np.arange(60) % 2, site=np.zeros(60, int))
+        parts.append(load(path := table(tmp_path, "t.npz", shape=(1,)), store))
+    assert parts[0].offset != parts[1].offset
+    joined = np.concatenate([part.images.reshape(-1) for part in data_build.read_union(catalogue.recipe(path), parts)])
+    assert joined.tolist() == [*TIMES, *(TIMES + 600)]
+
+
+def test_numbers_of_accounts_do_not_merge(tmp_path: Path, store: Store) -> None:
+    site = [decimal.Decimal(2**53), decimal.Decimal(2**53 + 1)]
+    pq.write_table(pa.table({"x": [[1.0, 2.0, 3.0]] * 2, "y": ["ill", "well"], "site": site}), tmp_path / "t.parquet")
+    holds(load(table(tmp_path, "t.parquet"), store), site=[2**53, 2**53 + 1])
+
+
+def test_more_classes_than_predictions_hold_are_refused(tmp_path: Path, store: Store) -> None:
+    y = np.repeat(np.arange(2**16 + 1), 2)
+    np.savez(tmp_path / "faces.npz", x=y[:, None] / 9, y=y)
+    refused("faces has 65,537 classes, and 65,536 is the most", load, f"{tmp_path}/faces.npz,label=y", store)
 
 
 # -- partitions and runs ---------------------------------------------------------------------------------------
