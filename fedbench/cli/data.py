@@ -125,17 +125,18 @@ def fetch(
 
 @app.command()
 def check(names: Names, json: options.Json = False) -> None:
-    """Verify the files at hand and the built artifacts of data sets; exit code 2 if something is damaged."""
+    """Verify the files at hand and the built artifacts of data sets, and count test images that are also training
+    images; exit code 2 if something is damaged."""
     from dataclasses import asdict
 
     from fedbench.data import check as examine
-    from fedbench.data.build import DAMAGED, GOOD, MISSING
+    from fedbench.data.build import DAMAGED, GOOD, MISSING, REPEATED
 
     findings = [finding for name in names for finding in examine(name, context.store(), context.roots())]
     if json:
         printing.print_json([asdict(finding) for finding in findings])
     else:
-        colours = {GOOD: "green", DAMAGED: "bold red", MISSING: "dim"}
+        colours = {GOOD: "green", DAMAGED: "bold red", MISSING: "dim", REPEATED: "yellow"}
         out = context.out()
         for f in findings:
             line = f"{f.dataset:14} {f.state:12} {f.what}" + (f"  {f.detail}" if f.detail else "")

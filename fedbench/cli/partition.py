@@ -184,7 +184,8 @@ def _describe(p: Partition) -> dict[str, Any]:
         }
         for c in range(p.clients)
     ]  # fmt: skip
-    more = {"distributions": described} if described else {}
+    more: dict[str, Any] = {"distributions": described} if described else {}
+    more |= {"leaked": p.leaked} if p.leaked else {}
     return {"id": p.id, "spec": p.spec.to_dict(), "classes": list(p.classes), "clients": clients, **more}
 
 
@@ -203,5 +204,11 @@ def partition_of(dataset: str | None, options: Mapping[str, Any], rules: Protoco
 
     store, roots, say = context.store(), context.roots(), context.err().print
     spec = spec_of(dataset, options, rules, store, roots, say)
-    partitions.obtain(spec, store, roots, say)
+    made = partitions.obtain(spec, store, roots, say)
+    if spec.scheme == "file":  # where any image can be anyone's
+        from fedbench.partitions.tables import read
+        from fedbench.partitions.view import leakage
+
+        if line := leakage(read(made)):
+            say(line)
     return spec

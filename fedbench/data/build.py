@@ -25,7 +25,7 @@ from fedbench.data.guard import readable, reading, regular
 from fedbench.data.images import fit
 from fedbench.data.locate import find, places, resolve, variant_of
 from fedbench.data.names import first_number
-from fedbench.data.part import Part, as_column
+from fedbench.data.part import Part, as_array, as_column
 from fedbench.data.recipe import MOST_CLASSES, SPLITS, File, Recipe, Source
 from fedbench.data.vectors import offsets
 from fedbench.errors import FedbenchError
@@ -285,10 +285,11 @@ def _codes(values: np.ndarray, number: int, where: str) -> np.ndarray:
 
 
 # -- check -----------------------------------------------------------------------------------------------------
-# Verify source files against their recipe's checksums, and artifacts against their manifests.
+# Verify source files against their recipe's checksums, and artifacts against their manifests; look for test images
+# among the training images.
 
 
-GOOD, UNDECLARED, MISSING, DAMAGED = "good", "no checksum", "missing", "damaged"
+GOOD, UNDECLARED, MISSING, DAMAGED, REPEATED = "good", "no checksum", "missing", "damaged", "repeated"
 
 
 @dataclass(frozen=True)
@@ -297,8 +298,8 @@ class Finding:
 
     dataset: str
     what: str  #: source and path of the file, or id of the artifact
-    state: str  #: GOOD, UNDECLARED, MISSING or DAMAGED
-    detail: str  #: its path, or the error
+    state: str  #: GOOD, UNDECLARED, MISSING, DAMAGED, or REPEATED: of an artifact's images some train and test
+    detail: str  #: its path, the error, or how many are repeated
 
 
 def check(name: str, store: Store, roots: Sequence[Path] = ()) -> list[Finding]:
@@ -324,7 +325,21 @@ def check(name: str, store: Store, roots: Sequence[Path] = ()) -> list[Finding]:
             wrong = _complaint(lambda a: [a.file(name) for name in a.manifest["files"]], artifact)
             state = DAMAGED if wrong else GOOD
             findings.append(Finding(chosen.name, f"artifact {artifact.id}", state, wrong or str(artifact.path)))
+            if not wrong and (said := _repeated(artifact)):
+                findings.append(Finding(chosen.name, f"artifact {artifact.id}", REPEATED, said))
     return findings
+
+
+def _repeated(artifact: Artifact) -> str:
+    """How many test images are, value by value, among the training images; "" if none is."""
+    test = as_array(artifact.table("data", ["split"])["split"]).astype(bool)
+    if test.all() or not test.any():
+        return ""
+    hashes = [hashlib.sha256(one.as_buffer()).digest() for part in artifact.batches("data", "image") for one in part]
+    trained = {digest for digest, later in zip(hashes, test.tolist(), strict=True) if not later}
+    count = sum(digest in trained for digest, later in zip(hashes, test.tolist(), strict=True) if later)
+    samples = "vectors" if artifact.manifest["spec"].get("vectors") else "images"
+    return f"{count:,} of {int(test.sum()):,} test {samples} are among its training {samples}" if count else ""
 
 
 def _owner(path: Path) -> str | None:

@@ -128,6 +128,18 @@ class Partition:
         """[M] test samples of each client."""
         return np.bincount(self.client[self.test], minlength=self.clients)
 
+    @cached_property
+    def leaked(self) -> int:
+        """Number of test rows whose image is a training image of another client."""
+        trained = np.unique(np.stack([self.sample[self.training], self.client[self.training]], axis=1), axis=0)
+        images, trainers = np.unique(trained[:, 0], return_counts=True)
+        place = np.searchsorted(images, self.sample[self.test])
+        there = np.append(images, -1)[place] == self.sample[self.test]
+        by_anyone = np.where(there, np.append(trainers, 0)[place], 0)
+        held = trained[:, 0].astype(np.int64) * self.clients + trained[:, 1]
+        own = np.isin(self.sample[self.test].astype(np.int64) * self.clients + self.client[self.test], held)
+        return int((by_anyone > own).sum())
+
     @property
     def phase_groups(self) -> list[list[int]]:
         """[P][M] the true group of each client in each drift phase of its training data; without drift P is 1."""

@@ -90,6 +90,8 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
     own = schemes.of(spec).view(p, width) if schemes.at_hand(spec) else None
     if own is not None:
         yield from own
+        if line := leakage(p):
+            yield line
         return
     dealt = slice(spec.clients)  # unseen clients under corruptions hold only copies of others' images
     groups = len(set(p.groups[dealt]))
@@ -101,11 +103,20 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
         f"  {schemes.label(spec)}  {spec.clients} clients  {seen}  seed {spec.seed}\n{_sizes(p, dealt)}",
         "; grey images have no hue and no saturation to shift" if _grey(p) else "",
         "\n",
-        *(f"{line}\n" for line in _details(spec)),
+        *(f"{line}\n" for line in (*_details(spec), leakage(p)) if line),
     )
     yield from _tables(p, width)
     if p.drawn is not None:
         yield from render_groups(p, width)
+
+
+def leakage(p: Partition) -> str:
+    """Say how many test images are training images of other clients; "" if none is."""
+    if not p.leaked:
+        return ""
+    return f"{p.leaked:,} of {int(p.n_test.sum()):,} test {p.spec.dataset.samples} are training " + (
+        f"{p.spec.dataset.samples} of other clients"
+    )
 
 
 def _sizes(p: Partition, dealt: slice) -> str:

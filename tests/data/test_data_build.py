@@ -254,6 +254,19 @@ def test_check_tells_good_missing_damaged_and_undeclared(tmp_path: Path, store: 
     assert states(str(other), Store(tmp_path / "empty")) == ["no checksum"] * 4
 
 
+def test_check_counts_test_images_that_are_training_images(tmp_path: Path, store: Store) -> None:
+    path, images = make.idx_toy(tmp_path)
+    load(str(path), store)
+    assert states(str(path), store) == ["no checksum"] * 4 + ["good"]
+    make.write_idx(tmp_path / "toy/test-images.gz", images[[1, 6, 1]])
+    spec = load(str(path), store).spec
+    found = [one for one in check(str(path), store) if one.state == "repeated"]
+    assert [(one.what, one.detail) for one in found] == [
+        (f"artifact {spec.id}", "2 of 3 test images are among its training images")
+    ]
+    assert run(store, "check", str(path)).exit_code == 0
+
+
 @pytest.mark.parametrize(("old", "new"), [('"toy"', '"tox"'), ('"content": "', '"content": "0'), ('"spec"', '"spek"')])
 def test_check_finds_an_altered_manifest(tmp_path: Path, store: Store, old: str, new: str) -> None:
     path = str(make.with_checksums(tmp_path))

@@ -25,7 +25,7 @@ from fedbench.partitions.distribution import realised
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import Transform, apply, of_clients
 from fedbench.partitions.transforms.corruption import named as corruption
-from fedbench.partitions.view import class_counts
+from fedbench.partitions.view import class_counts, leakage, render
 from fedbench.specs import DatasetSpec, PartitionSpec
 from fedbench.store import Store
 from fedbench.store.artifact import opened
@@ -375,6 +375,18 @@ def test_the_partition_has_what_its_rows_say(tmp_path: Path) -> None:
     assert p.sample.tolist() == [5, 7, 5, 2, 0]
     assert p.label.tolist() == [1, 1, 1, 0, 0]
     assert p.spec.options == {"rows": rows.read(tmp_path / "rows.csv").digest}
+
+
+LEAKING = HEAD + "0,1,train\n0,2,train\n0,5,test\n0,9,test\n1,5,train\n1,2,test\n2,9,train\n2,5,test\n2,8,test\n"
+
+
+def test_test_images_that_train_other_clients_are_counted(tmp_path: Path) -> None:
+    p = partitions.make(from_file(file(tmp_path, LEAKING)), halves())
+    assert p.leaked == 4  # of client 0: 5 and 9; of client 1: 2; of client 2: 5
+    assert leakage(p) == "4 of 5 test images are training images of other clients"
+    assert any("4 of 5 test images are training" in str(part) for part in render(p))
+    clean = partitions.make(from_file(file(tmp_path, GOOD)), halves())
+    assert (clean.leaked, leakage(clean)) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,17 @@ def test_counts_option(
     assert "weights for 10 classes, but made has 4" in bad("partition", "made", "--protocol", "ftw_erm")
 
 
+def test_rows_that_train_one_client_and_test_another_are_said(home: Path, tmp_path: Path) -> None:
+    leaky = tmp_path / "leak.csv"
+    leaky.write_text("client,sample,split\n0,0,train\n0,1,test\n1,1,train\n1,2,train\n1,0,test\n1,3,test\n")
+    line = "2 of 3 test images are training images of other clients"
+    assert line in good("partition", "digits", "--from", leaky).out
+    assert json.loads(good("partition", "digits", "--from", leaky, "--json").out)["leaked"] == 2
+    assert line in good("train", "digits", "--from", leaky, "-m", "fedavg", "--rounds", "1").err
+    leaky.write_text("client,sample,split\n0,0,train\n0,1,test\n1,2,train\n1,3,test\n")
+    assert "other clients" not in good("partition", "digits", "--from", leaky).out
+
+
 def test_the_short_forms_are_those_of_the_partitioners() -> None:
     forms = {name for name, field in typed(PartitionerChoice).items() if field.metadata["panel"]}
     assert forms == {short for name in schemes.names() for short in schemes.load(name).short}
