@@ -219,15 +219,17 @@ def abandoned(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, busy: str | None = None) -> Iterator[None]:
-    """Lock a folder (created if missing) for one process at a time; the system releases the lock of a dead process.
+def alone(folder: Path, busy: str | None = None, file: str = "") -> Iterator[None]:
+    """Lock a folder (created if missing), or a file in it, for one process at a time; the system releases the lock of a
+    dead process.
 
-    Other processes wait, or, if `busy` is given, raise FedbenchError with that text.
+    Other processes wait, or, if `busy` is given, raise FedbenchError with that text. The lock is a hidden file, which
+    stays: `.lock`, or `.FILE.lock`.
     """
     from filelock import FileLock, Timeout  # slow to import, and reading needs no lock
 
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", timeout=-1 if busy is None else 0)
+    lock = FileLock(folder / (f".{file}.lock" if file else ".lock"), timeout=-1 if busy is None else 0)
     try:
         lock.acquire(poll_interval=0.01)
     except Timeout as error:

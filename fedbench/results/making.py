@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from fedbench.errors import FedbenchError, unknown
+from fedbench.files import alone, disk_errors
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import load
 from fedbench.models.registry import is_plugin
-from fedbench.results.pack import ABOUT, Failure, Pack, Row, add, same_numbers, write
+from fedbench.results.pack import ABOUT, Failure, Pack, Row, add, leave_out, same_numbers
 from fedbench.results.packs import FOLDER, Packs, imported
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
@@ -216,21 +217,24 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
     target = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()
-    packs = Packs.of(store)
-    clashes = {row.id: names for row in rows if (names := _clashes_of(row, store, packs))}
-    if clashes and prefer is None:
-        examples = [f"{id} ({', '.join(names)})" for id, names in [*clashes.items()][:3]]
-        raise FedbenchError(
-            f"{counted(len(clashes), 'run')} of {path} {'has' if len(clashes) == 1 else 'have'} other numbers than are "
-            f"there: {', '.join([*examples, *(['...'] if len(clashes) > 3 else [])])}",
-            f"--prefer {NEW} takes these, --prefer {OLD} leaves them out",
-        )
-    added = [row for row in rows if row.id not in clashes] if prefer == OLD else rows
-    total = add(target, added, pack.failures) if added or pack.failures else 0
-    if prefer == NEW:
-        for other in (other for other in packs.whole if other.path in imported(store) and other.path != target):
-            if not clashes.keys().isdisjoint(other.places):
-                write(other.path, [row for row in other.rows() if row.id not in clashes], other.failures)
+    with contextlib.ExitStack() as held:  # what is there is compared and changed in one go
+        with disk_errors("taking in a result pack", target.parent):
+            held.enter_context(alone(target.parent))
+        packs = Packs.of(store)
+        clashes = {row.id: names for row in rows if (names := _clashes_of(row, store, packs))}
+        if clashes and prefer is None:
+            examples = [f"{id} ({', '.join(names)})" for id, names in [*clashes.items()][:3]]
+            raise FedbenchError(
+                f"{counted(len(clashes), 'run')} of {path} {'has' if len(clashes) == 1 else 'have'} other numbers than "
+                f"are there: {', '.join([*examples, *(['...'] if len(clashes) > 3 else [])])}",
+                f"--prefer {NEW} takes these, --prefer {OLD} leaves them out",
+            )
+        added = [row for row in rows if row.id not in clashes] if prefer == OLD else rows
+        total = add(target, added, pack.failures) if added or pack.failures else 0
+        if prefer == NEW:
+            for other in (other for other in packs.whole if other.path in imported(store) and other.path != target):
+                if not clashes.keys().isdisjoint(other.places):
+                    leave_out(other.path, clashes)
     return target, added, len(rows) - len(added), total
 
 

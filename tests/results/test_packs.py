@@ -5,7 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +36,7 @@ from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import fedbench
 from tests.support.figures_lab import build
-from tests.support.frames import refused
+from tests.support.frames import or_line, refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run
 from tests.support.server import OK, Answer, Server, raw, whole
 
@@ -111,6 +116,40 @@ def test_runs_that_diverged_go_along(store: Store, rows: list[Row], tmp_path: Pa
     assert summary(pack)["diverged"] == 2
     take_in(pack.path, store)
     assert Pack(store.home / "results/one.parquet").failures == pack.failures
+
+
+def test_who_adds_to_one_pack_at_once_loses_no_run(filled: Store, rows: list[Row], tmp_path: Path) -> None:
+    """Threads, since a lock of a file excludes them as it does processes."""
+    few = rows[:6]
+    packs = [tmp_path / f"{k}/mine.parquet" for k in range(len(few))]
+    for path, row in zip(packs, few, strict=True):
+        write(path, [row])
+
+    def at_once(call: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[Any]:
+        start = threading.Barrier(len(arguments))
+
+        def one(values: tuple[Any, ...]) -> Any:
+            start.wait()
+            return call(*values)
+
+        with ThreadPoolExecutor(len(arguments)) as pool:
+            return list(pool.map(one, arguments))
+
+    totals = at_once(add, [(tmp_path / "out.parquet", [row]) for row in few])
+    assert sorted(totals) == [1, 2, 3, 4, 5, 6]
+    assert Pack(tmp_path / "out.parquet").places.keys() == {row.id for row in few}
+    other = Store(tmp_path / "store")
+    taken = at_once(take_in, [(path, other) for path in packs])
+    assert sorted(total for *_, total in taken) == [1, 2, 3, 4, 5, 6]
+    assert Pack(other.home / "results/mine.parquet").places.keys() == {row.id for row in few}
+    # One run with other numbers in each pack: whoever comes first is in, and the others are told.
+    disputed = Store(tmp_path / "disputed")
+    for k, path in enumerate(packs):
+        path.unlink()
+        metrics = few[0].metrics
+        write(path.with_name(f"{k}.parquet"), [replace(few[0], metrics=replace(metrics, value=metrics.value / (1 + k)))])
+    said = at_once(or_line, [(take_in, path.with_name(f"{k}.parquet"), disputed) for k, path in enumerate(packs)])
+    assert sum("has other numbers than are there" in str(one) for one in said) == len(few) - 1
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{", b'{"a":1}', b'{"a":{"spec":{},"reason":""}}'])
