@@ -14,7 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.files import alone, disk_errors
-from fedbench.metrics.evaluate import evaluate
+from fedbench.measure import restored
+from fedbench.metrics.evaluate import MEASURES, evaluate
+from fedbench.metrics.follows import contradiction
 from fedbench.metrics.read import load
 from fedbench.models.registry import is_plugin
 from fedbench.results.pack import ABOUT, Failure, Pack, Row, add, leave_out, same_numbers
@@ -195,12 +197,13 @@ def _name_at(url: str) -> str:
 def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -> tuple[Path, list[Row], int, int]:
     """Add the runs of a pack to the store's pack of that name, made by `by` (default: as the pack says).
 
-    `prefer` decides about runs that exist with other metrics: NEW imports them and removes them from other imported
+        `prefer` decides about runs that exist with other metrics: NEW imports them and removes them from other imported
     packs (runs of the store still come first), OLD skips them.
 
-    Reads and checks every row first. Raises FedbenchError for a damaged, empty or hidden pack, if neither `by` nor the
-    pack says who made the runs, and if runs exist with other metrics and `prefer` is None. Returns the pack in the
-    store, the imported runs, how many were skipped, and how many runs that pack has now.
+    Reads and checks every row first. Raises FedbenchError for a damaged, empty or hidden pack, for a run whose metrics
+    contradict each other, if neither `by` nor the pack says who made the runs, and if runs exist with other metrics and
+    `prefer` is None. Returns the pack in the store, the imported runs, how many were skipped, and how many runs that
+    pack has now.
     """
     if not path.is_file():
         raise FedbenchError(f"there is no file {path}", "name a result pack (.parquet)")
@@ -214,6 +217,9 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
         raise FedbenchError(f"there are no runs in {path}", "'fedbench results export' makes a pack")
     if not by and not all(row.by for row in rows):
         raise FedbenchError(f"{path} does not say who made its runs", "say it: --by NAME")
+    for row in rows:
+        if fault := contradicted(row):
+            raise FedbenchError(f"run {row.id} of {path} contradicts itself: {fault}", "ask who made it")
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
     target = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()
@@ -236,6 +242,15 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
                 if not clashes.keys().isdisjoint(other.places):
                     leave_out(other.path, clashes)
     return target, added, len(rows) - len(added), total
+
+
+def contradicted(row: Row) -> str:
+    """The first metric of a run that others of its metrics contradict, in words; "" if there is none."""
+    try:
+        measures = restored(row.about.get(MEASURES, []), MEASURES)
+    except FedbenchError as error:
+        return str(error)
+    return contradiction(row.metrics, row.spec.setting.partition.trainees, measures)
 
 
 def _clashes_of(row: Row, store: Store, packs: Packs) -> list[str]:

@@ -147,7 +147,9 @@ def test_who_adds_to_one_pack_at_once_loses_no_run(filled: Store, rows: list[Row
     for k, path in enumerate(packs):
         path.unlink()
         metrics = few[0].metrics
-        write(path.with_name(f"{k}.parquet"), [replace(few[0], metrics=replace(metrics, value=metrics.value / (1 + k)))])
+        write(
+            path.with_name(f"{k}.parquet"), [replace(few[0], metrics=replace(metrics, value=metrics.value / (1 + k)))]
+        )
     said = at_once(or_line, [(take_in, path.with_name(f"{k}.parquet"), disputed) for k, path in enumerate(packs)])
     assert sum("has other numbers than are there" in str(one) for one in said) == len(few) - 1
 
@@ -414,6 +416,19 @@ def test_what_is_sealed_and_yet_wrong_is_refused_and_left_out(
     assert (shelf.get(rows[0].id), shelf.find(rows[0].id), len(shelf.places)) == (None, None, 2)
 
 
+def test_a_run_whose_mean_is_not_that_of_its_clients_is_refused(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    metrics = rows[1].metrics
+    value = metrics.value.copy()
+    value[(metrics.metric == metrics.names.index("client_accuracy")) & (metrics.round == 3)] = 0.99
+    write(bad := tmp_path / "bad.parquet", [rows[0], replace(rows[1], metrics=replace(metrics, value=value))])
+    refused(
+        rf"run {rows[1].id} of .*bad.parquet contradicts itself: its client_accuracy_mean of the plain images after "
+        "round 3 is 0.75, but 0.99 follows",
+        take_in, bad, store,
+    )  # fmt: skip
+    assert not (store.home / "results").exists()
+
+
 ELSEWHERE = b"HTTP/1.1 302 Found\r\nLocation: http://localhost:9/good.parquet\r\n\r\n"
 #: What an address answers, and what is said of it.
 ANSWERS: dict[str, tuple[Answer, str]] = {
@@ -540,6 +555,7 @@ def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-u
         row = pack.row(k)
         assert re.fullmatch("[0-9a-f]{64}", row.predictions)
         assert row.by
+        assert not making.contradicted(row)
         assert {"host", "process"}.isdisjoint(row.about)
         assert not re.search(r"/(home|root|tmp|work|Users)/", pack.heads["about"][k] + row.machine)
 
