@@ -197,7 +197,7 @@ def _name_at(url: str) -> str:
 def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -> tuple[Path, list[Row], int, int]:
     """Add the runs of a pack to the store's pack of that name, made by `by` (default: as the pack says).
 
-        `prefer` decides about runs that exist with other metrics: NEW imports them and removes them from other imported
+    `prefer` decides about runs that exist with other metrics: NEW imports them and removes them from other imported
     packs (runs of the store still come first), OLD skips them.
 
     Reads and checks every row first. Raises FedbenchError for a damaged, empty or hidden pack, for a run whose metrics

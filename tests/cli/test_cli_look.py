@@ -448,8 +448,28 @@ def test_a_pack_fills_tables_elsewhere_is_shown_and_verified(pack: Path, tmp_pat
     assert "no shipped run took 1e-06 minutes or less; the shortest one took" in bad(
         "results", "verify", "--minutes", "1e-6", "--home", other
     )
-    assert "as the store has it" in good("results", "verify", "--home", other).out
+    assert "as it was trained to verify it before" in good("results", "verify", "--home", other).out
+    (one,) = json.loads(good("results", "verify", "--again", "--json", "--home", other).out)
+    assert (one["verdict"], one["trained"]) == ("same", True)
+    assert "° 1 run by Ada" in table(other)  # what is trained to verify a run is in no table
+    assert not [*Store(other).list("run")]
+    good(*cell, "--unshipped")
+    assert "1 run to make" in good(*cell, "--dry-run").out
+    good(*cell)
     assert "°" not in table(other)  # it is the store's own now
+    assert "as the store has it" in good("results", "verify", "--home", other).out
+
+
+def test_shipped_runs_are_verified_by_the_tables_that_they_are_in(pack: Path, tmp_path: Path) -> None:
+    """Which runs these are: tests/reports/test_rows.py."""
+    other = tmp_path / "other"
+    good("results", "import", pack, "--home", other)
+    (one,) = json.loads(good("results", "verify", "table!=flux/12", "method=fedavg", "--json", "--home", other).out)
+    assert one["verdict"] == "same"
+    assert "no table has such a shipped run: table=flux/12" in bad(
+        "results", "verify", "table=flux/12", "--home", other
+    )
+    assert "did you mean 'method'" in bad("results", "verify", "mehtod=fedavg", "--home", other)
 
 
 def test_runs_that_diverged_or_are_of_other_code(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

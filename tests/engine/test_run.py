@@ -474,6 +474,8 @@ def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     assert verdict(other)[0] == Verdict.OTHER_BITS
     assert verdict(other, cpu="another")[0] == verdict(other, processor="another")[0] == Verdict.CLOSE
     assert verdict(other, cores=1)[0] == Verdict.CLOSE
+    spread = changed(other, "client_accuracy_std", 0.25)  # of two clients; no accuracy has moved
+    assert verdict(spread, cpu="another") == (Verdict.CLOSE, 0.0, verdict(other, cpu="another")[2])
     assert verdict(changed(other, "average_accuracy", 0.125), cpu="another")[0] == Verdict.CLOSE
     assert verdict(changed(other, "average_accuracy", 0.25), cpu="another") == (Verdict.FAR, 0.25, "average_accuracy")
     checked = Checked(Verdict.CLOSE, 0.0, "average_accuracy", "here", (None, "Xeon 6-207-2"))
@@ -488,7 +490,7 @@ def test_what_hangs_on_rounding_comes_out_again(run: Shipped, store: Store, monk
     job = Job.of_spec(run.origin.spec)
     (again,) = execute_all([job], store, [], device="cpu", executor="sequential")
     checked = Checked(Verdict.FAR, 0.5, "average_accuracy", "here", ("one", "another"))
-    result = verify.settled(checked, run, again, store, [])
+    result = verify.settled(checked, run, again, store, store, [])
     assert (result.verdict, result.difference) == (Verdict.FAR, 0.5)
     assert result.rounding < 0.01
 
@@ -499,8 +501,8 @@ def test_what_hangs_on_rounding_comes_out_again(run: Shipped, store: Store, monk
         return execute_all([Job.of(setting, "fedavg", {})], *where, executor=executor, **how)
 
     monkeypatch.setattr(verify, "execute_all", unlike)
-    moved = verify.settled(checked, run, again, store, []).rounding
+    moved = verify.settled(checked, run, again, store, store, []).rounding
     assert moved > 0.01
     for difference, verdict in ((2.9 * moved, Verdict.UNSTABLE), (3.1 * moved, Verdict.FAR)):
-        assert verify.settled(replace(checked, difference=difference), run, again, store, []).verdict is verdict
+        assert verify.settled(replace(checked, difference=difference), run, again, store, store, []).verdict is verdict
     assert [one.id for one in store.list("run")] == [again.id]
