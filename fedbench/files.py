@@ -223,13 +223,14 @@ def alone(folder: Path, busy: str | None = None, file: str = "") -> Iterator[Non
     """Lock a folder (created if missing), or a file in it, for one process at a time; the system releases the lock of a
     dead process.
 
-    Other processes wait, or, if `busy` is given, raise FedbenchError with that text. The lock is a hidden file, which
-    stays: `.lock`, or `.FILE.lock`.
+    Other processes wait, or, if `busy` is given, raise FedbenchError with that text. The lock is a hidden file: `.lock`,
+    which stays, or beside a user's file `.FILE.lock`, which is deleted in the end.
     """
     from filelock import FileLock, Timeout  # slow to import, and reading needs no lock
 
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / (f".{file}.lock" if file else ".lock"), timeout=-1 if busy is None else 0)
+    path = folder / (f".{file}.lock" if file else ".lock")
+    lock = FileLock(path, timeout=-1 if busy is None else 0)
     try:
         lock.acquire(poll_interval=0.01)
     except Timeout as error:
@@ -237,4 +238,7 @@ def alone(folder: Path, busy: str | None = None, file: str = "") -> Iterator[Non
     try:
         yield
     finally:
+        if file:  # while it is held: who waits for a deleted file tries again (filelock 3.24)
+            with contextlib.suppress(OSError):
+                path.unlink()
         lock.release()

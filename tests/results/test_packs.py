@@ -138,6 +138,7 @@ def test_who_adds_to_one_pack_at_once_loses_no_run(filled: Store, rows: list[Row
     totals = at_once(add, [(tmp_path / "out.parquet", [row]) for row in few])
     assert sorted(totals) == [1, 2, 3, 4, 5, 6]
     assert Pack(tmp_path / "out.parquet").places.keys() == {row.id for row in few}
+    assert not [*tmp_path.glob(".*")], "nothing is left beside a user's pack"
     other = Store(tmp_path / "store")
     taken = at_once(take_in, [(path, other) for path in packs])
     assert sorted(total for *_, total in taken) == [1, 2, 3, 4, 5, 6]
