@@ -282,7 +282,8 @@ def show(results: Sequence[Verified], as_json: bool) -> None:
             [
                 {
                     "run": one.run.id, "verdict": one.checked.verdict.name.lower(), "good": one.checked.verdict.good,
-                    "trained": one.how == TRAINED, "difference": one.checked.difference, "metric": one.checked.metric or None,
+                    "trained": one.how == TRAINED,
+                    "difference": one.checked.difference, "metric": one.checked.metric or None,
                     "rounding": one.checked.rounding, "pack": one.run.pack, "made_on": one.run.origin.machine,
                     "here": one.checked.here,
                     "made_on_processor": one.checked.processors[0], "processor_here": one.checked.processors[1],

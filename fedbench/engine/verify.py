@@ -131,7 +131,8 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
 
 def settled(checked: Checked, run: Shipped, again: Artifact, of: Store, store: Store, roots: list[Path]) -> Checked:
     """Decide about a run beyond the tolerance: train it here by another executor too, which differs only in rounding.
-    `again` is in the store `of`, its images are in `store`. Short runs and high learning rates amplify rounding, also another processor's, to many percentage points."""
+    `again` is in the store `of`, its images are in `store`. Short runs and high learning rates amplify rounding, also
+    another processor's, to many percentage points."""
     assert isinstance(again.spec, RunSpec)
     setting, provenance = again.spec.setting, again.provenance
     other = "cores" if provenance["executor"] in ("stacked", "graphed") else "stacked"
