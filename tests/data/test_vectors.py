@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,7 @@ def test_a_bad_table_is_one_line(change: tuple[str, str], line: str, tmp_path: P
         ({"x": np.zeros((2, 4))}, "vectors of 4 values; the recipe says 3"),
         ({"x": np.array([["a"] * 3] * 2)}, "t.npz: column x holds text"),
         ({"x": np.array([{}, {}])}, "t.npz is damaged or not an npz file"),
+        ({"x": b"no array"}, "t.npz: x is no array"),
         ({"x": np.full((2, 3), np.nan)}, "column x has no number in row 1"),
         ({"x": np.zeros((2, 3)), "y": np.zeros((2, 2))}, "column y holds several values a row"),
         ({"x": np.zeros((2, 3)), "y": np.array([0, 7])}, "labels must lie in 0..1"),
@@ -154,7 +156,12 @@ def test_bad_columns_are_one_line(columns: Any, line: str, tmp_path: Path, store
     """Arrays of an npz file; or values of x in a Parquet file."""
     name = "t.npz" if isinstance(columns, dict) else "t.parquet"
     if isinstance(columns, dict):
-        np.savez(tmp_path / name, **{"y": np.zeros(2, int), "site": np.zeros(2, int), **columns})
+        arrays = {"y": np.zeros(2, int), "site": np.zeros(2, int), **columns}
+        np.savez(tmp_path / name, **{name: one for name, one in arrays.items() if not isinstance(one, bytes)})
+        with zipfile.ZipFile(tmp_path / name, "a") as archive:
+            for member, content in arrays.items():
+                if isinstance(content, bytes):
+                    archive.writestr(member, content)
     else:
         pq.write_table(pa.table({"x": columns, "y": ["ill", "well"], "site": [0, 0]}), tmp_path / name)
     refused(re.escape(line), load, table(tmp_path, name), store)
