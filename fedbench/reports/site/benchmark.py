@@ -3,6 +3,7 @@ figure ranks the methods, a leaderboard; and one page per method. Their content 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 PAPER = "paper"
 #: File of the index of the user's runs in the same folder, and the link (HTML) at its top.
 NOTEBOOK = ("runs.html", '<a href="index.html">All papers</a>')
+#: Other pages, and how their names begin: a user's paper may be called so.
+PAGES, PREFIXES = ("index", "runs"), ("method-", "run-", "paper-")
 #: The family of methods that communicate after every step.
 GRADIENT = "one gradient a round"
 #: Number of shades of a heat map, from the best rank to the worst.
@@ -46,6 +49,25 @@ SHADES = 8
 def address(method: str) -> str:
     """The file of a method's page."""
     return f"method-{method}.html"
+
+
+def _file(text: str) -> str:
+    """A text as a part of a file's name: other letters than those of addresses are replaced, and texts that then are
+    equal, or differ in capitals only, stay apart."""
+    safe = re.sub(r"[^a-z0-9_-]+", "-", text.lower())
+    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def page_of(paper: str) -> str:
+    """The file of a paper's page, which is called as the paper, unless another page or no address is called so."""
+    taken = paper in PAGES or paper.startswith(PREFIXES) or paper != _file(paper)
+    return f"paper-{_file(paper)}.html" if taken and paper in resources.of_user() else f"{paper}.html"
+
+
+def picture_of(paper: str, number: str) -> str:
+    """The file of a figure of a paper."""
+    of_user = paper in resources.of_user()
+    return f"figure-{_file(f'{paper}/{number}')}.svg" if of_user else f"{paper}-{number}.svg"
 
 
 def family(one: Declaration) -> str:
@@ -116,7 +138,7 @@ def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str
         pictures = dict(_pictures(paper, frame, roots))
         yield from ((name, content) for name, (_, content) in pictures.items())
         titles = {name: title for name, (title, _) in pictures.items()}
-        yield f"{paper.name}.html", paper_page(paper, titles).encode()
+        yield page_of(paper.name), paper_page(paper, titles).encode()
     for one in declarations.built_in().values():
         yield address(one.name), method_page(one, papers).encode()
 
@@ -136,7 +158,7 @@ def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tup
             except FedbenchError:
                 continue
             number = figure.id.partition("/")[2]
-            yield f"{paper.name}-{number}.svg", (f"Figure {number}: {figure.title}", picture)
+            yield picture_of(paper.name, number), (f"Figure {number}: {figure.title}", picture)
 
 
 def _figures(paper: Paper) -> Iterator[FigureSpec]:
@@ -174,7 +196,7 @@ def front(papers: Sequence[Paper], own: int) -> str:
 
 def _paper_row(paper: Paper) -> Sequence[str]:
     title, about = paper.page
-    link = f'<a href="{e(paper.name)}.html">{e(title)}</a><small>{e(about)}</small>'
+    link = f'<a href="{e(page_of(paper.name))}">{e(title)}</a><small>{e(about)}</small>'
     return link, _share(paper.tally()), _share(paper.tally(PAPER)), _signs(paper.judged.values())
 
 
@@ -426,7 +448,7 @@ def _places(one: Declaration, papers: Sequence[Paper]) -> Iterator[Sequence[str]
             for line in of_method if len(of_method) < len(lines) else ():
                 ours, theirs = (_mean_rank(at.table, lines, line, measured) for measured in (True, False))
                 if ours:
-                    link = f'<a href="{e(paper.name)}.html#{e(id.partition("/")[2])}">{e(id)}</a>'
+                    link = f'<a href="{e(page_of(paper.name))}#{e(id.partition("/")[2])}">{e(id)}</a>'
                     yield link, e(at.table.title), e(line.label), e(at.budget), ours, theirs, str(len(lines))
 
 
