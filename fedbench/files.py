@@ -85,10 +85,13 @@ def _is_output(path: Path) -> bool:
 @contextlib.contextmanager
 def whole_folder(folder: Path, doing: str, choice: str = "--home") -> Iterator[Path]:
     """Context that writes a folder atomically. It yields a hidden temporary folder to fill. If the block succeeds, that
-    is renamed to `folder`, which may exist if it is empty; otherwise it is deleted. Raises FedbenchError like
-    `disk_errors`."""
+    is renamed to `folder`, which may exist if it is empty; otherwise it is deleted, as are those that killed processes
+    left of this folder. Raises FedbenchError like `disk_errors`."""
     part = scratch(folder.absolute())
     with disk_errors(doing, part.parent, choice):
+        for left in part.parent.glob(".*"):
+            if scratched(left) == folder.name and abandoned(left):
+                erase(left)
         part.mkdir(parents=True)
         try:
             yield part

@@ -7,7 +7,9 @@ import dataclasses
 import hashlib
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -144,6 +146,8 @@ def machine(provenance: Mapping[str, Any]) -> str:
 NEW, OLD = "new", "old"
 #: Most bytes of a pack from a URL; the shipped packs have two million.
 LARGEST = 64_000_000
+#: Most seconds for a pack from a URL, however slowly its server sends.
+LONGEST = 600.0
 
 
 @contextlib.contextmanager
@@ -151,7 +155,7 @@ def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path
     """The packs of a source: a file, every .parquet below a folder, or a URL (deleted when the context ends).
 
     A URL uses https (http only to this machine) and ends with the pack's name. Redirects to another host are not
-    followed, and downloads are limited to LARGEST bytes. Raises FedbenchError for an invalid URL, a failed download,
+    followed, and downloads are limited to LARGEST bytes and LONGEST seconds. Raises FedbenchError for an invalid URL, a failed download,
     and a folder without packs.
     """
     if "://" in source:
@@ -162,7 +166,8 @@ def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path
         with tempfile.TemporaryDirectory(prefix="fedbench-pack-") as folder:
             path = Path(folder) / name
             try:
-                download(File(name, urls=(source,), size=LARGEST), path, progress, stays=True)
+                file = File(name, urls=(source,), size=LARGEST)
+                _within(LONGEST, partial(download, file, path, progress, stays=True), source)
                 yield [path]
             except FedbenchError as error:
                 hint = error.hint if path.exists() else "check the address, or bring the file and import that"
@@ -176,6 +181,26 @@ def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path
         if not packs:
             raise FedbenchError(f"there is no result pack (.parquet) in {path}", "'fedbench results export' makes one")
     yield packs
+
+
+def _within(seconds: float, call: Callable[[], None], source: str) -> None:
+    """Make a call, in a thread, which is left behind if it takes longer: a server that sends a byte now and then would
+    otherwise hold it for days, at any step. Raises what the call raises, and FedbenchError after these seconds."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="download")
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise FedbenchError(f"{source} was not there after {seconds:g} seconds, the longest that a pack may take")
+    if raised:
+        raise raised[0]
 
 
 def _name_at(url: str) -> str:

@@ -509,6 +509,27 @@ def own_paper(folder: str) -> str:
     return folder
 
 
+def test_a_paper_on_a_full_disk_leaves_no_half_of_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, begun = Path.write_bytes, list[Path]()
+
+    def full(path: Path, content: bytes) -> int:
+        begun.append(path)
+        if len(begun) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert "no space left while writing a paper" in bad("new", "paper", "mine")
+    assert len(begun) == 2
+    assert not [path for path in Path().iterdir() if "mine" in path.name]
+
+
+def test_a_log_makes_no_folder(home: Path) -> None:
+    line = bad("train", "digits", "--dir", "0.3", "-m", "fedavg", *SMOKE, "--log", "nowhere/log.jsonl")
+    assert "cannot write nowhere/log.jsonl (No such file or directory); choose another file" in line
+    assert not Path("nowhere").exists()
+
+
 SCHEME = 'partition = { scheme = "dirichlet", alpha = 0.3, clients = 4 }'
 METRIC = 'metric = "system_accuracy"\nstatistic = "last_rounds"\nunit = "percent"'
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
+import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -472,6 +475,28 @@ def test_a_pack_by_its_address_is_checked_as_a_file_is(
         ("https://example.org/x.zip", "does not end in the name"), ("https://example.org/..%2f.parquet", "not end in"),
     ):  # fmt: skip
         refused(said, into, address, store)
+
+
+def test_a_server_that_drips_is_left(store: Store, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the head and in the body: each byte comes in time."""
+
+    def slowly(head: bytes) -> Answer:
+        def answer(to: socket.socket, _: bytes) -> None:
+            to.sendall(head)
+            with contextlib.suppress(OSError):
+                for _ in range(200):
+                    to.sendall(b"x")
+                    time.sleep(0.02)
+
+        return answer
+
+    monkeypatch.setattr(making, "LONGEST", 0.3)
+    server.answers |= {"/head.parquet": slowly(OK), "/body.parquet": slowly(OK + b"Content-Length: 200\r\n\r\n")}
+    for name in ("head", "body"):
+        began = time.monotonic()
+        says = rf"/{name}.parquet was not there after 0.3 seconds, .*; check the address, or bring the file"
+        refused(says, into, f"{server.base}/{name}.parquet", store)
+        assert time.monotonic() - began < 3
 
 
 def test_every_pack_of_a_folder_is_brought(store: Store, rows: list[Row], tmp_path: Path) -> None:
