@@ -226,8 +226,8 @@ def alone(folder: Path, busy: str | None = None, file: str = "") -> Iterator[Non
     """Lock a folder (created if missing), or a file in it, for one process at a time; the system releases the lock of a
     dead process.
 
-    Other processes wait, or, if `busy` is given, raise FedbenchError with that text. The lock is a hidden file: `.lock`,
-    which stays, or beside a user's file `.FILE.lock`, which is deleted in the end.
+    Other processes wait, or, if `busy` is given, raise FedbenchError with that text. The lock is a hidden file:
+    `.lock`, which stays, or beside a user's file `.FILE.lock`, which is deleted in the end.
     """
     from filelock import FileLock, Timeout  # slow to import, and reading needs no lock
 

@@ -155,8 +155,8 @@ def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path
     """The packs of a source: a file, every .parquet below a folder, or a URL (deleted when the context ends).
 
     A URL uses https (http only to this machine) and ends with the pack's name. Redirects to another host are not
-    followed, and downloads are limited to LARGEST bytes and LONGEST seconds. Raises FedbenchError for an invalid URL, a failed download,
-    and a folder without packs.
+    followed, and downloads are limited to LARGEST bytes and LONGEST seconds. Raises FedbenchError for an invalid URL, a
+    failed download, and a folder without packs.
     """
     if "://" in source:
         from fedbench.data.fetch import download
