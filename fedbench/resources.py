@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from fedbench.errors import FedbenchError
-from fedbench.words import folders_of
 
 _PACKAGE = Path(__file__).parent
 
@@ -43,7 +42,8 @@ def paper(name: str) -> Path | None:
 def of_user() -> dict[str, Path]:
     """Name -> folder of the user's papers. Raises FedbenchError like `papers`."""
     named: dict[str, Path] = {}
-    for folder in folders_of(os.environ.get(PAPERS, ""), PAPERS):
+    for text in filter(None, os.environ.get(PAPERS, "").split(os.pathsep)):
+        folder = Path(os.path.expanduser(text))  # Path.expanduser raises for an unknown user
         if not _holds_tables(folder):
             raise FedbenchError(f"{PAPERS} names {folder}, which is no folder of tables", "mend the variable")
         _add(named, folder)
@@ -58,7 +58,7 @@ def named(text: str) -> str:
     paper = text.partition("/")[0]
     if paper in _shipped(TABLES) or ".toml" in text or paper in of_user():
         return text
-    path = Path(os.path.expanduser(text))  # Path.expanduser raises for an unknown user
+    path = Path(os.path.expanduser(text))
     places = [(path, ""), (path.parent, f"/{path.name}")] if "/" in text else [(path, "")]
     for folder, rest in places:
         if _holds_tables(folder):
