@@ -9,6 +9,8 @@ import html
 import io
 import json
 import os
+import platform
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -31,6 +33,7 @@ from fedbench.observers import Training
 from fedbench.observers.bars import Bars
 from fedbench.partition_options import Partitioner
 from fedbench.reports.render import FORMATS
+from fedbench.results.making import machine
 from fedbench.results.pack import Pack, write
 from fedbench.screen import Screen
 from fedbench.specs import PartitionSpec, RunSpec, Setting
@@ -250,6 +253,21 @@ def test_two_methods_side_by_side(both: Path, tmp_path: Path) -> None:
     said = good("compare", "method=local", "-o", page)
     assert said.err.endswith(f"compare written to {page}\n")
     assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_site_names_no_machine_and_no_folder(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made to be shared; what an error says of a file, too."""
+    monkeypatch.setenv("HOME", str(both.parent))
+    next((both / "run").glob("*/predictions.parquet")).write_bytes(b"no file")
+    shutil.rmtree(both / "metrics")
+    good("site", tmp_path / "out")
+    run = next(Store(both).list("run"))
+    pages = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert any("STORE/run/" in text for text in pages.values())
+    for secret in (run.provenance["host"], run.provenance["platform"], str(both), str(both.parent), platform.release()):
+        assert not [name for name, text in pages.items() if secret in text], secret
+    (shown,) = (text for name, text in pages.items() if name == f"run-{run.id}.html")
+    assert f"on {machine(run.provenance)}" in shown
 
 
 def test_a_site_is_an_index_and_a_page_a_run(both: Path, tmp_path: Path) -> None:
