@@ -405,6 +405,21 @@ def test_a_network_of_torchvision_loads_without_fedbench(tmp_path: Path, scaled:
     torch.testing.assert_close(torch.load(tmp_path / "logits.pt"), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_compiled_code_is_marked_as_no_part_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
+    training.keep_compiled(tmp_path)
+    assert not [*tmp_path.iterdir()], "the user has chosen a folder"
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    for _ in range(2):
+        training.keep_compiled(tmp_path)
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compiled")
+    (tmp_path / "compiled/code.so").write_bytes(b"program")
+    (tmp_path / "store.json").write_text("{}")
+    copied = subprocess.run(["tar", "--exclude-caches", "-cf", "-", "."], cwd=tmp_path, capture_output=True, check=True)
+    assert b"store.json" in copied.stdout
+    assert b"code.so" not in copied.stdout
+
+
 # -- shipped runs made again ------------------------------------------------------------------------------------
 
 #: One run of FedAvg on the digits.
