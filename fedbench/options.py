@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 from fedbench.errors import FedbenchError, check_known
 from fedbench.reader import shown
 from fedbench.specs import Plain
-from fedbench.specs.base import native, out_of_bounds
-from fedbench.specs.base import option as option
+from fedbench.specs.base import native
+from fedbench.specs.fields import option as option
+from fedbench.specs.fields import out_of_bounds
 
 F = TypeVar("F", bound=Callable[..., Any])
 

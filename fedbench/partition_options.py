@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fedbench.errors import FedbenchError
 from fedbench.options import check, check_bounds, option, parse
 from fedbench.specs import PartitionSpec, require
-from fedbench.specs.base import kind_of, native, typed
+from fedbench.specs.base import native
+from fedbench.specs.fields import kind_of, typed
 from fedbench.words import path_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _short = partial(option, None, panel="Short forms of a partitioner")
 
 
 @dataclass(frozen=True)
-class Partitioner:
+class PartitionerChoice:
     """The options that choose a partitioner: its name, a protocol's preset, or a short form, which also sets one of the
     partitioner's options (`Scheme.short`)."""
 
@@ -59,7 +60,7 @@ class Partitioner:
 #: Option that all partitions have -> type of its value.
 COMMON: Mapping[str, type] = {
     name: str if (kind := kind_of(cls, field)) is tuple else kind
-    for cls in (Partitioner, PartitionSpec)
+    for cls in (PartitionerChoice, PartitionSpec)
     for name, field in typed(cls).items()
     if field.name in ("scheme", "preset") or cls is PartitionSpec
 }

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Literal
 from fedbench import models, reader, resources
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.options import VALUES, parse, several
-from fedbench.reader import Between, Filled, Some, shown
+from fedbench.reader import Between, NotEmpty, Some, shown
 from fedbench.specs import DatasetSpec, PartitionSpec, Plain, Setting
-from fedbench.specs.base import described, kind_of
+from fedbench.specs.fields import described, kind_of
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ _CASES = {"datasets": Mapping[str, _Preset], "shifts": Mapping[str, _Preset], "s
 _Partition = Annotated[Mapping[str, Any], OfPartition({**_DEFAULTS, **_CASES})]
 _Train = Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION, _TRAIN)]
 #: The seeds of a table's runs, or how many of the table's own it has.
-_SEEDS = Annotated[list[Seed], Filled()] | Annotated[int, Between(1, 1000)]
+_SEEDS = Annotated[list[Seed], NotEmpty()] | Annotated[int, Between(1, 1000)]
 _Budget = Annotated[Mapping[str, Any], Some(Setting, _NO_OPTION, {**_TRAIN, "seeds": _SEEDS})]
 
 
 @dataclass(frozen=True)
-class File:
+class ProtocolFile:
     """The contents of a protocol's file."""
 
     title: str
@@ -394,5 +394,5 @@ def _read(name: str, folder: Path) -> Protocol:
     path = folder / "protocol.toml"
     if not path.exists():
         raise unknown("protocol", name, names())
-    f = reader.read(File, reader.toml(path, "protocol"), str(path))
+    f = reader.read(ProtocolFile, reader.toml(path, "protocol"), str(path))
     return Protocol(name, f.title, f.partition, f.train, f.budget, f.deviates, f.preset, f.rows)

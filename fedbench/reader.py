@@ -141,7 +141,7 @@ class Among:
 
 
 @dataclass(frozen=True)
-class Filled:
+class NotEmpty:
     """Rule: a text, list or mapping is not empty."""
 
     def check(self, value: Any, where: str) -> None:

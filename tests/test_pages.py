@@ -14,11 +14,9 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from fedbench.cli import app
-from fedbench.cli import context as hyperparameters
-from fedbench.cli.making import offered
-from fedbench.cli.partition import dataset_among
-from fedbench.cli.train import train
+from fedbench.cli import app, hyperparameters
+from fedbench.cli.train import dataset_among, train
+from fedbench.cli.train_methods import offered
 from fedbench.data.catalogue import recipe as load_recipe
 from fedbench.partitions.schemes import all_options
 from fedbench.planner.table import load as load_table

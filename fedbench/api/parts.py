@@ -21,7 +21,7 @@ from fedbench.store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedbench.conformance.suite import Outcome
+    from fedbench.conformance.suite import CheckOutcome
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,7 +89,7 @@ class Checks:
     """The results of the conformance checks of one method, model or partitioner."""
 
     subject: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CheckOutcome, ...]
 
     @property
     def holds(self) -> bool:
@@ -99,7 +99,7 @@ class Checks:
     def __bool__(self) -> bool:
         return self.holds
 
-    def __iter__(self) -> Iterator[Outcome]:
+    def __iter__(self) -> Iterator[CheckOutcome]:
         return iter(self.outcomes)
 
     def __repr__(self) -> str:

@@ -12,8 +12,8 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.read import VIEW, headline
 from fedbench.options import checked
 from fedbench.planner.runs import SEEDS, differing, label, names_of_methods, select, text
-from fedbench.results import frame
 from fedbench.results.frame import Frame
+from fedbench.results.run import Run as BaseRun
 from fedbench.store.provenance import other_code
 from fedbench.words import duration
 
@@ -27,7 +27,7 @@ CARD = ("dataset", "split", "model", "rounds", "epochs", "steps", "lr", "seed", 
 
 
 @dataclass(frozen=True, repr=False)
-class Run(frame.Run):
+class Run(BaseRun):
     """A complete run: its configuration (`values`, `spec`), its results, and how it was made (`provenance`)."""
 
     @cached_property
@@ -94,16 +94,16 @@ def run(id: str, *, store: Home = None) -> Run:
     return Run.of(named[0].artifact, named[0].store)
 
 
-def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[frame.Run]:
+def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[BaseRun]:
     """The runs that match all words: of the store and, unless `mine`, shipped ones. No words: all of the store."""
     home = store_of(store)
     known = Frame(home) if mine else Frame.of(home, lambda problem: say(str(problem)))
     return select(known, words, roots())
 
 
-def chosen(filters: Sequence[str | frame.Run], store: Home, mine: bool = False) -> list[frame.Run]:
+def chosen(filters: Sequence[str | BaseRun], store: Home, mine: bool = False) -> list[BaseRun]:
     """The given runs, and the runs that match all given words, each once; without arguments, all runs of the store."""
-    given = [one for one in filters if isinstance(one, frame.Run)]
+    given = [one for one in filters if isinstance(one, BaseRun)]
     words = [one for one in filters if isinstance(one, str)]
     every = [*given, *(listed(words, store, mine) if words or not given else [])]
     return list({one.id: one for one in every}.values())

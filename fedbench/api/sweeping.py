@@ -16,7 +16,7 @@ from fedbench.specs.base import native
 from fedbench.store import Store
 
 if TYPE_CHECKING:
-    from fedbench.engine.grid import Point
+    from fedbench.engine.grid import GridPoint
     from fedbench.engine.job import Job
     from fedbench.store import Artifact
 
@@ -26,7 +26,7 @@ class Sweep:
     """The runs of a grid, and the errors of those that failed."""
 
     store: Store
-    points: Sequence[Point]
+    points: Sequence[GridPoint]
     failures: Mapping[str, Exception]  #: title of the run -> its error
 
     @property
@@ -89,7 +89,7 @@ def sweep(
     (4, ['fedavg', 'local'])
     """
     from fedbench.engine.engines import Where
-    from fedbench.engine.grid import Grid, missing
+    from fedbench.engine.grid import SweepGrid, missing
     from fedbench.engine.sweep import End
     from fedbench.engine.sweep import sweep as outcomes_of
     from fedbench.methods import load
@@ -112,7 +112,7 @@ def sweep(
                 line = f"sweep: {min(twice)} is given twice: as an option, and by the object of {method}"
                 raise FedbenchError(line, "leave one of the two out")
             axes[f"{method}.{option}"] = [value]
-    grid = Grid.of(dataset, names, axes, seeds)
+    grid = SweepGrid.of(dataset, names, axes, seeds)
     where = Where(device, executor, engine, jobs, cpus_per_run, gpus_per_run)
     rules = protocols.load(protocol or protocols.default_for(dataset))
     running = where.engine_for(home, roots(), str(axes.get("precision", [rules.precision(budget)])[0]))

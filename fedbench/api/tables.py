@@ -30,7 +30,7 @@ class Tables:
         """A row for each cell, as in CSV: table, row, column, value in the printed unit, std, the paper's number."""
         import pandas as pd
 
-        from fedbench.reports.render.text import records
+        from fedbench.reports.render.data import records
 
         return pd.DataFrame([record for grid in self.grids for record in records(grid)])
 

@@ -13,7 +13,7 @@ from fedbench.errors import FedbenchError, check_known
 from fedbench.observers import Observer
 from fedbench.options import checked
 from fedbench.specs import PartitionSpec, Setting
-from fedbench.specs.base import typed
+from fedbench.specs.fields import typed
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job

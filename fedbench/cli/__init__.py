@@ -12,20 +12,21 @@ import typer.main
 
 from fedbench import __version__
 from fedbench.cli import context
-from fedbench.cli.context import App, Group
+from fedbench.cli.options import grouped
+from fedbench.cli.parser import App, Group
 
 #: Panel of the help -> command or group of commands -> its file in this folder.
 PANELS = {
     "Start here": {"demo": "demo"},
     "The way to a table": {
-        "partition": "partition", "train": "train", "evaluate": "evaluate", "resume": "status", "status": "status",
-        "report": "report", "claims": "report", "compare": "report", "site": "report", "figure": "report",
-        "export": "evaluate",
+        "partition": "partition", "train": "train", "evaluate": "evaluate", "resume": "resume", "status": "status",
+        "report": "report", "claims": "report", "compare": "report", "site": "site", "figure": "figure",
+        "export": "export",
     },
-    "Your own": {"sweep": "sweep", "new": "new", "check": "new"},
+    "Your own": {"sweep": "sweep", "new": "new", "check": "check"},
     "What there is": {
-        "tables": "browse", "metrics": "browse", "methods": "browse", "list": "listing", "show": "browse",
-        "remove": "listing", "data": "data", "results": "results", "store": "listing",
+        "tables": "tables", "metrics": "browse", "methods": "browse", "list": "listing", "show": "browse",
+        "remove": "remove", "data": "data", "results": "results", "store": "store",
     },
 }  # fmt: skip
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
@@ -76,8 +77,8 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
-@context.grouped()
-def options(
+@grouped()
+def _application(
     home: Annotated[Path | None, "The store (default: FEDBENCH_HOME, else ~/.fedbench)."] = None,
     data: Annotated[
         str | None, f"Folders with data sets, separated by '{os.pathsep}' (default: FEDBENCH_DATA)."

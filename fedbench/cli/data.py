@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fedbench.cli import context
-from fedbench.cli.context import App
+from fedbench.cli import completion, context, options, printing
+from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
 from fedbench.words import counted
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 app = App(name="data", help="Data sets: list, show, fetch and check them.", no_args_is_help=True)
 
 Name = Annotated[
-    str, context.argument("A data set, or the path of a recipe (./mine.toml).", completion=context.datasets)
+    str, options.argument("A data set, or the path of a recipe (./mine.toml).", completion=completion.datasets)
 ]
 Names = Annotated[
-    list[str], context.argument("Data sets, or paths of recipes (./mine.toml).", completion=context.datasets)
+    list[str], options.argument("Data sets, or paths of recipes (./mine.toml).", completion=completion.datasets)
 ]
 
 
 @app.command("list")
-def list_(json: context.Json = False) -> None:
+def list_(json: options.Json = False) -> None:
     """Every data set with a recipe, and which of its sources is at hand."""
     from fedbench.data import recipes
 
     rows = [_overview(found) for found in recipes().values()]
     if json:
-        context.print_json(rows)
+        printing.print_json(rows)
         return
     from rich.text import Text
 
@@ -51,7 +51,7 @@ def list_(json: context.Json = False) -> None:
         for row in rows
     ]
     # On a narrow terminal only `licence` and `title` are cut: rich narrows first the columns that may wrap.
-    table = context.table(*headings, right=("classes", "images"), whole={*headings} - {"licence", "title"})
+    table = printing.table(*headings, right=("classes", "images"), whole={*headings} - {"licence", "title"})
     for row, cells in zip(rows, lines, strict=True):
         style = None if row["at_hand"] or row["built"] else "dim"
         table.add_row(*(Text(cells[heading], no_wrap=True, overflow="ellipsis") for heading in headings), style=style)
@@ -59,7 +59,7 @@ def list_(json: context.Json = False) -> None:
 
 
 @app.command()
-def show(name: Name, json: context.Json = False) -> None:
+def show(name: Name, json: options.Json = False) -> None:
     """Everything about a data set: sources, files, licence, citation, and class counts once it is built."""
     from fedbench.data import class_counts, info, locate, parts_of, places, recipe, resolve
 
@@ -91,7 +91,7 @@ def show(name: Name, json: context.Json = False) -> None:
         "class_counts": {k: {"train": v[0], "test": v[1]} for k, v in counts.items()} if counts else None,
     }  # fmt: skip
     if json:
-        context.print_json(report)
+        printing.print_json(report)
     else:
         _print(report)
 
@@ -100,7 +100,7 @@ def show(name: Name, json: context.Json = False) -> None:
 def fetch(
     names: Names,
     source: Annotated[str | None, "Source (default: the first that can be fetched)."] = None,
-    json: context.Json = False,
+    json: options.Json = False,
 ) -> None:
     """Download data sets into the store: resumed, verified, from the next mirror if need be."""
     from fedbench.data import fetch as bring
@@ -120,11 +120,11 @@ def fetch(
             if not json:
                 context.err().print(f"{name}: {'; '.join(done) or 'embedded'}")
     if json:
-        context.print_json(brought)
+        printing.print_json(brought)
 
 
 @app.command()
-def check(names: Names, json: context.Json = False) -> None:
+def check(names: Names, json: options.Json = False) -> None:
     """Verify the files at hand and the built artifacts of data sets; exit code 2 if something is damaged."""
     from dataclasses import asdict
 
@@ -133,7 +133,7 @@ def check(names: Names, json: context.Json = False) -> None:
 
     findings = [finding for name in names for finding in examine(name, context.store(), context.roots())]
     if json:
-        context.print_json([asdict(finding) for finding in findings])
+        printing.print_json([asdict(finding) for finding in findings])
     else:
         colours = {GOOD: "green", DAMAGED: "bold red", MISSING: "dim"}
         out = context.out()

@@ -8,7 +8,7 @@ from typing import Annotated
 from rich.text import Text
 
 from fedbench.cli import context
-from fedbench.cli.context import App
+from fedbench.cli.parser import App
 from fedbench.words import duration
 
 DATASET, ALPHA = "digits", 0.3
@@ -27,11 +27,11 @@ def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     a learning curve.
     """
     from fedbench import partitions, protocol
-    from fedbench.cli import making
+    from fedbench.cli import train_methods
     from fedbench.cli.partition import partition_of
     from fedbench.partitions.view import display
     from fedbench.reports.figures.text import text_curves
-    from fedbench.results.frame import Run
+    from fedbench.results.run import Run
 
     def rule(step: str, what: str) -> None:
         console.rule(Text.assemble((step, "bold"), f": {what}"))
@@ -45,9 +45,9 @@ def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     store.set_current(partition=spec.id, protocol=rules.name)
     display(console, partitions.build(spec, store, context.roots()))
     rule("2. train", "each client alone; one model of all; one for each, held near that")
-    artifacts = making.train_all(making.jobs_of(METHODS, spec, rules, budget, {}, {}), rules, budget)
+    artifacts = train_methods.train_all(train_methods.jobs_of(METHODS, spec, rules, budget, {}, {}), rules, budget)
     rule("3. look", "how accurate they are, and how they got there")
-    making.show_all(artifacts, rules)
+    train_methods.show_all(artifacts, rules)
     out.print()
     curves = {
         run.title: run.metrics.series("average_accuracy", "plain") for run in (Run.of(a, store) for a in artifacts)

@@ -1,17 +1,15 @@
-"""`fedbench evaluate`: compute metrics from predictions. `fedbench export`: write partitions and models."""
+"""`fedbench evaluate`: compute metrics from predictions, and print the headline ones."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fedbench.cli import context
-from fedbench.cli.context import App
+from fedbench.cli import completion, context, options, printing
+from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
 from fedbench.protocol import budgets_of
-from fedbench.words import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,11 +36,12 @@ _CLUSTERS = ("clusters", "true_clusters", "adjusted_rand_index")
 @app.command("evaluate")
 def evaluate(
     id: Annotated[
-        str | None, context.argument("A run's id or its beginning (default: the current run).", "[RUN]", context.runs)
+        str | None,
+        options.argument("A run's id or its beginning (default: the current run).", "[RUN]", completion.runs),
     ] = None,
     all: Annotated[bool, "Every run of the store that lacks metrics."] = False,
     again: Annotated[bool, "Compute also what is there already."] = False,
-    json: context.Json = False,
+    json: options.Json = False,
 ) -> None:
     """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed."""
     if id is not None and all:
@@ -86,7 +85,7 @@ def show(runs: Sequence[Artifact], store: Store, as_json: bool = False) -> None:
     """Print the headline metrics of evaluated runs: means over the last evaluated rounds of their setting."""
     summaries = [_summary(run, store) for run in runs]
     if as_json:
-        context.print_json(summaries)
+        printing.print_json(summaries)
         return
     for on in dict.fromkeys(one["on"] for one in summaries):
         these = [one for one in summaries if one["on"] == on]
@@ -125,7 +124,7 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
         at = len(headings) - ("routing" in headings)
         headings[at:at] = ["clusters", "adj. Rand"]
     first = ("run", "method", "view", "rounds")
-    table = context.table(*first, *headings, right=headings, whole=(*first, *headings), title=f"{on}: {what}")
+    table = printing.table(*first, *headings, right=headings, whole=(*first, *headings), title=f"{on}: {what}")
     for one in summaries:
         for view, values in one["headline"].items():
             texts = {name: f"{100 * values[m]:.2f}" if m in values else "–" for name, m in metrics.items()}
@@ -181,51 +180,3 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
         "local_training_seconds": values.whole_run("local_training_seconds"),
         "total_runtime_seconds": values.whole_run("total_runtime_seconds"),
     }  # fmt: skip
-
-
-# -- export ----------------------------------------------------------------------------------------------------
-# `fedbench export`: write an artifact in a format that other tools read.
-
-
-@app.command("export")
-def export(
-    id: Annotated[str, context.argument("A partition or a run, by its id or the beginning of it.", "ID")],
-    output: Annotated[Path, "The file or the folder to write.", "-o"],
-    format: Annotated[
-        str | None,
-        "Format of a partition: csv, parquet or pflib (default: by the ending of the output).",
-        "NAME",
-    ] = None,
-) -> None:
-    """Write a partition as others read it: who holds which sample (csv, parquet), or the clients' images in the folders
-    of PFLlib (pflib). 'fedbench partition --from' reads all of them again.
-
-    Or the models of a run that was trained with --keep model, as plain state dicts (safetensors), with a JSON file that
-    says what they are and how to load them.
-    """
-    from fedbench import data, partitions
-    from fedbench.partitions import exports
-
-    store = context.store()
-    artifact = store.find(id)
-    if artifact.kind == "run":
-        from fedbench.engine.export import ABOUT
-        from fedbench.engine.export import export as models_to
-
-        if output.suffix in (".pt", ".pth", ".safetensors"):
-            hint = f"such as -o {output.stem}"
-            raise FedbenchError(f"the models of a run are a folder, and {output} is the name of a file", hint)
-        if format is not None:
-            raise FedbenchError("--format is of partitions: models are safetensors", "leave it out")
-        files = models_to(artifact, output, store, context.roots())
-        lines = [f"run {artifact.id}, {counted(len(files) - 1, 'file')} of models and {ABOUT}, written to {output}"]
-    elif artifact.kind == "partition":
-        chosen, own = exports.format_of(output, format), partitions.read(artifact)
-        remarks = exports.write(
-            own, chosen, output, lambda: data.load(own.spec.dataset, store, context.roots(), context.err().print)
-        )
-        lines = [f"partition {own.id}, {own.clients} clients, written to {output} ({chosen})", *remarks]
-    else:
-        raise FedbenchError(f"{artifact.kind} {artifact.id} cannot be exported", "give a partition or a run")
-    for line in lines:
-        context.err().print(line, soft_wrap=True)

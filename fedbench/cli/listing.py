@@ -1,24 +1,20 @@
-"""`fedbench list`, `remove` and `store`: list artifacts with results and unfinished runs, and delete them."""
+"""`fedbench list`: artifacts with results, and unfinished runs."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
-
-from fedbench.cli import context
-from fedbench.cli.context import App, columns, describe, differing_params, method_words, model_words
+from fedbench.cli import context, options, printing
+from fedbench.cli.describe import describe, differing_params, method_words, model_words
+from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError, unknown
 from fedbench.protocol import budgets_of
 from fedbench.specs import DatasetSpec, MetricsSpec, PartitionSpec, RunSpec
 from fedbench.store import KINDS, Artifact, Store
-from fedbench.store.claim import HeldError
-from fedbench.store.unfinished import End, Unfinished, discard, ids, unfinished
-from fedbench.words import counted, plain, size
+from fedbench.store.unfinished import Unfinished, unfinished
+from fedbench.words import size
 
 app = App()
 
@@ -38,13 +34,13 @@ Headlines = Mapping[str, Mapping[str, Any]]
 def list_artifacts(
     what: Annotated[
         list[str] | None,
-        context.argument(
+        options.argument(
             "dataset, partition, run, metrics or unfinished (default: all), or filters of runs: "
             "method=fedavg,ditto lr=0.1 dataset=mnist, an id.",
             "[KIND] [FILTER]...",
         ),
     ] = None,
-    json: context.Json = False,
+    json: options.Json = False,
 ) -> None:
     """List what the store holds, newest last; * marks the current partition and run.
 
@@ -62,7 +58,7 @@ def list_artifacts(
     headlines = _headlines(store, artifacts) if "run" in kinds else {}
     if json:
         documents = [_document(a, headlines, differing) for a in artifacts]
-        context.print_json(
+        printing.print_json(
             documents + [{"kind": UNFINISHED, **unfinished_document(run, differing)} for run in incomplete]
         )
         return
@@ -126,7 +122,7 @@ def _print(
     with_metrics: bool,
 ) -> None:
     """Print a table for each kind. Metrics appear as accuracies of their runs, unless only metrics are listed."""
-    from fedbench.results.frame import by_other_code
+    from fedbench.results.run import by_other_code
 
     console, current = context.out(), set(store.current.values())
     rows: dict[str, list[dict[str, str]]] = {}
@@ -137,7 +133,7 @@ def _print(
             continue
         row = {a.kind: a.id + ("*" if a.id in current else ""), **_row(a, headlines, differing, twins)}
         made = str(a.provenance["started"])[:16].replace("T", " ")  # day and minute, UTC
-        row |= {"made": made, "size": size(_bytes(a))}
+        row |= {"made": made, "size": size(bytes_of(a))}
         rows.setdefault(a.kind, []).append(row)
     _add_differences(store, [a for a in artifacts if a.kind == "run"], rows.get("run", []))
     if incomplete:
@@ -145,7 +141,7 @@ def _print(
     for n, table in enumerate(rows.values()):
         if n:
             console.print()
-        columns(console, table, _RIGHT, _SPARE)
+        printing.columns(console, table, _RIGHT, _SPARE)
     for line in by_other_code(a for a in artifacts if a.kind == "run"):
         console.print(line, soft_wrap=True)
 
@@ -157,7 +153,7 @@ def _add_differences(store: Store, runs: Sequence[Artifact], rows: Sequence[dict
         same_rows.setdefault(tuple(text for name, text in row.items() if name not in _RESULTS), []).append(k)
     for places in (those for those in same_rows.values() if len(those) > 1):
         from fedbench.planner.runs import differing, label
-        from fedbench.results.frame import Run
+        from fedbench.results.run import Run
 
         same = [Run.of(runs[k], store) for k in places]
         keys = differing(same)
@@ -204,7 +200,7 @@ def _unfinished_row(run: Unfinished, differing: Mapping[str, Sequence[str]]) -> 
     return {UNFINISHED: run.id, "rounds": rounds, "run": describe(run.spec, differing), "state": state + where}
 
 
-def _bytes(artifact: Artifact) -> int:
+def bytes_of(artifact: Artifact) -> int:
     """Size on disk."""
     return sum(file["bytes"] for file in artifact.manifest["files"].values())
 
@@ -213,7 +209,7 @@ def _document(a: Artifact, headlines: Headlines, differing: Mapping[str, Sequenc
     """An artifact as JSON."""
     document: dict[str, Any] = {
         "kind": a.kind, "id": a.id, "what": describe(a.spec, differing), "path": str(a.path),
-        "made": a.provenance["started"], "bytes": _bytes(a),
+        "made": a.provenance["started"], "bytes": bytes_of(a),
     }  # fmt: skip
     if isinstance(a.spec, RunSpec):
         from fedbench.store.provenance import other_code
@@ -241,182 +237,3 @@ def unfinished_document(run: Unfinished, differing: Mapping[str, Sequence[str]] 
         "holder": dict(run.holder) if run.holder else None, "seconds_left": run.seconds_left,
         "progress": dict(run.progress),
     }  # fmt: skip
-
-
-# -- remove ----------------------------------------------------------------------------------------------------
-# `fedbench remove`: delete artifacts by id, runs by filters, and files of interrupted and failed runs.
-
-
-#: If there are more things to delete, the rest is counted and not listed before the question.
-_LISTED = 20
-WORK = "unfinished run"
-
-
-@dataclass(frozen=True)
-class _Thing:
-    """An artifact or an unfinished run to delete."""
-
-    kind: str  #: kind of the artifact, or WORK
-    id: str
-    what: str
-    bytes: int
-
-
-@app.command("remove")
-def remove(
-    what: Annotated[
-        list[str] | None,
-        context.argument(
-            "Ids, or their beginnings, of artifacts and unfinished runs; or filters of runs, such as "
-            "method=fedavg lr=0.1: these runs with their metrics.",
-            "[ID|FILTER]...",
-        ),
-    ] = None,
-    all_unfinished: Annotated[bool, "What all interrupted and failed runs have left.", "--unfinished"] = False,
-    yes: Annotated[bool, "Do not ask."] = False,
-) -> None:
-    """Delete from the store: what, and how much, is said before the question."""
-    words, store = [context.parsed_value("id", word) for word in dict.fromkeys(what or [])], context.store()
-    if bool(words) is all_unfinished:
-        raise FedbenchError("remove needs ids, filters or --unfinished", "'fedbench list' shows what is there")
-    if all_unfinished:
-        stopped = (run for run in unfinished(store) if run.state is not End.RUNNING)
-        things = [_Thing(WORK, run.id, describe(run.spec), run.bytes) for run in stopped]
-    else:
-        things = _named(store, words)
-    if not things:
-        context.out().print(f"nothing is unfinished in {store.home}")
-        return
-    for thing in things:
-        if (holder := store.claimed(thing.id)) is not None:
-            raise HeldError(f"run {thing.id}", f"process {holder['pid']} on {holder['host']}")
-    if not yes:
-        _ask(things)
-    gone: list[_Thing] = []
-    try:
-        for thing in things:
-            if thing.kind == WORK:
-                discard(store, thing.id)
-            else:
-                store.remove(thing.kind, thing.id)
-            gone.append(thing)
-    finally:  # print after deleting, because printing fails if the reader of a pipe is gone
-        for thing in gone if len(things) <= _LISTED else ():
-            context.out().print(f"removed {thing.kind} {thing.id}")
-    if len(things) > 1:
-        context.out().print(f"removed {_sum(things)}")
-
-
-def _named(store: Store, words: Sequence[str]) -> list[_Thing]:
-    filters = [word for word in words if "=" in word]
-    if not filters:
-        return list(dict.fromkeys(_of_id(store, word) for word in words))
-    from fedbench.metrics.read import spec_of
-    from fedbench.planner.runs import select
-
-    things = []
-    for run in select(context.frame(mine=True), words, context.roots()):
-        things.append(_thing(run.artifact))
-        if (metrics := store.whole(spec_of(run.artifact))) is not None:
-            things.append(_thing(metrics))
-    return things
-
-
-def _of_id(store: Store, prefix: str) -> _Thing:
-    """The artifact whose id has this prefix, else the unfinished run."""
-    hits = sorted({id for id in ids(store) if prefix and id.startswith(prefix)})
-    try:
-        kind, id = store.locate(prefix)
-    except FedbenchError:
-        if len(hits) != 1:
-            raise
-        runs = {run.id: run for run in unfinished(store)}
-        known = runs.get(hits[0])
-        return _Thing(WORK, hits[0], describe(known.spec) if known else "illegible", known.bytes if known else 0)
-    try:
-        return _thing(store.open(kind, id))
-    except FedbenchError as error:
-        return _Thing(kind, id, error.message, 0)
-
-
-def _thing(artifact: Artifact) -> _Thing:
-    return _Thing(artifact.kind, artifact.id, describe(artifact.spec), _bytes(artifact))
-
-
-def _ask(things: Sequence[_Thing]) -> None:
-    """Show what would be deleted, and ask. Raises FedbenchError without an answer, and typer.Exit(1) for no."""
-    if len(things) == 1:
-        question = f"Delete {things[0].kind} {things[0].id} ({size(things[0].bytes)}): {things[0].what}?"
-    else:
-        for thing in things[:_LISTED]:
-            context.out().print(f"{thing.kind} {thing.id} ({size(thing.bytes)}): {thing.what}")
-        if len(things) > _LISTED:
-            context.out().print(f"... and {len(things) - _LISTED} more")
-        question = f"Delete {_sum(things)}?"
-    try:
-        sure = typer.confirm(plain(question))
-    except typer.Abort:
-        raise FedbenchError("nothing was removed: there was no answer", "--yes removes without asking") from None
-    if not sure:
-        raise typer.Exit(1)
-
-
-def _sum(things: Sequence[_Thing]) -> str:
-    """Such as '12 runs, 12 metrics, 3.4 MB'."""
-    counts = Counter(thing.kind for thing in things)
-    words = [f"{n:,} {kind}" if kind.endswith("s") else counted(n, kind) for kind, n in counts.items()]
-    return ", ".join([*words, size(sum(thing.bytes for thing in things))])
-
-
-# -- store -----------------------------------------------------------------------------------------------------
-# `fedbench store clean`: delete the leftovers of killed processes.
-
-
-store_app = App(no_args_is_help=True, help="The store itself: clean it, or bring it up to date.")
-app.add_typer(store_app, name="store")
-
-
-@store_app.callback()
-def _about() -> None:
-    """The store itself: clear away what killed processes have left there, or bring an older store up to date."""
-
-
-@store_app.command()
-def clean(json: context.Json = False) -> None:
-    """Delete what killed processes have left behind: half-written artifacts, temporary files, empty work folders.
-
-    Artifacts, checkpoints and downloads stay, and so does what a living process is at.
-    """
-    store = context.store()
-    gone = [str(path.relative_to(store.home)) for path in store.clean()]
-    if json:
-        context.print_json({"home": str(store.home), "removed": gone})
-        return
-    console = context.out()
-    for path in gone:
-        console.print(f"removed {path}")
-    if not gone:
-        console.print(f"nothing to clear in {store.home}")
-
-
-@store_app.command("upgrade")
-def upgrade_store(json: context.Json = False) -> None:
-    """Bring a store that an older fedbench wrote up to date: its runs get new ids, and keep every number.
-
-    Killed at any moment, it goes on when the same command is given again.
-    """
-    from fedbench.store.upgrade import FORMER, upgrade
-
-    home = context.home()
-    done = upgrade(home)
-    if json:
-        context.print_json({"home": str(home), **vars(done)})
-        return
-    console = context.out()
-    console.print(f"{counted(len(done.renamed), 'run')} in {home} renamed" if done.renamed else f"{home} is up to date")
-    for former, id in done.same.items():
-        console.print(f"run {former} was run {id} under another budget: now one")
-    for former, id in done.aside.items():
-        console.print(f"run {former} is the same training as {id} with other files: moved to {home / FORMER / former}")
-    for name in done.left:
-        console.print(f"{name} is damaged: left as it is")

@@ -1,5 +1,5 @@
 """`fedbench new`: write a commented template of a method, a model, a partitioner, a data set or a table, or a folder
-for a paper. `fedbench check`: run the conformance checks."""
+for a paper."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ import keyword
 import os
 import shlex
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-from rich.text import Text
+from typing import TYPE_CHECKING, Annotated
 
 from fedbench import resources
-from fedbench.cli import context
-from fedbench.cli.context import OPEN, App
+from fedbench.cli import context, options
+from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError, check_known
 from fedbench.files import whole_folder, write_whole
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fedbench.conformance.suite import Outcome
-    from fedbench.methods.base import Method
-    from fedbench.partitions import Scheme
+    pass
 
 app = App()
 
@@ -48,9 +39,9 @@ NEXT = {
 
 @app.command("new")
 def new(
-    what: Annotated[str, context.argument(f"What to begin: {', '.join(NEXT)}.", "KIND")],
-    name: Annotated[str, context.argument("Name, of small letters, digits and _.", "NAME")],
-    output: context.Folder = Path(),
+    what: Annotated[str, options.argument(f"What to begin: {', '.join(NEXT)}.", "KIND")],
+    name: Annotated[str, options.argument("Name, of small letters, digits and _.", "NAME")],
+    output: options.Folder = Path(),
 ) -> None:
     """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
 
@@ -106,79 +97,3 @@ def _is_installed(name: str) -> bool:
     other_folders = [path for path in sys.path if path and Path(path).resolve() != Path.cwd()]
     spec = PathFinder.find_spec(name, other_folders)
     return name in sys.stdlib_module_names or name == "fedbench" or (spec is not None and spec.origin is not None)
-
-
-# -- check -----------------------------------------------------------------------------------------------------
-# `fedbench check`: whether a user's method, model or partitioner meets the rules of the built-in ones.
-
-
-#: holds -> (mark, colour)
-_MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("-", "yellow")}
-
-
-@app.command("check", context_settings=OPEN)
-def check(
-    ctx: typer.Context,
-    what: Annotated[
-        str, context.argument("A method, a model or a partitioner; or a built-in's name.", "FILE.py:Class")
-    ],
-    json: context.Json = False,
-) -> None:
-    """Run the conformance checks on a method, a model or a partitioner: a line each, whether it holds, and why not.
-
-    They train on scikit-learn's handwritten digits: a quarter of a minute for a method or a small
-    network, minutes for a large one; a partitioner is drawn only.
-    A method's hyper-parameters are options, such as --mu 0.1, and so are a partitioner's own.
-
-    Exit code 1 if a check fails.
-    """
-    from fedbench.conformance.suite import checks, outcomes, subject_of
-
-    with tempfile.TemporaryDirectory(prefix="fedbench-check-") as folder:
-        subject = subject_of(what, Path(folder), lambda kind: _options(kind, what, ctx.args))
-        wanted = checks(subject)
-        console, width = context.out(), max(len(c.name) for c in wanted)
-        results: list[Outcome] = []
-        with context.err().status("") as working:  # shows the current check on a terminal
-            for outcome in outcomes(subject, wanted, lambda c: working.update(Text(f"{c.name} ..."))):
-                results.append(outcome)
-                if context.debug() and outcome.error is not None:
-                    raise outcome.error
-                if not json:
-                    _print(console, outcome, width)
-    holding, failed = (sum(o.holds is value for o in results) for value in (True, False))
-    if json:
-        lines = [{"check": o.check.name, "proves": o.check.text, "holds": o.holds, "why": o.why} for o in results]
-        context.print_json({"subject": what, "holds": not failed, "checks": lines})
-    else:
-        rest = len(results) - holding - failed
-        words = f"{holding} hold" + (f", {failed} fail" if failed else "") + (f", {rest} not run" if rest else "")
-        console.print(f"{what}: {words}", style="bold")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _options(kind: type[Method] | type[Scheme] | None, what: str, words: Sequence[str]) -> Mapping[str, Any]:
-    """The options of a method or a partitioner among the words; a model has none."""
-    from fedbench.cli.partition import scheme_options
-    from fedbench.partitions import Scheme
-
-    if kind is None:
-        if words:
-            raise FedbenchError(f"unexpected argument '{words[0]}'", "a model has no options")
-        return {}
-    if issubclass(kind, Scheme):
-        return scheme_options(words, kind)
-    return context.read(words, kind.hyperparameters(), f"check {what}", check)
-
-
-def _print(console: Console, outcome: Outcome, width: int) -> None:
-    from rich.table import Table
-
-    mark, colour = _MARKS[outcome.holds]
-    grid = Table.grid(padding=(0, 1))
-    for size in (1, width, None):
-        grid.add_column(width=size)
-    why = Text(outcome.why or outcome.check.text, style=colour if outcome.why else "dim")
-    grid.add_row(Text(mark, style=f"bold {colour}"), Text(outcome.check.name, style="bold"), why)
-    console.print(grid, soft_wrap=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from fedbench.cli.context import describe
+from fedbench.cli.describe import describe
 from fedbench.reports.layout.shipped import NOBODY
 from fedbench.results.making import machine
 from fedbench.results.packs import Shipped

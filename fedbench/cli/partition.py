@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from fedbench.cli import context
-from fedbench.cli.context import OPEN, App, Command
+from fedbench.cli import completion, context, hyperparameters, options, printing
+from fedbench.cli.parser import OPEN, App, Command
 from fedbench.errors import FedbenchError
-from fedbench.partition_options import Partitioner, partitioner, shorts, spec_of, values
+from fedbench.partition_options import PartitionerChoice, partitioner, shorts, spec_of, values
 from fedbench.specs import PartitionSpec
 from fedbench.words import option_of
 
@@ -93,20 +93,20 @@ def _current_if_complete() -> Iterator[None]:
 
 
 @app.command("partition", cls=PartitionCommand, context_settings=OPEN)
-@context.grouped(options=context.of_spec(Partitioner, PartitionSpec))
+@options.grouped(options=options.of_spec(PartitionerChoice, PartitionSpec))
 def partition(
     ctx: typer.Context,
     dataset: Annotated[
         str | None,
-        context.argument(
+        options.argument(
             "The dataset, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.",
-            completion=context.datasets,
+            completion=completion.datasets,
         ),
     ] = None,
     *,
     options: dict[str, Any],
-    protocol: context.ProtocolName = None,
-    as_json: context.Json = False,
+    protocol: options.ProtocolName = None,
+    as_json: options.Json = False,
 ) -> None:
     """Partition a data set among clients: who holds which image, in which split, under which covariate shift.
 
@@ -131,7 +131,7 @@ def partition(
         drawn = ", drawn by code that has changed since: 'train --again' draws it again" if changed else ""
         remark = f"  (was there already{drawn})"
     if as_json:
-        context.print_json({**_describe(result), "path": str(path), "protocol": rules.name, "made": before is None})
+        printing.print_json({**_describe(result), "path": str(path), "protocol": rules.name, "made": before is None})
         return
 
     from fedbench.partitions.view import display
@@ -144,7 +144,8 @@ def partition(
 
 def scheme_options(words: Sequence[str], kind: type[Scheme]) -> dict[str, Any]:
     """The values of a partitioner's options among the words."""
-    return values(context.read(words, scheme_fields(words, kind), f"partition by {kind.title()}", partition), kind)
+    fields = scheme_fields(words, kind)
+    return values(hyperparameters.read(words, fields, f"partition by {kind.title()}", partition), kind)
 
 
 def scheme_fields(words: Sequence[str], kind: type[Scheme], others: Container[str] = ()) -> dict[str, Field[Any]]:
@@ -194,39 +195,6 @@ def _typed(path: Path) -> str:
         if path.is_relative_to(base):
             return prefix + path.relative_to(base).as_posix()
     return str(path)
-
-
-# -- a data set among a command's words ------------------------------------------------------------------------
-# Commands that also take a data set and the options of `fedbench partition`, such as `train digits --dir 0.3`.
-
-
-#: The options of a partition in one help panel, without --seed, which has another meaning in these commands.
-PARTITION_OPTIONS = context.of_spec(Partitioner, PartitionSpec, panel="With DATASET: how it is partitioned")
-del PARTITION_OPTIONS["seed"]
-
-
-class DatasetCommand(Command):
-    """A command with an argument that takes any number of words, one of which is the data set."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
-
-
-def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The data set, which is the only word that is neither an option nor an option's value; and the other words.
-
-    Raises FedbenchError for a second such word.
-    """
-    bare: list[str] = []
-    rest: list[str] = []
-    value = False
-    for word in words:
-        option = word.startswith("--")
-        (rest if option or value else bare).append(word)
-        value = option and "=" not in word
-    if len(bare) > 1:
-        raise FedbenchError(f"unexpected argument '{bare[1]}'", f"the data set is {bare[0]}, and options begin with --")
-    return (bare[0] if bare else None), rest
 
 
 def partition_of(dataset: str | None, options: Mapping[str, Any], rules: Protocol) -> PartitionSpec:

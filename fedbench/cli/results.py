@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fedbench.cli import context
-from fedbench.cli.context import App
-from fedbench.cli.making import run as train
+from fedbench.cli import context, options, printing
+from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
 from fedbench.words import counted, duration, path_of, size
-
-if TYPE_CHECKING:
-    from fedbench.engine.verify import Checked
-    from fedbench.results.packs import Packs, Shipped
 
 app = App(name="results", no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
 Filters = Annotated[
-    list[str] | None, context.argument("Filters of runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text.", "FILTER")
+    list[str] | None, options.argument("Filters of runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text.", "FILTER")
 ]
 
 
@@ -33,16 +26,15 @@ def _about() -> None:
 
 
 @app.command("list")
-def list_(json: context.Json = False) -> None:
+def list_(json: options.Json = False) -> None:
     """List the packs at hand, those of fedbench first, with who made their runs, when, and on what."""
-    from fedbench.cli.context import columns
     from fedbench.results.packs import imported, summary
 
     packs_at_hand = context.frame().packs
     theirs = imported(context.store())
     packs = [summary(pack) for pack in sorted(packs_at_hand.checked(), key=lambda pack: pack.path in theirs)]
     if json:
-        context.print_json(packs)
+        printing.print_json(packs)
         return
     if not packs:
         context.out().print("no result packs are at hand; 'fedbench results import PACK' takes one in")
@@ -55,7 +47,7 @@ def list_(json: context.Json = False) -> None:
         }
         for one in packs
     ]  # fmt: skip
-    columns(context.out(), rows, right=("runs", "trained", "size"), spare=("on", "size", "trained"))
+    printing.columns(context.out(), rows, right=("runs", "trained", "size"), spare=("on", "size", "trained"))
     runs, bytes = len(packs_at_hand.places), sum(one["bytes"] for one in packs)
     context.out().print(
         f"{counted(runs, 'run')} in {size(bytes)}: tables take them where the store has none.", style="dim"
@@ -71,7 +63,7 @@ def export(
     ] = None,
     by: Annotated[str, "Name of who made them, as tables are to say it."] = "",
     other_code: Annotated[bool, "Also runs that were made by other code than today's."] = False,
-    json: context.Json = False,
+    json: options.Json = False,
 ) -> None:
     """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their predictions.
 
@@ -103,7 +95,7 @@ def export(
     failures = diverged(store, ids) if table or not filters else []
     total, bytes = add(output, rows, failures), output.stat().st_size
     if json:
-        context.print_json(
+        printing.print_json(
             {"pack": str(output), "exported": len(rows), "diverged": len(failures), "runs": total, "bytes": bytes}
         )
         return
@@ -128,7 +120,7 @@ def _of(total: int, new: int) -> str:
 def import_(
     source: Annotated[
         str,
-        context.argument("A pack that someone else has exported: a file, its address, or a folder of packs.", "PACK"),
+        options.argument("A pack that someone else has exported: a file, its address, or a folder of packs.", "PACK"),
     ],
     by: Annotated[str, "Name of who made them (default: as the pack says)."] = "",
     prefer: Annotated[
@@ -142,7 +134,7 @@ def import_(
     case.
     """
     from fedbench.cli.data import bars
-    from fedbench.results.making import brought, take_in
+    from fedbench.results.importing import brought, take_in
     from fedbench.words import one_line
 
     store, by, refused = context.store(), one_line(by, "--by"), []
@@ -167,12 +159,12 @@ def import_(
 
 @app.command("page")
 def page(
-    paper: Annotated[str, context.argument("Paper, such as feddrm or arena: that of the tables.", "PAPER")],
+    paper: Annotated[str, options.argument("Paper, such as feddrm or arena: that of the tables.", "PAPER")],
     output: Annotated[Path | None, "Write to this file: tables/PAPER/measured.md.", "-o"] = None,
 ) -> None:
     """Print a paper's page of what was measured, in Markdown: how many numbers, which claims, our sentences."""
     from fedbench.files import write_whole
-    from fedbench.reports.claims import page as made
+    from fedbench.reports.measured_page import page as made
 
     text = made(paper)
     if output is None:
@@ -194,7 +186,7 @@ def verify(
         float, typer.Option(min=0, help="Largest difference of accuracies (points) where bits may differ.")
     ] = 1.0,
     again: Annotated[bool, "Also train those that the store has, or that were verified before."] = False,
-    json: context.Json = False,
+    json: options.Json = False,
 ) -> None:
     """Train some shipped runs again, and compare predictions: the same bits on the same kind of machine, else
     accuracies within a tolerance.
@@ -202,6 +194,7 @@ def verify(
     A run that the store has is compared as it is. What is trained stays apart from it, in the folder verified/, so that
     no table changes; it may be deleted. The exit code is 1 if one does not come out again.
     """
+    from fedbench.cli.verify import Verified, show, verified
     from fedbench.engine.verify import sample as drawn
     from fedbench.planner.runs import shipped
 
@@ -223,92 +216,3 @@ def verify(
             show(results, json)
     if not all(one.checked.verdict.good for one in results):
         sys.exit(1)
-
-
-# -- verifying -------------------------------------------------------------------------------------------------
-# Shipped runs trained again with progress bars, and compared.
-
-
-#: Where the run that a shipped one is compared with comes from.
-TRAINED, STORED, BEFORE = "trained now", "as the store has it", "as it was trained to verify it before"
-
-
-@dataclass(frozen=True)
-class Verified:
-    """A shipped run, compared with the same run trained on this machine."""
-
-    run: Shipped
-    checked: Checked
-    how: str  #: where the run here comes from: TRAINED, STORED or BEFORE
-    of_several: bool = False  #: whether several packs have different numbers of it
-
-
-def verified(chosen: Sequence[Shipped], packs_at_hand: Packs, tolerance: float, again: bool) -> Iterator[Verified]:
-    """Train the runs again, apart from the store, if it does not have them (or with `again`), and compare each one with
-    every pack that has different numbers for it."""
-    from fedbench.core.trainer import Interrupted
-    from fedbench.engine.engines.engine import Here
-    from fedbench.engine.job import Job
-    from fedbench.engine.training import data_of
-    from fedbench.engine.verify import Verdict, apart, as_made, compare, settled
-
-    store, roots, console = context.store(), context.roots(), context.err()
-    verifying = apart(store)
-    for run in chosen:
-        job = replace(Job.of_spec(run.origin.spec), keep=frozenset())
-        stored = None if again else job.done(store)
-        of, how = (store, STORED) if stored else (verifying, BEFORE)
-        job = job if stored else (job.again(verifying) if again else job)
-        if (artifact := job.done(of)) is None:
-            how, partition = TRAINED, run.origin.spec.setting.partition
-            data = {partition.id: data_of(partition, store, roots, again)}
-            (artifact,) = train([job], Here(verifying, roots, *as_made(run), data), title=_name(run))
-        others = packs_at_hand.others(run.id, run.metrics)
-        for one in (run, *others):
-            checked = compare(one, artifact, of, tolerance)
-            if checked.verdict is Verdict.FAR:
-                with console.status("by another executor, to see how far rounding moves it"):
-                    try:
-                        checked = settled(checked, one, artifact, of, store, roots)
-                    except Interrupted:  # that run is not saved
-                        raise KeyboardInterrupt from None
-            yield Verified(one, checked, how, bool(others))
-
-
-def show(results: Sequence[Verified], as_json: bool) -> None:
-    """Print a line for each run; it names the pack if several packs have different numbers."""
-    if as_json:
-        context.print_json(
-            [
-                {
-                    "run": one.run.id, "verdict": one.checked.verdict.name.lower(), "good": one.checked.verdict.good,
-                    "trained": one.how == TRAINED,
-                    "difference": one.checked.difference, "metric": one.checked.metric or None,
-                    "rounding": one.checked.rounding, "pack": one.run.pack, "made_on": one.run.origin.machine,
-                    "here": one.checked.here,
-                    "made_on_processor": one.checked.processors[0], "processor_here": one.checked.processors[1],
-                }
-                for one in results
-            ]
-        )  # fmt: skip
-        return
-    for one in results:
-        far = f", largest difference {100 * one.checked.difference:.2f} points ({one.checked.metric})"
-        if one.checked.rounding is not None:
-            far += f"; another executor here moves it by {100 * one.checked.rounding:.2f}"
-        sign, style = ("✓", "green") if one.checked.verdict.good else ("✗", "red")
-        rest = "" if one.checked.verdict.value == "the same predictions" else far
-        out_of = f" in {one.run.pack}" if one.of_several else ""
-        line = f"{sign} run {one.run.id}{out_of} {_name(one.run)}: {one.checked.words}{rest} ({one.how})"
-        context.out().print(line, style=style, soft_wrap=True, markup=False)
-    bad = sum(not one.checked.verdict.good for one in results)
-    context.out().print(f"{len(results) - bad} of {len(results)} come out again")
-
-
-def _name(run: Shipped) -> str:
-    from fedbench.partitions import schemes
-
-    setting = run.origin.spec.setting
-    part = setting.partition
-    title = run.provenance.get("title", run.origin.spec.method)
-    return f"{title} on {part.dataset.name} {schemes.label(part)}, {setting.rounds} rounds"

@@ -1,19 +1,18 @@
-"""`fedbench status`: progress of running and interrupted runs, read-only. `fedbench resume`: continue these runs."""
+"""`fedbench status`: progress of running and interrupted runs, read-only."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-from fedbench.cli import context
-from fedbench.cli.context import WHERE, App, describe
-from fedbench.cli.evaluate import show
+from fedbench.cli import context, options, printing
+from fedbench.cli.describe import describe
 from fedbench.cli.listing import unfinished_document
+from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
-from fedbench.store.unfinished import End, Unfinished, unfinished
+from fedbench.store.unfinished import Unfinished, UnfinishedState, unfinished
 from fedbench.words import duration, plain, size
 
 if TYPE_CHECKING:
@@ -29,14 +28,14 @@ _BAR = 12
 @app.command("status")
 def status(
     watch: Annotated[bool, "Look again every two seconds, until Ctrl-C.", "-w"] = False,
-    json: context.Json = False,
+    json: options.Json = False,
 ) -> None:
     """Show the runs under way, by whichever process, and those that were interrupted or failed."""
     if watch and json:
         raise FedbenchError("--watch does not go with --json", "leave one of the two out")
     store = context.store()
     if json:
-        context.print_json([{**unfinished_document(run), "goes_on": goes_on(run)} for run in unfinished(store)])
+        printing.print_json([{**unfinished_document(run), "goes_on": goes_on(run)} for run in unfinished(store)])
     elif watch:
         _watch(store)
     else:
@@ -58,7 +57,7 @@ def _watch(store: Store) -> None:
 
 def goes_on(run: Unfinished) -> str | None:
     """The command that resumes a run that has stopped; None for a run that needs a user's file."""
-    return f"fedbench resume {run.id}" if run.state is not End.RUNNING and user_file(run) is None else None
+    return f"fedbench resume {run.id}" if run.state is not UnfinishedState.RUNNING and user_file(run) is None else None
 
 
 def _view(store: Store) -> Group:
@@ -66,10 +65,10 @@ def _view(store: Store) -> Group:
     from rich.text import Text
 
     runs = unfinished(store)
-    under_way = [run for run in runs if run.state is End.RUNNING]
+    under_way = [run for run in runs if run.state is UnfinishedState.RUNNING]
     parts: list[RenderableType] = [_under_way(under_way)] if under_way else [Text(f"nothing runs in {store.home}")]
-    for run in (run for run in runs if run.state is not End.RUNNING):
-        style = "red" if run.state is End.FAILED else "yellow"
+    for run in (run for run in runs if run.state is not UnfinishedState.RUNNING):
+        style = "red" if run.state is UnfinishedState.FAILED else "yellow"
         saved = f"round {run.round} of {run.spec.setting.rounds} is saved" if run.round else "nothing is saved"
         reached = "" if run.accuracy is None else f", accuracy {run.accuracy:.1%}"
         parts.append(Text.assemble(f"\n{run.id} ", (str(run.state), style), f": {plain(describe(run.spec))}"))
@@ -81,7 +80,7 @@ def _view(store: Store) -> Group:
 
 def _under_way(runs: Sequence[Unfinished]) -> RenderableType:
     headings = ("run", "what", "rounds", "left", "accuracy", "where")
-    table = context.table(*headings, right=("rounds", "left", "accuracy"), whole=("run", "left"))
+    table = printing.table(*headings, right=("rounds", "left", "accuracy"), whole=("run", "left"))
     for run in runs:
         rounds, left = run.spec.setting.rounds, run.seconds_left
         bar = "━" * round(_BAR * run.round / rounds)
@@ -103,58 +102,6 @@ def _where(run: Unfinished) -> str:
     if isinstance(gpu, dict):
         words.append(f"{size(gpu.get('reserved', 0))} of {size(gpu.get('bytes', 0))}")
     return ", ".join(words if note else [*words, "starting"])
-
-
-# -- resume ----------------------------------------------------------------------------------------------------
-# `fedbench resume`: continue interrupted and failed runs, whichever command started them.
-
-
-@app.command("resume")
-@context.grouped(place={"executor": WHERE["executor"]})
-def resume(
-    id: Annotated[list[str] | None, context.argument("Ids of runs, or their beginnings.", "ID...")] = None,
-    all: Annotated[bool, "All interrupted runs."] = False,
-    device: context.Device = "auto",
-    *,
-    place: dict[str, str],
-    json: context.Json = False,
-) -> None:
-    """Go on with runs that were interrupted or failed ('fedbench status' lists them).
-
-    Of a user's own files the command that began a run is to be given again.
-    """
-    from fedbench.cli.making import run as train
-    from fedbench.engine.engines import Where
-    from fedbench.engine.job import Job
-    from fedbench.engine.keep import MODEL
-
-    store = context.store()
-    if bool(id) is all:
-        raise FedbenchError("resume needs the ids of runs or --all", "'fedbench status' lists them")
-    waiting = [run for run in unfinished(store) if run.state is not End.RUNNING]
-    chosen = [_one(waiting, word, store) for word in dict.fromkeys(id or [])]
-    chosen = chosen or [run for run in waiting if run.state is End.INTERRUPTED]
-    jobs = []
-    for run in chosen:
-        if (name := user_file(run)) is not None:
-            raise FedbenchError(f"run {run.id} is of {name}, a user's file", "give the command that began it again")
-        job = Job.of_spec(run.spec, f"remove it: fedbench remove {run.id}")
-        jobs.append(replace(job, keep=run.keep & {MODEL}).again(store))  # older versions kept more
-    if not jobs:
-        context.err().print("no run was interrupted")
-        show([], store, json)
-        return
-    where = Where(device, **place)
-    with where.engine_for(store, context.roots(), jobs[0].spec.setting.precision) as engine:
-        show([artifact for job in jobs for artifact in train([job], engine)], store, json)
-
-
-def _one(waiting: list[Unfinished], prefix: str, store: Store) -> Unfinished:
-    hits = [run for run in waiting if prefix and run.id.startswith(prefix)]
-    if len(hits) != 1:
-        which = "several runs" if hits else "no run"
-        raise FedbenchError(f"{which} '{prefix}' to resume in {store.home}", "'fedbench status' lists them")
-    return hits[0]
 
 
 def user_file(run: Unfinished) -> str | None:

@@ -10,32 +10,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedbench.cli import context
-from fedbench.cli.context import OPEN, App
+from fedbench.cli import context, hyperparameters, options, parser, printing
+from fedbench.cli.making import WHERE, How, make
+from fedbench.cli.parser import OPEN, App
 from fedbench.errors import FedbenchError
 from fedbench.words import counted
 
 if TYPE_CHECKING:
-    from fedbench.engine.grid import Point
+    from fedbench.engine.grid import GridPoint
 
 app = App()
 
 
 @app.command("sweep", context_settings=OPEN)
-@context.grouped(place=context.WHERE)
+@options.grouped(place=WHERE)
 def sweep(
     ctx: typer.Context,
-    dataset: Annotated[str, context.argument("The data set, or a recipe's path.")],
+    dataset: Annotated[str, options.argument("The data set, or a recipe's path.")],
     method: Annotated[list[str], "Method, or FILE.py:Class (repeatable).", "-m", "NAME"],
     seeds: Annotated[str | None, "Seeds of the runs, such as 0-2 or 0,1,2."] = None,
-    protocol: context.ProtocolName = None,
-    budget: context.Budget = "small",
-    dry_run: context.DryRun = False,
+    protocol: options.ProtocolName = None,
+    budget: options.Budget = "small",
+    dry_run: options.DryRun = False,
     save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
     *,
     place: dict[str, Any],
     again: Annotated[bool, "Make runs of other code again."] = False,
-    as_json: context.Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train methods under all values of options, with all seeds, and print their means.
 
@@ -48,7 +49,6 @@ def sweep(
     one that diverges, is listed and stops no other; the exit code is then 1.
     """
     from fedbench import protocol as protocols
-    from fedbench.cli.making import How, make
     from fedbench.engine import grid as grids
     from fedbench.engine.engines import Where
     from fedbench.files import write_whole
@@ -65,7 +65,7 @@ def sweep(
         raise FedbenchError(f"there is no folder {save.parent} to save {save.name} in", "make it first")
     where = Where(**place)
     engine = where.engine_for(store, roots, options.get("precision", [rules.precision(budget)])[0])
-    grid = grids.Grid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
+    grid = grids.SweepGrid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
     with engine:
         points = grid.points(rules, budget, store, roots)
         if dry_run:
@@ -89,16 +89,16 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
     from fedbench.engine.grid import values
 
     options: dict[str, list[str]] = {}
-    for option, text in context.options_among(words):
+    for option, text in hyperparameters.options_among(words):
         name = option.removeprefix("--").replace("-", "_")
-        more = values(name, context.parsed_value(f"--{name}", text or ""))
+        more = values(name, parser.parsed_value(f"--{name}", text or ""))
         options[name] = list(dict.fromkeys([*options.get(name, []), *more]))
     return options
 
 
-def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
+def _print_cost(points: Sequence[GridPoint], device: str, as_json: bool) -> None:
     """Print the runs of each point, and about how long they take on this machine; or each missing run as JSON."""
-    from fedbench.cli.making import about, costs_of, show_costs, show_json
+    from fedbench.cli.costs import about, costs_of, show_costs, show_json
     from fedbench.engine.grid import missing, unique
 
     lacking = missing(points, context.store())
@@ -114,7 +114,7 @@ def _print_cost(points: Sequence[Point], device: str, as_json: bool) -> None:
     context.out().print(f"{len(lacking)} of {counted(len(unique(points)), 'run')} to make{about(costs)}")
 
 
-def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> None:
+def _print(points: Sequence[GridPoint], varied: Sequence[str], as_json: bool) -> None:
     """Print the comparison of the complete runs, and the best values by validation accuracy."""
     from fedbench.engine import grid as best
     from fedbench.reports.compare.comparison import compare
@@ -123,9 +123,9 @@ def _print(points: Sequence[Point], varied: Sequence[str], as_json: bool) -> Non
     there = best.runs(points, context.store())
     if not there:
         if as_json:
-            context.print_json([])
+            printing.print_json([])
         return
-    context.put([layout(compare(there, []))], "json" if as_json else "console", None)
+    printing.put([layout(compare(there, []))], "json" if as_json else "console", None)
     console = context.err()
     if not varied:
         return

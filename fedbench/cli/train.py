@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fedbench import protocol as protocols
-from fedbench.cli import context
-from fedbench.cli.context import App
-from fedbench.cli.making import How, train_table
-from fedbench.cli.partition import (
-    PARTITION_OPTIONS,
-    DatasetCommand,
-    dataset_among,
-    option_names,
-    partition_of,
-    scheme_fields,
-)
+from fedbench.cli import completion, context, hyperparameters, options, train_methods
+from fedbench.cli.making import WHERE, How
+from fedbench.cli.parser import App, Command
+from fedbench.cli.partition import option_names, partition_of, scheme_fields
+from fedbench.cli.train_table import Selection, train_table
 from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
-from fedbench.partition_options import partitioner
+from fedbench.partition_options import PartitionerChoice, partitioner
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import option_of
 
@@ -34,25 +28,37 @@ if TYPE_CHECKING:
 app = App()
 
 #: The options that the fields of Setting declare.
-SETTING = context.of_spec(Setting)
+SETTING = options.of_spec(Setting)
+#: The options of a partition in one help panel, without --seed, which is the run's here.
+PARTITION_OPTIONS = options.of_spec(PartitionerChoice, PartitionSpec, panel="With DATASET: how it is partitioned")
+del PARTITION_OPTIONS["seed"]
+
+
+class DatasetCommand(Command):
+    """A command with an argument that takes any number of words, one of which is the data set."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
 
 
 @app.command("train", cls=DatasetCommand, context_settings={"ignore_unknown_options": True})
-@context.grouped(chosen=SETTING, place=context.WHERE, partitioning=PARTITION_OPTIONS)
+@options.grouped(chosen=SETTING, place=WHERE, partitioning=PARTITION_OPTIONS)
 def train(
     words: Annotated[
         list[str] | None,
-        context.argument("Partition this data set first, as 'fedbench partition' does.", "DATASET", context.datasets),
+        options.argument(
+            "Partition this data set first, as 'fedbench partition' does.", "DATASET", completion.datasets
+        ),
     ] = None,
     method: Annotated[
         list[str] | None, "Method, or FILE.py:Class (see 'fedbench methods'); repeatable.", "-m", "NAME"
     ] = None,
     table: Annotated[str | None, "Run all missing cells of this table.", "-t"] = None,
-    dataset: context.OnDataset = None,
-    column: context.Columns = None,
+    dataset: options.OnDataset = None,
+    column: options.Columns = None,
     partition: Annotated[str | None, "Partition id (default: the current one)."] = None,
-    protocol: context.ProtocolName = None,
-    budget: context.Budget = "small",
+    protocol: options.ProtocolName = None,
+    budget: options.Budget = "small",
     *,
     chosen: dict[str, Any],
     partition_seed: Annotated[int | None, "With DATASET: seed of all draws of the partition (the protocol's)."] = None,
@@ -60,10 +66,10 @@ def train(
     keep: Annotated[str | None, "Keep the run's models, for 'export' (the only value: model).", "model"] = None,
     again: Annotated[bool, "Make runs again; of a table, those of another version of the code."] = False,
     unshipped: Annotated[bool, "With --table: leave out runs that result packs hold."] = False,
-    dry_run: context.DryRun = False,
+    dry_run: options.DryRun = False,
     log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,
     observe: Annotated[list[str] | None, "Observer: tensorboard:DIR, wandb:PROJECT (repeatable).", "NAME:WHERE"] = None,
-    json: context.Json = False,
+    json: options.Json = False,
     partitioning: dict[str, Any],
 ) -> None:
     """Train a method on a data set or in the current partition, or all missing cells of a table.
@@ -84,54 +90,86 @@ def train(
     data, rest = dataset_among(words or ())
     partitioning |= {} if partition_seed is None else {"seed": partition_seed}
     if table is not None:
-        if data is not None:
-            raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
-        _refuse_with_table({**chosen, "partition": partition, "protocol": protocol, **partitioning})
-        params, watching = _row(method or (), rest), [] if dry_run else _observers(log, observe)
-        train_table(
-            table, How(where, again, kept, as_json=json, observers=watching), methods=method or (),
-            params=params, dataset=dataset, columns=column or (), budget=budget, precision=chosen.get("precision"),
-            seed=chosen.get("seed"), unshipped=unshipped, dry_run=dry_run,
-        )  # fmt: skip
+        _refuse_with_table(data, {**chosen, "partition": partition, "protocol": protocol, **partitioning})
+        selection = Selection(
+            table,
+            methods=method or (),
+            params=_row(method or (), rest),
+            dataset=dataset,
+            columns=column or (),
+            budget=budget,
+            precision=chosen.get("precision"),
+            seed=chosen.get("seed"),
+            unshipped=unshipped,
+        )
+        watching = [] if dry_run else _observers(log, observe)
+        train_table(selection, How(where, again, kept, as_json=json, observers=watching), dry_run)
         return
-    if dataset is not None:
-        raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
-    for option, given in {"column": column, "unshipped": unshipped}.items():
-        if given:
-            raise FedbenchError(f"--{option} goes with --table only", "leave it out")
+    _refuse_without_table(dataset, {"column": column, "unshipped": unshipped})
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
-    from fedbench.cli import making
-
-    store, (fields, caption) = context.store(), making.offered(method)
+    offered = train_methods.offered(method)
     from_data = data is not None or "from" in partitioning
-    if not from_data:
-        if partitioning:
-            option = "partition_seed" if (first := next(iter(partitioning))) == "seed" else first
-            raise FedbenchError(
-                f"{option_of(option)} is an option of a partition, and no data set is named",
-                "for example fedbench train digits --dir 0.3 --method fedavg",
-            )
-        texts = context.read(rest, fields, caption, train)
-        part, rules = _partition(store, partition, protocol)
-    else:
+    if from_data:
         if partition is not None:
             raise FedbenchError(f"give either {data or '--from'} or --partition {partition}, not both")
         rules = protocols.load(protocol or protocols.default_for(data))
-        if rules.redraws and "seed" in chosen:
-            partitioning.setdefault("seed", chosen["seed"])
-        texts = _texts(rest, partitioning, fields, rules, caption)
-        part = partition_of(data, partitioning | {k: v for k, v in texts.items() if k not in fields}, rules)
-    jobs = making.jobs_of(method, part, rules, budget, chosen, texts, kept)
-    jobs = [job.again(store) for job in jobs] if again else jobs
+        part, texts = _partitioned(data, rest, partitioning, rules, offered, chosen)
+    else:
+        _refuse_without_data(partitioning)
+        texts = hyperparameters.read(rest, *offered, train)
+        part, rules = _current(context.store(), partition, protocol)
+    jobs = train_methods.jobs_of(method, part, rules, budget, chosen, texts, kept)
+    jobs = [job.again(context.store()) for job in jobs] if again else jobs
     if dry_run:
-        making.announce_all(jobs, rules, budget, where, json)
+        train_methods.announce_all(jobs, rules, budget, where, json)
         return
     if from_data:
-        store.set_current(partition=part.id, protocol=rules.name)
-    watching = _observers(log, observe)
-    runs = making.train_all(jobs, rules, budget, where=where, observers=watching)
-    making.show_all(runs, rules, json)
+        context.store().set_current(partition=part.id, protocol=rules.name)
+    runs = train_methods.train_all(jobs, rules, budget, where=where, observers=_observers(log, observe))
+    train_methods.show_all(runs, rules, json)
+
+
+def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The data set, which is the only word that is neither an option nor an option's value; and the other words.
+
+    Raises FedbenchError for a second such word.
+    """
+    bare: list[str] = []
+    rest: list[str] = []
+    value = False
+    for word in words:
+        option = word.startswith("--")
+        (rest if option or value else bare).append(word)
+        value = option and "=" not in word
+    if len(bare) > 1:
+        raise FedbenchError(f"unexpected argument '{bare[1]}'", f"the data set is {bare[0]}, and options begin with --")
+    return (bare[0] if bare else None), rest
+
+
+def _refuse_with_table(data: str | None, values: Mapping[str, Any]) -> None:
+    """Raise FedbenchError for a data set or an option that the file of a table already determines."""
+    if data is not None:
+        raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
+    free = ("seed", "precision")
+    options = [option_of(name) for name, value in values.items() if value is not None and name not in free]
+    if options:
+        raise FedbenchError(
+            f"{options[0]} does not go with --table, whose file says how its cells are made",
+            "leave one of the two out",
+        )
+
+
+def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
+    """The hyper-parameters among the words of `train --table`, for the only method that is given."""
+    if not words:
+        return {}
+    if len(methods) != 1:
+        hyperparameters.check_spelling(words, methods, "train --table", train)
+        raise FedbenchError(
+            f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
+        )
+    return hyperparameters.read(words, *train_methods.offered(methods), train)
 
 
 def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
@@ -142,46 +180,50 @@ def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
     return [*([] if log is None else [observers.JsonLines(log)]), *named]
 
 
-def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
-    """The hyper-parameters among the words of `train --table`, for the only method that is given."""
-    from fedbench.cli.making import offered
-
-    if not words:
-        return {}
-    if len(methods) != 1:
-        context.check_spelling(words, methods, "train --table", train)
-        raise FedbenchError(
-            f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
-        )
-    return context.read(words, *offered(methods), train)
+def _refuse_without_table(dataset: str | None, values: Mapping[str, Any]) -> None:
+    """Raise FedbenchError for an option of --table."""
+    if dataset is not None:
+        raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
+    for option, given in values.items():
+        if given:
+            raise FedbenchError(f"--{option} goes with --table only", "leave it out")
 
 
-def _refuse_with_table(values: Mapping[str, Any]) -> None:
-    """Raise FedbenchError for an option that the file of a table already determines."""
-    free = ("seed", "precision")
-    options = [option_of(name) for name, value in values.items() if value is not None and name not in free]
-    if options:
-        raise FedbenchError(
-            f"{options[0]} does not go with --table, whose file says how its cells are made",
-            "leave one of the two out",
-        )
-
-
-def _texts(
+def _partitioned(
+    data: str | None,
     words: Sequence[str],
-    partitioning: Mapping[str, Any],
-    fields: Mapping[str, Field[Any]],
+    partitioning: dict[str, Any],
     rules: Protocol,
-    called: str,
-) -> dict[str, str]:
-    """Option -> its text, for hyper-parameters and partitioner options; hyper-parameters have precedence."""
+    offered: tuple[Mapping[str, Field[Any]], str],
+    chosen: Mapping[str, Any],
+) -> tuple[PartitionSpec, dict[str, str]]:
+    """The partition of a data set by the options, and the other options among the words: option -> its text.
+
+    `offered` has the methods' hyper-parameters, which have precedence over a partitioner's options, and the command for
+    errors. A run's seed among the `chosen` values of the setting is the partition's too, where the protocol draws a
+    partition for every run.
+    """
+    fields, called = offered
+    if rules.redraws and "seed" in chosen:
+        partitioning.setdefault("seed", chosen["seed"])
     names = [name for name in option_names(words) if name not in fields]
     kind = partitioner({**partitioning, **dict.fromkeys(names, "")}, rules)
-    known = {**scheme_fields(words, kind, fields), **fields}
-    return context.read(words, known, called, train)
+    texts = hyperparameters.read(words, {**scheme_fields(words, kind, fields), **fields}, called, train)
+    of_scheme = {name: text for name, text in texts.items() if name not in fields}
+    return partition_of(data, partitioning | of_scheme, rules), texts
 
 
-def _partition(store: Store, id: str | None, protocol: str | None) -> tuple[PartitionSpec, Protocol]:
+def _refuse_without_data(partitioning: Mapping[str, Any]) -> None:
+    """Raise FedbenchError for an option of a partition, as the current one is drawn already."""
+    if partitioning:
+        option = "partition_seed" if (first := next(iter(partitioning))) == "seed" else first
+        raise FedbenchError(
+            f"{option_of(option)} is an option of a partition, and no data set is named",
+            "for example fedbench train digits --dir 0.3 --method fedavg",
+        )
+
+
+def _current(store: Store, id: str | None, protocol: str | None) -> tuple[PartitionSpec, Protocol]:
     """The partition to train on, and the protocol that gives the defaults."""
     id = id or store.current.get("partition")
     if id is None:

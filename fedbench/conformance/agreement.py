@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from fedbench.conformance.lab import (
+    LabRun,
     Recorder,
-    Run,
     federation,
     require_same_run,
     setting,
@@ -80,7 +80,7 @@ def _vector(state: State) -> torch.Tensor:
     return torch.cat([state[name].double().flatten().cpu() for name in sorted(state)])
 
 
-def run_of(subject: Subject, way: str, **changes: Any) -> Run:
+def run_of(subject: Subject, way: str, **changes: Any) -> LabRun:
     """The subject's run in the scenario RAGGED by the executor `way`."""
     s = subject.with_unseen_client(subject.setting(**{**CHANGES, **changes}))
     options = {} if way == "sequential" else CORES
@@ -88,7 +88,7 @@ def run_of(subject: Subject, way: str, **changes: Any) -> Run:
     return subject.train(RAGGED.data, s, executor=way, options=options, plan=Recorder, network=network)
 
 
-def compare(ours: Run, reference: Run, where: str, exact: bool = False) -> None:
+def compare(ours: LabRun, reference: LabRun, where: str, exact: bool = False) -> None:
     """Raise FedbenchError unless a run has the draws, tensors, losses and predictions of the reference (bitwise if
     `exact`)."""
     remedy = "an update may not depend on other clients, the order of work, or Python's `if` about a tensor's values"
@@ -107,7 +107,7 @@ def compare(ours: Run, reference: Run, where: str, exact: bool = False) -> None:
     _compare_answers(ours, reference, where, remedy)
 
 
-def _compare_lines(ours: Run, reference: Run, where: str, remedy: str, exact: bool) -> None:
+def _compare_lines(ours: LabRun, reference: LabRun, where: str, remedy: str, exact: bool) -> None:
     for a, b in zip(ours.trainer.checkpoint.rounds, reference.trainer.checkpoint.rounds, strict=True):
         close = math.isclose(a["loss"], b["loss"], rel_tol=0 if exact else TOLERANCE)
         require(close, f"{where} the loss of round {b['round']} is {a['loss']:.6g}, not {b['loss']:.6g}", remedy)
@@ -115,7 +115,7 @@ def _compare_lines(ours: Run, reference: Run, where: str, remedy: str, exact: bo
             require(a[key] == b[key], f"{where} round {b['round']} has {a[key]} {key}, not {b[key]}", remedy)
 
 
-def _compare_answers(ours: Run, reference: Run, where: str, remedy: str) -> None:
+def _compare_answers(ours: LabRun, reference: LabRun, where: str, remedy: str) -> None:
     a, b = ours.predictions, reference.predictions
     require(a.schema == b.schema, f"{where} predictions have other columns", remedy)
     for column in b.column_names:

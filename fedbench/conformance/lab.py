@@ -33,7 +33,7 @@ def differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str:
     return f"'{names[0]}'" if names else "nothing"
 
 
-def require_same_run(a: Run, b: Run, wrong: str, remedy: str) -> None:
+def require_same_run(a: LabRun, b: LabRun, wrong: str, remedy: str) -> None:
     """Raise FedbenchError unless two runs have bitwise equal tensors, predictions and client tables."""
     require(same(a.tensors, b.tensors), f"{wrong}: {differing(a.tensors, b.tensors)} differs", remedy)
     predictions = parquet_bytes(a.predictions) == parquet_bytes(b.predictions)
@@ -136,7 +136,7 @@ class Recorder(Plan):
 
 
 @dataclass
-class Run:
+class LabRun:
     """A trained run and its results."""
 
     trainer: Trainer
@@ -195,7 +195,7 @@ def trainer(
     return Trainer(s, how, data, model, initial, runner, the_plan, Checkpoint(where), context)
 
 
-def finish(it: Trainer, observe: Callable[[Progress], None] = lambda _: None) -> Run:
+def finish(it: Trainer, observe: Callable[[Progress], None] = lambda _: None) -> LabRun:
     """Train to the last round, starting from the checkpoint if there is one; `observe` is called after every round."""
     reports: list[Progress] = []
 
@@ -208,7 +208,7 @@ def finish(it: Trainer, observe: Callable[[Progress], None] = lambda _: None) ->
         it.run(listen)
     finally:
         it.executor.close()
-    return Run(it, reports)
+    return LabRun(it, reports)
 
 
 def stop_after(t: int) -> Callable[[Progress], None]:

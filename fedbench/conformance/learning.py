@@ -53,7 +53,8 @@ def learns(subject: Subject) -> None:
 
 def _learned(reports: Sequence[Progress]) -> bool:
     """Whether the accuracy is over ENOUGH and the loss has decreased."""
-    return (reports[-1].accuracy or 0.0) > ENOUGH and reports[-1].loss < reports[0].loss
+    losses = [report.loss for report in reports if report.loss is not None]
+    return (reports[-1].accuracy or 0.0) > ENOUGH and losses[-1] < losses[0]
 
 
 def _train(subject: Subject, rounds: int, rate: float) -> list[Progress]:

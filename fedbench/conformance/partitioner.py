@@ -23,7 +23,7 @@ _CLIENTS, _SEED = 4, 7
 
 
 @dataclass
-class Partitioner:
+class PartitionerSubject:
     """A partitioner (name, or FILE.py:Class) with these options, and its partitions."""
 
     folder: Path  #: of the store that the checks use
@@ -51,7 +51,7 @@ class Partitioner:
         return partitions.make(spec, self.dataset)
 
 
-def draws(it: Partitioner) -> None:
+def draws(it: PartitionerSubject) -> None:
     """It draws a partition of the data set for the given number of clients."""
     p = it.made()
     present = len(np.unique(p.client))
@@ -62,7 +62,7 @@ def draws(it: Partitioner) -> None:
         raise FedbenchError(f"sample {wrong[0]} is no row of the data set, which has {len(it.dataset.labels)}")
 
 
-def same_seed_same_draw(it: Partitioner) -> None:
+def same_seed_same_draw(it: PartitionerSubject) -> None:
     """The same seed draws the same partition: all random numbers come from the generator or the spec's seed."""
     one, two = it.made(), it.made()
     for name in ("client", "sample", "test", "label"):
@@ -73,7 +73,7 @@ def same_seed_same_draw(it: Partitioner) -> None:
             )
 
 
-def both_splits(it: Partitioner) -> None:
+def both_splits(it: PartitionerSubject) -> None:
     """Every client has training and test samples."""
     p = it.made()
     for what, count in (("training", p.n_train), ("test", p.n_test)):
@@ -81,7 +81,7 @@ def both_splits(it: Partitioner) -> None:
             raise FedbenchError(f"client {empty[0]} has no {what} sample")
 
 
-def no_leak(it: Partitioner) -> None:
+def no_leak(it: PartitionerSubject) -> None:
     """No image is both a training and a test image, of any clients, unless it declares `leaks`."""
     p = it.made()
     shared = np.intersect1d(p.sample[~p.test], p.sample[p.test])
@@ -92,7 +92,7 @@ def no_leak(it: Partitioner) -> None:
         )
 
 
-def valid_labels(it: Partitioner) -> None:
+def valid_labels(it: PartitionerSubject) -> None:
     """Labels are classes of the partition, counted from 0."""
     p = it.made()
     outside = (p.label < 0) | (p.label >= len(p.classes))
@@ -100,7 +100,7 @@ def valid_labels(it: Partitioner) -> None:
         raise FedbenchError(f"label {p.label[outside][0]} is none of the {len(p.classes)} classes")
 
 
-def read_back(it: Partitioner) -> None:
+def read_back(it: PartitionerSubject) -> None:
     """Stored and read again, the partition is the same and has the same id."""
     p = it.made()
     artifact = partitions.obtain(p.spec, it.store)

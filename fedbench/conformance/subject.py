@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from fedbench import methods, models
 from fedbench.conformance.lab import (
+    LabRun,
     Recorder,
     Requests,
-    Run,
     federation,
     finish,
     recording,
@@ -79,7 +79,7 @@ ONE_STEP: dict[str, Any] = {"steps": 1, "passes": "endless", "momentum": 0.0}
 class Reference:
     """A run by the sequential executor, with records of its draws, states and requests."""
 
-    run: Run
+    run: LabRun
     plan: Recorder
     #: "round/name" -> the server's tensor after that round ("initial": before the first), and a copy from that time
     snapshots: dict[str, tuple[Tensor, Tensor]]
@@ -191,7 +191,7 @@ class Subject:
         where: Path | None = None,
         observe: Callable[[Progress], None] = lambda _: None,
         **more: Any,
-    ) -> Run:
+    ) -> LabRun:
         """Train to the last round, starting from the checkpoint in `where` if there is one."""
         with strange_generators():
             return finish(self.trainer(data, where or self.place(), s, **more), observe)

@@ -17,7 +17,7 @@ from fedbench.conformance.declared import (
     name_and_title,
     signatures,
 )
-from fedbench.conformance.partitioner import Partitioner
+from fedbench.conformance.partitioner import PartitionerSubject
 from fedbench.conformance.subject import Subject
 from fedbench.errors import FedbenchError
 from fedbench.methods.base import Method
@@ -106,12 +106,12 @@ PARTITIONER: tuple[Check, ...] = (
 Options = Callable[[type[Method] | type[Scheme] | None], Mapping[str, Any]]
 
 
-def subject_of(what: str, folder: Path, options: Options) -> Subject | Partitioner:
+def subject_of(what: str, folder: Path, options: Options) -> Subject | PartitionerSubject:
     """Find a method, model or partitioner by name or 'FILE.py:Class', with the options that `options` returns. Runs are
     stored in the folder. Raises FedbenchError for an unknown name or an invalid option."""
     name = _partitioner(what)
     if name is not None:
-        partitioner = Partitioner(folder, name, options(schemes.load(schemes.named(name))))
+        partitioner = PartitionerSubject(folder, name, options(schemes.load(schemes.named(name))))
         partitioner.spec()
         return partitioner
     subject = Subject.of(what, folder)
@@ -134,15 +134,15 @@ def _partitioner(what: str) -> str | None:
     return f"{at.file}:{name}" if name in own else None
 
 
-def checks(subject: Subject | Partitioner) -> tuple[Check, ...]:
+def checks(subject: Subject | PartitionerSubject) -> tuple[Check, ...]:
     """The checks of the subject."""
-    if isinstance(subject, Partitioner):
+    if isinstance(subject, PartitionerSubject):
         return PARTITIONER
     return METHOD if subject.model is None else MODEL
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """The outcome of a check."""
 
     check: Check
@@ -153,17 +153,17 @@ class Outcome:
 
 
 def outcomes(
-    subject: Subject | Partitioner, checks: Sequence[Check], begin: Callable[[Check], None]
-) -> Iterator[Outcome]:
+    subject: Subject | PartitionerSubject, checks: Sequence[Check], begin: Callable[[Check], None]
+) -> Iterator[CheckOutcome]:
     """Run the checks one after another and yield their outcomes; `begin` is called before each check."""
     unmet: set[Callable[[Any], None]] = set()
     for check in checks:
         begin(check)
         first = next((need for need in check.needs if need in unmet), None)
         if first is not None:
-            outcome = Outcome(check, None, f"not run, as '{first.__name__.replace('_', ' ')}' does not hold")
+            outcome = CheckOutcome(check, None, f"not run, as '{first.__name__.replace('_', ' ')}' does not hold")
         elif check in TRAINING and isinstance(subject, Subject) and not subject.kind.trains:
-            outcome = Outcome(check, None, "not run: the method trains no network")
+            outcome = CheckOutcome(check, None, "not run: the method trains no network")
         else:
             outcome = _outcome(check, subject)
         if outcome.holds is False or first is not None:
@@ -171,7 +171,7 @@ def outcomes(
         yield outcome
 
 
-def _outcome(check: Check, subject: Subject | Partitioner) -> Outcome:
+def _outcome(check: Check, subject: Subject | PartitionerSubject) -> CheckOutcome:
     started, why = time.perf_counter(), ""
     error: BaseException | None = None
     try:
@@ -182,4 +182,4 @@ def _outcome(check: Check, subject: Subject | Partitioner) -> Outcome:
         error, why = problem, str(problem)
     except BaseException as problem:  # an error in the user's file, including sys.exit()
         error, why = problem, mistake(problem) or in_words(problem)
-    return Outcome(check, error is None, why, time.perf_counter() - started, error)
+    return CheckOutcome(check, error is None, why, time.perf_counter() - started, error)

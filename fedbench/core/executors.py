@@ -45,7 +45,7 @@ CPU_STACKS = 2
 LANES = 4
 
 
-class Rule(NamedTuple):
+class ExecutorRule(NamedTuple):
     """How 'auto' selects an executor on a kind of device."""
 
     stacking: str  #: executor for small steps and many clients
@@ -57,7 +57,7 @@ class Rule(NamedTuple):
 #: Speed-up by stacking on a CPU (processor time of 4 to 16 clients): 1.1 to 2.7 for LeNet-5 up to batches of 64
 #: (0.11e9), and 0.8 to 1.0 for the next larger steps (emnist_cnn, batches of 16: 0.16e9). On an H100 (core/README.md):
 #: 9 to 20 up to the CIFAR CNN with batches of 50 (1.1e9), and 0.7 for ResNet-18 with batches of 128 (430e9).
-RULES = {"cpu": Rule("stacked", 0.12e9, 8, "cores"), "cuda": Rule("graphed", 10e9, 2, "streams")}
+RULES = {"cpu": ExecutorRule("stacked", 0.12e9, 8, "cores"), "cuda": ExecutorRule("graphed", 10e9, 2, "streams")}
 
 #: Runs with more training operations than this are compiled. On an H100 that saves a third of the time of ResNet-18's
 #: steps; compiling takes about a minute.

@@ -35,7 +35,7 @@ ABOUT = "fedbench"
 
 
 @dataclass(frozen=True)
-class How:
+class Predicts:
     """How one client predicts: with which of its models, and with which output function."""
 
     cluster: int | None  #: whose model overrides the server's
@@ -52,7 +52,7 @@ class Models:
 
     tensors: State
     network: tuple[str, ...]
-    clients: tuple[How, ...]
+    clients: tuple[Predicts, ...]
 
     def state(self, client: int) -> State:
         """A client's tensors, under the names of its state."""
@@ -86,7 +86,7 @@ class Models:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
         except (SafetensorError, OSError, KeyError) as error:
             raise FedbenchError(f"cannot read the models {path} ({error})") from error
-        clients = tuple(How(**{**one, "models": tuple(one["models"])}) for one in about["clients"])
+        clients = tuple(Predicts(**{**one, "models": tuple(one["models"])}) for one in about["clients"])
         return cls(tensors, tuple(about["network"]), clients)
 
 
@@ -96,7 +96,7 @@ class Keeper:
     def __init__(self, server: Server, network: Iterable[str], method: object) -> None:
         self.server, self.network, self.method = server, tuple(network), method
         common = {"server": server.shared, **{f"cluster/{m}": state for m, state in enumerate(server.models)}}
-        self.clients: list[How] = []
+        self.clients: list[Predicts] = []
         self.own: State = {}  #: tensors of single clients, under the file's names, on the host
         self.initial: set[str] = set()  #: names of initial tensors that some client uses
         #: id of a shared tensor -> its name in the file.
@@ -120,7 +120,7 @@ class Keeper:
         alone = ""
         if client.answer is not None:
             alone = "several models answer together, or by all of the images that they are asked"
-        self.clients.append(How(cluster, models, self._output(by), extras, alone))
+        self.clients.append(Predicts(cluster, models, self._output(by), extras, alone))
         self.own |= {name: compact(t.detach().cpu()) for name, t in own.items()}
 
     def _cluster(self, client: int, state: State) -> int | None:

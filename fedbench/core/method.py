@@ -133,8 +133,8 @@ class Method:
         """Aggregate the uploads of the whole cohort, which stay in memory until this call.
 
         The trainer calls it only if the method overrides it. Otherwise (`streams`), as in FedAvg, no upload is stored:
-        `aggregation` sums them as they arrive, and then `step` is called. The body here is for overrides that call super():
-        bitwise the same mean, weighted by training sizes, then `step`."""
+        `aggregation` sums them as they arrive, and then `step` is called. The body here is for overrides that call
+        super(): bitwise the same mean, weighted by training sizes, then `step`."""
         before, context = server.shared, cohort[0].context
         server.shared = weighted_mean([c.state for c in cohort], [c.n_train for c in cohort], server.shared)
         self.step(server, before, context.share_of(sum(c.n_train for c in cohort)))

@@ -29,6 +29,7 @@ from fedbench.core.usage import Clock, forget_peak, give_back_pages, peak_bytes
 from fedbench.core.validation import consider
 from fedbench.errors import FedbenchError
 from fedbench.specs import Setting
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +65,7 @@ class Progress:
 
     round: int
     rounds: int
-    loss: float
+    loss: float | None  #: mean training loss; None if no client took part
     accuracy: float | None  #: average accuracy if this round was evaluated
     doing: str = ""  #: a slow activity before the first round, for the display
 
@@ -110,6 +111,7 @@ class Trainer(Simulation):
         self.evaluated = set(setting.evaluated_rounds())
         _check_test_phase(setting, method, model)
         if method.trains:
+            check_participants(plan)
             check_batches(model, plan, federation.shape)
 
     def run(self, observe: Callable[[Progress], None] = lambda _: None) -> None:
@@ -263,6 +265,17 @@ class Trainer(Simulation):
         return tables.clients(self.federation, self.checkpoint.notes, self.server.assigned)
 
 
+def check_participants(plan: Plan) -> None:
+    """Raise FedbenchError if no client takes part in any round: the untrained model is no result."""
+    if plan.empty_rounds() == plan.setting.rounds:
+        setting = plan.setting
+        raise FedbenchError(
+            f"no client takes part in any of the {counted(setting.rounds, 'round')} at participation "
+            f"{setting.participation:g}, so nothing would be trained",
+            "choose a higher --participation, more --rounds or another --seed",
+        )
+
+
 def _check_test_phase(setting: Setting, method: Method, model: nn.Module) -> None:
     """Raise FedbenchError if clients without labels would predict with untrained parts of the network."""
     if setting.test_phase and UNLABELLED in method.serves:
@@ -327,11 +340,11 @@ def _train_round(trainers: Sequence[Trainer]) -> Progress:
         trainer.finish(round, seconds)
     for trainer, round in zip(trainers, under_way, strict=True):
         trainer.commit(round)
-    losses = [round.line["loss"] for round in under_way]
+    losses = [round.line["loss"] for round in under_way if round.cohort]
     accuracies = [round.accuracy for round in under_way if round.accuracy is not None]
     return Progress(
         first.server.round,
         first.setting.rounds,
-        sum(losses) / len(losses),
+        sum(losses) / len(losses) if losses else None,
         sum(accuracies) / len(accuracies) if accuracies else None,
     )

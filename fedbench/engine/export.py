@@ -16,7 +16,7 @@ from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
-    from fedbench.core.kept import How, Models
+    from fedbench.core.kept import Models, Predicts
     from fedbench.core.state import State
     from fedbench.models.base import FLModel
     from fedbench.partitions import Partition
@@ -135,7 +135,7 @@ def _title(file: str) -> str:
     return titles[kind] + (f", its model '{model}'" if model else "")
 
 
-def answers(how: How, client: int, files: Mapping[str, State]) -> dict[str, Any]:
+def answers(how: Predicts, client: int, files: Mapping[str, State]) -> dict[str, Any]:
     """The files by which a client (from 0) answers, and how."""
     if how.alone:
         return {"files": [], "answers": how.alone}

@@ -22,9 +22,9 @@ from fedbench.groups import by_key
 from fedbench.partitions import schemes
 from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
-from fedbench.results.frame import Run
+from fedbench.results.run import Run
 from fedbench.specs import PartitionSpec, Setting
-from fedbench.specs.base import described
+from fedbench.specs.fields import described
 from fedbench.store import Store
 from fedbench.words import option_of
 
@@ -41,7 +41,7 @@ Axes = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Point:
+class GridPoint:
     """The runs of a method with one value of each option; one run per seed."""
 
     method: str  #: a name, or FILE.py:Class
@@ -52,7 +52,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Grid:
+class SweepGrid:
     """The options of `fedbench sweep`. Each has one or more values."""
 
     dataset: str
@@ -63,7 +63,7 @@ class Grid:
     seeds: Sequence[int]
 
     @classmethod
-    def of(cls, dataset: str, names: Sequence[str], options: Axes, seeds: Sequence[int]) -> Grid:
+    def of(cls, dataset: str, names: Sequence[str], options: Axes, seeds: Sequence[int]) -> SweepGrid:
         """Create a grid from options: fields of the setting (lr), options of the partition (dir), or hyper-parameters
         of a method. Raises FedbenchError for an unknown option."""
         having = {kind.name: kind.hyperparameters() for kind, _ in map(methods.load, names)}
@@ -93,13 +93,13 @@ class Grid:
         every = [*self.partition.items(), *self.setting.items(), *self.params.items()]
         return list(dict.fromkeys(bare(name) for name, values in every if len(values) > 1))
 
-    def points(self, rules: Protocol, budget: str, store: Store, roots: Sequence[Path]) -> list[Point]:
+    def points(self, rules: Protocol, budget: str, store: Store, roots: Sequence[Path]) -> list[GridPoint]:
         """All points, in the order of the options. Raises FedbenchError for impossible runs or more than MOST_RUNS."""
         size = sum(math.prod(map(len, self._params_of(methods.load(name)[0]).values())) for name in self.methods)
         others = (*self.partition.values(), *self.setting.values(), self.seeds or (None,))
         if size * math.prod(map(len, others)) > MOST_RUNS:
             raise FedbenchError(f"that are more than {MOST_RUNS:,} runs", "leave some values out")
-        points: list[Point] = []
+        points: list[GridPoint] = []
         for at in _product(self.partition):
             partition = partition_options.spec_of(self.dataset, at, rules, store, roots)
             for values in _product(self.setting):
@@ -111,7 +111,7 @@ class Grid:
     def _of_method(
         self, method: str, partition: PartitionSpec, at: Mapping[str, Any], values: Mapping[str, Any], rules: Protocol,
         budget: str,
-    ) -> Iterator[Point]:  # fmt: skip
+    ) -> Iterator[GridPoint]:  # fmt: skip
         kind, _ = methods.load(method)
         for params in _product(self._params_of(kind)):
             runs = []
@@ -122,7 +122,7 @@ class Grid:
                 # As values of a table's file, which a saved grid is: they do not make the budget custom.
                 setting = rules.setting(drawn, budget, values, seed=seed)
                 runs.append(Wanted(Job.under(rules, budget, setting, method, params).spec, method))
-            yield Point(method, at, values, params, runs)
+            yield GridPoint(method, at, values, params, runs)
 
     def _params_of(self, kind: type[Method]) -> Axes:
         """The hyper-parameters of a method; METHOD.NAME has precedence over NAME."""
@@ -180,13 +180,13 @@ def _product(axes: Axes) -> Iterator[dict[str, Any]]:
 class Score:
     """The validation accuracy of a point after the last round, over its seeds."""
 
-    point: Point
+    point: GridPoint
     seeds: int
     mean: float
     std: float | None  #: over seeds (ddof 1); None with one seed
 
 
-def score(point: Point, store: Store) -> Score | None:
+def score(point: GridPoint, store: Store) -> Score | None:
     """The score of a point; None if a run is missing or has no validation images."""
     accuracies = []
     for wanted in point.runs:
@@ -198,7 +198,7 @@ def score(point: Point, store: Store) -> Score | None:
     return Score(point, len(accuracies), fmean(accuracies), stdev(accuracies) if len(accuracies) > 1 else None)
 
 
-def best(points: Iterable[Point], store: Store) -> list[Score]:
+def best(points: Iterable[GridPoint], store: Store) -> list[Score]:
     """The best scored point of each method in each partition; the first one of equal scores."""
     scores: dict[tuple[str, str], list[Score]] = {}
     for one in (score(point, store) for point in points):
@@ -207,17 +207,17 @@ def best(points: Iterable[Point], store: Store) -> list[Score]:
     return [max(of, key=lambda one: one.mean) for of in scores.values()]
 
 
-def unique(points: Iterable[Point]) -> list[Wanted]:
+def unique(points: Iterable[GridPoint]) -> list[Wanted]:
     """The runs of the points, each once: two spellings of a value are one run."""
     return list({run.spec.id: run for point in points for run in point.runs}.values())
 
 
-def missing(points: Iterable[Point], store: Store) -> list[Wanted]:
+def missing(points: Iterable[GridPoint], store: Store) -> list[Wanted]:
     """The runs of the points that are not in the store, or damaged there, each once."""
     return [run for run in unique(points) if store.whole(run.spec) is None]
 
 
-def runs(points: Sequence[Point], store: Store) -> list[Run]:
+def runs(points: Sequence[GridPoint], store: Store) -> list[Run]:
     """The runs of the points that are in the store, each once: 0.1 and 0.10 are one value."""
     specs = {wanted.spec.id: wanted.spec for point in points for wanted in point.runs}
     artifacts = map(store.whole, specs.values())
@@ -228,7 +228,7 @@ def runs(points: Sequence[Point], store: Store) -> list[Run]:
 # Save a grid as a table's file, from which `report --table` prints the same runs.
 
 
-def text(grid: Grid, points: Sequence[Point], rules: Protocol, folder: Path) -> str:
+def text(grid: SweepGrid, points: Sequence[GridPoint], rules: Protocol, folder: Path) -> str:
     """The TOML text of a table with a row for each method and its option values, and a column for each partition. Paths
     of users' files are relative to `folder`."""
     rows = {(one.method, tuple(one.setting.items()), tuple(one.params.items())): one for one in points}

@@ -18,7 +18,7 @@ from fedbench.errors import FedbenchError, check_known
 from fedbench.files import scratch
 from fedbench.plugins import reported
 from fedbench.store import Artifact, Store
-from fedbench.store.claim import Claim, HeldError
+from fedbench.store.claim import HeldError, Hold
 from fedbench.store.folder import PROGRESS
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def check_place(device: str, executor: str, precision: str) -> torch.device:
 SECONDS = 1.0
 
 
-class Notes:
+class ProgressFiles:
     """Writes the progress of runs that are trained together into their work folders.
 
     Nothing is flushed to disk, and a file that cannot be written is skipped. Loss and accuracy are means over the runs,
@@ -167,7 +167,7 @@ def execute_all(
                 if several and ready.how["executor"] not in STACKING:
                     return []
                 trainers = ready.trainers
-                notes = Notes([store.work(job.spec.id) for job, _ in ours], ready.how)
+                notes = ProgressFiles([store.work(job.spec.id) for job, _ in ours], ready.how)
 
                 def beat(progress: Progress) -> None:
                     for _, claim in ours:
@@ -187,7 +187,7 @@ def execute_all(
             raise
 
 
-def claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) -> list[tuple[Job, Claim]]:
+def claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) -> list[tuple[Job, Hold]]:
     """The jobs that must be trained, with their claims. If several, without those claimed by another process."""
     ours = []
     for job in jobs:
@@ -201,7 +201,7 @@ def claimed(jobs: Sequence[Job], store: Store, claims: contextlib.ExitStack) -> 
 
 
 @contextlib.contextmanager
-def under_way(ours: Sequence[tuple[Job, Claim]], store: Store) -> Iterator[None]:
+def under_way(ours: Sequence[tuple[Job, Hold]], store: Store) -> Iterator[None]:
     """Context in which the runs are announced in their work folders; it cleans the folders up at its end."""
     try:
         for job, _ in ours:
@@ -213,7 +213,7 @@ def under_way(ours: Sequence[tuple[Job, Claim]], store: Store) -> Iterator[None]
                 work.leave(job, store)
 
 
-def _save(trainers: Sequence[Trainer], claims: Sequence[Claim]) -> None:
+def _save(trainers: Sequence[Trainer], claims: Sequence[Hold]) -> None:
     """Save the last completed round of each run whose claim we still hold; errors are ignored."""
     for trainer, claim in zip(trainers, claims, strict=False):  # no trainers if loading the inputs failed
         if claim.held() and trainer.server.round > trainer.checkpoint.round:

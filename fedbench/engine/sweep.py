@@ -28,7 +28,8 @@ from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells, find
 from fedbench.plugins import PluginError, reported, shown
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
+from fedbench.results.run import State
 from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
@@ -115,7 +116,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MissingRuns:
     """The missing runs of a table."""
 
     runs: Sequence[Wanted]
@@ -157,7 +158,7 @@ def plan(
     again: bool = False,
     keep: frozenset[str] = frozenset(),
     packs: Packs | None = None,
-) -> Plan:
+) -> MissingRuns:
     """The table's missing runs, or those of the methods `only` in the table's settings. `again` adds stale runs, runs
     made by other code, and runs that lack an extra in `keep`. Runs in `packs` are not missing. Raises FedbenchError if
     runs are missing and none of the table's data sets is available."""
@@ -183,7 +184,7 @@ def plan(
         remarks.append(
             f"{cells.counts[State.STALE]} cells are stale (of another version of the code); --again makes them again"
         )
-    return Plan(runs, remarks, not absent)
+    return MissingRuns(runs, remarks, not absent)
 
 
 @dataclass(frozen=True)

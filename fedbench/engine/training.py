@@ -23,6 +23,7 @@ from fedbench.plugins import in_words, mistake
 from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import MADE_FROM, fingerprint, origin
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from fedbench.core.state import State
     from fedbench.core.trainer import Trainer
     from fedbench.methods.base import Method
-    from fedbench.store.claim import Claim
+    from fedbench.store.claim import Hold
 
 
 # -- inputs ----------------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ def keep_compiled(home: Path) -> None:
 
 @contextlib.contextmanager
 def prepared(
-    ours: Sequence[tuple[Job, Claim]],
+    ours: Sequence[tuple[Job, Hold]],
     store: Store,
     roots: list[Path],
     device: torch.device,
@@ -280,7 +281,7 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
         descriptors, remark = _described(job.method, trainer.server)
         if descriptors is not None:
             writer.table("descriptors", descriptors)
-        remarks = [text for text in (remark, keeping.write(checkpoint, writer)) if text]
+        remarks = [text for text in (remark, _of_empty(checkpoint.rounds), keeping.write(checkpoint, writer)) if text]
         writer.provenance = {
             "overrides": dict(job.overrides),
             **({"remark": "; ".join(remarks)} if remarks else {}),
@@ -288,6 +289,12 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
             **how,
         }
     return store.open("run", job.spec.id)
+
+
+def _of_empty(rounds: Sequence[Mapping[str, Any]]) -> str:
+    """A remark on the rounds in which no client took part, or ""."""
+    empty = sum(line["participants"] == 0 for line in rounds)
+    return f"no client took part in {empty:,} of {counted(len(rounds), 'round')}" if empty else ""
 
 
 def _described(method: Method, server: Server) -> tuple[pa.Table | None, str]:

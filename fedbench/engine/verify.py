@@ -24,9 +24,9 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, headline, load
 from fedbench.results import making
-from fedbench.results.frame import stale
 from fedbench.results.making import machine
 from fedbench.results.packs import Shipped
+from fedbench.results.run import stale
 from fedbench.specs import SCHEMA, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.folder import schema_of

@@ -10,7 +10,7 @@ from torch import nn
 from fedbench.core.client import MEMBER, Client, ClientUpdate, Context
 from fedbench.core.state import State
 from fedbench.methods.base import hyperparameter
-from fedbench.methods.parts.one_step import Moments, OneStep, Slope, adam
+from fedbench.methods.parts.one_step import AdamMemory, OneStep, Slope, adam
 
 #: Prefix of the moments of a client's local optimiser.
 OWN = "local_adam."
@@ -45,7 +45,7 @@ class FedBN(OneStep):
         size = sum(p.numel() for name, p in model.named_parameters() if is_norm(name))
         if self.affine == "frozen" or not size:
             return {}
-        zero = Moments(torch.zeros((), dtype=torch.float64), torch.zeros(size), torch.zeros(size))
+        zero = AdamMemory(torch.zeros((), dtype=torch.float64), torch.zeros(size), torch.zeros(size))
         return {f"{OWN}{part}": t for part, t in vars(zero).items()}
 
     def local(self, client: Client) -> ClientUpdate:
@@ -53,7 +53,7 @@ class FedBN(OneStep):
         own = {name: g for name, g in gradient.items() if is_norm(name)}
         client.upload = Slope({name: g for name, g in gradient.items() if name not in own})
         if own and self.affine == "local_adam":
-            before = Moments(*(client.state[f"{OWN}{part}"] for part in ("step", "mean", "square")))
+            before = AdamMemory(*(client.state[f"{OWN}{part}"] for part in ("step", "mean", "square")))
             moved, after = adam(client.state, own, before, client.lr, client.setting.weight_decay)
             client.state = {**client.state, **moved, **{f"{OWN}{part}": t for part, t in vars(after).items()}}
 

@@ -81,7 +81,7 @@ def merge(server: Server, groups: Sequence[Sequence[int]], images: Mapping[int, 
 
 
 @dataclass(frozen=True)
-class Known:
+class LastChoice:
     """Message to a client, sent with the models: the number of its model (-1: none), and its last best accuracy."""
 
     own: int
@@ -106,7 +106,7 @@ class Compared:
 
 
 @dataclass
-class Memory:
+class FedDriftMemory:
     """For each client that has participated: its last best accuracy, and its number of training images."""
 
     best: dict[int, float] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class FedDrift(Clustered):
     )  # fmt: skip
 
     def start(self, server: Server) -> None:
-        server.memory = Memory()
+        server.memory = FedDriftMemory()
 
     def relative_compute(self, setting: Setting) -> float:
         return 1 + choice_cost(expected_groups(setting), setting)
@@ -174,7 +174,7 @@ class FedDrift(Clustered):
         if server.models:
             client.put(server.models[server.assigned.get(client.index, 0)])
             client.state = {**client.state, **side_by_side(server.models)}
-            client.inbox = Known(server.assigned.get(client.index, -1), server.memory.best.get(client.index, 0.0))
+            client.inbox = LastChoice(server.assigned.get(client.index, -1), server.memory.best.get(client.index, 0.0))
 
     def local(self, client: Client) -> ClientUpdate:
         if client.inbox:
@@ -204,7 +204,7 @@ class FedDrift(Clustered):
         average_by_cluster(server, cohort)
         merged = groups(server, [c for c in cohort if c.upload], count, self.delta)
         merge(server, merged, images)
-        server.memory = Memory(best, images)
+        server.memory = FedDriftMemory(best, images)
         holders = np.bincount(list(server.assigned.values()))
         server.shared = server.models[int(holders.argmax())]
 

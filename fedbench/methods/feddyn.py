@@ -15,7 +15,7 @@ GRADIENT = "own_gradient"
 
 
 @dataclass
-class Memory:
+class FedDynMemory:
     """The server's memory: h, a tensor for each parameter."""
 
     h: State
@@ -49,7 +49,7 @@ class FedDyn(PerParameter):
     )
 
     def start(self, server: Server) -> None:
-        server.memory = Memory(model_in(server.initial, GRADIENT))  # zeros, like every client's g
+        server.memory = FedDynMemory(model_in(server.initial, GRADIENT))  # zeros, like every client's g
 
     def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, prox=self.alpha, rules=(Add(GRADIENT, -1.0),))
@@ -59,5 +59,5 @@ class FedDyn(PerParameter):
     def step(self, server: Server, before: State, share: float) -> None:
         mean = server.shared
         h = {n: old - self.alpha * share * (mean[n] - before[n]) for n, old in server.memory.h.items()}
-        server.memory = Memory(h)
+        server.memory = FedDynMemory(h)
         server.shared = {**mean, **{n: mean[n] - h[n] / self.alpha for n in h}}

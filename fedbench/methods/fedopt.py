@@ -14,7 +14,7 @@ from fedbench.methods.parts.steps import from_vector, trainable, vector
 
 
 @dataclass
-class Moments:
+class FedOptMemory:
     """The server's memory of all parameters as one vector, [P] each; None before the first round."""
 
     m: Tensor | None = None
@@ -61,7 +61,7 @@ class FedOpt(Method):
     )
 
     def start(self, server: Server) -> None:
-        server.memory = Moments()
+        server.memory = FedOptMemory()
 
     def step(self, server: Server, before: State, share: float) -> None:
         # Sorted, because after a checkpoint another process may have the state in another order.
@@ -75,11 +75,11 @@ class FedOpt(Method):
         of = server.memory
         m = self.beta1 * (torch.zeros_like(delta) if of.m is None else of.m)
         if self.server == "avgm":
-            server.memory = Moments(m + delta)
+            server.memory = FedOptMemory(m + delta)
             return m + delta
         m = m + (1 - self.beta1) * delta
         v = self._second(torch.full_like(delta, self.tau**2) if of.v is None else of.v, delta.square())
-        server.memory = Moments(m, v)
+        server.memory = FedOptMemory(m, v)
         return m / (v.sqrt() + self.tau)
 
     def _second(self, v: Tensor, square: Tensor) -> Tensor:

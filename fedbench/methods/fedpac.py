@@ -94,7 +94,7 @@ class Statistics:
 
 
 @dataclass
-class Heads:
+class FedPACMemory:
     """The server's memory: the combined head of each client that has participated."""
 
     of: dict[int, State]
@@ -157,7 +157,7 @@ class FedPAC(Scored):
         return Loss(F.cross_entropy(model.head(z).float(), batch.y) + self.lambda_ * distance)
 
     def start(self, server: Server) -> None:
-        server.memory = Heads({})
+        server.memory = FedPACMemory({})
 
     def broadcast(self, server: Server, client: Client) -> None:
         first = {n: t for n, t in server.initial.items() if matches(n, HEAD)}
@@ -186,7 +186,7 @@ class FedPAC(Scored):
         server.shared = {**means, **pooled(states)}
         own = {c.index: {n: t for n, t in c.state.items() if matches(n, HEAD)} for c in cohort}
         senders = [] if cohort[0].final and self.answers_after_local else [c for c in cohort if c.upload]
-        server.memory = Heads({**server.memory.of, **own, **(combined(senders) if senders else {})})
+        server.memory = FedPACMemory({**server.memory.of, **own, **(combined(senders) if senders else {})})
 
     def relative_compute(self, setting: Setting) -> float:
         return 1 + self.head_epochs / (setting.epochs or 1)  # local steps count as an epoch

@@ -44,7 +44,7 @@ class Neighbours:
 
 
 @dataclass
-class Memory(description.Memory):
+class FluxSoftMemory(description.DescriptionMemory):
     """The server's memory, also of the last description: the kernel and the weights [K, K] with which clients mix."""
 
     kernel: Kernel | None = None
@@ -71,7 +71,7 @@ class FluxSoft(WarmsUp):
     title = "FLUX-soft"
     clusters_by = "descriptors"
     version = 2  #: the released code's synthetic points
-    memory = Memory
+    memory = FluxSoftMemory
 
     def aggregate(self, server: Server, cohort: Sequence[Client], t: int) -> None:
         phase = phase_of(server, t)

@@ -13,7 +13,7 @@ from fedbench.core.server import Server
 from fedbench.methods.base import check, hyperparameter
 from fedbench.methods.parts import importance
 from fedbench.methods.parts.importance import Pool
-from fedbench.methods.parts.one_step import Moments, scale_hyperparameter
+from fedbench.methods.parts.one_step import AdamMemory, scale_hyperparameter
 from fedbench.ratios.exact import case_ratios, stratum_ratios
 from fedbench.ratios.matching import shuffle
 
@@ -71,7 +71,7 @@ class FTWERM(importance.Weighted):
             importance.keep_exact(client, case_ratios(self.case, train, test)[client.index])
 
     def learn(self, server: Server, cohort: Sequence[Client], t: int) -> None:
-        server.memory = Moments()
+        server.memory = AdamMemory()
         if cohort[0].upload:  # the pool is needed until the clients have estimated their ratios
             images = torch.cat([c.upload.images for c in cohort])
             order = torch.from_numpy(shuffle(len(images), server.context.setting.seed)).to(images.device)

@@ -15,22 +15,18 @@ from fedbench.data.part import values_of
 from fedbench.errors import FedbenchError
 from fedbench.measure import CLIENT, FEDERATION, ROUND, Measure, restored
 from fedbench.methods import declarations
-from fedbench.metrics.accuracy import accuracies, areas, read_scores, scored
+from fedbench.metrics.accuracy import accuracies
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.predictions import Predictions, broken, integers, numbers, read_clients, read_predictions
 from fedbench.metrics.read import HEADLINE, listed, metrics_of, of_table, spec_of, writing
+from fedbench.metrics.scores import areas, read_scores, scored
 from fedbench.metrics.statistics import warm_rounds
 from fedbench.store import Artifact, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-# -- measures --------------------------------------------------------------------------------------------------
-# Metrics that a run's method measured itself, per round and per client, as its provenance declares them.
-
-
-#: Key of a run's provenance: the measures of its method.
+#: Key of a run's provenance: the measures of its method, metrics that it took itself per round or per client.
 MEASURES = "measures"
 #: Metrics of old runs, whose provenance has no declared measures.
 BEFORE = ("clusters", "elbow", "clustering_round", "ratio_bound")
@@ -98,10 +94,6 @@ def check_measures(measures: Sequence[Measure], where: str) -> None:
             raise FedbenchError(f"{where} measures '{name}' twice", "choose another name")
 
 
-# -- clusters --------------------------------------------------------------------------------------------------
-# Agreement of a run's last clusters with the true groups of its clients.
-
-
 def clustering(run: Artifact) -> dict[str, dict[int, float]]:
     """Metric -> round -> value: the method's measures per round and, if the run records the true groups, its metrics of
     clustering; round 0 has the value of the whole run."""
@@ -120,10 +112,6 @@ def clustering(run: Artifact) -> dict[str, dict[int, float]]:
             score = adjusted_rand_score(group[has], [c for c in cluster if c is not None])
             values["adjusted_rand_index"] = {0: float(score)}
     return values
-
-
-# -- timing ----------------------------------------------------------------------------------------------------
-# Times, communication cost, training loss and validation accuracy from a run's `rounds` table.
 
 
 #: Column of `rounds` -> metric; its value for the whole run is the sum, unless `timings` defines another.
@@ -186,9 +174,6 @@ def _amounts(run: Artifact, table: pa.Table, column: str) -> np.ndarray:
     if not np.isfinite(values).all() or (values < 0).any():
         raise broken(run, f"column '{column}' of table rounds holds a value below zero or none at all")
     return values
-
-
-# -- evaluate --------------------------------------------------------------------------------------------------
 
 
 def evaluate(run: Artifact, store: Store, *, again: bool = False) -> Artifact:

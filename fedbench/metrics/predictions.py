@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-
-# -- vote ------------------------------------------------------------------------------------------------------
-# Majority vote.
-
-
 #: Most counters (images x classes) in memory.
 _CELLS = 1 << 22
 
@@ -44,16 +39,13 @@ def majority(votes: np.ndarray, classes: int) -> np.ndarray:
     return winner
 
 
-# -- predictions -----------------------------------------------------------------------------------------------
-
-
 _BATCH = 1 << 15  # rows of votes in memory, for 8 clients
 _ROUTE = "route_"
 TEST_PHASE = "test_phase"
 
 
 @dataclass(frozen=True)
-class Clients:
+class ClientSizes:
     """Sizes of the clients 0..M-1: n_train [M], n_test [M] images. The first `trainees` of them train; the others are
     unseen clients, which metrics of the whole federation exclude."""
 
@@ -135,7 +127,7 @@ def numbers(run: Artifact, table: pa.Table, file: str, name: str) -> np.ndarray:
     return filled(column, np.nan)
 
 
-def read_clients(run: Artifact) -> Clients:
+def read_clients(run: Artifact) -> ClientSizes:
     """The `clients` table of a run. Raises FedbenchError if it is damaged or a client has no images."""
     table = run.table("clients")
     client, train, test = (integers(run, table, "clients", name) for name in ("client", "n_train", "n_test"))
@@ -145,10 +137,10 @@ def read_clients(run: Artifact) -> Clients:
         if (sizes < 1).any():
             raise broken(run, f"client {int(np.argmax(sizes < 1))} has no {what} images")
     assert isinstance(run.spec, RunSpec)
-    return Clients(train, test, len(client) - run.spec.setting.partition.outsiders)
+    return ClientSizes(train, test, len(client) - run.spec.setting.partition.outsiders)
 
 
-def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Predictions:
+def read_predictions(run: Artifact, clients: ClientSizes, rounds: int) -> Predictions:
     """The `predictions` table of a run of `rounds` rounds; reads votes in batches.
 
     Raises FedbenchError for missing columns, labels outside the classes, unknown clients, votes of another width
@@ -173,7 +165,7 @@ def read_predictions(run: Artifact, clients: Clients, rounds: int) -> Prediction
         return _with_votes(run, file, clients, p) if "votes" in names else p
 
 
-def whole(run: Artifact, clients: Clients, number: np.ndarray, group: np.ndarray, client: np.ndarray) -> None:
+def whole(run: Artifact, clients: ClientSizes, number: np.ndarray, group: np.ndarray, client: np.ndarray) -> None:
     """Raise FedbenchError for unknown clients, and if a group lacks test images of a client."""
     _check_range(run, "client", client, len(clients))
     expected = np.tile(clients.n_test, len(number))
@@ -219,7 +211,7 @@ def _check_range(run: Artifact, name: str, values: np.ndarray, size: int) -> Non
         )
 
 
-def _with_votes(run: Artifact, file: pq.ParquetFile, sizes: Clients, p: Predictions) -> Predictions:
+def _with_votes(run: Artifact, file: pq.ParquetFile, sizes: ClientSizes, p: Predictions) -> Predictions:
     """Adds the metrics of votes to `p`: the majority of the training clients, the answer of the client that each
     routing rule chose, and the number of correct answers of each training client."""
     import pyarrow as pa

@@ -168,10 +168,6 @@ def metrics_of(run: Artifact, store: Store) -> Artifact | None:
     return artifact
 
 
-# -- headline --------------------------------------------------------------------------------------------------
-# The main results of a run: means over the last evaluated rounds of its setting.
-
-
 #: In printing order.
 HEADLINES = (
     "system_accuracy",

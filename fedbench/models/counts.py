@@ -30,7 +30,7 @@ Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Counts:
+class NetworkSizes:
     """Sizes of a network for images of one shape."""
 
     backbone: int  #: number of parameters
@@ -51,7 +51,7 @@ class Counts:
         return self.body + self.head
 
 
-def counts(model: str, shape: Shape, classes: int) -> Counts:
+def counts(model: str, shape: Shape, classes: int) -> NetworkSizes:
     """The sizes of a model for images of `shape` (height, width, channels). Imports torch for cases not in counts.json.
 
     Raises FedbenchError for an unknown model and for images that are too small for it.
@@ -67,8 +67,8 @@ def check(model: str) -> None:
 
 
 @cache
-def _kept() -> dict[str, Counts]:
-    return {name: Counts(**numbers) for name, numbers in json.loads(FILE.read_text()).items()}
+def _kept() -> dict[str, NetworkSizes]:
+    return {name: NetworkSizes(**numbers) for name, numbers in json.loads(FILE.read_text()).items()}
 
 
 def _name(model: str, shape: Shape, classes: int) -> str:
@@ -76,7 +76,7 @@ def _name(model: str, shape: Shape, classes: int) -> str:
 
 
 @cache
-def _count(model: str, shape: Shape, classes: int) -> Counts:
+def _count(model: str, shape: Shape, classes: int) -> NetworkSizes:
     check(model)
     import torch
     from torch import nn
@@ -96,7 +96,7 @@ def _count(model: str, shape: Shape, classes: int) -> Counts:
     linear = [size for layer, (size, _) in sizes.items() if isinstance(layer, nn.Linear)]
     state, parameters = network.state_dict(), dict(network.named_parameters())
     backbone, projection, head = (sum(p.numel() for p in part.parameters()) for part in parts)
-    return Counts(
+    return NetworkSizes(
         backbone=backbone,
         projection=projection,
         head=head,

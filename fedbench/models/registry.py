@@ -159,9 +159,9 @@ def class_of(name: str) -> Callable[..., FLModel]:
     if is_plugin(name):
         return own_class(name)
     if named := _STANDARD.fullmatch(name):
-        from fedbench.models.standard import Choice, Standard
+        from fedbench.models.standard import Standard, StandardName
 
-        return partial(Standard, Choice(named["network"], named["weights"], bool(named["frozen"])))
+        return partial(Standard, StandardName(named["network"], named["weights"], bool(named["frozen"])))
     base, options = _parsed(name)
     module, attribute = _MODELS[base].split(":")
     factory: Callable[..., FLModel] = getattr(importlib.import_module(module), attribute)

@@ -25,7 +25,7 @@ _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm)
 _OTHER_HEADS = ("googlenet", "inception", "squeezenet")
 
 
-class Choice(NamedTuple):
+class StandardName(NamedTuple):
     """The parsed name of a network, such as torchvision:resnet18:IMAGENET1K_V1:frozen."""
 
     network: str
@@ -40,7 +40,7 @@ class Standard(FLModel):
     off, because their draws would not come from the run's streams. Without weights, torchvision initialises it.
     """
 
-    def __init__(self, choice: Choice, shape: tuple[int, int, int], classes: int) -> None:
+    def __init__(self, choice: StandardName, shape: tuple[int, int, int], classes: int) -> None:
         if shape[2] not in (1, 3):
             raise FedbenchError(f"torchvision's {choice.network} takes images of 1 or 3 channels, not {shape[2]}")
         network, size = _without_head(choice)
@@ -107,7 +107,7 @@ class Frozen(nn.Module):
         return super().train(False)
 
 
-def _without_head(choice: Choice) -> tuple[nn.Module, int]:
+def _without_head(choice: StandardName) -> tuple[nn.Module, int]:
     """torchvision's network without its last linear layer, and that layer's number of inputs."""
     models = torchvision().models
     names = [name for name in models.list_models(module=models) if not name.startswith(_OTHER_HEADS)]

@@ -108,7 +108,8 @@ class TensorBoard(Observer):
     def on_round(self, now: Progress) -> None:
         if now.doing:
             return
-        self.writer.add_scalar("loss", now.loss, now.round)
+        if now.loss is not None:
+            self.writer.add_scalar("loss", now.loss, now.round)
         if now.accuracy is not None:
             self.writer.add_scalar("accuracy", now.accuracy, now.round)
 
@@ -135,7 +136,8 @@ class WandB(Observer):
     def on_round(self, now: Progress) -> None:
         if not now.doing:
             accuracy = {} if now.accuracy is None else {"accuracy": now.accuracy}
-            self.run.log({"loss": now.loss, **accuracy}, step=now.round)
+            loss = {} if now.loss is None else {"loss": now.loss}
+            self.run.log({**loss, **accuracy}, step=now.round)
 
     def on_end(self, results: Mapping[str, float] | None) -> None:
         self.run.summary.update(dict(results or {}))

@@ -98,7 +98,7 @@ class Bars(Observer):
         elif now.doing:
             self.progress.update(self.run, description=f"{title}, {now.doing}")
         else:
-            texts: dict[str, Any] = {"count": f"{now.round}/{now.rounds}", "loss": f"loss {now.loss:.3f}"}
+            texts: dict[str, Any] = {"count": f"{now.round}/{now.rounds}", "loss": _loss(now)}
             if now.accuracy is not None:
                 texts["accuracy"] = f"{now.accuracy:.1%}"
             self.progress.update(self.run, description=title, completed=now.round, **texts)
@@ -119,6 +119,10 @@ class Bars(Observer):
             self.console.print(f"{self.training.title}: {end}")
 
 
+def _loss(now: RoundProgress) -> str:
+    return "no client took part" if now.loss is None else f"loss {now.loss:.3f}"
+
+
 def _lines(console: Console, title: str) -> Callable[[RoundProgress], None]:
     last = time.perf_counter()
     accuracy = ""
@@ -132,6 +136,6 @@ def _lines(console: Console, title: str) -> Callable[[RoundProgress], None]:
             accuracy = f", accuracy {now.accuracy:.1%}"
         if now.round == now.rounds or time.perf_counter() - last > QUIET_SECONDS:
             last = time.perf_counter()
-            console.print(f"{title}: round {now.round} of {now.rounds}, loss {now.loss:.3f}{accuracy}")
+            console.print(f"{title}: round {now.round} of {now.rounds}, {_loss(now)}{accuracy}")
 
     return observe

@@ -35,7 +35,7 @@ FORMATS = (*FILES, PFLLIB)
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class ClientImages:
     """Images as the clients see them, with the partition's labels. Validation images count as training images."""
 
     partition: Partition
@@ -59,7 +59,7 @@ class Images:
         return self.partition.distinct(self.dataset)
 
 
-def write_pflib(folder: Path, content: Images) -> None:
+def write_pflib(folder: Path, content: ClientImages) -> None:
     """Write train/N.npz and test/N.npz with arrays x (float32 [n, C, H, W] in [-1, 1]) and y (int64 [n]), and
     config.json with PFLlib's keys and the class names."""
     p, statistic = content.partition, []
@@ -115,7 +115,7 @@ def _write_folder(p: Partition, output: Path, images: Callable[[], Dataset]) -> 
     """Write PFLlib's folder atomically."""
     taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
     require(not taken, f"{output} is there already, and {PFLLIB} is a new folder", "choose another --output")
-    content = Images(p, images())
+    content = ClientImages(p, images())
     with whole_folder(output, f"exporting partition {p.id}", "--output") as part:
         write_pflib(part, content)
     remarks = ["validation images are among the training images"] if p.validation is not None else []

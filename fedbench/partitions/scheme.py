@@ -22,7 +22,8 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.partitions.distribution import Drawn
 from fedbench.partitions.transforms import SHIFTS, Transform
 from fedbench.specs import PartitionSpec, require
-from fedbench.specs.base import coerce, type_hints
+from fedbench.specs.base import coerce
+from fedbench.specs.fields import type_hints
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

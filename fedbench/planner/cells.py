@@ -19,7 +19,8 @@ from fedbench.planner import table as tables
 from fedbench.planner.settings import Settings, dataset, scopes, shipped_dataset
 from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.plugins.load import is_file
-from fedbench.results.frame import Frame, Run, State, scope_of
+from fedbench.results.frame import Frame, scope_of
+from fedbench.results.run import Run, State
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import DamagedError
 

@@ -21,8 +21,9 @@ from fedbench.planner.cells import DEFAULT_BUDGET, SMOKE, find
 from fedbench.planner.settings import scopes
 from fedbench.planner.table.spec import Table
 from fedbench.protocol import PAPER
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs, Scope, with_fedbench
+from fedbench.results.run import State
 from fedbench.store import Store
 
 FILE = Path(__file__).with_name("counts.json")
@@ -52,7 +53,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Counts:
+class TableCounts:
     """A table's counts at each budget, in the order of its protocol."""
 
     table: str
@@ -61,7 +62,7 @@ class Counts:
     budgets: dict[str, Count] = field(default_factory=dict)
 
 
-def fullest(of: Iterable[Counts]) -> str:
+def fullest(of: Iterable[TableCounts]) -> str:
     """The budget with most numbers in all these tables; of equal ones the paper's own. Without numbers the default.
 
     Numbers of SMOKE count only where the user names it.
@@ -75,7 +76,7 @@ def fullest(of: Iterable[Counts]) -> str:
     return max(numbers, key=lambda budget: (numbers[budget], budget == PAPER))
 
 
-def elsewhere(counts: Counts, budget: str) -> list[str]:
+def elsewhere(counts: TableCounts, budget: str) -> list[str]:
     """A line that names the other budgets at which the table has numbers; empty if there are none."""
     numbers = {name: of.done for name, of in counts.budgets.items() if of.done and name not in (budget, SMOKE)}
     if not numbers:
@@ -84,7 +85,7 @@ def elsewhere(counts: Counts, budget: str) -> list[str]:
     return [f"Numbers at other budgets: {', '.join(each)}."]
 
 
-def numbers_of(table: Table, frame: Frame, roots: Sequence[Path], precision: str | None = None) -> Counts:
+def numbers_of(table: Table, frame: Frame, roots: Sequence[Path], precision: str | None = None) -> TableCounts:
     """The counts of a table at all its budgets, also of one on another data set or with some of its columns."""
     if table.part or precision is not None or table.id not in tables.names():
         return _counted(table, frame, roots, precision)
@@ -94,7 +95,7 @@ def numbers_of(table: Table, frame: Frame, roots: Sequence[Path], precision: str
 
 def count(
     names: Iterable[str], frame: Frame, roots: Sequence[Path], *, precision: str | None = None, exact: bool = False
-) -> Iterator[Counts]:
+) -> Iterator[TableCounts]:
     """The counts of these tables at all their budgets. The states of cells without a number depend on which images
     exist here, so they are right only if `exact`. Raises FedbenchError for an unknown table or precision."""
     ships = {*with_fedbench()} <= {*frame.packs.paths}
@@ -111,7 +112,7 @@ def count(
         )
         if outdated:
             of = _counted(tables.load(name), frame, roots, None, outdated)
-            counts = Counts(counts.table, counts.title, counts.datasets, {**counts.budgets, **of.budgets})
+            counts = TableCounts(counts.table, counts.title, counts.datasets, {**counts.budgets, **of.budgets})
         yield counts
 
 
@@ -127,7 +128,7 @@ def _unshipped(frame: Frame) -> set[Scope]:
 
 def _counted(
     table: Table, frame: Frame, roots: Sequence[Path], precision: str | None, only: Iterable[str] = ()
-) -> Counts:
+) -> TableCounts:
     budgets = [""] if table.counted else list(only) or list(protocol.load(table.protocol).budgets)
     cells = {b: find(table, b, frame, roots, precision=precision) for b in budgets}
     datasets = [] if table.counted else sorted({called(column.dataset) for column in table.measured})
@@ -135,19 +136,16 @@ def _counted(
         b: Count(Counter({s.value: n for s, n in sorted(found.counts.items())}), found.shipped, found.precision)
         for b, found in cells.items()
     }
-    return Counts(table.id, table.title, datasets, counts)
+    return TableCounts(table.id, table.title, datasets, counts)
 
 
-# -- file ------------------------------------------------------------------------------------------------------
-
-
-def _kept() -> dict[str, Counts]:
+def _kept() -> dict[str, TableCounts]:
     """Table -> its counts in the file; empty if the file was made from other packs."""
     raw = json.loads(FILE.read_text(encoding="utf-8"))
     if raw["packs"] != _packs():
         return {}
     return {
-        table: Counts(table, title, datasets, {b: Count(Counter(states), *rest) for b, states, *rest in budgets})
+        table: TableCounts(table, title, datasets, {b: Count(Counter(states), *rest) for b, states, *rest in budgets})
         for table, title, datasets, budgets in raw["tables"]
     }
 

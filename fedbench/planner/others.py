@@ -12,7 +12,7 @@ from fedbench.planner.cells import Cells
 from fedbench.planner.table.load import called, short
 from fedbench.planner.table.spec import Column, Row
 from fedbench.plugins.load import is_file, place
-from fedbench.results.frame import Run, title_of
+from fedbench.results.run import Run, title_of
 from fedbench.specs import Plain
 
 #: The runs of a row, each with its column.

@@ -12,9 +12,10 @@ from fedbench import resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.groups import by_key
 from fedbench.partitions import schemes
-from fedbench.results.frame import Frame, Run
+from fedbench.results.frame import Frame
 from fedbench.results.pack import name_of
 from fedbench.results.packs import Shipped
+from fedbench.results.run import Run
 from fedbench.specs import PartitionSpec
 from fedbench.words import plain
 
@@ -277,10 +278,6 @@ def label(run: Run, keys: Iterable[str], names: Mapping[str, str] | None = None)
         if values.get(k) is not None
     ]
     return ", ".join(parts) or name
-
-
-# -- groups ----------------------------------------------------------------------------------------------------
-# Runs as figures show them: a panel per partition, a line per group, labelled with the values in which it differs.
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,10 @@ def scopes(table: Table, column: Column, budget: str, precision: str = "") -> se
     whether there may be any."""
     precision = precision or protocol.load(table.protocol).precision(budget)
     rows: list[Row | None] = [row for row in table.rows if row.overrides(budget)]
-    settings = [sketch(table, column, budget, row) for row in (None, *rows)]
+    try:
+        settings = [sketch(table, column, budget, row) for row in (None, *rows)]
+    except FedbenchError as error:
+        raise error.at(f"{table.path}, column {column.key}") from error
     models, rounds = table.tune.get("model", []), table.tune.get("rounds", [])
     return {
         (called(column.dataset), model, number, precision)

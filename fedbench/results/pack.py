@@ -43,13 +43,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# -- failure ---------------------------------------------------------------------------------------------------
-# Diverged runs in packs: a tuned table must know that their values are excluded.
-
-
 @dataclass(frozen=True)
 class Failure:
-    """A run that diverged, and why it ended."""
+    """A run that diverged, and why it ended: a tuned table must know that its values are excluded."""
 
     spec: RunSpec
     reason: str
@@ -75,11 +71,8 @@ def from_json(text: bytes) -> list[Failure]:
     return failures
 
 
-# -- seal ------------------------------------------------------------------------------------------------------
-# A pack's checksum: the SHA-256 of its bytes, stored within them. An edited or damaged pack is refused.
-
-
-#: Key in the file's metadata, and its value while the checksum is computed.
+#: A pack's checksum, the SHA-256 of its bytes, is stored within them; an edited or damaged pack is refused. Its key in
+#: the file's metadata, and its value while the checksum is computed.
 SEAL, BLANK = b"fedbench_seal", b"0" * 64
 
 
@@ -97,9 +90,6 @@ def whole(data: bytes, seal: bytes) -> bool:
     for part in (view[:place], BLANK, view[place + len(seal) :]):
         count.update(part)
     return count.hexdigest().encode() == seal
-
-
-# -- pack ------------------------------------------------------------------------------------------------------
 
 
 VERSION = 3

@@ -204,13 +204,10 @@ def summary(pack: Pack) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# -- shipped ---------------------------------------------------------------------------------------------------
-# A run of a result pack: an artifact without files.
-
-
 @dataclass(frozen=True)
 class Shipped(Artifact):
-    """A run with metrics and origin, but only the SHA-256 of its predictions (`Row.predictions`)."""
+    """A run of a result pack: an artifact without files. It has metrics and origin, but only the SHA-256 of its
+    predictions (`Row.predictions`)."""
 
     row: Row | None = None
 

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import operator
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.reader import shown
+from fedbench.specs.fields import alternatives, described, out_of_bounds, type_hints
 
 #: Version of the layout of specs, manifests and Parquet columns. A store with a newer one is refused, one with an older
 #: one is brought up to it (`store.upgrade`).
@@ -116,90 +116,6 @@ class Spec:
                 check_known(name, value, choices)
 
 
-# -- field -----------------------------------------------------------------------------------------------------
-# The description of a field, which defines a command's option, its help, and the checks of its values.
-
-
-def option(
-    default: Any = dataclasses.MISSING,
-    help: str = "",
-    symbol: str = "",
-    source: str = "",
-    choices: tuple[str, ...] = (),
-    most: float | None = None,
-    least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    stored: str = "",
-    later: bool = False,
-    *,
-    limit: float | None = None,
-    metavar: str = "",
-    typed: str = "",
-    called: str = "",
-    hint: str = "",
-    panel: str = "",
-    modifier: bool = False,
-) -> Any:
-    """A field that a user sets: a key of TOML files, part of a spec's id and, with a help text, an option of a command.
-    Required without `default`. `choices`: allowed values; `least`, `most` (inclusive), `above`, `below` (exclusive):
-    bounds; `limit`: an upper bound that only keeps work finite. `stored`: key in stored specs, `typed`: name on the
-    command line, `called`: name in errors, each if different from the field's name; `hint`: end of errors about its
-    value; `metavar`, `panel`: of its line in --help. `later`: a hyper-parameter added when its method had runs
-    already, part of the id only if not at its default. `modifier`: a field that partitioners may refuse."""
-    return dataclasses.field(
-        default=default,
-        metadata={
-            "help": help, "symbol": symbol, "source": source, "choices": choices, "stored": stored, "later": later,
-            "bounds": {"least": least, "above": above, "most": most, "below": below}, "limit": limit,
-            "metavar": metavar, "typed": typed, "called": called, "hint": hint, "panel": panel, "modifier": modifier,
-        },
-    )  # fmt: skip
-
-
-def out_of_bounds(field: dataclasses.Field[Any], value: Any) -> str:
-    """The required range, such as 'in [0, 1)', if the number is outside its field's bounds; else empty."""
-    bounds = {kind: bound for kind, bound in field.metadata.get("bounds", {}).items() if bound is not None}
-    if any(not _HOLDS[kind](value, bound) for kind, bound in bounds.items()):
-        if len(bounds) == 2:
-            (lower, low), (upper, high) = bounds.items()
-            return f"in {'[' if lower == 'least' else '('}{low:g}, {high:g}{']' if upper == 'most' else ')'}"
-        return " and ".join(f"{_WORDS[kind]} {bound:g}" for kind, bound in bounds.items())
-    limit = field.metadata.get("limit")
-    return f"at most {limit:,}" if limit is not None and value > limit else ""
-
-
-_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
-    "least": operator.ge, "above": operator.gt, "most": operator.le, "below": operator.lt,
-}  # fmt: skip
-_WORDS = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
-
-
-@cache
-def described(cls: Any) -> dict[str, dataclasses.Field[Any]]:
-    """Name -> field, for a spec's fields made by `option`."""
-    return {f.name: f for f in dataclasses.fields(cls) if "bounds" in f.metadata}
-
-
-@cache
-def typed(cls: Any) -> dict[str, dataclasses.Field[Any]]:
-    """Option's name -> field, for a spec's fields that are options of a command (with a help text)."""
-    return {f.metadata["typed"] or name: f for name, f in described(cls).items() if f.metadata["help"]}
-
-
-def kind_of(cls: type, field: dataclasses.Field[Any]) -> type:
-    """The type of an option's value: the field's without None; tuple for a list."""
-    kinds = [one for one in _alternatives(type_hints(cls)[field.name]) if one is not types.NoneType]
-    kind: type = typing.get_origin(kinds[0]) or kinds[0]
-    return kind
-
-
-# -- values ----------------------------------------------------------------------------------------------------
-
-
-type_hints: Callable[[type], dict[str, Any]] = cache(typing.get_type_hints)
-
-
 def _fields(cls: Any) -> tuple[tuple[str, str], ...]:
     return tuple((f.name, f.metadata.get("stored") or f.name) for f in dataclasses.fields(cls))
 
@@ -214,17 +130,12 @@ to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=T
 _shared: Callable[[type, str], Any] = lru_cache(2**14)(lambda cls, text: cls.from_dict(json.loads(text)))
 
 
-@cache
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-
-
 def _is_spec(option: Any) -> bool:
     return isinstance(option, type) and issubclass(option, Spec)
 
 
 def _decode(hint: Any, value: Any) -> Any:
-    for option in _alternatives(hint):
+    for option in alternatives(hint):
         if _is_spec(option) and isinstance(value, Mapping):
             return option.shared(value)
     return value
@@ -234,7 +145,7 @@ def _decode(hint: Any, value: Any) -> Any:
 def _as_they_are(hint: Any) -> frozenset[type]:
     """The types whose values need no conversion or check."""
     return frozenset(
-        option for option in _alternatives(hint) if option in (str, bool, types.NoneType) or _is_spec(option)
+        option for option in alternatives(hint) if option in (str, bool, types.NoneType) or _is_spec(option)
     )
 
 
@@ -250,7 +161,7 @@ def native(value: Any) -> Any:
 def coerce(where: str, hint: Any, value: Any) -> Any:
     if type(value) in _as_they_are(hint):
         return value
-    options, value = _alternatives(hint), native(value)
+    options, value = alternatives(hint), native(value)
     if float in options and int not in options and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 2**63 else math.copysign(math.inf, value)
     if isinstance(value, float):

@@ -8,10 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from fedbench.specs.base import Spec, check_seed, frozen, option, require, thawed
-
-# -- dataset ---------------------------------------------------------------------------------------------------
-# The images (or vectors).
+from fedbench.specs.base import Spec, check_seed, frozen, require, thawed
+from fedbench.specs.fields import option
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,6 @@ class DatasetSpec(Spec):
     def samples(self) -> str:
         """The word for its samples: vectors or images."""
         return "vectors" if self.vectors else "images"
-
-
-# -- partition -------------------------------------------------------------------------------------------------
 
 
 #: Most clients: each is a row of every table, and under most methods a model.

@@ -7,12 +7,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
-from fedbench.specs.base import Plain, Spec, check_seed, coerce, option, require, to_json
+from fedbench.specs.base import Plain, Spec, check_seed, coerce, require, to_json
+from fedbench.specs.fields import option
 from fedbench.specs.partition import PartitionSpec
-
-# -- setting ---------------------------------------------------------------------------------------------------
-# How a model is trained: all parameters of a run except its method.
-
 
 #: Most rounds: each is a row of the run's tables.
 MOST_ROUNDS = 10_000_000
@@ -193,9 +190,6 @@ class Setting(Spec):
         return sorted({*last, *sparse})
 
 
-# -- run -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RunSpec(Spec):
     """One training run: a method with its hyper-parameters in a setting."""
@@ -229,10 +223,6 @@ class RunSpec(Spec):
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-
-# -- metrics ---------------------------------------------------------------------------------------------------
-# The metrics of a run.
 
 
 @dataclass(frozen=True)

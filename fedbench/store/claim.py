@@ -48,10 +48,10 @@ def holder(folder: Path) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def hold(folder: Path, what: str) -> Iterator[Claim]:
+def hold(folder: Path, what: str) -> Iterator[Hold]:
     """Hold the folder (created if missing) for this process. Raises HeldError if another process holds it."""
     token = f"{process()}-{time.monotonic_ns()}"
-    claim = Claim(folder / FILE, token)
+    claim = Hold(folder / FILE, token)
     with disk_errors(f"claiming {what}", folder.parent), alone(folder.parent):
         other = holder(folder)
         if other is not None:
@@ -77,7 +77,7 @@ def hold(folder: Path, what: str) -> Iterator[Claim]:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Hold:
     """A claim of this process; its heartbeat shows other processes that it is alive, however long a round takes."""
 
     path: Path

@@ -16,7 +16,7 @@ from fedbench.files import abandoned, alone, disk_errors, erase, read_json, scra
 from fedbench.options import checked
 from fedbench.specs import SCHEMA, SPECS, Spec
 from fedbench.store.artifact import MANIFEST, Artifact, DamagedError, opened
-from fedbench.store.claim import Claim, hold, holder
+from fedbench.store.claim import Hold, hold, holder
 from fedbench.store.provenance import MADE_FROM, code_of, origin, other_code
 from fedbench.store.writing import ASIDE, REMOVED, Writer, flush, placing, restored
 from fedbench.words import path_of
@@ -68,8 +68,6 @@ class Store:
             self.home.mkdir(parents=True, exist_ok=True)
             if not (self.home / MARKER).exists():
                 write_json(self.home / MARKER, {"schema": SCHEMA})
-
-    # -- artifacts ---------------------------------------------------------------------------------------
 
     def path(self, kind: str, id: str) -> Path:
         return self.home / kind / id
@@ -204,8 +202,6 @@ class Store:
         except OSError:
             return not (work / CHECKPOINT).exists()
 
-    # -- the current partition and run -------------------------------------------------------------------
-
     @property
     def current(self) -> dict[str, str]:
         path = self.home / "current.json"
@@ -229,8 +225,6 @@ class Store:
             with disk_errors("noting the current partition", self.home), alone(self.home):
                 write_json(self.home / "current.json", {k: v for k, v in self.current.items() if k not in names})
 
-    # -- runs in progress --------------------------------------------------------------------------------
-
     def work(self, id: str) -> Path:
         """The folder of a run in progress (checkpoint, claim)."""
         return self.home / "work" / id
@@ -240,7 +234,7 @@ class Store:
         return holder(self.work(id))
 
     @contextlib.contextmanager
-    def claim(self, id: str) -> Iterator[Claim]:
+    def claim(self, id: str) -> Iterator[Hold]:
         """Hold the run `id` for this process. Raises HeldError if another process holds it."""
         self.prepare()
         with hold(self.work(id), f"run {id}") as claim:
@@ -277,10 +271,6 @@ def _age(folder: str, name: str) -> tuple[int, str]:
         return os.stat(f"{folder}/{name}/{MANIFEST}").st_mtime_ns, name
     except OSError:
         return 0, name
-
-
-# -- obtain ----------------------------------------------------------------------------------------------------
-# The artifact of a spec: from the store, or made from its inputs.
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def origin(artifact: Artifact) -> dict[str, Any]:
 def other_code(provenance: Mapping[str, Any]) -> bool:
     """Whether the code (comments aside) that made an artifact or one of its inputs has changed since.
 
-    Its numbers may still be the same: versions tell when they are not (results/frame.py). False if the provenance does
+    Its numbers may still be the same: versions tell when they are not (results/run.py). False if the provenance does
     not name the code.
     """
     if any(other_code(source) for source in provenance.get(MADE_FROM, {}).values()):

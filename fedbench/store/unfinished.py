@@ -19,7 +19,7 @@ from fedbench.store.claim import hold, holder
 from fedbench.store.folder import CHECKPOINT, PROGRESS, SPEC, Store
 
 
-class End(StrEnum):
+class UnfinishedState(StrEnum):
     """The state of a run that is not complete."""
 
     RUNNING = "running"
@@ -32,7 +32,7 @@ class Unfinished:
     """A run in progress, interrupted or failed."""
 
     spec: RunSpec
-    state: End
+    state: UnfinishedState
     round: int  #: the last complete round; of a run that is not in progress, the last one in a checkpoint
     progress: Mapping[str, Any]  #: last progress that its process recorded (engine/run.py); empty if none yet
     holder: Mapping[str, Any] | None  #: the process that trains it: host, pid
@@ -55,7 +55,7 @@ class Unfinished:
     def seconds_left(self) -> float | None:
         """Estimate from the speed of its rounds so far; None unless it is in progress."""
         each, noted = _number(self.progress.get("round_seconds")), _number(self.progress.get("time"))
-        if self.state is not End.RUNNING or each is None or noted is None:
+        if self.state is not UnfinishedState.RUNNING or each is None or noted is None:
             return None
         return max((self.spec.setting.rounds - self.round) * each - max(time.time() - noted, 0.0), 0.0)
 
@@ -82,15 +82,15 @@ def _read(store: Store, id: str) -> Unfinished | None:
     made, failed_at, saved = (_stat(path)[0] for path in (store.path("run", id) / MANIFEST, failure, work / CHECKPOINT))
     if claim is None and made > max(failed_at, saved):
         return None
-    state = End.RUNNING if claim else End.FAILED if failed else End.INTERRUPTED
+    state = UnfinishedState.RUNNING if claim else UnfinishedState.FAILED if failed else UnfinishedState.INTERRUPTED
     round = progress.get("round") if claim else checkpoint.get("round")
     times, sizes = zip(
         *map(_stat, [failure, store.failed_step(id), *(work.iterdir() if work.is_dir() else ())]), strict=True
     )
     return Unfinished(
         spec=spec, state=state, round=round if isinstance(round, int) else 0, progress=progress, holder=claim,
-        reason=str(failed.get("reason", "")) if state is End.FAILED else "",
-        diverged=state is End.FAILED and failed.get("diverged") is True,
+        reason=str(failed.get("reason", "")) if state is UnfinishedState.FAILED else "",
+        diverged=state is UnfinishedState.FAILED and failed.get("diverged") is True,
         time=max(times), bytes=sum(sizes),
         keep=frozenset(map(str, keep)) if isinstance(keep, list) else frozenset(),
     )  # fmt: skip

@@ -20,12 +20,7 @@ from fedbench.store.provenance import libraries, provenance
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-# -- rows ------------------------------------------------------------------------------------------------------
-# Parquet tables that are written and read in row groups, so that memory holds one group at a time.
-
-
-#: Bytes per row group.
+#: Bytes per row group: tables are written and read in groups, so that memory holds one at a time.
 BYTES = 4 << 20
 #: Most rows per row group.
 ROWS = 1 << 20
@@ -77,9 +72,6 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
-
-
-# -- writing ---------------------------------------------------------------------------------------------------
 
 
 #: Uses of a scratch name: an artifact that is being replaced, or removed.

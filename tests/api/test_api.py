@@ -32,10 +32,11 @@ from fedbench.observers import Training
 from fedbench.partition_options import names
 from fedbench.partitions.schemes.dirichlet import Dirichlet
 from fedbench.reports.layout.tables import grids_of
-from fedbench.results.making import row_of, take_in
+from fedbench.results.importing import take_in
+from fedbench.results.making import row_of
 from fedbench.results.pack import write
 from fedbench.specs import Setting
-from fedbench.specs.base import typed
+from fedbench.specs.fields import typed
 from fedbench.store import Store
 from tests.support.cli_user import good
 from tests.support.frames import refused

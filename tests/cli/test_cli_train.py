@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fedbench.cli import making
+from fedbench.cli import train_methods
 from fedbench.cli.train import train
 from fedbench.metrics.read import load, metrics_of
 from fedbench.planner.cells import DEFAULT_BUDGET
@@ -215,7 +215,7 @@ def test_the_seed_is_the_runs(
 ) -> None:
     """The partition stays, unless its own seed is said, or its protocol draws it anew for every run."""
     made: list[Any] = []
-    monkeypatch.setattr(making, "announce_all", lambda jobs, *rest: made.extend(jobs))
+    monkeypatch.setattr(train_methods, "announce_all", lambda jobs, *rest: made.extend(jobs))
     good("train", "digits", "-m", "local", *words, *SMOKE, "--dry-run")
     (job,) = made
     assert (job.spec.setting.seed, job.spec.setting.partition.seed) == seeds

@@ -12,7 +12,7 @@ import torch
 from fedbench.conformance import runs as learning
 from fedbench.conformance.agreement import TOLERANCE, gaps
 from fedbench.conformance.subject import Subject
-from fedbench.conformance.suite import DECLARED, MODEL, RUNS, TRAINING, Check, Outcome, checks, outcomes
+from fedbench.conformance.suite import DECLARED, MODEL, RUNS, TRAINING, Check, CheckOutcome, checks, outcomes
 
 GOOD = """
 from __future__ import annotations
@@ -84,7 +84,7 @@ MODULE = """STEPS.append(t)
         server.shared["head.bias"] = server.shared["head.bias"] + 0.001 * len(STEPS)"""
 
 
-def checked(given: str, folder: Path, among: Sequence[Check] = ()) -> list[Outcome]:
+def checked(given: str, folder: Path, among: Sequence[Check] = ()) -> list[CheckOutcome]:
     """Every check's outcome (or those `among` them), in the suite's order; runs are made in the folder."""
     subject = Subject.of(given, folder / "runs")
     return list(outcomes(subject, among or checks(subject), lambda check: None))

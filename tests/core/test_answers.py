@@ -345,7 +345,7 @@ def test_kept_models_answer_again_as_they_did(tmp_path: Path, how: Method, expec
     for i, one in enumerate(it.clients):
         assert (one.output, one.alone) == (PLAIN, "")
         (model,) = one.models
-        plain.load_state_dict({name: it.state(i)[name_in(model, name)] for name in it.network})
+        plain.load_state_dict({name: it.state(i)[name_in(model, name)] for name in plain.state_dict()})
         rows = KEPT.test[i]
         with torch.no_grad():
             again = plain(to_input(KEPT.images[KEPT.image_at(rows)])).argmax(1).numpy()

@@ -48,10 +48,10 @@ from fedbench.errors import FedbenchError
 from fedbench.files import SEAL, sealed
 from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
-from fedbench.methods.fedopt import Moments
+from fedbench.methods.fedopt import FedOptMemory
 from fedbench.rng import stream
 from tests.support.frames import refused
-from tests.support.lab import Run, equal, federation, method, own, parquet_bytes, same, setting, train, trainer
+from tests.support.lab import LabRun, equal, federation, method, own, parquet_bytes, same, setting, train, trainer
 from tests.support.rays_lab import many_labelled
 
 
@@ -321,7 +321,7 @@ def test_streams_of_different_keys_differ(keys: list[tuple[str, int, int]]) -> N
 def test_clusters_are_viewed_and_memory_is_not_and_a_copy_is_to_be_worked_on() -> None:
     a, b = {"w": torch.ones(2)}, {"w": torch.full((2,), 2.0)}
     initial, shared = {"w": torch.zeros(2), "v": torch.zeros(1)}, {"v": torch.ones(1)}
-    memory = Moments(3 * torch.ones(2))
+    memory = FedOptMemory(3 * torch.ones(2))
     server = Server(initial, shared, models=[a, b], assigned={0: 1, 2: 0}, memory=memory)
     assert [server.view(i)["w"][0].item() for i in range(3)] == [2, 0, 1]
     assert server.view(0).keys() == {"w", "v"}
@@ -331,9 +331,9 @@ def test_clusters_are_viewed_and_memory_is_not_and_a_copy_is_to_be_worked_on() -
     assert memory.m is not copied.memory.m
     server.keep(0, {"w": server.models[1]["w"], "v": torch.ones(1) * 3})
     assert server.personal[0].keys() == {"v"}, "what it merely received is not its own"
-    server.memory = Moments()
+    server.memory = FedOptMemory()
     copied.restore(server.tensors())
-    assert copied.memory == Moments(), "what has come to nothing is nothing after a resume"
+    assert copied.memory == FedOptMemory(), "what has come to nothing is nothing after a resume"
 
 
 ELEVEN = federation((30, 40, 20, 25, 30, 35, 20, 45, 30, 20, 25))
@@ -444,7 +444,7 @@ FOUR: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> LabRun:
     return train("feddrm", DATA, tmp_path_factory.mktemp("whole"), FIVE)
 
 
@@ -488,7 +488,7 @@ def test_stop_and_resume_equals_uninterrupted(
 
 
 def test_an_interrupt_while_predictions_are_written(
-    tmp_path: Path, whole: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, whole: LabRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = trainer(method("feddrm"), DATA, tmp_path, FIVE)
     save = it.checkpoint.save_tables
@@ -551,16 +551,16 @@ def trainers(name: str, where: Path, executor: str = "sequential", **changes: An
     return found
 
 
-def together(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[Run]:
+def together(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[LabRun]:
     found, reports = trainers(name, where, executor, **changes), list[Progress]()
     try:
         train_together(found, reports.append)
     finally:
         found[0].executor.close()
-    return [Run(it, reports) for it in found]
+    return [LabRun(it, reports) for it in found]
 
 
-def alone(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[Run]:
+def alone(name: str, where: Path, executor: str = "sequential", **changes: Any) -> list[LabRun]:
     return [train(how(name), SEEDS[s], where / f"{s}", setting(seed=s, **changes), executor=executor) for s in SEEDS]
 
 
@@ -579,7 +579,7 @@ def test_each_has_the_bits_that_it_has_alone(name: str, executor: str, tmp_path:
 
 
 @pytest.fixture(scope="module")
-def wholes(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> list[LabRun]:
     return alone("feddrm", tmp_path_factory.mktemp("whole"))
 
 
@@ -593,7 +593,7 @@ def wholes(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     ],
 )
 def test_an_interrupt_loses_only_the_round_of_all(
-    moment: str, executor: str, tmp_path: Path, wholes: list[Run], monkeypatch: pytest.MonkeyPatch
+    moment: str, executor: str, tmp_path: Path, wholes: list[LabRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, calls = type(method("feddrm")), 0
     original = getattr(kind, moment)
@@ -616,7 +616,7 @@ def test_an_interrupt_loses_only_the_round_of_all(
         equal(a, b)
 
 
-def test_who_stands_behind_catches_up(tmp_path: Path, wholes: list[Run]) -> None:
+def test_who_stands_behind_catches_up(tmp_path: Path, wholes: list[LabRun]) -> None:
     with pytest.raises(Interrupted):
         train("feddrm", SEEDS[2], tmp_path / "2", setting(seed=2), observe=stop_after(1))
     train("feddrm", SEEDS[3], tmp_path / "3", setting(seed=3)).trainer.save()  # all of it
@@ -628,7 +628,7 @@ def test_who_stands_behind_catches_up(tmp_path: Path, wholes: list[Run]) -> None
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_runs_that_ended_together_go_on_alone(
-    error: type[BaseException], tmp_path: Path, wholes: list[Run], monkeypatch: pytest.MonkeyPatch
+    error: type[BaseException], tmp_path: Path, wholes: list[LabRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an interrupt, and after an error from the checkpoints that are written under way."""
     monkeypatch.setattr(trainer_module, "CHECKPOINT_SECONDS", 0.0)
@@ -647,7 +647,7 @@ def test_runs_that_ended_together_go_on_alone(
 
 
 def test_what_is_heard_is_the_mean_and_times_are_shares(
-    tmp_path: Path, wholes: list[Run], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wholes: list[LabRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
 

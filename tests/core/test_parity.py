@@ -46,7 +46,7 @@ from fedbench.core.variants import twin, with_clients_among_channels
 from fedbench.methods.base import cross_entropy
 from fedbench.specs import Setting
 from tests.support.cases import CASES, UNLIKE, label
-from tests.support.lab import Run, client, federation, finish, method, needs_gpu, setting, trainer, vectors
+from tests.support.lab import LabRun, client, federation, finish, method, needs_gpu, setting, trainer, vectors
 from tests.support.rays_lab import many_labelled
 
 #: What the reference is compared with: (executor, its options). All executors, whatever their number.
@@ -133,7 +133,7 @@ def test_the_scenarios_are_as_ragged_as_they_should_be(reference: Any) -> None:
     assert min(int(t) for n, t in tensors.items() if n.endswith("num_batches_tracked")) > 0
 
 
-def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: Path) -> Run:
+def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: Path) -> LabRun:
     """Train to the end; `way` is of KNOWN or "sequential"."""
     name, options = KNOWN.get(way, (way, {}))
     place = scenario.data.images.device.type
@@ -149,12 +149,12 @@ def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: P
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LabRun]:
     """(number of the case, scenario) -> the reference's run, made once."""
     folder = tmp_path_factory.mktemp("references")
 
     @cache
-    def made(name: str, scenario: str, *chosen: tuple[str, Any]) -> Run:
+    def made(name: str, scenario: str, *chosen: tuple[str, Any]) -> LabRun:
         where = folder / "-".join([name, scenario, *(f"{key}{value}" for key, value in chosen)])
         return run((name, dict(chosen)), SCENARIOS[scenario], "sequential", where)
 

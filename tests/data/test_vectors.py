@@ -22,7 +22,7 @@ from fedbench.data.dataset import info
 from fedbench.engine.training import data_of
 from fedbench.errors import FedbenchError
 from fedbench.models import build
-from fedbench.partitions.exports import Images
+from fedbench.partitions.exports import ClientImages
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.tables import read
 from fedbench.resources import RECIPES
@@ -310,7 +310,9 @@ def test_labels_of_vectors_may_shift(store: Store) -> None:
 
 def test_what_is_of_images_alone_is_one_line(store: Store, tmp_path: Path) -> None:
     dataset, spec = breast_cancer(store)
-    refused("breast_cancer holds vectors, and these folders images", Images, partitions.make(spec, dataset), dataset)
+    refused(
+        "breast_cancer holds vectors, and these folders images", ClientImages, partitions.make(spec, dataset), dataset
+    )
     refused("breast_cancer holds vectors, which have no crop", setting, partition=spec, augment="crop")
     with pytest.raises(FedbenchError, match="model lenet5 takes images, not vectors of 30 values; mlp is for vectors"):
         build("lenet5", shape=(1, 1, 30), classes=2, seed=0)

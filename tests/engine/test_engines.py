@@ -27,7 +27,7 @@ from fedbench.core.trainer import Interrupted, Progress
 from fedbench.engine.engines import jobs
 from fedbench.engine.engines.engine import Here
 from fedbench.engine.engines.order import Order, Result, executed, sendable
-from fedbench.engine.grid import Grid, best, missing, seeds, text, values
+from fedbench.engine.grid import SweepGrid, best, missing, seeds, text, values
 from fedbench.engine.job import Job
 from fedbench.engine.sweep import End, Wanted, at_once, groups, sweep
 from fedbench.errors import FedbenchError
@@ -48,9 +48,9 @@ OPTIONS = {"dir": ["0.1", "0.3"], "lr": ["0.05", "0.1"], "mu": ["0.1", "1"], "ro
 RULES = protocol.load("feddrm")
 
 
-def grid(methods: Sequence[str] = ("fedavg", "ditto"), **changes: list[str]) -> Grid:
+def grid(methods: Sequence[str] = ("fedavg", "ditto"), **changes: list[str]) -> SweepGrid:
     options = {k: v for k, v in OPTIONS.items() if k != "mu" or "ditto" in methods}
-    return Grid.of("digits", methods, {**options, **changes}, [0, 1])
+    return SweepGrid.of("digits", methods, {**options, **changes}, [0, 1])
 
 
 def test_every_method_under_every_value_of_what_it_has(store: Store) -> None:
@@ -72,7 +72,7 @@ def test_every_method_under_every_value_of_what_it_has(store: Store) -> None:
             assert "mu" not in point.params or spec.params["mu"] == float(point.params["mu"])
     assert len({run.spec.id for point in points for run in point.runs}) == 24
     # An option of one method alone has precedence, and a method that is named twice is there once.
-    own = Grid.of("digits", ["fedprox", "ditto", "ditto"], {"ditto.mu": ["0.1", "1"], "mu": ["2"]}, [0])
+    own = SweepGrid.of("digits", ["fedprox", "ditto", "ditto"], {"ditto.mu": ["0.1", "1"], "mu": ["2"]}, [0])
     assert [(p.method, dict(p.params)) for p in own.points(RULES, "smoke", store, [])] == [
         ("fedprox", {"mu": "2"}), ("ditto", {"mu": "0.1"}), ("ditto", {"mu": "1"})
     ]  # fmt: skip
@@ -314,7 +314,7 @@ def test_jobs_are_the_same_at_the_other_end_or_refused_there(store: Store) -> No
     result = executed(replace(order, jobs=[{**order.jobs[0], "overrides": {}}]), store, lambda _: None)
     refused(r"would be .* for the worker; its fedbench is not that of the driver", result.checked)
     for driver, worker in [Pipe()]:  # stopped before it has begun
-        [*map(driver.send, (order, jobs.STOP, None)), (at := jobs.Worker(worker, store)).listen(), at.serve()]
+        [*map(driver.send, (order, jobs.STOP, None)), (at := jobs.OrderServer(worker, store)).listen(), at.serve()]
         assert isinstance(driver.recv().error, Interrupted)
     odd = type("Odd", (Exception,), {"__reduce__": lambda self: 1 / 0})  # which cannot be sent
     assert str(sendable(odd("why"))) == "Odd: why"

@@ -34,7 +34,7 @@ from fedbench.engine import job as work
 from fedbench.engine import run as progress
 from fedbench.engine.export import ENDING, REST, answers, build, normalisation, states
 from fedbench.engine.job import Job
-from fedbench.engine.run import Notes, execute_all
+from fedbench.engine.run import ProgressFiles, execute_all
 from fedbench.engine.training import known_association
 from fedbench.engine.verify import Checked, Verdict, as_made, compare, sample
 from fedbench.errors import FedbenchError
@@ -71,7 +71,7 @@ def note(folder: Path) -> dict[str, Any]:
 
 
 def test_what_is_noted(tmp_path: Path, clock: list[float]) -> None:
-    notes = Notes([tmp_path], HOW)
+    notes = ProgressFiles([tmp_path], HOW)
     clock[0] = 1010.0
     notes.hear(Progress(1, 9, 2.5, 0.25))
     assert note(tmp_path) == {
@@ -91,7 +91,9 @@ def test_what_is_noted(tmp_path: Path, clock: list[float]) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / PROGRESS]
     # Of runs that are made together in the folder of each, where that can be.
     (other := tmp_path / "other").mkdir()
-    Notes([tmp_path / "gone", tmp_path, other], HOW).hear(Progress(0, 9, 0.0, None, "clients describe their data"))
+    ProgressFiles([tmp_path / "gone", tmp_path, other], HOW).hear(
+        Progress(0, 9, 0.0, None, "clients describe their data")
+    )
     for folder in (tmp_path, other):
         assert (note(folder)["doing"], note(folder)["round_seconds"]) == ("clients describe their data", None)
 

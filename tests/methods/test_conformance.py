@@ -36,7 +36,7 @@ from tests.support.cases import CASES, UNLIKE, label
 from tests.support.formula_lab import column, images
 from tests.support.frames import refused
 from tests.support.groups_lab import drifted, grouped_federation, grouped_setting, network
-from tests.support.lab import Run, federation, method, own, same, setting, staged, train, trainer
+from tests.support.lab import LabRun, federation, method, own, same, setting, staged, train, trainer
 
 every = pytest.mark.parametrize("name", methods.names())
 
@@ -129,7 +129,7 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any], Federation, Setting]] = {
 def test_executors_and_a_resumed_run_agree(scenario: str, tmp_path: Path) -> None:
     name, chosen, data, s = SCENARIOS[scenario]
 
-    def run(where: str, executor: str, **more: Any) -> Run:
+    def run(where: str, executor: str, **more: Any) -> LabRun:
         return train(method(name, **chosen), data, tmp_path / where, s, executor=executor, plan=Recorder, **more)
 
     reference = run("sequential", "sequential")
@@ -294,7 +294,7 @@ def test_everybody_comes_once_more_without_labels_after_the_last_round(tmp_path:
 FOUR, SETTING = grouped_federation((0, 1, 0, 1), 60), grouped_setting(rounds=4, lr=1.5)
 
 
-def validation_loss(run: Run, data: Federation) -> float:
+def validation_loss(run: LabRun, data: Federation) -> float:
     """The loss of the shared model on all clients' validation images (training images if there are none)."""
     rows = torch.cat([v if len(v) else t for v, t in zip(data.validation, data.train, strict=True)])
     with torch.no_grad():
@@ -404,7 +404,7 @@ def test_the_answers_are_those_of_the_models_before_the_servers_step(
         assert (each != each[:, :1]).any(), "all models answer alike"
 
 
-def answers_of(run: Run, state: State, index: int, t: int) -> np.ndarray:
+def answers_of(run: LabRun, state: State, index: int, t: int) -> np.ndarray:
     it = run.trainer
     client = new_client(index, t, dict(state), it.context, it.federation, it.plan, PERSONALISING)
     it.executor.run([client], it.method.personalise)

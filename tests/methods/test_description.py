@@ -17,7 +17,7 @@ from torch import Tensor
 from fedbench import models
 from fedbench.core.client import Context
 from fedbench.core.images import to_input
-from fedbench.methods.flux import Noise, clustering
+from fedbench.methods.flux import LaplaceNoise, clustering
 from fedbench.methods.flux_soft import bandwidth, soft_weights
 from fedbench.methods.parts.description import first_bounds, scaled
 from fedbench.methods.parts.descriptor import (
@@ -127,13 +127,13 @@ def test_noise() -> None:
     x = torch.tensor([[0.0, 5.0], [1.0, 45.0], [0.5, 7.0], [0.25, 9.0]])  # ranges 1 and 40
     d = torch.zeros(12, dtype=torch.float64)
     points, rng = torch.full((3, 2), 1e6), np.random.default_rng(3)
-    found = np.mean([(Noise(2.0).on(d, x, points, rng) - d).abs().numpy() for _ in range(4000)], 0)
+    found = np.mean([(LaplaceNoise(2.0).on(d, x, points, rng) - d).abs().numpy() for _ in range(4000)], 0)
     np.testing.assert_allclose(found.reshape(6, 2), np.tile([1 / 8, 40 / 8], (6, 1)), rtol=0.1)
-    one, other = (Noise(2.0).on(d, x, x, np.random.default_rng(s)) for s in (1, 2))
+    one, other = (LaplaceNoise(2.0).on(d, x, x, np.random.default_rng(s)) for s in (1, 2))
     assert not torch.equal(one, other)
-    assert Noise(2.0).on(d[:4], x, x, np.random.default_rng(1), test_phase=True).any()
+    assert LaplaceNoise(2.0).on(d[:4], x, x, np.random.default_rng(1), test_phase=True).any()
     x, points = torch.tensor([[0.0, 5.0], [1.0, 45.0]]), torch.tensor([[-3.0, 2.0]])
-    d, noise = torch.arange(12.0, dtype=torch.float64), Noise(0.5, released=True)
+    d, noise = torch.arange(12.0, dtype=torch.float64), LaplaceNoise(0.5, released=True)
     one, other = (noise.on(d, x, points, np.random.default_rng(s)) - d for s in (1, 2))
     assert torch.equal(one, other)
     twice = noise.on(d, torch.cat([x, x]), points, np.random.default_rng(1)) - d
@@ -141,7 +141,9 @@ def test_noise() -> None:
     without = noise.on(d, x, x, np.random.default_rng(1)) - d
     torch.testing.assert_close(one / 48, without / 45)  # the points' -3 is in the range
     assert torch.equal(noise.on(d[:4], x, points, np.random.default_rng(1), test_phase=True), d[:4])
-    many = Noise(0.5, released=True).on(torch.zeros(20_000, dtype=torch.float64), x, points, np.random.default_rng(1))
+    many = LaplaceNoise(0.5, released=True).on(
+        torch.zeros(20_000, dtype=torch.float64), x, points, np.random.default_rng(1)
+    )
     assert many.abs().mean() == pytest.approx(48 / (2 * 0.5), rel=0.05)
 
 

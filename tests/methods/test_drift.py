@@ -38,7 +38,7 @@ from tests.support.formula_lab import (
     trained,
     zeros,
 )
-from tests.support.lab import Run, federation, finish, method, setting, train, trainer
+from tests.support.lab import LabRun, federation, finish, method, setting, train, trainer
 
 DATA = federation()
 N = DATA.n_train
@@ -342,7 +342,7 @@ def test_what_moon_moves_keeps_and_sends(tmp_path: Path) -> None:
     for net, state in zip(nets[1:], before[1:], strict=True):
         assert all(p.grad is None for p in net.parameters())
         assert all(torch.equal(t, state[n]) for n, t in net.state_dict().items()), "running statistics moved"
-    run: Run = train("moon", DATA, tmp_path / "2", setting(rounds=2))
+    run: LabRun = train("moon", DATA, tmp_path / "2", setting(rounds=2))
     server = run.trainer.server
     assert {name.split("/")[0] for state in server.personal.values() for name in state} == {"previous"}
     assert sent(run) == [(DATA.clients * size_in_bytes(server.shared),) * 2] * 2

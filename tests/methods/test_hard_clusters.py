@@ -26,9 +26,9 @@ from fedbench.core.simulation import new_client
 from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.methods import cfl, haccs
-from fedbench.methods.feddrift import Compared, FedDrift, Memory, apart, groups, in_parts, merge
+from fedbench.methods.feddrift import Compared, FedDrift, FedDriftMemory, apart, groups, in_parts, merge
 from fedbench.methods.flux import clustering
-from fedbench.methods.flux_soft import Memory as SoftMemory
+from fedbench.methods.flux_soft import FedDriftMemory as SoftMemory
 from fedbench.methods.flux_soft import soft_weights
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import right as is_right
@@ -48,7 +48,7 @@ from tests.support.groups_lab import (
     moments,
     network,
 )
-from tests.support.lab import Run, client, drive, federation, method, setting, train, trainer
+from tests.support.lab import LabRun, client, drive, federation, method, setting, train, trainer
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -269,7 +269,7 @@ def test_a_histogram_is_sent_once_and_before_the_first_round_all_have_a_cluster(
 def server_of(*models: float, assigned: dict[int, int], met: dict[int, tuple[float, float]] | None = None) -> Server:
     """A server whose models are one number each."""
     start, met = {"w": torch.zeros(1)}, met or {}
-    memory = Memory({i: best for i, (best, _) in met.items()}, {i: images for i, (_, images) in met.items()})
+    memory = FedDriftMemory({i: best for i, (best, _) in met.items()}, {i: images for i, (_, images) in met.items()})
     return Server(start, start, models=[{"w": torch.tensor([m])} for m in models], assigned=assigned, memory=memory)
 
 
@@ -443,7 +443,7 @@ def test_the_round_in_which_it_clusters(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def described(run: Run, data: Federation, side: str) -> np.ndarray:
+def described(run: LabRun, data: Federation, side: str) -> np.ndarray:
     """Every client's scaled descriptor, from theta* and the server's axes."""
     memory, out = run.trainer.server.memory, []
     net = network(data, run.trainer.server.shared)

@@ -26,13 +26,13 @@ from fedbench.errors import FedbenchError
 from fedbench.methods.fedbn import is_norm
 from fedbench.methods.grayscale import FirstChannel
 from fedbench.methods.parts import importance
-from fedbench.methods.parts.one_step import Moments, adam
+from fedbench.methods.parts.one_step import AdamMemory, adam
 from fedbench.partitions.distribution import Densities
 from fedbench.ratios.bound import kmeans_bound
 from fedbench.specs import Setting
 from tests.support.formula_lab import close, trained
 from tests.support.frames import refused
-from tests.support.lab import Run, digits, federation, method, same, setting, train, trainer
+from tests.support.lab import LabRun, digits, federation, method, same, setting, train, trainer
 
 DATA = federation()
 
@@ -49,7 +49,7 @@ def test_adam_is_torchs(decay: float) -> None:
     state = {n: torch.randn(shape, generator=generator) for n, shape in (("a", (3, 4)), ("b", (5,)))}
     parameters = {n: t.clone().requires_grad_() for n, t in state.items()}
     reference = torch.optim.Adam(parameters.values(), lr=0.02, weight_decay=decay)
-    memory = Moments()
+    memory = AdamMemory()
     for _ in range(5):
         gradient = {n: torch.randn(t.shape, generator=generator) for n, t in state.items()}
         before, then = {n: t.clone() for n, t in state.items()}, copy.deepcopy(memory)
@@ -175,7 +175,7 @@ def test_grayscale_does_not_see_the_colour(tmp_path: Path) -> None:
     a, b = (train("grayscale", painted(k), tmp_path / str(k), one_step()) for k in (1, 2))
     assert same(a.tensors, b.tensors)
     assert a.predictions.equals(b.predictions)
-    seen: list[Run] = [train("fedsgd", painted(k), tmp_path / f"seen{k}", one_step()) for k in (1, 2)]
+    seen: list[LabRun] = [train("fedsgd", painted(k), tmp_path / f"seen{k}", one_step()) for k in (1, 2)]
     assert not same(seen[0].tensors, seen[1].tensors)
     x = torch.tensor([[[[0.5, -1.0]], [[-1.0, 1.0]], [[-1.0, -1.0]]]])
     assert FirstChannel()(x).tolist() == [[[[0.5, 1.0]], [[-1.0, -1.0]], [[-1.0, -1.0]]]]

@@ -25,7 +25,7 @@ from fedbench.core.state import State
 from fedbench.errors import FedbenchError
 from fedbench.methods.pfedfda import PFedFDA, interpolation, packed, unpacked
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, positive_semidefinite, prior
-from fedbench.methods.pfedfda.interpolation import Rows, halves, held_out_loss, search_beta
+from fedbench.methods.pfedfda.interpolation import FeatureRows, halves, held_out_loss, search_beta
 from tests.support.formula_lab import class_features, sent
 from tests.support.frames import few
 from tests.support.lab import digits, drive, federation, method, setting, train, trainer
@@ -552,7 +552,7 @@ def test_the_gradient_is_that_of_the_objective(seed: int, beta_mean: float, beta
     objective = problem.objective()
 
     def both(a: float, b: float) -> np.ndarray:
-        folds = [(own, Rows(torch.from_numpy(z), torch.from_numpy(y))) for own, z, y in problem.folds()]
+        folds = [(own, FeatureRows(torch.from_numpy(z), torch.from_numpy(y))) for own, z, y in problem.folds()]
         log_prior = problem.prior.log()
         losses = [held_out_loss(own, rows, problem.common, log_prior, a, b) for own, rows in folds]
         return torch.stack(losses).sum(0).numpy()

@@ -24,7 +24,7 @@ from fedbench.plugins.load import load
 from fedbench.specs import Setting
 from tests.support.formula_lab import right, sent
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import Run, digits, federation, method, own, same, setting, train
+from tests.support.lab import LabRun, digits, federation, method, own, same, setting, train
 
 
 def second_pass(epochs: int | None) -> Method:
@@ -136,10 +136,10 @@ ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
 ]  # fmt: skip
 #: Where the other method's setting is another.
 OTHERWISE = {len(ROWS) - 1: setting(rounds=2, steps=5)}
-_TRAINED: dict[str, Run] = {}
+_TRAINED: dict[str, LabRun] = {}
 
 
-def trained(chosen: Chosen, s: Setting, data: Federation, folder: Path) -> Run:
+def trained(chosen: Chosen, s: Setting, data: Federation, folder: Path) -> LabRun:
     how = chosen[0] if isinstance(chosen[0], Method) else method(chosen[0], **chosen[1])
     key = repr((how.name, how.params, s.to_dict(), id(data)))
     if key not in _TRAINED:
@@ -147,7 +147,7 @@ def trained(chosen: Chosen, s: Setting, data: Federation, folder: Path) -> Run:
     return _TRAINED[key]
 
 
-def models(run: Run, prefix: str) -> dict[str, np.ndarray]:
+def models(run: LabRun, prefix: str) -> dict[str, np.ndarray]:
     views = [run.trainer.server.view(i) for i in range(run.trainer.federation.clients)]
     names = run.trainer.executor.model.state_dict()
     return {f"{i}/{n}": view[prefix + n].numpy() for i, view in enumerate(views) for n in names if prefix + n in view}
@@ -216,7 +216,7 @@ def test_local_clients_never_meet(tmp_path: Path) -> None:
 def test_fedpac_without_distance_and_combination_is_fedrep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rep = train(method("fedrep", head_epochs=1), USUAL, tmp_path / "rep", TWO)
 
-    def pac(**chosen: Any) -> Run:
+    def pac(**chosen: Any) -> LabRun:
         how = {"lambda": 0.0, "head_lr": 0.05, "score": "after_aggregate", **chosen}
         return train(method("fedpac", **how), USUAL, tmp_path / "-".join(chosen), TWO)
 

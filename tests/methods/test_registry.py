@@ -189,14 +189,14 @@ def test_a_users_file_with_a_fault(tmp_path: Path, content: str | None, suffix: 
 
 
 def test_no_option_of_a_command_that_trains_can_be_a_hyper_parameter() -> None:
-    from fedbench.cli import context
-    from fedbench.cli.new import check
+    from fedbench.cli.check import check
+    from fedbench.cli.options import declared
     from fedbench.cli.partition import partition
     from fedbench.cli.sweep import sweep
     from fedbench.cli.train import train
 
     commands = (train, sweep, check, partition)
-    names = {name.replace("-", "_") for one in commands for name in context._options(one)}
+    names = {name.replace("-", "_") for one in commands for name in declared(one)}
     assert {"lr", "clients", "dir", "jobs", "partition_seed"} <= names <= methods.reserved()
     assert not any(methods.reserved() & one.hyper_parameters.keys() for one in declarations.built_in().values())
 

@@ -33,7 +33,7 @@ from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.specs import DatasetSpec
 from tests.support.formula_lab import ByHand, answered, averaged, close, column, sent
 from tests.support.groups_lab import bare_client, grouped_federation, grouped_setting
-from tests.support.lab import Run, drive, federation, finish, method, same, setting, train, trainer
+from tests.support.lab import LabRun, drive, federation, finish, method, same, setting, train, trainer
 
 #: Two groups of clients that disagree about the labels.
 DATA = grouped_federation(concept=True)
@@ -41,11 +41,11 @@ DATA = grouped_federation(concept=True)
 SOME = grouped_setting(rounds=3, participation=0.5, seed=4)
 HARD, SOFT = ("ifca", "fesem"), ("fedem", "fedrc")
 hard, soft = pytest.mark.parametrize("name", HARD), pytest.mark.parametrize("name", SOFT)
-_RUNS: dict[str, Run] = {}
+_RUNS: dict[str, LabRun] = {}
 
 
 @pytest.fixture
-def some(name: str, tmp_path: Path) -> Run:
+def some(name: str, tmp_path: Path) -> LabRun:
     if name not in _RUNS:
         _RUNS[name] = train(method(name, clusters=2), DATA, tmp_path, SOME)
     return _RUNS[name]
@@ -55,12 +55,12 @@ def models_of(server: Server) -> list[State]:
     return server.models or [model_in(server.shared, str(m)) for m in range(len(server.initial[PI]))]
 
 
-def probabilities(run: Run, state: State, rows: torch.Tensor) -> np.ndarray:
+def probabilities(run: LabRun, state: State, rows: torch.Tensor) -> np.ndarray:
     """[n, K] of images, by the run's network with this state."""
     return answered(state, to_input(DATA.images[rows]), copy.deepcopy(run.trainer.executor.model)).numpy()
 
 
-def losses(run: Run, states: list[State], client: int, judged_on: str = "train") -> np.ndarray:
+def losses(run: LabRun, states: list[State], client: int, judged_on: str = "train") -> np.ndarray:
     """[M, n]: each model's cross-entropy on each training image of the client, or on the held-back ones, over again."""
     rows = DATA.train[client]
     if judged_on == "validation":
@@ -69,17 +69,17 @@ def losses(run: Run, states: list[State], client: int, judged_on: str = "train")
     return np.stack([-np.log(probabilities(run, state, rows)[np.arange(len(y)), y]) for state in states])
 
 
-def best(run: Run, states: list[State], client: int) -> int:
+def best(run: LabRun, states: list[State], client: int) -> int:
     return int(losses(run, states, client).mean(1).argmin())
 
 
-def mixed(run: Run, weights: np.ndarray, client: int) -> np.ndarray:
+def mixed(run: LabRun, weights: np.ndarray, client: int) -> np.ndarray:
     """[m] labels of the client's test images by the weighted mean of the models' class probabilities."""
     each = [probabilities(run, state, DATA.test[client]) for state in models_of(run.trainer.server)]
     return sum(w * p for w, p in zip(weights, each, strict=True)).argmax(1)
 
 
-def watched(name: str, where: Path, s: Any, after: Any, **chosen: Any) -> Run:
+def watched(name: str, where: Path, s: Any, after: Any, **chosen: Any) -> LabRun:
     """A run with two models; `after` (round, trainer, models before it) hears of every round."""
     it = trainer(method(name, clusters=2, **chosen), DATA, where, s)
     it.resume()
@@ -92,7 +92,7 @@ def watched(name: str, where: Path, s: Any, after: Any, **chosen: Any) -> Run:
             before = models_of(it.server)
 
     it.run(listen)
-    return Run(it, [])
+    return LabRun(it, [])
 
 
 @hard
@@ -132,7 +132,7 @@ def test_ifca_chooses_in_every_round_and_keeps_what_it_chose_last(tmp_path: Path
 
     def after(t: int, it: Any, before: list[State]) -> None:
         for i in it.plan.cohort(t):
-            choice = best(Run(it, []), before, i)
+            choice = best(LabRun(it, []), before, i)
             moved.append(expected.get(i, choice) != choice)
             expected[i] = choice
         assert it.server.assigned == expected
@@ -142,7 +142,7 @@ def test_ifca_chooses_in_every_round_and_keeps_what_it_chose_last(tmp_path: Path
 
 
 @hard
-def test_who_answers_and_what_is_sent(name: str, some: Run) -> None:
+def test_who_answers_and_what_is_sent(name: str, some: LabRun) -> None:
     """Who never took part chooses when asked; without labels the ensemble answers; bytes of one and of all models."""
     server = some.trainer.server
     absent = set(range(6)) - {i for t in (1, 2, 3) for i in some.trainer.plan.cohort(t)}
@@ -168,7 +168,7 @@ def test_who_answers_and_what_is_sent(name: str, some: Run) -> None:
 
 @hard
 def test_the_ensemble_does_not_know_the_clients_distributions_after_a_drift(
-    name: str, some: Run, tmp_path: Path
+    name: str, some: LabRun, tmp_path: Path
 ) -> None:
     """Known association leads to the cluster of the test distribution, of which who has no labels learns nothing."""
     drifted = replace(DATA, test_groups=[DATA.groups[0]] * len(DATA.groups))
@@ -253,7 +253,7 @@ def test_in_fedrcs_code_fesems_first_round_trains_all_models(tmp_path: Path) -> 
     chosen, kept, second, moved = {}, {}, {}, {}
     for i in range(DATA.clients):
         mine = [after(state, i, 1, m + 1, 1 / 3) for m, state in enumerate(initial)]
-        chosen[i] = best(Run(it, []), mine, i)
+        chosen[i] = best(LabRun(it, []), mine, i)
         kept[i] = mine[chosen[i]]
     assert len(set(chosen.values())) > 1
     first = mean(kept, chosen, list(initial))
@@ -321,7 +321,7 @@ def test_the_expectation_step_of_every_round(name: str, judged_on: str, tmp_path
     def after(t: int, it: Any, before: list[State]) -> None:
         total = np.zeros((2, 10))
         for i in it.plan.cohort(t):
-            y, costs = DATA.labels[DATA.train[i]].numpy(), losses(Run(it, []), before, i, judged_on)
+            y, costs = DATA.labels[DATA.train[i]].numpy(), losses(LabRun(it, []), before, i, judged_on)
             q, counts = by_hand(costs, pi[i], y, shares if name == "fedrc" else None)
             pi[i] = q.mean(0)
             total += counts
@@ -366,7 +366,7 @@ def test_each_model_trains_on_its_own_weights(tmp_path: Path) -> None:
 
 
 @soft
-def test_who_answers_with_which_mixture(name: str, some: Run, tmp_path: Path) -> None:
+def test_who_answers_with_which_mixture(name: str, some: LabRun, tmp_path: Path) -> None:
     """A client by its own, found when it is asked if it took part in no round; without labels by all clients' sum."""
     server, states = some.trainer.server, models_of(some.trainer.server)
     assert server.personal.keys() == {0, 1, 3, 4, 5}

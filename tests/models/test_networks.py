@@ -32,7 +32,7 @@ from fedbench.reports.numbers.counted import counted
 from fedbench.specs import DatasetSpec
 from fedbench.vision import torchvision
 from tests.support.frames import refused
-from tests.support.lab import Run, federation, setting, train
+from tests.support.lab import LabRun, federation, setting, train
 
 CASES = [
     ("cifar_cnn", (32, 32, 3), 128, 128), ("cifar_cnn", (28, 28, 1), 128, 128),
@@ -545,7 +545,7 @@ def test_pretrained_weights_are_those_of_the_file_and_the_head_is_new(pretrained
     assert not torch.equal(one.head.weight, other.head.weight)
 
 
-def run(tmp_path: Path, name: str, executor: str = "sequential") -> Run:
+def run(tmp_path: Path, name: str, executor: str = "sequential") -> LabRun:
     """A round of two steps of two clients, on digits shown four times as large."""
     few, data = setting(model=name, rounds=1, window=1, steps=2, batch_size=8), federation((24, 24))
     larger = replace(data, images=data.images.repeat_interleave(4, 1).repeat_interleave(4, 2))

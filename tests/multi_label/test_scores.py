@@ -30,8 +30,8 @@ from fedbench.methods.base import Method, cross_entropy
 from fedbench.methods.parts import responsibilities
 from fedbench.methods.parts.clustered import probabilities, right, sample_losses
 from fedbench.metrics import evaluate
-from fedbench.metrics.accuracy import macro_area
 from fedbench.metrics.read import load, spec_of
+from fedbench.metrics.scores import macro_area
 from fedbench.partitions import make, read
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.tables import write
@@ -43,7 +43,7 @@ from tests.data.conftest import _no_user_recipes  # noqa: F401
 from tests.support.cli_user import bad, good
 from tests.support.data_makers import encoded, holds, pixels, recipe_file
 from tests.support.frames import few, refused
-from tests.support.lab import Run, method, setting, train, trainer
+from tests.support.lab import LabRun, method, setting, train, trainer
 from tests.support.make_runs import clients_table, rounds_table, run_spec
 from tests.support.make_runs import write as write_run
 from tests.support.partitions_lab import noise, same, shown
@@ -60,7 +60,7 @@ def brief(**changes: Any) -> Setting:
     return setting(**{**values, "momentum_restarts": True, **changes})
 
 
-def scores(run: Run, name: str = "own_scores") -> np.ndarray:
+def scores(run: LabRun, name: str = "own_scores") -> np.ndarray:
     table = run.predictions.filter(run.predictions["round"].to_numpy() == run.trainer.setting.rounds)
     column = table[name].combine_chunks()
     return np.asarray(column.flatten()).reshape(len(column), -1)

@@ -168,6 +168,8 @@ def test_what_goes_on_before_the_first_round_stands_in_the_title() -> None:
         bars.on_round(Progress(0, 3, 0.0, None, doing="clients look"))
         (line,) = lines(bars)
         assert line.startswith("flux, clients look")
+        bars.on_round(Progress(1, 3, None, None))
+        assert "no client took part" in lines(bars)[0]
         bars.on_round(Progress(1, 3, 0.5, None))
         (line,) = lines(bars)
         assert line.startswith("flux ")

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from fedbench import data, partition_options, partitions, protocol
-from fedbench.partition_options import Partitioner
+from fedbench.partition_options import PartitionerChoice
 from fedbench.partitions import Partition, schemes, view
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import of_clients
 from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.specs import PartitionSpec, RunSpec
-from fedbench.specs.base import typed
+from fedbench.specs.fields import typed
 from fedbench.store import Store
 from tests.support import partitions_lab as lab
 from tests.support.cli_user import bad, fedbench, good
@@ -190,7 +190,7 @@ def test_counts_option(
 
 
 def test_the_short_forms_are_those_of_the_partitioners() -> None:
-    forms = {name for name, field in typed(Partitioner).items() if field.metadata["panel"]}
+    forms = {name for name, field in typed(PartitionerChoice).items() if field.metadata["panel"]}
     assert forms == {short for name in schemes.names() for short in schemes.load(name).short}
 
 

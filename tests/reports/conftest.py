@@ -17,8 +17,10 @@ from typer.testing import CliRunner, Result
 
 from fedbench import methods, protocol
 from fedbench.cli import context
-from fedbench.cli.browse import tables as tables_command
-from fedbench.cli.report import figure, report
+from fedbench.cli.figure import figure
+from fedbench.cli.parser import App
+from fedbench.cli.report import report
+from fedbench.cli.tables import tables as tables_command
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS
@@ -216,7 +218,7 @@ def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return lab
 
 
-APP = context.App()
+APP = App()
 for command in (figure, report, tables_command):
     APP.command(command.__name__)(command)
 

@@ -32,7 +32,8 @@ from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, legend
 from fedbench.reports.render import FORMATS, render
 from fedbench.reports.site.pages import pages
-from fedbench.results.frame import Frame, State, other_versions
+from fedbench.results.frame import Frame
+from fedbench.results.run import State, other_versions
 from fedbench.specs import RunSpec
 from fedbench.store import Store
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
@@ -110,7 +111,7 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab) -> None:
         "report": build(tables.load("feddrm/1"), "small", store).about,
         "compare": side_by_side(select(Frame(store)))[0].about,
         "list": good("list", "--home", store.home).out.splitlines(),
-        "figure": _remarks(store, lambda request: source.filled("feddrm/1", request)),
+        "figure": _remarks(store, lambda request: source.filled("feddrm/1", "small", request)),
         "figure of runs": _remarks(store, lambda request: request.runs()),
         "site": re.findall(r"<li>(.*?)</li>", made["index.html"]),
     }
@@ -241,20 +242,19 @@ def line(grid: Grid, label: str) -> dict[str, Entry]:
 def test_a_columns_budget_is_said_and_another_data_set_takes_means_along(lab: Lab, tmp_path: Path) -> None:
     table = written(tmp_path, MINE)
     cells = lab.cells(table)
-    own = {"Accuracy/Much": 20, "Accuracy/Little": 44, "Last two": 20}
+    own = {"Accuracy/Much": 100, "Accuracy/Little": 44, "Last two": 100}
     assert {key: s[0].rounds for key, s in cells.settings.items()} == own
-    assert {s[0].budget for s in cells.settings.values()} == {"small"}
     assert {s[0].rounds for s in lab.cells(table, "paper").settings.values()} == {200}
     about = lab.grid(table).about
     assert "Accuracy/Little: 44 rounds." in about
-    assert any(text.startswith("Budget small: 20 or 44 rounds of 5 epochs") for text in about)
+    assert any(text.startswith("Budget small: 100 or 44 rounds of 5 epochs") for text in about)
     assert not any("44" in text for text in lab.grid(table, "paper").about)
     about = lab.grid("pfedfda/figure4").about
     assert any(text.startswith("CIFAR100-S 25 %: ") for text in about), "a group of one budget is named as a whole"
     assert any(" of 1 or 2 or 5 or 10 or 20 epochs" in text for text in about)
     rows = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
     grid = lab.cells(written(tmp_path, rows)).grid
-    assert [[j.setting.rounds for c in row for j in c.specs] for row in grid] == [[3, 3, 3], [20, 44, 20]]
+    assert [[j.setting.rounds for c in row for j in c.specs] for row in grid] == [[3, 3, 3], [100, 44, 100]]
     # But one over other data sets stays behind.
     part = written(tmp_path, MINE).for_dataset("digits")
     assert [c.label for c in part.columns] == ["Much", "Little", "Gain", "More", "Mean", "Last two"]

@@ -6,11 +6,14 @@ import io
 import json
 import math
 from dataclasses import replace
+from itertools import product
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from scipy import stats
 
@@ -457,6 +460,25 @@ def test_friedman_as_demsar_works_it_out_as_scipy_does_and_of_one_order_everywhe
     assert same.p == pytest.approx(math.exp(-24 / 2))  # chi squared 24 of two degrees of freedom
     assert same.indistinguishable == []  # 0.96 apart is enough: 2.343 * sqrt(12 / 72) = 0.957
     assert friedman(values[:3]).indistinguishable == [(0, 1), (1, 2)]  # 1.913
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=10))
+def test_wilcoxons_p_is_that_of_all_signs_also_with_ties_and_zeros(hundredths: list[int]) -> None:
+    """Every assignment of signs to the differences that are not zero is tried; zeros' ranks are split."""
+    differences = np.array(hundredths) / 100
+    ranks = stats.rankdata(np.abs(differences))
+    zeros, others = ranks[differences == 0].sum(), ranks[differences != 0]
+    positive = ranks[differences > 0].sum() + zeros / 2
+    extreme = min(positive, ranks.sum() - positive)
+    sums = [zeros / 2 + others[list(signs)].sum() for signs in product((True, False), repeat=len(others))]
+    expected = np.mean([min(one, ranks.sum() - one) <= extreme + 1e-9 for one in sums])
+    assert wilcoxon(differences).p == pytest.approx(expected)
+
+
+def test_wilcoxons_p_of_many_pairs_is_near_that_of_the_normal_distribution() -> None:
+    differences = np.random.default_rng(0).normal(0.1, 1, 300)
+    library = stats.wilcoxon(differences, method="approx").pvalue
+    assert wilcoxon(differences).p == pytest.approx(library, rel=0.02)
 
 
 def test_wilcoxon_as_demsar_works_it_out_and_it_and_holm_by_hand() -> None:

@@ -168,7 +168,7 @@ def test_a_terminal_gets_the_rows_of_the_csv(
     assert lines[len(rows)].startswith("digits, IID: 3 clients hold ")
     assert not list(tmp_path.glob("*.png"))
     assert draws(*asked).stdout.splitlines() == lines[len(rows) :]  # without a terminal only the words
-    monkeypatch.setattr("fedbench.cli.report.MOST_ROWS", 4)
+    monkeypatch.setattr("fedbench.cli.figure.MOST_ROWS", 4)
     assert f"and {len(rows) - 4} more rows: --csv prints all" in draws(*asked, "--text").stdout.splitlines()[6]
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "more rows" in draws(*asked).stdout

@@ -28,7 +28,8 @@ from fedbench.reports.numbers.agreement import Offset, Tally, offset
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.numbers.pairs import deviations
 from fedbench.reports.render import render
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
+from fedbench.results.run import State
 from fedbench.specs import MetricsSpec, RunSpec
 from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
 from tests.support import frames

@@ -30,7 +30,8 @@ from fedbench.reports.figures import panel as points
 from fedbench.reports.figures.drift import CLIENT, RATIO, SEEDS, TARGET
 from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
+from fedbench.results.run import State
 from fedbench.specs import Setting
 from fedbench.store import Store
 from tests.reports.conftest import Draws, Lab, of_csv

@@ -32,7 +32,7 @@ from fedbench.reports.numbers import counted
 from fedbench.reports.numbers.pairs import deviations
 from fedbench.reports.render import FORMATS, render
 from fedbench.resources import TABLES
-from fedbench.results.frame import State
+from fedbench.results.run import State
 from fedbench.specs import DatasetSpec, Setting
 from tests.reports.conftest import Lab, written
 from tests.support.cli_user import own_method
@@ -552,17 +552,14 @@ def test_other_data_sets_stand_in_for_those_of_the_tables() -> None:
 
 @pytest.mark.parametrize("name", [n for n in ALL if n != "8"])
 def test_means_over_clients_are_weighted_as_the_code_prints_them_and_small_budgets_are_small(name: str) -> None:
-    """And the tables say so; no small run makes more than a quarter of the paper's rounds, but where a client has one
+    """And the tables say so; no small run makes more than half of the paper's rounds, but where a client has one
     batch."""
     table = tables.load(f"pfedfda/{name}")
     if name not in ("6", "9", "figure2"):
         said = [line for line in departures(table, "small") if "the paper words a plain mean" in line]
         assert len(said) == 1
     paper, small = settings(f"pfedfda/{name}"), settings(f"pfedfda/{name}", "small")
-    assert all((1 if name == "3" else 4) * small[key].rounds <= paper[key].rounds for key in paper)
-    if name == "1":  # the smallest sets get more of them
-        longer = {key for key, s in small.items() if s.rounds > min(s.rounds for s in small.values())}
-        assert longer == {"CIFAR10-S/25 %", "CIFAR100-S/25 %"}
+    assert all((1 if name == "3" else 2) * small[key].rounds <= paper[key].rounds for key in paper)
 
 
 def test_latex_of_all_of_them_compiles_and_fits_the_page(lab: Lab, tmp_path: Path) -> None:
@@ -617,14 +614,14 @@ def test_runs_at_the_papers_budget(ftw: Lab) -> None:
 
 
 def test_every_seed_draws_its_partition_anew_and_fedbn_gets_ten_times_the_rounds_in_table_7_alone(ftw: Lab) -> None:
-    drawn = {(j.setting.seed, j.setting.partition.seed) for c in cells(ftw, "ftw_erm/1").all for j in c.specs}
+    drawn = {(j.setting.seed, j.setting.partition.seed) for c in cells(ftw, "ftw_erm/1", "paper").all for j in c.specs}
     assert drawn == {(seed, seed) for seed in range(5)}
+    assert {j.setting.seed for c in cells(ftw, "ftw_erm/1", "small").all for j in c.specs} == {0}
     for name, seeds, drawn in (("ftw_erm/1", [7], {7}), ("feddrm/1", [1, 2], {2025})):
         assert {j.setting.partition.seed for c in cells(ftw, name, seeds=seeds).all for j in c.specs} == drawn
     for budget in ("paper", "small", "smoke"):
         lines = {line[0].row.label: line[0].specs[0].setting for line in cells(ftw, "ftw_erm/7", budget).grid}
         assert lines["FedBN"].rounds == 10 * lines["FedAvg"].rounds
-        assert lines["FedBN"].budget == budget
     about = ftw.grid("ftw_erm/7", "paper").about
     assert "Budget paper: 20000 rounds of one batch a client, resnet18_bn." in about
     assert "FedBN: 200000 rounds." in about

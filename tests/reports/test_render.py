@@ -34,17 +34,18 @@ from fedbench.planner import table as tables
 from fedbench.planner.runs import select
 from fedbench.planner.table.claims import Claim, Verdict
 from fedbench.reports.figures import style
-from fedbench.reports.layout.grid import Entry, Grid, Head, Line, only_done
+from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, only_done
 from fedbench.reports.render import FORMATS, choose, render
 from fedbench.reports.render.console import show
+from fedbench.reports.render.data import cell
 from fedbench.reports.render.latex import escape
-from fedbench.reports.render.text import cell
 from fedbench.reports.render.text import escape as escape_markdown
-from fedbench.reports.site import pictures
+from fedbench.reports.site import pictures, svg
 from fedbench.reports.site.page import shared
 from fedbench.reports.site.pages import NEAR, Origin, pages
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs
+from fedbench.results.run import State
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
 from tests.reports.conftest import DIR, FIVE, SPC, Lab, of_csv
@@ -432,7 +433,7 @@ def test_a_spreadsheet_reckons_with_nothing_and_markdown_begins_no_list_and_no_f
 def test_whatever_the_text_all_formats_are_whole(text: str) -> None:
     verdict = Verdict(Claim(text, "best", [text]), "holds", 1, 1, 1, text)
     entries = (Entry(State.DONE, "1.5", "0.1", rank=1), Entry(State.MISSING))
-    heads = (Head(text, text, "system_accuracy", "%"), Head(text, text, "x", text))
+    heads = (Heading(text, text, "system_accuracy", "%"), Heading(text, text, "x", text))
     lines = (Line(text, "paper", entries, "a"), Line("reported", "reported", entries), Line(text, "extra", entries))
     told = {"about": (text,), "command": text, "notes": (text,), "footnotes": (("a", text),), "problems": (text,)}
     one = Grid(text, text, text, "small", "fp32", text, heads, lines, **told, verdicts=((verdict, verdict),))  # type: ignore[arg-type]
@@ -609,16 +610,16 @@ def test_a_partition_of_many_cells_is_cut_and_says_so(lab: Lab, setting: Setting
 
 
 def test_ticks_are_round_long_lines_keep_their_end_and_numbers_that_are_none_are_left_out() -> None:
-    assert pictures.ticks(0, 100) == [0, 20, 40, 60, 80, 100]
-    assert pictures.ticks(1, 2) == pytest.approx([1, 1.2, 1.4, 1.6, 1.8, 2])
-    assert pictures.ticks(-1e-3, 1e-3) == pytest.approx([-1e-3, -5e-4, 0, 5e-4, 1e-3])
-    assert '<circle class="dot"' in pictures.lines("a", [(5, 0.5)], [], "round")
+    assert svg.ticks(0, 100) == [0, 20, 40, 60, 80, 100]
+    assert svg.ticks(1, 2) == pytest.approx([1, 1.2, 1.4, 1.6, 1.8, 2])
+    assert svg.ticks(-1e-3, 1e-3) == pytest.approx([-1e-3, -5e-4, 0, 5e-4, 1e-3])
+    assert '<circle class="dot"' in svg.lines("a", [(5, 0.5)], [], "round")
     line = [(float(t), float(t)) for t in range(10_001)]
-    (way,) = re.findall(r'points="([^"]*)"', pictures.lines("a", line, [], "round"))
-    assert len(way.split()) <= pictures.POINTS + 1
+    (way,) = re.findall(r'points="([^"]*)"', svg.lines("a", line, [], "round"))
+    assert len(way.split()) <= svg.POINTS + 1
     first, *_, last = way.split()
-    assert first.startswith(f"{pictures.LEFT},")
-    assert last.startswith(f"{pictures.WIDTH - pictures.RIGHT},")
+    assert first.startswith(f"{svg.LEFT},")
+    assert last.startswith(f"{svg.WIDTH - svg.RIGHT},")
     rows = [("average_accuracy", -1, math.nan), ("client_accuracy", 0, math.nan), ("client_accuracy", 1, 0.5)]
     metric, client, value = (list(column) for column in zip(*rows, strict=True))
     columns = {"metric": pa.array(metric).dictionary_encode(), "view": pa.array(["plain"] * 3).dictionary_encode()}

@@ -19,13 +19,14 @@ from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.planner.table.check import facts
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Verdict, judge
-from fedbench.planner.table.noise import Noise, ranks
+from fedbench.planner.table.noise import SeedNoise, ranks
 from fedbench.planner.table.spec import Table
-from fedbench.reports import claims as measured
-from fedbench.reports.claims import PAGE, SENTENCES, Claims, claims, page, summary
+from fedbench.reports import measured_page as measured
+from fedbench.reports.claims import Claims, claims, summary
 from fedbench.reports.layout.appendix import CITATION
 from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import grids_of
+from fedbench.reports.measured_page import PAGE, SENTENCES, page
 from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render import FORMATS, render
 from fedbench.results.frame import Frame
@@ -167,8 +168,11 @@ def test_tables_lists_states_by_budget(lab: Lab, call: Call, monkeypatch: pytest
 
 def test_one_tables_cells(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.run(lab.setting("feddrm/1", DIR, "paper"), "feddrm")
-    assert "1 cells are done at another budget" in call("tables 1").output
+    assert "covariate shift, budget paper in tf32" in call("tables 1").output, "the budget that has numbers"
     run = lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    said = call("tables 1").output
+    assert "Numbers at other budgets: 1 at small (--budget small)." in said, "the paper's where equal"
+    monkeypatch.setattr("fedbench.planner.counts.PAPER", "small")
     told = json.loads(call("tables 1 --json").stdout)
     cell = next(c for c in told["cells"] if (c["row"], c["column"]) == ("FedDRM", DIR))
     assert (cell["state"], cell["runs"]) == ("done", [run.id])
@@ -427,7 +431,7 @@ def test_details_name_the_narrowest_and_the_worst() -> None:
 
 
 #: Two standard errors of a difference in column x are 2 sqrt(0.25 + 0.25) = 1.41, of one of its numbers 1.
-NOISY = {(row, "x"): Noise(1.0, 4) for row in ROWS}
+NOISY = {(row, "x"): SeedNoise(1.0, 4) for row in ROWS}
 
 
 @pytest.mark.parametrize(
@@ -460,7 +464,7 @@ def test_what_lies_within_the_noise_of_the_seeds_is_undecided(claim: Claim, stat
 @pytest.mark.parametrize(("seeds", "words"), [(4, "4 seeds (two standard errors: 1.4); about 8 seeds"),
                                               (1, "one seed (two standard errors: 2.8); about 8 seeds")])  # fmt: skip
 def test_what_would_decide_is_told(seeds: int, words: str) -> None:
-    noises = {(row, "x"): Noise(1.0, seeds) for row in ROWS}
+    noises = {(row, "x"): SeedNoise(1.0, seeds) for row in ROWS}
     verdict = judge(Claim("", "above", ["a"], ["b"], ["x"]), FULL, ROWS, COLUMNS, {}, noises=noises)
     assert verdict.detail == f"1 ahead at a and b, x, within the noise of {words} would decide it"
     assert (verdict.held, verdict.unsure, verdict.made) == (0, 1, 1)
@@ -483,11 +487,11 @@ def test_what_would_decide_is_told(seeds: int, words: str) -> None:
     ],
 )
 def test_marks_of_the_best_go_by_seeds(numbers: list[float], stds: list[float | None], marks: list[int]) -> None:
-    assert ranks(numbers, [None if std is None else Noise(std, 4) for std in stds], 2) == marks
+    assert ranks(numbers, [None if std is None else SeedNoise(std, 4) for std in stds], 2) == marks
 
 
-def claimed(store: Store, *names: str, budget: str | None = None) -> list[Claims]:
-    return list(claims(names, Frame(store), [], budget))
+def claimed(store: Store, *names: str, budget: str | None = None, every: bool = False) -> list[Claims]:
+    return list(claims(names, Frame(store), [], budget, every=every))
 
 
 def test_the_numbers_that_decide_are_told_and_how_ours_stand_beside_the_papers(lab: Lab) -> None:
@@ -542,11 +546,12 @@ def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(la
     for budget in ("small", "paper"):
         lab.run(lab.setting("feddrm/1", DIR, budget), "feddrm")
         lab.run(lab.setting("feddrm/1", DIR, budget), "fedavgft", value=0.25)
-    assert [one.budget for one in claimed(lab.store, "feddrm/1")] == ["paper", "small"]
+    assert [one.budget for one in claimed(lab.store, "feddrm/1")] == ["paper"], "the fullest, the paper's where equal"
+    assert [one.budget for one in claimed(lab.store, "feddrm/1", every=True)] == ["paper", "small"]
     assert [one.budget for one in claimed(lab.store, "feddrm/1", budget="paper")] == ["paper"]
     (none,) = claimed(lab.store, "pfedfda/1", budget="smoke")
     assert (none.budget, {stand.verdict.state for stand in none.judged}) == ("", {"not measured"})
-    assert [line.partition(";")[0] for line in summary(claimed(lab.store, "feddrm/1"))] == [
+    assert [line.partition(";")[0] for line in summary(claimed(lab.store, "feddrm/1", every=True))] == [
         "feddrm: 4 claims.",
         "feddrm, budget paper: 1 holds so far, 3 not measured",
         "feddrm, budget small: 1 holds so far, 3 not measured",

@@ -26,10 +26,11 @@ from fedbench.reports.figures import kinds
 from fedbench.reports.layout.grid import Entry, Grid
 from fedbench.reports.layout.notes import command
 from fedbench.reports.render import FORMATS, render
-from fedbench.results.frame import Frame, Run, State
+from fedbench.results.frame import Frame
 from fedbench.results.making import diverged
 from fedbench.results.pack import write
 from fedbench.results.packs import Packs
+from fedbench.results.run import Run, State
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import DIR, SPC, Draws, Lab, of_csv, written
@@ -142,7 +143,7 @@ def test_a_row_of_its_own_budget_asks_for_other_runs_and_each_stands_in_its_own_
     table = written(tmp_path, BUDGETS)
     cells = lab.cells(table)
     plain, long = (line[0].specs[0].setting for line in cells.grid)
-    assert (plain.rounds, long.rounds, plain.lr, long.lr, long.budget) == (30, 300, 0.01, 0.5, "small")
+    assert (plain.rounds, long.rounds, plain.lr, long.lr) == (30, 300, 0.01, 0.5)
     assert cells.settings["IID"] == (plain,)
     assert {job.setting.rounds for job in cells.runs(State.MISSING)} == {30, 300}
     at_paper = lab.cells(table, "paper")
@@ -164,8 +165,8 @@ def test_a_row_of_its_own_budget_asks_for_other_runs_and_each_stands_in_its_own_
 
 
 def test_hyper_parameters_are_said_at_the_budget_and_of_the_data_set_that_they_are_for(lab: Lab) -> None:
-    small = lab.grid("ftw_erm/13").notes
-    assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in small
+    smoke = lab.grid("ftw_erm/13", "smoke").notes
+    assert "M = 10, M = 20, M = 40, M = 50, M = 100, M = 200, M = 500: restarts = 1." in smoke
     assert not any("restarts" in line for line in lab.grid("ftw_erm/13", "paper").notes)
     for name in ("mnist", "fashion_mnist", "cifar100"):
         lab.dataset(name)
@@ -586,7 +587,7 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
     for spec, validation, test in zip(lab.cells(tuned).grid[0][0].specs, (0.5, 0.7, 0.6), (0.9, 0.2, 0.8), strict=True):
         assert chosen(lab, tuned)[0] == [0.03, 0.1, 0.3], "nothing is chosen before all have been tried"
         train(lab, spec, validation, test)
-    assert chosen(lab, tuned) == ([0.1, 0.1], [0, 1], State.MISSING)
+    assert chosen(lab, tuned) == ([0.1, 0.1], [0, 1], State.PARTIAL)
     tried = {run.id for run in lab.store.list("run")}
     assert of_tables([tuned], Frame(lab.store), []).keys() == tried, "a pack of the table holds the runs that chose"
     assert chosen(lab, tuned, column=1)[0] == [0.03, 0.1, 0.3], "each cell has its own"

@@ -16,8 +16,9 @@ from fedbench.planner import counts
 from fedbench.reports import figures
 from fedbench.reports.figures import kinds
 from fedbench.reports.layout.tables import grids_of
-from fedbench.reports.render.text import records
+from fedbench.reports.render.data import records
 from fedbench.reports.site import benchmark
+from fedbench.reports.site.methods import address
 from fedbench.reports.site.page import shared
 from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs, with_fedbench
@@ -61,7 +62,7 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: d
         "feddrm.html",
         "arena.html",
         "feddrm-4.svg",
-        *map(benchmark.address, declarations.built_in()),
+        *map(address, declarations.built_in()),
     } == {*site}
     for name, text in site.items():
         if name.endswith(".svg"):

@@ -23,8 +23,9 @@ from fedbench.ratios.divergence import DIVERGENCES
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import legend
 from fedbench.reports.render import FORMATS, render
-from fedbench.results.frame import Frame, State
+from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs
+from fedbench.results.run import State
 from fedbench.store import Store
 from tests.reports.conftest import Lab
 from tests.reports.test_cells import MINE as COLUMNS

@@ -12,9 +12,9 @@ import pytest
 
 from fedbench.errors import FedbenchError
 from fedbench.results import pack as layout
-from fedbench.results.making import take_in
+from fedbench.results.importing import take_in
 from fedbench.results.pack import FORMER, FORMER_ID, GROUP, LONG, Pack, sealed
-from fedbench.results.packs import Packs
+from fedbench.results.packs import Packs, with_fedbench
 from fedbench.specs.upgrade import former_id, upgraded
 from fedbench.store import Store
 
@@ -86,3 +86,19 @@ def test_a_spec_of_another_id_is_refused(tmp_path: Path) -> None:
     swapped = raw.set_column(raw.column_names.index("id"), "id", pa.array(["0" * 12] * raw.num_rows))
     with pytest.raises(FedbenchError, match="has the spec of"):
         Pack(rewritten(tmp_path / "swapped.parquet", swapped)).rows()
+
+
+@pytest.mark.shipped
+def test_every_shipped_run_of_schema_1_keeps_the_id_that_it_had() -> None:
+    """Its spec of today with the budget's name is that of the former id."""
+    named = 0
+    for pack in map(Pack, with_fedbench()):
+        for row, about in enumerate(pack.heads["about"]):
+            if (former := json.loads(about).get(FORMER_ID)) is None:
+                continue
+            raw = pack.spec(row).to_dict()
+            budgets = ("paper", "small", "half", "full", "custom")
+            settings = ({**raw["setting"], "budget": budget} for budget in budgets)
+            assert former in {former_id("run", {**raw, "setting": setting}) for setting in settings}
+            named += 1
+    assert named > 2000

@@ -29,12 +29,14 @@ from fedbench.metrics.read import Metrics, load
 from fedbench.planner import table as tables
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.text import brief
-from fedbench.results import making
+from fedbench.results import importing, making
 from fedbench.results import pack as seal
-from fedbench.results.frame import Frame, State
-from fedbench.results.making import brought, diverged, machine, own_code, refuse_other_code, row_of, take_in
+from fedbench.results.frame import Frame
+from fedbench.results.importing import brought, take_in
+from fedbench.results.making import diverged, machine, own_code, refuse_other_code, row_of
 from fedbench.results.pack import Failure, Pack, Row, add, compact, fault_of, from_json, packed, write
 from fedbench.results.packs import NotPacked, Packs, summary, with_fedbench
+from fedbench.results.run import State
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import fedbench
@@ -283,10 +285,10 @@ def test_other_numbers_are_asked_about_and_the_same_are_not(store: Store, rows: 
         take_in(second, store)
     with pytest.raises(FedbenchError, match="unknown run to prefer 'mine'"):
         take_in(second, store, prefer="mine")
-    _, taken, left, total = take_in(second, store, prefer=making.OLD)
+    _, taken, left, total = take_in(second, store, prefer=importing.OLD)
     assert ({row.id for row in taken}, left, total) == ({rows[1].id, rows[2].id}, 1, 2)
     assert getattr(Packs.of(store).get(rows[0].id), "origin", rows[1]).by == "us"
-    _, taken, left, total = take_in(second, store, prefer=making.NEW)
+    _, taken, left, total = take_in(second, store, prefer=importing.NEW)
     assert (len(taken), left, total) == (3, 0, 3)
     shelf = Packs.of(store)
     run = shelf.get(rows[0].id)
@@ -302,7 +304,7 @@ def test_other_numbers_than_the_stores_and_a_hidden_pack(store: Store, rows: lis
     write(pack, [other(rows[0])])
     with pytest.raises(FedbenchError, match=rf"{rows[0].id} \(this store, .*/one\); --prefer new takes"):
         take_in(pack, store)
-    take_in(pack, store, prefer=making.NEW)
+    take_in(pack, store, prefer=importing.NEW)
     assert len(Packs.of(store).others(rows[0].id, rows[0].metrics)) == 1
     write(tmp_path / ".x.parquet", rows[:1])
     with pytest.raises(FedbenchError, match=r"begins with a dot is hidden, and never read: .*\.x\.parquet; rename it"):
@@ -490,7 +492,7 @@ def test_a_server_that_drips_is_left(store: Store, server: Server, monkeypatch: 
 
         return answer
 
-    monkeypatch.setattr(making, "LONGEST", 0.3)
+    monkeypatch.setattr(importing, "LONGEST", 0.3)
     server.answers |= {"/head.parquet": slowly(OK), "/body.parquet": slowly(OK + b"Content-Length: 200\r\n\r\n")}
     for name in ("head", "body"):
         began = time.monotonic()
@@ -581,7 +583,7 @@ def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-u
         row = pack.row(k)
         assert re.fullmatch("[0-9a-f]{64}", row.predictions)
         assert row.by
-        assert not making.contradicted(row)
+        assert not importing.contradicted(row)
         assert {"host", "process"}.isdisjoint(row.about)
         assert not re.search(r"/(home|root|tmp|work|Users)/", pack.heads["about"][k] + row.machine)
 

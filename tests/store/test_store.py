@@ -36,7 +36,7 @@ from fedbench.store import claim as module
 from fedbench.store import writing as rows
 from fedbench.store.claim import HeldError
 from fedbench.store.folder import PROGRESS, SPEC
-from fedbench.store.unfinished import End, discard, ids, unfinished
+from fedbench.store.unfinished import UnfinishedState, discard, ids, unfinished
 from fedbench.store.upgrade import upgrade
 from tests.support.frames import few
 from tests.support.make_runs import run_spec, small_run
@@ -672,17 +672,19 @@ def begun(store: Store, spec: RunSpec = RUN, saved: int | None = 4, **note: Any)
 def test_interrupted_and_running(store: Store) -> None:
     begun(store, round=7, accuracy=0.5, round_seconds=2.0, time=time.time())
     (run,) = unfinished(store)
-    assert (run.id, run.state, run.round, run.accuracy) == (RUN.id, End.INTERRUPTED, 4, 0.5), "what is saved counts"
+    assert (run.id, run.state, run.round, run.accuracy) == (RUN.id, UnfinishedState.INTERRUPTED, 4, 0.5), (
+        "what is saved counts"
+    )
     assert run.holder is None
     assert run.seconds_left is None, "nobody is at it"
     assert run.bytes == sum(p.stat().st_size for p in store.work(RUN.id).iterdir())
     with store.claim(RUN.id):
         (run,) = unfinished(store)
-        assert (run.state, run.round, run.holder["pid"]) == (End.RUNNING, 7, os.getpid())
+        assert (run.state, run.round, run.holder["pid"]) == (UnfinishedState.RUNNING, 7, os.getpid())
         assert 0 < run.seconds_left <= (10 - 7) * 2
         with pytest.raises(HeldError, match=f"run {RUN.id} is being trained by process {os.getpid()}"):
             discard(store, RUN.id)
-    assert unfinished(store)[0].state is End.INTERRUPTED
+    assert unfinished(store)[0].state is UnfinishedState.INTERRUPTED
 
 
 @pytest.mark.parametrize("note", [None, {"round": "x", "accuracy": "y", "time": None}, {"accuracy": True}, {}])
@@ -692,7 +694,7 @@ def test_notes_that_say_nothing(store: Store, note: dict[str, Any] | None) -> No
         (store.work(RUN.id) / PROGRESS).write_text(json.dumps(note))
     with store.claim(RUN.id):
         (run,) = unfinished(store)
-    assert (run.state, run.round, run.accuracy, run.seconds_left) == (End.RUNNING, 0, None, None)
+    assert (run.state, run.round, run.accuracy, run.seconds_left) == (UnfinishedState.RUNNING, 0, None, None)
 
 
 def test_failed_with_and_without_a_checkpoint(store: Store) -> None:
@@ -703,7 +705,7 @@ def test_failed_with_and_without_a_checkpoint(store: Store) -> None:
     noted = json.loads((store.home / "failed" / f"{RUN.id}.json").read_text())
     assert (noted["reason"], noted["log"], noted["spec"]) == ("no loss", "log", RUN.to_dict())
     runs = {run.id: (run.state, run.reason, run.round) for run in unfinished(store)}
-    assert runs == {RUN.id: (End.FAILED, "no loss", 4), other.id: (End.FAILED, "no loss", 0)}
+    assert runs == {RUN.id: (UnfinishedState.FAILED, "no loss", 4), other.id: (UnfinishedState.FAILED, "no loss", 0)}
     for spec in (RUN, other):
         discard(store, spec.id)
     store.forget_failure(RUN.id)  # there is none any more

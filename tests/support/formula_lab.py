@@ -20,7 +20,7 @@ from fedbench.core.state import state_of
 from fedbench.core.trainer import Trainer
 from fedbench.methods.base import Method
 from fedbench.specs import Setting
-from tests.support.lab import Run, finish, trainer
+from tests.support.lab import LabRun, finish, trainer
 
 State = dict[str, Tensor]
 #: Of the small network with a batch norm.
@@ -95,7 +95,7 @@ def class_features(n: int, classes: int = 6, seed: int = 0) -> tuple[Tensor, Ten
     return torch.from_numpy(z).float(), torch.from_numpy(y)
 
 
-def right(run: Run, column: str = "own") -> float:
+def right(run: LabRun, column: str = "own") -> float:
     """The share of all images that were answered rightly after the last round."""
     last = run.predictions.to_pandas()
     last = last[last["round"] == last["round"].max()]
@@ -178,9 +178,9 @@ class ByHand:
         return {i for t in range(1, self.s.rounds + 1) for i in self.plan.cohort(t)}
 
 
-def sent(run: Run | Trainer) -> list[tuple[int, int]]:
+def sent(run: LabRun | Trainer) -> list[tuple[int, int]]:
     """(bytes up, bytes down) of each round."""
-    it = run.trainer if isinstance(run, Run) else run
+    it = run.trainer if isinstance(run, LabRun) else run
     return [(line["bytes_up"], line["bytes_down"]) for line in it.checkpoint.rounds]
 
 
@@ -189,7 +189,7 @@ def size(server: Any, chosen: Callable[[str], bool] = lambda name: True) -> int:
     return sum(t.numel() * t.element_size() for n, t in server.initial.items() if chosen(n))
 
 
-def column(run: Run, name: str, client: int | None = None) -> np.ndarray:
+def column(run: LabRun, name: str, client: int | None = None) -> np.ndarray:
     """A column of a run's predictions; with a client that of its images."""
     values = np.array(run.predictions[name].to_pylist())
     return values if client is None else values[run.predictions["client"].to_numpy() == client]

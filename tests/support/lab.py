@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedbench import methods
-from fedbench.conformance.lab import Run, digits, federation, finish, parquet_bytes, same, setting, trainer, vectors
+from fedbench.conformance.lab import LabRun, digits, federation, finish, parquet_bytes, same, setting, trainer, vectors
 from fedbench.core.client import Client, Context
 from fedbench.core.federation import ByClient, Federation
 from fedbench.core.plan import Plan
@@ -23,8 +23,8 @@ from fedbench.methods.base import Method
 from fedbench.specs import Setting
 
 __all__ = [
-    "Run", "client", "digits", "drive", "equal", "federation", "finish", "method", "needs_gpu", "own", "parquet_bytes",
-    "same", "setting", "staged", "train", "trainer", "vectors",
+    "LabRun", "client", "digits", "drive", "equal", "federation", "finish", "method", "needs_gpu", "own",
+    "parquet_bytes", "same", "setting", "staged", "train", "trainer", "vectors",
 ]  # fmt: skip
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -57,13 +57,13 @@ def client(data: Federation, plan: Plan, index: int, state: State, t: int = 1) -
 
 def train(
     how: Any, data: Federation, where: Path, s: Setting | None = None, observe: Any = lambda _: None, **more: Any
-) -> Run:
+) -> LabRun:
     """Train a method, or that of a name, to the end (or on from the checkpoint in `where`); `observe` hears of each
     Progress, and a `trainer` takes the rest."""
     return finish(trainer(method(how) if isinstance(how, str) else how, data, where, s, **more), observe)
 
 
-def equal(ours: Run, its: Run) -> None:
+def equal(ours: LabRun, its: LabRun) -> None:
     """The same tensors, predictions, notes and lines, bit for bit."""
     assert same(ours.tensors, its.tensors)
     assert parquet_bytes(ours.predictions) == parquet_bytes(its.predictions)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 STOP = "stop"
 
 
-class Worker:
+class OrderServer:
     """Executes orders until the driver ends."""
 
     def __init__(self, line: Connection, store: Store) -> None:
@@ -92,7 +92,7 @@ def main(descriptor: int, home: str) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a program may parse the driver's stdout
     import fedbench.core.trainer  # noqa: F401  (imports torch while the driver still plans)
 
-    worker = Worker(Connection(descriptor), Store(Path(home)))
+    worker = OrderServer(Connection(descriptor), Store(Path(home)))
     threading.Thread(target=worker.listen, daemon=True, name="driver").start()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
         worker.serve()

@@ -21,7 +21,7 @@ from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 from fedbench.engine.engines.engine import Engine
 from fedbench.engine.engines.order import Order, Result, executed
 from fedbench.engine.job import record_failure
-from fedbench.engine.run import Notes, Observer, claimed, under_way
+from fedbench.engine.run import Observer, ProgressFiles, claimed, under_way
 from fedbench.engine.training import data_of
 from fedbench.errors import FedbenchError
 from fedbench.imports import closure
@@ -232,7 +232,7 @@ class Ray(Engine):
             if not jobs:
                 return done
             stack.enter_context(under_way(ours, self.store))
-            notes = Notes([self.store.work(job.spec.id) for job in jobs], {})
+            notes = ProgressFiles([self.store.work(job.spec.id) for job in jobs], {})
 
             def noted(now: Progress) -> None:
                 notes.hear(now)

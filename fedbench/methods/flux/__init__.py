@@ -25,7 +25,7 @@ from fedbench.rng import stream
 
 
 @dataclass(frozen=True)
-class Assignment:
+class Centroids:
     """Message to a late or unlabelled client, sent with theta* and all models: the bounds, the scaling and the
     centroids [M, L], by which it finds its cluster."""
 
@@ -35,7 +35,7 @@ class Assignment:
 
 
 @dataclass
-class Memory(description.Memory):
+class FluxMemory(description.DescriptionMemory):
     """The server's memory, also of the last clustering: centroids [M, L], the distance at the elbow (None: not used),
     and the number of training images [M] behind the clusters' running means."""
 
@@ -45,7 +45,7 @@ class Memory(description.Memory):
 
 
 @dataclass(frozen=True)
-class Noise:
+class LaplaceNoise:
     """Laplace noise on a descriptor (step S4), before scaling, for differential privacy (App. C.2, Table 5):
     b = range / (n epsilon) on every entry.
 
@@ -138,7 +138,7 @@ class Flux(WarmsUp):
     clusters_by = "descriptors"
     version = 2  #: the released code's synthetic points
     measures = (CLUSTERS, *MEASURES)
-    memory = Memory
+    memory = FluxMemory
 
     first_slope: int = hyperparameter(
         3, "first round whose slope counts; 2 in the released code", source="Eq. 14", least=2
@@ -182,7 +182,7 @@ class Flux(WarmsUp):
             self.lead(server, client)
 
     def local(self, client: Client) -> ClientUpdate:
-        if isinstance(client.inbox, Assignment):
+        if isinstance(client.inbox, Centroids):
             client.upload = Choice(self.choose(client, (yield from self.describe(client))))
         yield from super().local(client)  # lines 4 and 5, and 32 to 35
 
@@ -192,7 +192,7 @@ class Flux(WarmsUp):
         d, rows = yield from description.describe(client, bounds, self.components, split)
         if not self.epsilon:
             return d
-        noise = Noise(self.epsilon, released=self.noise == "common")
+        noise = LaplaceNoise(self.epsilon, released=self.noise == "common")
         unlabelled = split == "test"
         rng = stream(client.setting.seed, "privacy", client.index, client.round, int(unlabelled))
         points = description.projection(bounds, self.components).points
@@ -202,12 +202,12 @@ class Flux(WarmsUp):
         """Send a client that needs a cluster after the clustering, and holds theta*, the data to find it."""
         memory = server.memory
         client.state = {**client.state, **side_by_side(server.models)}
-        client.inbox = Assignment(memory.bounds, memory.scaling, memory.centroids)
+        client.inbox = Centroids(memory.bounds, memory.scaling, memory.centroids)
 
     def choose(self, client: Client, d: Tensor) -> int:
         """Load the model of the cluster whose centroid is nearest to the client's descriptor, and return its number. A
         client without labels has only the first entries of a descriptor (Eq. 9)."""
-        at: Assignment = client.inbox
+        at: Centroids = client.inbox
         point = description.scaled(
             at.scaling, d.cpu().numpy()[None], self.components, client.context.classes, BLOCKS[self.blocks]
         )
@@ -256,7 +256,7 @@ class Flux(WarmsUp):
             self.lead(server, client)
 
     def personalise(self, client: Client) -> ClientUpdate:
-        if not isinstance(client.inbox, Assignment):  # it has a cluster, or there are no clusters yet
+        if not isinstance(client.inbox, Centroids):  # it has a cluster, or there are no clusters yet
             return
         if client.kind == UNLABELLED and self.assignment == "random":
             yield from answer_at_random(client)

@@ -50,7 +50,7 @@ class Described:
 
 
 @dataclass
-class Memory:
+class DescriptionMemory:
     """The server's memory."""
 
     phase: Phase

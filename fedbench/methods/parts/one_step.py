@@ -66,7 +66,7 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class Moments:
+class AdamMemory:
     """Adam's memory for P parameters in the order of the gradient's names: the number of steps [] float64, and the
     running means of gradients and of their squares, [P] each; None before the first step."""
 
@@ -75,7 +75,9 @@ class Moments:
     square: Tensor | None = None
 
 
-def adam(parameters: State, gradient: State, before: Moments, lr: float, weight_decay: float) -> tuple[State, Moments]:
+def adam(
+    parameters: State, gradient: State, before: AdamMemory, lr: float, weight_decay: float
+) -> tuple[State, AdamMemory]:
     """Return the parameters after one Adam step and the updated moments; changes nothing in place.
 
     Follows torch.optim.Adam with coupled weight decay.
@@ -89,7 +91,7 @@ def adam(parameters: State, gradient: State, before: Moments, lr: float, weight_
     mean, square = mean.lerp(g, 1 - BETAS[0]), BETAS[1] * square + (1 - BETAS[1]) * g * g
     root = (square / (1 - BETAS[1] ** step)).sqrt() + EPS
     w = w - lr / (1 - BETAS[0] ** step) * mean / root
-    return from_vector(w, parameters, names), Moments(step, mean, square)
+    return from_vector(w, parameters, names), AdamMemory(step, mean, square)
 
 
 def scale_hyperparameter(help: str = "of the clients' gradients") -> Any:
@@ -117,7 +119,7 @@ class OneStep(Method):
             )
 
     def start(self, server: Server) -> None:
-        server.memory = Moments()
+        server.memory = AdamMemory()
 
     def request(self, client: Client) -> Gradient:
         """Return the request for the gradient that a client sends."""

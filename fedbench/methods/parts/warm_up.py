@@ -16,7 +16,7 @@ from fedbench.core.state import State
 from fedbench.measure import Measure
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
 from fedbench.methods.parts import description
-from fedbench.methods.parts.description import FIRST_BOUNDS, Describe, Description, Memory, Phase, phase_of
+from fedbench.methods.parts.description import FIRST_BOUNDS, Describe, Description, DescriptionMemory, Phase, phase_of
 from fedbench.methods.parts.descriptor import MARGIN, Bounds, common_bounds, cube, extent
 from fedbench.methods.parts.linkage import MEASURES
 
@@ -59,7 +59,7 @@ def feedback(client: Client, per_coordinate: bool) -> Generator[Collect, Any, Fe
     return Feedback(accuracy, len(rows), *((low, high) if per_coordinate else (None, high.max())))
 
 
-def remember(memory: Memory, cohort: Sequence[Client]) -> None:
+def remember(memory: DescriptionMemory, cohort: Sequence[Client]) -> None:
     """Store a round's accuracy (a mean weighted by images) and the bounds of the latents in the server's memory."""
     replies: list[Feedback] = [c.upload for c in cohort]
     accuracy = sum(one.accuracy.cpu() * one.images for one in replies) / sum(one.images for one in replies)
@@ -91,7 +91,7 @@ class WarmsUp(Method):
 
     measures: ClassVar[tuple[Measure, ...]] = MEASURES
     personal = (FIRST_BOUNDS,)
-    memory: ClassVar[type[Memory]] = Memory  #: class of the server's memory
+    memory: ClassVar[type[DescriptionMemory]] = DescriptionMemory  #: class of the server's memory
     first_slope = EARLIEST  #: first round whose slope counts
     box = "common"  #: "common" for one bound of all latents, "coordinate" for a bound of each coordinate
 

@@ -16,7 +16,7 @@ from fedbench.errors import DivergedError
 from fedbench.measure import Measure
 from fedbench.methods.base import BODY, Method, check, features, hyperparameter
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, packed, prior, unpacked
-from fedbench.methods.pfedfda.interpolation import Rows, halves, search_beta
+from fedbench.methods.pfedfda.interpolation import FeatureRows, halves, search_beta
 from fedbench.specs import Setting
 
 SMALLEST = torch.finfo(torch.float32).tiny
@@ -133,7 +133,7 @@ class PFedFDA(Method):
 
         # The sums of all folds give the total, so no row is summed twice. Their time counts as estimation.
         with client.timed("interpolation"):
-            parts = halves(rows, labels) if self.betas else [Rows(rows.double(), labels)]
+            parts = halves(rows, labels) if self.betas else [FeatureRows(rows.double(), labels)]
         with client.timed("estimation"):
             moments = [Moments.of(z, y, len(common.mean)) for z, y in parts]
             whole = functools.reduce(Moments.__add__, moments)

@@ -17,14 +17,14 @@ FOLDS = 2
 ITERATIONS = 10
 
 
-class Rows(NamedTuple):
+class FeatureRows(NamedTuple):
     """Feature rows z [n, d] float64 and their labels y [n]."""
 
     z: Tensor
     y: Tensor
 
 
-def halves(rows: Tensor, labels: Tensor) -> list[Rows]:
+def halves(rows: Tensor, labels: Tensor) -> list[FeatureRows]:
     """Split the rows into two halves stratified by label, and a rest: rows of classes with a single row.
 
     The halves are empty if no class has two rows.
@@ -37,7 +37,7 @@ def halves(rows: Tensor, labels: Tensor) -> list[Rows]:
         parts = [searched[fold == k] for k in range(FOLDS)]
     parts.append(np.setdiff1d(np.arange(len(y)), searched))
     on_device = [torch.from_numpy(part).to(z.device) for part in parts]
-    return [Rows(z[part], labels[part]) for part in on_device]
+    return [FeatureRows(z[part], labels[part]) for part in on_device]
 
 
 def folds_of(labels: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ def folds_of(labels: np.ndarray) -> np.ndarray:
 
 
 def search_beta(
-    parts: Sequence[Rows],
+    parts: Sequence[FeatureRows],
     moments: Sequence[Moments],
     common: Gaussian,
     class_prior: Tensor,
@@ -94,7 +94,7 @@ def search_beta(
 
 
 def held_out_loss(
-    own: Gaussian, rows: Rows, common: Gaussian, log_prior: Tensor, beta_mean: float, beta_covariance: float
+    own: Gaussian, rows: FeatureRows, common: Gaussian, log_prior: Tensor, beta_mean: float, beta_covariance: float
 ) -> Tensor:
     """[3]: mean cross-entropy of the rows under the interpolated classifier, d/d beta_mean, d/d beta_covariance.
 

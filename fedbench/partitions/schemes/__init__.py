@@ -18,7 +18,8 @@ from fedbench.plugins import reported
 from fedbench.plugins.load import is_file, pick
 from fedbench.plugins.named import Known, Named
 from fedbench.specs import MODIFIERS, DatasetSpec, PartitionSpec, require
-from fedbench.specs.base import thawed, type_hints
+from fedbench.specs.base import thawed
+from fedbench.specs.fields import type_hints
 
 _HERE = Path(__file__).parent
 _FIELDS = (*(name for name in MODIFIERS if name != "train_fraction"), "version")

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, NamedTuple
 
-from fedbench.planner.table.noise import Noise, two_errors
+from fedbench.planner.table.noise import SeedNoise, two_errors
 from fedbench.reader import Among, Between
 
 #: (row label, column key) -> value in the printed unit, for cells with a number.
 Numbers = Mapping[tuple[str, str], float]
 
 #: (row label, column key) -> noise, for cells whose noise is known. None: the numbers are exact.
-Noises = Mapping[tuple[str, str], Noise] | None
+Noises = Mapping[tuple[str, str], SeedNoise] | None
 
 HOLDS, FAILS, UNDECIDED, SO_FAR, OPEN = "holds", "fails", "undecided", "holds so far", "not measured"
 #: Most seeds that are worth suggesting.
@@ -53,7 +53,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Where:
+class ComparedCells:
     """The cells of a comparison."""
 
     rows: tuple[str, ...]
@@ -78,7 +78,7 @@ class Verdict:
     made: int  #: number of comparisons with all numbers
     total: int  #: number of comparisons of the claim
     detail: str = ""  #: the smallest margin and its cells
-    where: Where | None = None  #: the cells with the smallest margin
+    where: ComparedCells | None = None  #: the cells with the smallest margin
     unsure: int = 0  #: number of comparisons within the noise
 
 
@@ -87,10 +87,10 @@ def of_part(verdict: Verdict) -> Verdict:
     return dataclasses.replace(verdict, state=SO_FAR) if verdict.state == HOLDS else verdict
 
 
-class Comparison(NamedTuple):
+class Margin(NamedTuple):
     """One comparison of a claim."""
 
-    where: Where
+    where: ComparedCells
     margin: float | None  #: negative: it fails; None: too few numbers
     whole: bool  #: whether no number is missing (else the margin is preliminary)
     noise: float | None = 0.0  #: two standard errors of the margin; None: unknown
@@ -124,7 +124,7 @@ class Given(NamedTuple):
     noises: Noises
 
 
-Kind = Callable[[Claim, Given, list[str], list[str], list[str]], Iterator[Comparison]]
+Kind = Callable[[Claim, Given, list[str], list[str], list[str]], Iterator[Margin]]
 
 
 def judge(
@@ -142,7 +142,7 @@ def judge(
     the numbers; None if they are exact.
     """
     chosen_rows, chosen_columns = claim.rows or list(rows), claim.columns or list(columns)
-    given, comparisons = Given(numbers, best, noises), list[Comparison]()
+    given, comparisons = Given(numbers, best, noises), list[Margin]()
     if undefined and claim.kind in _BY_COLUMN:
         for column in chosen_columns:
             present = [r for r in rows if (r, column) not in undefined]
@@ -181,62 +181,60 @@ def _doubt(noises: Noises, weights: Mapping[tuple[str, str], float]) -> tuple[fl
     return two_errors(*parts), min((noise.seeds for _, noise in parts if noise), default=1)
 
 
-def _ranked(claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]) -> Iterator[Comparison]:
+def _ranked(claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]) -> Iterator[Margin]:
     """The margin over the k-th best of the other rows (None while fewer than k others have numbers)."""
     k, numbers = claim.k if claim.kind == "top" else 1, given.numbers
     rivals, bounded = claim.than or every, claim.kind == "best" and (claim.low or claim.high)
     for column in columns:
         sign = -1.0 if given.best.get(column) == "min" else 1.0
         for row in rows:
-            number, where = numbers.get((row, column)), Where((row,), (column,))
+            number, where = numbers.get((row, column)), ComparedCells((row,), (column,))
             others = sorted(
                 ((sign * numbers[r, column], r) for r in rivals if r != row and (r, column) in numbers), reverse=True
             )
             if number is None or len(others) < k:
-                yield Comparison(where, None, False)
+                yield Margin(where, None, False)
                 continue
             value, rival = others[k - 1]
             doubt = _doubt(given.noises, {(row, column): 1, (rival, column): 1})
             lead = sign * number - value
             whole = len(others) == sum(r != row for r in rivals)
-            yield Comparison(where, round(_within(claim, lead) if bounded else lead, 9), whole, *doubt)
+            yield Margin(where, round(_within(claim, lead) if bounded else lead, 9), whole, *doubt)
 
 
-def _between_rows(claim: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
-    return (Where((row, other), (column,)) for column in columns for row in rows for other in claim.than)
+def _between_rows(claim: Claim, rows: list[str], columns: list[str]) -> Iterator[ComparedCells]:
+    return (ComparedCells((row, other), (column,)) for column in columns for row in rows for other in claim.than)
 
 
-def _step_by_step(_: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
-    return (Where((row,), pair) for row in rows for pair in pairwise(columns))
+def _step_by_step(_: Claim, rows: list[str], columns: list[str]) -> Iterator[ComparedCells]:
+    return (ComparedCells((row,), pair) for row in rows for pair in pairwise(columns))
 
 
-def _from_the_first(_: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
-    return (Where((row,), (columns[0], other)) for row in rows for other in columns[1:])
+def _from_the_first(_: Claim, rows: list[str], columns: list[str]) -> Iterator[ComparedCells]:
+    return (ComparedCells((row,), (columns[0], other)) for row in rows for other in columns[1:])
 
 
-def _each(_: Claim, rows: list[str], columns: list[str]) -> Iterator[Where]:
-    return (Where((row,), (column,)) for row in rows for column in columns)
+def _each(_: Claim, rows: list[str], columns: list[str]) -> Iterator[ComparedCells]:
+    return (ComparedCells((row,), (column,)) for row in rows for column in columns)
 
 
 def _compared(
-    places: Callable[[Claim, list[str], list[str]], Iterator[Where]],
+    places: Callable[[Claim, list[str], list[str]], Iterator[ComparedCells]],
     margin: Callable[..., float | None],
     weights: Callable[..., tuple[float, ...]] = lambda *numbers: (1.0,) * len(numbers),
 ) -> Kind:
     """A kind of claim: `places` gives the cells of each comparison, `margin` its margin, and `weights` the derivative
     of the margin by each number."""
 
-    def compare(
-        claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]
-    ) -> Iterator[Comparison]:
+    def compare(claim: Claim, given: Given, rows: list[str], columns: list[str], every: list[str]) -> Iterator[Margin]:
         for where in places(claim, rows, columns):
             numbers = [given.numbers[cell] for cell in where.cells if cell in given.numbers]
             found = margin(claim, *numbers) if len(numbers) == len(where.cells) else None
             if found is None:
-                yield Comparison(where, None, False)
+                yield Margin(where, None, False)
             else:
                 doubt = _doubt(given.noises, dict(zip(where.cells, weights(*numbers), strict=True)))
-                yield Comparison(where, round(found, 9), True, *doubt)
+                yield Margin(where, round(found, 9), True, *doubt)
 
     return compare
 

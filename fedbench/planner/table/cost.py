@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from fedbench.errors import check_known
-from fedbench.models.counts import Counts, Shape, counts
+from fedbench.models.counts import NetworkSizes, Shape, counts
 from fedbench.reader import Between
 
 #: Bytes per parameter, and cost of a training pass in forward passes.
@@ -43,7 +43,7 @@ class Case:
     clustering_round: Count  #: of FLUX
 
     @property
-    def network(self) -> Counts:
+    def network(self) -> NetworkSizes:
         return counts(self.model, self.shape, self.classes)
 
     @property

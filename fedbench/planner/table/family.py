@@ -35,7 +35,7 @@ _RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
 @dataclass(frozen=True)
-class Head:
+class TemplateKeys:
     """The keys of a template besides those of a table."""
 
     values: Mapping[str, list[Any]]
@@ -78,12 +78,12 @@ def siblings(raw: Mapping[str, Any], path: Path, number: str) -> dict[str, str]:
     return {values[p[at]]["id"]: names[places.index(p)] for p in alternatives}
 
 
-_HEAD = tuple(f.name for f in fields(Head))
+_HEAD = tuple(f.name for f in fields(TemplateKeys))
 
 
-def _head(raw: Mapping[str, Any], path: Path) -> Head:
+def _head(raw: Mapping[str, Any], path: Path) -> TemplateKeys:
     """The head of a template. Raises FedbenchError if its parts do not match."""
-    head = reader.read(Head, {k: v for k, v in raw.items() if k in _HEAD}, str(path))
+    head = reader.read(TemplateKeys, {k: v for k, v in raw.items() if k in _HEAD}, str(path))
     for axis in head.axes:
         check_known(f"values in {path}", axis, head.values)
         if head.axes.count(axis) > 1:
@@ -95,7 +95,7 @@ def _head(raw: Mapping[str, Any], path: Path) -> Head:
     return head
 
 
-def _names(head: Head, path: Path) -> list[str]:
+def _names(head: TemplateKeys, path: Path) -> list[str]:
     made = prod(len(head.values[axis]) for axis in head.axes)
     names: list[str] = []
     for text in head.tables:

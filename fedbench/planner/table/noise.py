@@ -17,28 +17,28 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
-class Noise(NamedTuple):
+class SeedNoise(NamedTuple):
     """A number's standard deviation (ddof 1) over seeds, in its unit, and the number of seeds in its mean."""
 
     std: float
     seeds: int
 
 
-def two_errors(*parts: tuple[float, Noise | None]) -> float | None:
+def two_errors(*parts: tuple[float, SeedNoise | None]) -> float | None:
     """Two standard errors of a weighted sum; `parts`: (weight, noise) of each number. None if a noise is unknown."""
     variances = [weight**2 * noise.std**2 / noise.seeds for weight, noise in parts if noise is not None]
     return 2 * math.sqrt(math.fsum(variances)) if len(variances) == len(parts) else None
 
 
-def pooled(column: Iterable[Noise | None]) -> list[Noise | None]:
+def pooled(column: Iterable[SeedNoise | None]) -> list[SeedNoise | None]:
     """The noises of a column's numbers; an unknown one becomes the root mean square of the known ones, if any."""
     column = list(column)
     known = [noise.std**2 for noise in column if noise is not None]
-    usual = Noise(math.sqrt(math.fsum(known) / len(known)), 1) if known else None
+    usual = SeedNoise(math.sqrt(math.fsum(known) / len(known)), 1) if known else None
     return [noise or usual for noise in column]
 
 
-def ranks(numbers: Sequence[float], noises: Iterable[Noise | None], decimals: int) -> list[int]:
+def ranks(numbers: Sequence[float], noises: Iterable[SeedNoise | None], decimals: int) -> list[int]:
     """Ranks of a column's numbers: 1 for the largest and all within two standard errors of it, 2 for the second unless
     others are within its noise, 0 for the rest; all 0 if none differs. Equal printed numbers have equal ranks."""
     noises, found, unranked = pooled(noises), [0] * len(numbers), [*range(len(numbers))]

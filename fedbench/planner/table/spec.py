@@ -142,7 +142,7 @@ Best = Annotated[str, Among("best", BEST)]
 
 
 @dataclass(frozen=True)
-class Place:
+class CellPattern:
     """Cells of a table: `rows` (empty: all) in `columns`; a * in a key matches any text."""
 
     columns: list[str]
@@ -282,8 +282,8 @@ class Table:
     reported_notes: list[str] = field(default_factory=list)  #: notes on the paper's numbers
     remark: list[Remark] = field(default_factory=list)  #: notes on some of its cells
     claim: list[Claim] = field(default_factory=list)
-    undefined: list[Place] = field(default_factory=list)  #: cells without a number, which need no runs
-    doubtful: list[Place] = field(default_factory=list)  #: cells whose reported numbers are no target
+    undefined: list[CellPattern] = field(default_factory=list)  #: cells without a number, which need no runs
+    doubtful: list[CellPattern] = field(default_factory=list)  #: cells whose reported numbers are no target
     reported_in: list[str] = field(default_factory=list)  #: its tables in reported.csv; default: this one
     number: str = ""  #: of the table in a family's file
     siblings: Mapping[str, str] = field(default_factory=dict)  #: data set -> the same table on it

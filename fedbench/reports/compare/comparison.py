@@ -23,7 +23,7 @@ from fedbench.planner.runs import (
 )
 from fedbench.reports.compare.numbers import USUAL, Number, of_metric
 from fedbench.reports.numbers.measured import Value, over_seeds
-from fedbench.results.frame import Run
+from fedbench.results.run import Run
 
 
 def keys_of(groups: Sequence[Sequence[Run]], shown: Collection[str] = ()) -> tuple[list[str], list[str]]:

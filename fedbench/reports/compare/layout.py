@@ -14,10 +14,10 @@ from fedbench.reports.compare.comparison import Comparison, Group, compare
 from fedbench.reports.compare.numbers import Number, scale, why_not
 from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
 from fedbench.reports.layout import times
-from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, grid_of_runs, ranked
+from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, grid_of_runs, ranked
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.frame import Run, State, by_other_code
+from fedbench.results.run import Run, State, by_other_code
 from fedbench.words import counted, plain
 
 
@@ -48,7 +48,7 @@ def grid(side: Comparison) -> Grid:
     """A grid with one row per group: distinguishing values, then numbers, the best two of each data set marked."""
     columns = [_column(side, number) for number in side.numbers]
     if len({len(group) for group in side.groups}) > 1:
-        columns.append((Head("", "Seeds", "seeds", ""), [_count(group) for group in side.groups]))
+        columns.append((Heading("", "Seeds", "seeds", ""), [_count(group) for group in side.groups]))
     keys = tuple(side.keys) or ("method",)
     cells = zip(*(entries for _, entries in columns), strict=True) if columns else [()] * len(side.groups)
     heads = [head for head, _ in columns]
@@ -79,12 +79,12 @@ def _title(side: Comparison) -> str:
     return f"{runs}{of and f' of {of}'}" + (f" on {', '.join(filter(None, on))}" if any(on) else "")
 
 
-def _column(side: Comparison, number: Number) -> tuple[Head, list[Entry]]:
+def _column(side: Comparison, number: Number) -> tuple[Heading, list[Entry]]:
     values = [side.value(group, number) for group in side.groups]
     factor, unit, decimals = scale(number.unit, [value.mean for value in values if value])
     form = Column(number.label, decimals=decimals, std_decimals=max(decimals, 1))
     entries = [_entry(side, group, value, factor, form) for group, value in zip(side.groups, values, strict=True)]
-    head = Head(number.group, number.label, number.name, unit)
+    head = Heading(number.group, number.label, number.name, unit)
     apart = number.unit == "seconds" and times.of_many_processors(run.artifact.provenance for run in side.runs)
     return head, entries if number.best == "none" or apart else _ranked(side, entries, number.best, decimals)
 

@@ -13,7 +13,7 @@ from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defin
 from fedbench.metrics.evaluate import measures_of
 from fedbench.metrics.read import UNSEEN, Metrics, unseen
 from fedbench.metrics.statistics import worst_tenth
-from fedbench.results.frame import Run
+from fedbench.results.run import Run
 
 #: (run, its metrics, view of the test images) -> the run's number, or None if it has none.
 Reader = Callable[[Run, Metrics, str], float | None]

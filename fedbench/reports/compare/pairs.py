@@ -15,10 +15,10 @@ from fedbench.planner.runs import SEEDS
 from fedbench.reports.compare.comparison import Comparison, Group
 from fedbench.reports.compare.numbers import Number, clients, scale
 from fedbench.reports.compare.significance import LEVEL, Signed, holm, least_p, wilcoxon
-from fedbench.reports.layout.grid import Entry, Grid, Head, Line, grid_of_runs
+from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, grid_of_runs
 from fedbench.reports.numbers.agreement import signed
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.frame import State
+from fedbench.results.run import State
 from fedbench.words import counted
 
 #: What the values of a test can be paired over.
@@ -107,10 +107,10 @@ def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
     places = len({pair.place for pair in pairs}) > 1
     keys = ("data",) * places + ("first", "second", "paired over")
     heads = (
-        Head("", "Difference", f"{number.name} (first - second)", "points" if unit == "%" else unit),
-        Head("", "p", "p", ""),
-        Head("", "p (Holm)", "p (Holm)", ""),
-        Head("", "Effect", "rank-biserial correlation", ""),
+        Heading("", "Difference", f"{number.name} (first - second)", "points" if unit == "%" else unit),
+        Heading("", "p", "p", ""),
+        Heading("", "p (Holm)", "p (Holm)", ""),
+        Heading("", "Effect", "rank-biserial correlation", ""),
     )
     lines = []
     for pair in pairs:

@@ -15,7 +15,7 @@ from fedbench.planner.table.spec import Table
 from fedbench.reports.compare.numbers import Number, of_metric
 from fedbench.reports.compare.significance import Friedman, friedman
 from fedbench.reports.layout.grid import Grid
-from fedbench.results.frame import Run
+from fedbench.results.run import Run
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,21 @@ from fedbench.reports.figures.kind import Kind, Request
 from fedbench.reports.figures.kinds import FREE, KINDS, kind_of, load
 from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec, PanelSpec, names
-from fedbench.reports.figures.spectra import Curve, curves, findings
+from fedbench.reports.figures.spectra import ClientSpectra, curves, findings
 
 __all__ = [
-    "FREE", "KINDS", "Content", "Curve", "FigureSpec", "Kind", "Panel", "PanelSpec", "Request", "curves", "findings",
-    "kind_of", "load", "names",
+    "FREE",
+    "KINDS",
+    "ClientSpectra",
+    "Content",
+    "FigureSpec",
+    "Kind",
+    "Panel",
+    "PanelSpec",
+    "Request",
+    "curves",
+    "findings",
+    "kind_of",
+    "load",
+    "names",
 ]  # fmt: skip

@@ -35,7 +35,7 @@ BETAS = {"beta": "β", "beta_0": "β of the means", "beta_1": "β of the covaria
 
 
 @dataclass(frozen=True)
-class Client:
+class ClientBeta:
     """One client; `severity` is None if its images are not corrupted."""
 
     client: int  #: from 0
@@ -49,10 +49,10 @@ class Betas:
     """One of BETAS, for all clients of a run."""
 
     column: str  #: one of BETAS
-    clients: tuple[Client, ...]
+    clients: tuple[ClientBeta, ...]
 
     @cached_property
-    def groups(self) -> dict[str, list[Client]]:
+    def groups(self) -> dict[str, list[ClientBeta]]:
         """Corruption -> its clients by severity. CLEAN comes first, then the others in ascending order of mean beta."""
         ordered = sorted(self.clients, key=lambda c: (c.severity or 0, c.client))
         groups = by_key((client.corruption, client) for client in ordered)
@@ -66,7 +66,7 @@ class Betas:
         return {**means, **({CORRUPTED: summary(corrupted).mean} if corrupted else {})}
 
 
-def summary(clients: Iterable[Client]) -> Summary:
+def summary(clients: Iterable[ClientBeta]) -> Summary:
     """Mean and standard deviation (ddof 1) of beta over clients."""
     return across_clients(client.beta for client in clients)
 
@@ -157,7 +157,7 @@ def of_run(run: Artifact, request: Request, name: str = "") -> list[Panel[Betas]
     for column in columns:
         values = table.column(column).to_pylist()
         clients = tuple(
-            Client(c, kinds[c], transforms[c].severity, float(value))
+            ClientBeta(c, kinds[c], transforms[c].severity, float(value))
             for c, value in enumerate(values)
             if value is not None
         )

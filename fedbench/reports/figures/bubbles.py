@@ -33,7 +33,7 @@ NAMED = 30
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class ClassCounts:
     """Sample counts of M clients for K classes."""
 
     classes: tuple[str, ...]  #: names [K]
@@ -46,32 +46,34 @@ class Counts:
         return self.train + self.test
 
 
-class Bubbles(source.OfPartitions[Counts]):
+class Bubbles(source.OfPartitions[ClassCounts]):
     """Clients x classes."""
 
     options = ("partition", "filters", "seed")
     columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
 
-    def gather(self, figure: FigureSpec, request: Request) -> Content[Counts]:
+    def gather(self, figure: FigureSpec, request: Request) -> Content[ClassCounts]:
         """A panel per partition; equal titles get the id of their partition appended."""
         panels = super().gather(figure, request).panels
         titles = Counter(panel.title for panel in panels)
         named = [f"{p.title}, partition {p.about['partition']}" if titles[p.title] > 1 else p.title for p in panels]
         return Content([replace(panel, title=title) for panel, title in zip(panels, named, strict=True)])
 
-    def see(self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None) -> Counts:
+    def see(
+        self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None
+    ) -> ClassCounts:
         train, test = partition.class_counts(test=False), partition.class_counts(test=True)
         room_for(len(train), MOST, "clients are too many for a bubble plot", f"it shows up to {MOST}")
-        return Counts(tuple(partition.classes), train, test)
+        return ClassCounts(tuple(partition.classes), train, test)
 
-    def rows(self, marks: Counts) -> Iterator[Mapping[str, Any]]:
+    def rows(self, marks: ClassCounts) -> Iterator[Mapping[str, Any]]:
         """One row per client and class, also for pairs without samples."""
         for (client, k), samples in np.ndenumerate(marks.samples):
             train, test = int(marks.train[client, k]), int(marks.test[client, k])
             about = {"client": client, "class": k, "name": marks.classes[k]}
             yield {**about, "train": train, "test": test, "samples": int(samples)}
 
-    def words(self, figure: FigureSpec, content: Content[Counts]) -> Iterable[str]:
+    def words(self, figure: FigureSpec, content: Content[ClassCounts]) -> Iterable[str]:
         for panel in content.panels:
             samples = panel.marks.samples
             sizes, classes = samples.sum(axis=1), (samples > 0).sum(axis=1)
@@ -81,7 +83,7 @@ class Bubbles(source.OfPartitions[Counts]):
                 f"{np.median(classes):g}); partition {panel.about['partition']}"
             )
 
-    def paint(self, figure: FigureSpec, content: Content[Counts]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[ClassCounts]) -> Figure:
         """Draw the panels in a row if they fit and share classes, else stack them; one area scale per data set."""
         counts = [panel.marks.samples for panel in content.panels]
         clients = max(map(len, counts))
@@ -111,7 +113,7 @@ class Bubbles(source.OfPartitions[Counts]):
         return picture
 
 
-def _paint(axes: Axes, marks: Counts, area: float) -> None:
+def _paint(axes: Axes, marks: ClassCounts, area: float) -> None:
     """Draw a panel: clients from left to right, classes from top to bottom; `area` is square points per sample."""
     counts = marks.samples
     clients, classes = counts.shape

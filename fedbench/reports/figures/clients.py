@@ -17,7 +17,7 @@ from fedbench.reports.figures.kind import Kind, Request, quantity, room_for
 from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import COLOURS, DOT, handle, shape, subplots, titled
-from fedbench.results.frame import Run
+from fedbench.results.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

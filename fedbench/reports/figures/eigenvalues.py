@@ -80,7 +80,7 @@ def bound(xi: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class SpectrumRatio:
     """Test spectrum relative to training spectrum, for i = 1..r with r the smaller of the two numerical ranks."""
 
     raw: Array  #: S'_i/S_i [r], as in the paper's figures
@@ -101,7 +101,7 @@ class Comparison:
         return float((self.normalised < bound).mean()) if self.rank else float("nan")
 
 
-def compare(train: Spectrum, test: Spectrum, ridge: float = 1.0) -> Comparison:
+def compare(train: Spectrum, test: Spectrum, ridge: float = 1.0) -> SpectrumRatio:
     """Compare the test spectrum with the training spectrum.
 
     The bound uses ξ_i = λ/(λ + μ_i) with λ = `ridge` and μ_i = S_i², the eigenvalues of the training inputs' XᵀX, as in
@@ -113,4 +113,4 @@ def compare(train: Spectrum, test: Spectrum, ridge: float = 1.0) -> Comparison:
     rank = min(train.rank, test.rank)
     raw = test.values[:rank] / train.values[:rank]
     xi = ridge / (ridge + train.values[:rank] ** 2)
-    return Comparison(raw, raw * np.sqrt(train.n / test.n), bound(xi))
+    return SpectrumRatio(raw, raw * np.sqrt(train.n / test.n), bound(xi))

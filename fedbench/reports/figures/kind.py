@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from fedbench.results.frame import Frame, Run
+    from fedbench.results.frame import Frame
+    from fedbench.results.run import Run
     from fedbench.store import Artifact
 
 
@@ -67,7 +68,7 @@ class Request:
 
     def remark_code(self, runs: Iterable[Run | Artifact]) -> None:
         """Remark on the runs that were made by another version of the code."""
-        from fedbench.results.frame import by_other_code
+        from fedbench.results.run import by_other_code
 
         for line in by_other_code(runs):
             self.remark(line)

@@ -28,7 +28,7 @@ from fedbench.reports.figures.spec import FigureSpec, of_papers, of_user
 from fedbench.reports.figures.spectra import Ratio, Spectra
 from fedbench.reports.figures.style import COLOURS, FORMATS
 from fedbench.reports.figures.views import Images
-from fedbench.reports.render.text import cell
+from fedbench.reports.render.data import cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec
 from fedbench.reports.figures.style import abreast, distinct_looks, handle, look, shape, subplots, titled
 from fedbench.reports.figures.text import text_curves
-from fedbench.results.frame import Run
+from fedbench.results.run import Run
 from fedbench.words import counted
 
 if TYPE_CHECKING:

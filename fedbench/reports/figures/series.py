@@ -66,7 +66,7 @@ class Series(Kind[Lines]):
     ) -> tuple[list[Panel[Lines]], list[str], list[str]]:
         """A table's panels, its missing cells, and its cells that have a number but are not done."""
         from fedbench.planner.settings import sketch
-        from fedbench.results.frame import State
+        from fedbench.results.run import State
 
         table, grid = filled.table, filled.grid
         rounds = tuple(sorted({sketch(table, column, filled.budget).rounds for column in table.measured}))

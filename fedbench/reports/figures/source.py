@@ -115,7 +115,8 @@ def run_of(figure: FigureSpec, wanted: CellSpec, request: Request) -> Artifact:
     from fedbench.planner import cells
     from fedbench.planner import table as tables
     from fedbench.reports.layout.notes import command
-    from fedbench.results.frame import Frame, State
+    from fedbench.results.frame import Frame
+    from fedbench.results.run import State
 
     table, seeds = tables.load(wanted.table), () if request.seed is None else (request.seed,)
     rows = {r.label: r for r in table.rows}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.reports.figures import source
-from fedbench.reports.figures.eigenvalues import LARGEST_BOUND, LEAST_BOUND, Comparison, Spectrum, compare, spectrum
+from fedbench.reports.figures.eigenvalues import LARGEST_BOUND, LEAST_BOUND, Spectrum, SpectrumRatio, compare, spectrum
 from fedbench.reports.figures.kind import Request, room_for
 from fedbench.reports.figures.panel import Content, Panel
 from fedbench.reports.figures.spec import FigureSpec, PanelSpec
@@ -30,7 +30,7 @@ RIDGE = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class ClientSpectra:
     """One client's training and test spectra."""
 
     client: int  #: as printed
@@ -39,11 +39,11 @@ class Curve:
     ridge: float = RIDGE
 
     @cached_property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> SpectrumRatio:
         return compare(self.train, self.test, self.ridge)
 
 
-def curves(images: Mapping[tuple[int, str], NDArray[np.uint8]], ridge: float = RIDGE) -> list[Curve]:
+def curves(images: Mapping[tuple[int, str], NDArray[np.uint8]], ridge: float = RIDGE) -> list[ClientSpectra]:
     """The curves of all clients, in order of the clients.
 
     Arguments:
@@ -58,13 +58,13 @@ def curves(images: Mapping[tuple[int, str], NDArray[np.uint8]], ridge: float = R
         if any(side is None or not len(side) for side in sides):
             raise FedbenchError(f"client {client} lacks training or test images", "both spectra are compared")
         train, test = (spectrum(side) for side in sides if side is not None)
-        curve = Curve(client, train, test, ridge)
+        curve = ClientSpectra(client, train, test, ridge)
         _ = curve.comparison  # so that bad input fails here, not when drawing
         out.append(curve)
     return out
 
 
-def findings(curve: Curve) -> dict[str, Any]:
+def findings(curve: ClientSpectra) -> dict[str, Any]:
     """One client's s_i up to the smaller numerical rank: the largest, raw and normalised, and shares below bounds."""
     c = curve.comparison
     return {
@@ -90,7 +90,7 @@ _TERMS = (
 )
 
 
-class Spectra(source.OfPartitions[Sequence[Curve]]):
+class Spectra(source.OfPartitions[Sequence[ClientSpectra]]):
     """Singular values by rank."""
 
     options = ("partition", "filters", "client", "seed", "ridge")
@@ -101,7 +101,7 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
 
     def see(
         self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None
-    ) -> Sequence[Curve]:
+    ) -> Sequence[ClientSpectra]:
         """The curves of these clients. A paper's panels count clients from 1, as the paper does."""
         from fedbench import data
 
@@ -113,11 +113,11 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
         images = {(c + first, s): arrays[partition.rows(c, test=t)] for c in clients for s, t in sides.items()}
         return curves(images, RIDGE if request.ridge is None else request.ridge)
 
-    def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Sequence[ClientSpectra]]) -> Figure:
         looks = [{"label": "test"}, {"label": "training", **_TRAINING}]
         return _panels(content.panels, _spectrum, "singular value $S_i$", looks)
 
-    def rows(self, marks: Sequence[Curve]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, marks: Sequence[ClientSpectra]) -> Iterator[Mapping[str, Any]]:
         """One row per client and rank; ratios are empty beyond the numerical rank."""
         for curve in marks:
             lists = _lists(curve)
@@ -127,11 +127,11 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
             for rank, line in enumerate(lines, 1):
                 yield {"client": curve.client, "rank": rank, **dict(zip(columns, line, strict=True))}
 
-    def summary(self, marks: Sequence[Curve]) -> Mapping[str, Any]:
+    def summary(self, marks: Sequence[ClientSpectra]) -> Mapping[str, Any]:
         """The findings of each client."""
         return {"clients": [{**findings(curve), "ridge": curve.ridge} for curve in marks]}
 
-    def words(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Iterable[str]:
+    def words(self, figure: FigureSpec, content: Content[Sequence[ClientSpectra]]) -> Iterable[str]:
         """The findings, client by client."""
         for panel in content.panels:
             yield f"{panel.title}, partition {panel.about['partition']}"
@@ -150,7 +150,7 @@ class Spectra(source.OfPartitions[Sequence[Curve]]):
 class Ratio(Spectra):
     """Test against training eigenvalues by rank."""
 
-    def paint(self, figure: FigureSpec, content: Content[Sequence[Curve]]) -> Figure:
+    def paint(self, figure: FigureSpec, content: Content[Sequence[ClientSpectra]]) -> Figure:
         """Draw all panels with the same y axis."""
         looks = [{"label": "normalised"}, {"label": "raw (paper)", **_RAW}, {"label": "largest", **_DOT}]
         picture = _panels(content.panels, _ratio, r"$s_i=\sqrt{\lambda'_i/\lambda_i}$", looks, sharey=True)
@@ -160,7 +160,7 @@ class Ratio(Spectra):
         return picture
 
 
-def _lists(curve: Curve) -> dict[str, list[float]]:
+def _lists(curve: ClientSpectra) -> dict[str, list[float]]:
     c = curve.comparison
     return {
         "train_singular_values": curve.train.values.tolist(),
@@ -183,8 +183,8 @@ _TRAINING: dict[str, Any] = {"linestyle": _DASHES}
 
 
 def _panels(
-    panels: Sequence[Panel[Sequence[Curve]]],
-    paint: Callable[[Axes, Sequence[Curve], dict[int, str]], None],
+    panels: Sequence[Panel[Sequence[ClientSpectra]]],
+    paint: Callable[[Axes, Sequence[ClientSpectra], dict[int, str]], None],
     y_label: str,
     looks: list[dict[str, Any]],
     sharey: bool = False,
@@ -204,7 +204,7 @@ def _panels(
     return picture
 
 
-def _ratio(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
+def _ratio(axes: Axes, marks: Sequence[ClientSpectra], colours: dict[int, str]) -> None:
     """Draw s_i by rank, normalised by n and as the paper's code computes it. A dot marks the largest."""
     for bound, name, dash in ((LEAST_BOUND, "1", "-"), (LARGEST_BOUND, "1.618", ":")):
         axes.axhline(bound, color="0.45", linewidth=0.8, linestyle=dash, zorder=0)
@@ -221,7 +221,7 @@ def _ratio(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
             axes.plot(1 + c.normalised.argmax(), c.largest, color=shade, **_DOT)
 
 
-def _spectrum(axes: Axes, marks: Sequence[Curve], colours: dict[int, str]) -> None:
+def _spectrum(axes: Axes, marks: Sequence[ClientSpectra], colours: dict[int, str]) -> None:
     """Draw singular values by rank."""
     least = []
     for curve in marks:

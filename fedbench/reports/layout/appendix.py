@@ -24,8 +24,8 @@ from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
 from fedbench.reports.layout import sentences
 from fedbench.reports.layout.notes import Notes, command
-from fedbench.results.frame import Run, by_other_code
 from fedbench.results.making import machine
+from fedbench.results.run import Run, by_other_code
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import counted, duration
 

@@ -13,17 +13,17 @@ from fedbench.errors import FedbenchError
 from fedbench.planner.cells import Cell, Cells
 from fedbench.planner.others import Hits, others, records
 from fedbench.planner.table.claims import Noises, Numbers, Verdict, judge, of_part
-from fedbench.planner.table.noise import Noise, pooled
+from fedbench.planner.table.noise import SeedNoise, pooled
 from fedbench.planner.table.spec import UNITS, Column, Row, Table
 from fedbench.reports.layout import times
 from fedbench.reports.layout.appendix import sections
 from fedbench.reports.layout.entries import Entries, Rows, with_means
-from fedbench.reports.layout.grid import Entry, Grid, Head, Line, filled, ranked
+from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, ranked
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted, makers
 from fedbench.reports.numbers.agreement import Tally, offset
 from fedbench.reports.numbers.measured import Value, measure
-from fedbench.results.frame import State
+from fedbench.results.run import State
 
 
 def grid_of(
@@ -71,7 +71,7 @@ def grid_of(
         budget=cells.budget,
         precision=cells.precision,
         scope=cells.scope,
-        heads=tuple(Head(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
+        heads=tuple(Heading(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
         lines=(*_lines_of_table(cells, rows, marks, compare), *_lines_of_extra(table, rows, marks, hits)),
         about=(
             *notes.brief(),
@@ -99,7 +99,7 @@ def _has_number(table: Table, line: Mapping[str, Entry]) -> bool:
 
 def _with_ranks(table: Table, rows: Rows, extra: Collection[str], incomparable: Collection[Column]) -> Rows:
     """The rows of the table and the `extra` ones, with the best (bold) and the second best of each column marked by the
-    rule of `claims.ranks`. Columns of `incomparable` times are not ranked, nor extra rows with fewer seeds than others.
+    rule of `noise.ranks`. Columns of `incomparable` times are not ranked, nor extra rows with fewer seeds than others.
     """
     marked = {row.label: dict(rows[row.label]) for row in table.rows} | {label: dict(rows[label]) for label in extra}
     for column in table.columns:
@@ -228,9 +228,9 @@ def _verdicts(
     return verdicts(table, ours, None if table.counted else _noises(cells, rows, view))
 
 
-def _noises(cells: Cells, rows: Rows, view: str) -> dict[tuple[str, str], Noise]:
+def _noises(cells: Cells, rows: Rows, view: str) -> dict[tuple[str, str], SeedNoise]:
     """(row label, column key) -> noise, where known."""
-    noises: dict[tuple[str, str], Noise] = {}
+    noises: dict[tuple[str, str], SeedNoise] = {}
     for j, column in enumerate(cells.table.columns if cells.table.claim else ()):
         noise_of = {
             cell.row.label: value.noise or _noise_of_other_seeds(cell, cells, view)
@@ -242,7 +242,7 @@ def _noises(cells: Cells, rows: Rows, view: str) -> dict[tuple[str, str], Noise]
     return noises
 
 
-def _noise_of_other_seeds(cell: Cell, cells: Cells, view: str) -> Noise | None:
+def _noise_of_other_seeds(cell: Cell, cells: Cells, view: str) -> SeedNoise | None:
     """The noise of a cell with one run, from runs that differ from it only in seeds; None if unknown."""
     if len(cell.records) != 1 or cell.records[0] is None or cell.column.statistic == "pairs":
         return None
@@ -250,4 +250,4 @@ def _noise_of_other_seeds(cell: Cell, cells: Cells, view: str) -> Noise | None:
     for run in cells.frame.but_for_seeds(cell.records[0].spec):
         with contextlib.suppress(FedbenchError):  # it lacks the number
             values.append(measure(run.metrics, run.spec.setting, column, view)[0].mean)
-    return Noise(stdev(values), 1) if len(values) > 1 else None
+    return SeedNoise(stdev(values), 1) if len(values) > 1 else None

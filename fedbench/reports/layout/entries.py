@@ -20,7 +20,7 @@ from fedbench.reports.layout.grid import Entry, filled
 from fedbench.reports.numbers.counted import counted, derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
 from fedbench.reports.numbers.pairs import Array, over_pairs, xi
-from fedbench.results.frame import Run, State, title_of
+from fedbench.results.run import Run, State, title_of
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from fedbench.planner.table.noise import ranks
 from fedbench.planner.table.spec import MARKS, Column
 from fedbench.reports.numbers.agreement import OFF, OFF_ELSE, Offset, Tally, signed
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.frame import State
+from fedbench.results.run import State
 
 #: State -> symbol of an empty cell.
 SYMBOLS = {
@@ -100,7 +100,7 @@ def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = (
 
 
 def ranked(entries: Sequence[Entry], best: str, decimals: int | None) -> list[Entry]:
-    """The entries of a column with their ranks (`claims.ranks`); `best` is "max" or "min"."""
+    """The entries of a column with their ranks (`noise.ranks`); `best` is "max" or "min"."""
     sign, marked = -1 if best == "min" else 1, list(entries)
     numbered = [(k, entry.value) for k, entry in enumerate(entries) if entry.value]
     found = ranks([sign * value.mean for _, value in numbered], [value.noise for _, value in numbered], decimals or 0)
@@ -142,7 +142,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Head:
+class Heading:
     """Heading of a column. A group's heading spans adjacent columns of the group."""
 
     group: str
@@ -161,7 +161,7 @@ class Grid:
     budget: str  #: empty for counted tables
     precision: str  #: empty for counted tables
     scope: str  #: both as text, such as "budget small" or "budget small in bf16"
-    heads: tuple[Head, ...]
+    heads: tuple[Heading, ...]
     lines: tuple[Line, ...]
     about: tuple[str, ...]  #: notes that are always printed: budget, meaning of ±, seeds, number of filled cells
     command: str = ""  #: the command that fills the missing cells, if any
@@ -183,7 +183,7 @@ class Grid:
         units = {head.unit for head in self.heads}
         return units.pop() if len(units) == 1 else ""
 
-    def heading(self, head: Head) -> str:
+    def heading(self, head: Heading) -> str:
         """A column's label, with its unit unless all columns share it."""
         return head.label if self.unit or not head.unit else f"{head.label} ({head.unit})"
 
@@ -207,7 +207,7 @@ def grid_of_runs(
     id: str,
     title: str,
     keys: Sequence[str],
-    heads: Iterable[Head],
+    heads: Iterable[Heading],
     lines: Iterable[Line],
     about: Iterable[str],
     problems: Sequence[str] = (),

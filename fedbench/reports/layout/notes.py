@@ -18,7 +18,7 @@ from fedbench.planner.table.spec import STATISTICS, Column, Row, Table
 from fedbench.protocol import Remark
 from fedbench.reports.layout import sentences, times
 from fedbench.reports.layout.shipped import of_runs
-from fedbench.results.frame import State, by_other_code
+from fedbench.results.run import State, by_other_code
 from fedbench.specs import Setting
 
 

@@ -16,7 +16,7 @@ from fedbench.planner.others import Hits, records
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
 from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, STATISTICS, Column, Row, Table
-from fedbench.results.frame import Run, State
+from fedbench.results.run import Run, State
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import counted, duration
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedbench.groups import by_key
 from fedbench.reports.layout.grid import CONTRADICTED, SHIPPED
-from fedbench.results.frame import Run
 from fedbench.results.packs import Shipped
+from fedbench.results.run import Run
 from fedbench.words import counted, duration
 
 #: The maker of runs whose pack does not name one.

@@ -11,7 +11,7 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.planner.cells import Cells
 from fedbench.planner.others import Hits
 from fedbench.planner.table.spec import Column
-from fedbench.results.frame import Run
+from fedbench.results.run import Run
 
 #: The processor of runs that do not record it; it may be equal to any other.
 UNRECORDED = "an unrecorded one"

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedbench import protocol
-from fedbench.planner.table.noise import Noise, two_errors
+from fedbench.planner.table.noise import SeedNoise, two_errors
 from fedbench.planner.table.spec import OVER_SEEDS, POINTS_IN, Column, Row, Table
 from fedbench.reports.numbers.measured import Value
 
@@ -75,8 +75,8 @@ def _two_errors(table: Table, column: Column, value: Value, std: float | None) -
         return None
     if spread in ("rms", "mean"):  # ± of a typical part; parts are independent, so that of their mean is less
         std /= math.sqrt(len(column.of))
-    theirs = Noise(std * math.sqrt((seeds - ddof) / (seeds - 1)), seeds)
-    return two_errors((1, theirs), (1, value.noise or Noise(theirs.std, 1)))
+    theirs = SeedNoise(std * math.sqrt((seeds - ddof) / (seeds - 1)), seeds)
+    return two_errors((1, theirs), (1, value.noise or SeedNoise(theirs.std, 1)))
 
 
 def _seeds(table: Table) -> int:

@@ -19,10 +19,6 @@ from fedbench.planner.table.spec import MARKED, RELATIONS, UNITS, Column, Row, T
 from fedbench.reports.numbers.measured import Value
 from fedbench.specs import DatasetSpec, PartitionSpec
 
-# -- levels ----------------------------------------------------------------------------------------------------
-# Statistic "levels": what clients draw at a level of a protocol's shift, counted in their distributions.
-
-
 #: So many clients draw everything that a level has: more than ten times as many as the largest bank (15).
 _MANY = 200
 #: The metric "distributions" is a mean over the seeds of this budget.
@@ -39,7 +35,8 @@ COUNTS: Mapping[str, Callable[[Sequence[Distribution]], int]] = {
 
 
 def level_number(table: Table, row: Row, column: Column) -> Value:
-    """The number of a cell: for the column's partition at the row's level, on data with the row's number of classes.
+    """Statistic "levels": counts in the distributions that clients draw in the column's partition at the row's level,
+    on data with the row's number of classes.
 
     "distributions" is the number of different ones that the protocol's clients draw; its ± is the standard deviation
     (ddof 0) over the seeds of the paper's budget. Raises FedbenchError for a partition that has no levels.
@@ -69,9 +66,6 @@ def _drawn(spec: PartitionSpec, classes: int) -> tuple[Distribution, ...]:
     if drawn is None:
         raise FedbenchError(f"a {spec.scheme} partition with shift {spec.shift} has no levels to count")
     return drawn.distributions
-
-
-# -- counted ---------------------------------------------------------------------------------------------------
 
 
 def counted(table: Table, row: Row, column: Column) -> Value:
@@ -132,10 +126,6 @@ def _of_preset(table: Table, row: Row, column: Column) -> float:
 def _preset(table: Table) -> PartitionSpec:
     """The spec of the table's preset, without a data set."""
     return protocol.load(table.protocol).partition_spec(DatasetSpec("", "", ""), 1, preset=table.preset, seed=0)
-
-
-# -- derived ---------------------------------------------------------------------------------------------------
-# Columns that are means over other columns of their table.
 
 
 def derived(column: Column, values: Sequence[Value], base: Sequence[Value]) -> Value | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import METRICS
-from fedbench.planner.table.noise import Noise
+from fedbench.planner.table.noise import SeedNoise
 from fedbench.planner.table.spec import OVER_CLIENTS, OVER_SEEDS, SOME_CLIENTS, UNITS, Column
 from fedbench.specs import Setting
 
@@ -35,9 +35,9 @@ class Value:
     per_seed: Mapping[int, float] = field(default_factory=dict)  #: seed -> the mean of its run
 
     @property
-    def noise(self) -> Noise | None:
+    def noise(self) -> SeedNoise | None:
         """The noise of the mean over seeds; None for one seed."""
-        return None if self.seed_std is None else Noise(self.seed_std, self.seeds)
+        return None if self.seed_std is None else SeedNoise(self.seed_std, self.seeds)
 
 
 def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tuple[Value, str]:

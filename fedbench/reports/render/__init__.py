@@ -37,9 +37,9 @@ def render(
         if given and format != "latex":
             raise FedbenchError(f"--{option} says nothing of {format}", "it goes with --format latex")
     if format in ("csv", "json"):  # complete with and without `full`
-        from fedbench.reports.render import text
+        from fedbench.reports.render import data
 
-        return {"csv": text.as_csv, "json": text.as_json}[format](grids)
+        return {"csv": data.as_csv, "json": data.as_json}[format](grids)
     grids = [grid if full or format == "html" else grid.unmarked() for grid in grids]
     if format == "latex":
         from fedbench.reports.render import latex

@@ -3,31 +3,27 @@ figure ranks the methods, a leaderboard; and one page per method. Their content 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedbench import resources
-from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
-from fedbench.planner.table.spec import Table
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Judged
-from fedbench.reports.compare.significance import neighbours, ranks_of
-from fedbench.reports.layout.grid import Grid, Line
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
-from fedbench.reports.site.page import card, command, document, e, folded, listing, sort_head, values
+from fedbench.reports.site.leaderboard import leaderboard
+from fedbench.reports.site.methods import address, family, linked, method_page
+from fedbench.reports.site.names import page_of, picture_of
+from fedbench.reports.site.page import NOTEBOOK, command, document, e, listing
 from fedbench.results.frame import Frame
 from fedbench.words import counted
 
@@ -36,47 +32,6 @@ if TYPE_CHECKING:
 
 #: Budget of the papers' own training.
 PAPER = "paper"
-#: File of the index of the user's runs in the same folder, and the link (HTML) at its top.
-NOTEBOOK = ("runs.html", '<a href="index.html">All papers</a>')
-#: Other pages, and how their names begin: a user's paper may be called so.
-PAGES, PREFIXES = ("index", "runs"), ("method-", "run-", "paper-")
-#: The family of methods that communicate after every step.
-GRADIENT = "one gradient a round"
-#: Number of shades of a heat map, from the best rank to the worst.
-SHADES = 8
-
-
-def address(method: str) -> str:
-    """The file of a method's page."""
-    return f"method-{method}.html"
-
-
-def _file(text: str) -> str:
-    """A text as a part of a file's name: other letters than those of addresses are replaced, and texts that then are
-    equal, or differ in capitals only, stay apart."""
-    safe = re.sub(r"[^a-z0-9_-]+", "-", text.lower())
-    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def page_of(paper: str) -> str:
-    """The file of a paper's page, which is called as the paper, unless another page or no address is called so."""
-    taken = paper in PAGES or paper.startswith(PREFIXES) or paper != _file(paper)
-    return f"paper-{_file(paper)}.html" if taken and paper in resources.of_user() else f"{paper}.html"
-
-
-def picture_of(paper: str, number: str) -> str:
-    """The file of a figure of a paper."""
-    of_user = paper in resources.of_user()
-    return f"figure-{_file(f'{paper}/{number}')}.svg" if of_user else f"{paper}-{number}.svg"
-
-
-def family(one: Declaration) -> str:
-    """The family of a method: the kind of models that it trains."""
-    if one.one_step:
-        return GRADIENT
-    if one.clusters_by:
-        return "clustered"
-    return "personalised" if one.personalised else "one model for all"
 
 
 @dataclass(frozen=True)
@@ -139,8 +94,9 @@ def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str
         yield from ((name, content) for name, (_, content) in pictures.items())
         titles = {name: title for name, (title, _) in pictures.items()}
         yield page_of(paper.name), paper_page(paper, titles).encode()
+    best = [at for paper in papers for at in paper.best.values()]
     for one in declarations.built_in().values():
-        yield address(one.name), method_page(one, papers).encode()
+        yield address(one.name), method_page(one, best).encode()
 
 
 def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tuple[str, tuple[str, bytes]]]:
@@ -165,9 +121,6 @@ def _figures(paper: Paper) -> Iterator[FigureSpec]:
     from fedbench.reports.figures.spec import of_papers
 
     yield from (figure for name, figure in of_papers().items() if name.startswith(f"{paper.name}/"))
-
-
-# -- front -----------------------------------------------------------------------------------------------------
 
 
 #: Sign of a claim -> its meaning.
@@ -219,9 +172,6 @@ def _sign(sign: str, more: str = "") -> str:
     return f'<span class="sign {MEANINGS[sign].split()[0]}" title="{MEANINGS[sign]}">{sign}{more}</span>'
 
 
-# -- paper -----------------------------------------------------------------------------------------------------
-
-
 def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
     """A paper's page; `pictures`: file of a figure -> its title."""
     title, about = paper.page
@@ -237,6 +187,14 @@ def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
         *(_table(budgets[id], opened=id == order[0]) for id in order),
     ]  # fmt: skip
     return document(title, NOTEBOOK[1], body)
+
+
+def _leaderboards(paper: Paper) -> Iterator[str]:
+    """A leaderboard for each table that alone is ranked by a figure of the paper."""
+    for figure in _figures(paper):
+        one = paper.best.get(figure.ranked[0]) if len(figure.ranked) == 1 else None
+        if one and one.grid:
+            yield leaderboard(one.table, one.grid)
 
 
 def _contents(paper: Paper) -> str:
@@ -269,18 +227,12 @@ def _at_budget(one: Claims) -> str:
     notes = [*brief(grid, escape), *grid.notes, *(f"{letters}: {text}" for letters, text in grid.footnotes)]
     return (
         f'<section class="wide" data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">'
-        f'<p>{"<br>".join(lines)}</p><div class="scroll">{html.table(grid, _linked)}</div>{_claims(one.judged)}'
+        f'<p>{"<br>".join(lines)}</p><div class="scroll">{html.table(grid, linked)}</div>{_claims(one.judged)}'
         f"<details><summary>Notes, and what departs from the paper</summary>"
         f"<ul>{''.join(f'<li>{text}</li>' for text in notes)}</ul></details>"
         + command(f"fedbench report --table {one.table.id}{one.budget and f' --budget {one.budget}'} --compare")
         + "</section>"
     )
-
-
-def _linked(line: Line, escape: Callable[[str], str] = str) -> str:
-    """The label of a row as a link to its method's page; `escape` is needed unless the row is already `harmless`."""
-    known, label = line.method in declarations.built_in(), escape(line.label)
-    return f'<a href="{address(line.method)}">{label}</a>' if known else label
 
 
 def _claims(judged: Iterable[Judged]) -> str:
@@ -290,179 +242,3 @@ def _claims(judged: Iterable[Judged]) -> str:
         for claim in judged
     ]
     return f'<ul class="claims">{"".join(items)}</ul>' if items else ""
-
-
-# -- leaderboards ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A row of a leaderboard."""
-
-    line: Line
-    family: str
-    ranks: Sequence[float]  #: in each ranked column, within the row's class
-    of: int  #: number of rows in its class
-    cost: float | None  #: MB sent and received; None if unknown
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.ranks))
-
-
-def _leaderboards(paper: Paper) -> Iterator[str]:
-    """A leaderboard for each table that alone is ranked by a figure of the paper."""
-    for figure in _figures(paper):
-        one = paper.best.get(figure.ranked[0]) if len(figure.ranked) == 1 else None
-        if one and one.grid:
-            yield leaderboard(one.table, one.grid)
-
-
-def leaderboard(table: Table, grid: Grid) -> str:
-    """A heat map of a table's rows, sorted by average rank over the columns of the table's metric. Methods that send a
-    gradient at every step are a separate class, because they send ten times as much as others."""
-    ranked = [k for k, c in enumerate(table.printed) if c.metric == table.metric and not c.of]
-    rest = [k for k, c in enumerate(table.printed) if k not in ranked]
-    rows_of_table = [line for line in grid.lines if line.in_table]
-    whole = [line for line in rows_of_table if all(line.entries[k].value for k in ranked)]
-    every_step = [line for line in whole if _family(line) == GRADIENT]
-    first = _standings(table, [line for line in whole if line not in every_step], ranked)
-    last = _standings(table, every_step, ranked)
-    median = float(np.median([one.cost for one in first if one.cost] or [1.0]))
-    heads = [sort_head("method", "key"), sort_head("family", "key"), sort_head("mean rank")]
-    heads += [sort_head(grid.heads[k].label, group=grid.heads[k].group) for k in [*ranked, *rest]]
-    rows = [_standing_row(one, ranked, rest, median) for one in first]
-    if last:
-        rows.append(f'<tr class="class"><th colspan="{len(heads)}" class="key">one communication a step</th></tr>')
-        rows += [_standing_row(one, ranked, rest, median) for one in last]
-    families = "".join(f"<option>{e(name)}</option>" for name in sorted({one.family for one in (*first, *last)}))
-    tools = (
-        f'<label>Family <select data-filter="family"><option value="">all</option>{families}</select></label> '
-        '<label>Traffic <select data-filter="cost"><option value="">any</option><option value="1.01">at most the '
-        'median</option><option value="2">at most twice the median</option></select></label> <output></output>'
-    )
-    lacking = ", ".join(line.label for line in rows_of_table if line not in whole)
-    heat = f'<table class="heat"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    said = f'<p>{e(_told(first, ranked))}</p><div class="tools">{tools}</div><div class="scroll tall">{heat}</div>'
-    left = folded("Rows without a number in every column", [lacking] if lacking else [])
-    return card(grid.title, said + left, wide=True)
-
-
-def _family(line: Line) -> str:
-    known = declarations.built_in().get(line.method)
-    return family(known) if known else "own"
-
-
-def _standings(table: Table, lines: Sequence[Line], ranked: Sequence[int]) -> list[Standing]:
-    """The standings of rows of one class, best first."""
-    if not lines:
-        return []
-    values_of = np.array([[_value(line, k) for line in lines] for k in ranked])
-    ranks = ranks_of(values_of, table.best)
-    sizes = [k for k, c in enumerate(table.printed) if c.unit == "megabytes"]
-    standings = []
-    for line, of_line in zip(lines, ranks.T.tolist(), strict=True):
-        sent = [value.mean for k in sizes if (value := line.entries[k].value)]
-        cost = sum(sent) if len(sent) == len(sizes) else None
-        standings.append(Standing(line, _family(line), of_line, len(lines), cost))
-    return sorted(standings, key=lambda one: one.mean)
-
-
-def _value(line: Line, k: int) -> float:
-    value = line.entries[k].value
-    assert value is not None
-    return value.mean
-
-
-def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], median: float) -> str:
-    line = one.line
-    relative = f' data-cost="{one.cost / median:.3g}"' if one.cost else ""
-    cells = [
-        f'<th scope="row" class="key">{_linked(line, e)}</th>',
-        f'<td class="key">{e(one.family)}</td><td data-value="{one.mean:.4g}"><b>{one.mean:.1f}</b></td>',
-    ]
-    for k, rank in zip(ranked, one.ranks, strict=True):
-        shade = min(SHADES - 1, int((rank - 1) / max(one.of - 1, 1) * SHADES))
-        cells.append(
-            f'<td class="s{shade}" data-value="{_value(line, k):.6g}" title="rank {rank:g} of {one.of}">'
-            f"{e(line.entries[k].text)}<small>{rank:g}</small></td>"
-        )
-    cells += [f"<td>{e(line.entries[k].text or line.entries[k].symbol)}</td>" for k in rest]
-    return f'<tr data-family="{e(one.family)}"{relative}>{"".join(cells)}</tr>'
-
-
-def _told(standings: Sequence[Standing], ranked: Sequence[int]) -> str:
-    """A sentence on the ranks, and on the differences between neighbours that are significant."""
-    numbers = np.array([[_value(one.line, k) for one in standings] for k in ranked])
-    said = (
-        f"{counted(len(standings), 'method')} by their average rank over {counted(len(ranked), 'column')}; dark is best"
-    )
-    return f"{said}; {neighbours(numbers, range(len(standings)))}."
-
-
-# -- method ----------------------------------------------------------------------------------------------------
-
-
-def method_page(one: Declaration, papers: Sequence[Paper]) -> str:
-    """A method's page: its description, hyper-parameters, deviations, and mean rank in each table."""
-    parts = (" ".join(part.split()) for part in one.text.split("\n\n"))
-    facts = {
-        "family": family(one),
-        "clusters by": one.clusters_by,
-        "answers for": ", ".join(f"{who} clients" for who in one.serves),
-        "routes images": "yes" if one.routes else "",
-        "version": str(one.version),
-    }
-    options = [
-        (f"<code>--{e(name.replace('_', '-'))}</code>", *map(e, (it.symbol, it.help, it.source, it.default)))
-        for name, it in one.hyper_parameters.items()
-    ]
-    rows = list(_places(one, papers))
-    tables = ("table", "what", "row", "budget", "mean rank", "in the paper", "of rows")
-    body = [
-        f"<h1>{e(one.title)}</h1>", f'<p class="about">{e(one.summary)}</p>',
-        *(f"<p>{_prose(part)}</p>" for part in parts if not part.startswith("deviates:")),
-        values((name, value) for name, value in facts.items() if value),
-        command(f"fedbench train --method {one.name}"),
-        *(["<h2>Where it stands</h2>", listing(tables, rows, texts=4)] if rows else []),
-        *(["<h2>Hyper-parameters</h2>", listing(("option", "", "what", "source", "default"), options, texts=4)]
-          if options else []),
-        folded("How it deviates from its paper", one.deviations),
-    ]  # fmt: skip
-    return document(one.title, NOTEBOOK[1], body)
-
-
-def _prose(text: str) -> str:
-    """A paragraph of a docstring as HTML; names in backticks become code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", e(text))
-
-
-def _places(one: Declaration, papers: Sequence[Paper]) -> Iterator[Sequence[str]]:
-    """One line per row of the method in each table at its `best` budget, with the row's mean ranks."""
-    for paper in papers:
-        for id, at in paper.best.items():
-            if at.grid is None or at.table.counted:
-                continue
-            lines = [line for line in at.grid.lines if line.in_table]
-            of_method = [line for line in lines if line.method == one.name]
-            for line in of_method if len(of_method) < len(lines) else ():
-                ours, theirs = (_mean_rank(at.table, lines, line, measured) for measured in (True, False))
-                if ours:
-                    link = f'<a href="{e(page_of(paper.name))}#{e(id.partition("/")[2])}">{e(id)}</a>'
-                    yield link, e(at.table.title), e(line.label), e(at.budget), ours, theirs, str(len(lines))
-
-
-def _mean_rank(table: Table, lines: Sequence[Line], line: Line, measured: bool) -> str:
-    """A row's mean rank over the columns in which it has a (measured or reported) number; "" if it has none."""
-
-    def number(of: Line, k: int) -> float | None:
-        value, reported = of.entries[k].value, of.entries[k].reported
-        return (value.mean if value else None) if measured else (reported[0] if reported else None)
-
-    ranks = []
-    for k, column in enumerate(table.printed):
-        if column.best != "none" and (this := number(line, k)) is not None:
-            sign = -1 if column.best == "min" else 1
-            others = (number(of, k) for of in lines)
-            ranks.append(1 + sum(sign * other > sign * this for other in others if other is not None))
-    return f"{np.mean(ranks):.1f}" if ranks else ""

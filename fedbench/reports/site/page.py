@@ -10,6 +10,9 @@ from pathlib import Path
 from fedbench import __version__
 from fedbench.words import plain
 
+#: File of the index of the user's runs in the same folder, and the link (HTML) at its top.
+NOTEBOOK = ("runs.html", '<a href="index.html">All papers</a>')
+
 
 def e(text: object) -> str:
     """A text escaped for an HTML element or attribute."""

@@ -14,13 +14,9 @@ from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
 from fedbench.reports.site.page import card, document, e, folded, sort_head, values
-from fedbench.results.frame import Run, by_other_code
+from fedbench.results.run import Run, by_other_code
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
-
-# -- run -------------------------------------------------------------------------------------------------------
-# A run's page: its numbers and pictures, its settings, its origin.
-
 
 #: (name, value) of fields of a method, a partition or a setting.
 Rows = Iterable[tuple[str, str]]
@@ -124,10 +120,6 @@ def _known(rows: Iterable[tuple[str, object]]) -> Rows:
     return ((key.replace("_", " "), text(value)) for key, value in rows if value is not None)
 
 
-# -- index -----------------------------------------------------------------------------------------------------
-# A table with one row per group of runs that differ only in seeds, as in `compare`.
-
-
 #: If there are more setting columns, only the first and those in `TELLING` are visible at first, so that the numbers
 #: are visible without scrolling.
 SETTINGS = 6
@@ -135,7 +127,8 @@ TELLING = ("method", "dataset", "split", "clients", "lr", "rounds")
 
 
 def index_page(side: Comparison, way: str = "") -> str:
-    """The index of all runs, with links to their pages; `way` is the navigation at its top (HTML)."""
+    """The index of all runs: a row per group of runs that differ only in seeds, as in `compare`, with links to their
+    pages; `way` is the navigation at its top (HTML)."""
     table = grid(side)
     rows = "\n".join(_row(side, table, group, line) for group, line in zip(side.groups, table.lines, strict=True))
     tools = (
@@ -198,9 +191,6 @@ def _cell(head: str, entry: Entry) -> str:
     spread = f' <span class="spread">± {e(entry.spread)}</span>' if entry.spread else ""
     order = "" if entry.value is None else f' data-value="{entry.value.mean:.6g}"'
     return f'<td data-head="{e(head)}"{order}><span{look}>{e(entry.text)}</span>{spread}{e(entry.mark)}</td>'
-
-
-# -- pages -----------------------------------------------------------------------------------------------------
 
 
 def pages(

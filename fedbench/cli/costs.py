@@ -1,0 +1,78 @@
+"""How long missing runs would train on this machine: estimated, and listed for `--dry-run`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fedbench.cli import context, printing
+from fedbench.errors import FedbenchError
+from fedbench.words import counted, duration
+
+if TYPE_CHECKING:
+    from fedbench.engine.sweep import Wanted
+
+
+def costs_of(runs: Iterable[Wanted], device: str) -> dict[str, float]:
+    """Run id -> estimated seconds on this machine; empty if the estimate of any run is not known."""
+    from fedbench import methods
+    from fedbench.engine.cost import seconds
+    from fedbench.plugins import reported
+
+    costs: dict[str, float] = {}
+    try:
+        for one in runs:
+            with reported():
+                method = methods.load(one.method)[0].create(one.spec.params)
+            costs[one.spec.id] = seconds(one.spec.setting, method, context.store(), context.roots(), device)
+    except FedbenchError:
+        return {}
+    return costs
+
+
+def about(costs: Mapping[str, float]) -> str:
+    """The end of a line that counts runs: their total training time."""
+    return f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
+
+
+def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
+    """List a table's missing runs: a line for each row and data set, or each run as JSON. `scope` names budget and
+    precision; `nothing` is the reason to print if no run is missing."""
+    if as_json:
+        show_json(runs, device)
+        return
+    costs = costs_of(runs, device)
+    groups: dict[tuple[str, str], list[Wanted]] = defaultdict(list)
+    for one in runs:
+        groups[one.row or one.method, one.spec.setting.partition.dataset.name].append(one)
+    if runs:
+        show_costs(("row", "data set", "to make", "time here"), groups.items(), costs)
+    total = f"{counted(len(runs), 'run')} to make, {scope}{about(costs)}"
+    context.out().print(total if runs else f"nothing to run: {nothing}")
+
+
+def show_costs(
+    headings: Sequence[str], lines: Iterable[tuple[Sequence[str], Sequence[Wanted]]], costs: Mapping[str, float]
+) -> None:
+    """Print a line for each group of runs: its texts, the number of runs to train, and their training time here."""
+    table = printing.table(*headings, right=("runs", "to make", "time here"))
+    for texts, runs in lines:
+        seconds = duration(sum(costs.get(one.spec.id, 0.0) for one in runs)) if runs and costs else "–"
+        table.add_row(*texts, str(len(runs)), seconds)
+    context.out().print(table)
+
+
+def show_json(runs: Sequence[Wanted], device: str) -> None:
+    """Print the runs as JSON; `seconds` is null if it is not known."""
+    costs = costs_of(runs, device)
+    printing.print_json(
+        [
+            {
+                "run": one.spec.id, "row": one.row, "method": one.method,
+                "dataset": one.spec.setting.partition.dataset.name, "partition": one.spec.setting.partition.id,
+                "seed": one.spec.setting.seed, "seconds": costs.get(one.spec.id),
+            }
+            for one in runs
+        ]
+    )  # fmt: skip

@@ -1,0 +1,144 @@
+"""`fedbench figure`: draw a paper's figure, or a figure of any runs and partitions, from the data in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedbench.cli import context, options, printing
+from fedbench.cli.parser import App
+from fedbench.errors import FedbenchError, check_known
+
+if TYPE_CHECKING:
+    from fedbench.reports.figures import FigureSpec, Kind
+
+app = App()
+
+
+@app.command("figure")
+def figure(
+    name: Annotated[
+        str,
+        options.argument(
+            "The figure: feddrm/3 to 12 or 14, flux/4 to 12, ftw_erm/2 or 3, pfedfda/2 to 4, scale/1, "
+            "arena/mnist, cifar10 or both; of runs curves, clients, confusion or ranks; of partitions partition (or "
+            "bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
+        ),
+    ],
+    filters: options.Filters = None,
+    output: Annotated[
+        Path | None, "The file: .png, .svg, .pdf, .csv or .json (default: PAPER-NUMBER.png or KIND.png).", "-o"
+    ] = None,
+    as_json: options.Json = False,
+    as_csv: Annotated[bool, "Print the numbers as CSV.", "--csv"] = False,
+    partition: Annotated[str | None, "Draw it of this partition's clients instead.", "ID"] = None,
+    run: Annotated[str | None, "Draw it of this run instead (pfedfda/2, flux/11).", "ID"] = None,
+    client: Annotated[
+        list[int] | None, "Clients of partitions and of confusion: only these, from 0 (repeatable)."
+    ] = None,
+    image: Annotated[
+        list[int] | None, "Images of the data set, for images: from 0, as all clients see them (repeatable)."
+    ] = None,
+    metric: Annotated[
+        str | None, "Metric of runs that is shown (fedbench metrics lists all); default: accuracy."
+    ] = None,
+    against: Annotated[
+        str | None, "Axis of curves: round (default), bytes (both ways) or seconds (without evaluation)."
+    ] = None,
+    by: Annotated[
+        list[str] | None, "Key of runs: a line for each of its values (method, lr, ...; repeatable).", "KEY"
+    ] = None,
+    view: Annotated[
+        str | None, "Test images: plain or crop (as in training); default: as evaluated.", "--test-augmentation"
+    ] = None,
+    text: Annotated[bool, "Print it as text only, as a terminal shows it: its rows, of curves a chart."] = False,
+    compare: Annotated[bool, "Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12)."] = False,
+    mine: options.Mine = False,
+    budget: options.RunBudget = None,
+    ridge: Annotated[float | None, "Penalty that the bound on the ratio is taken for (default: 1).", "λ"] = None,
+    seed: Annotated[
+        int | None, "Seed of the clients' images that are drawn, or of the runs (default: the figure's)."
+    ] = None,
+) -> None:
+    """Draw a figure. Never trains; partitions that are not there are made.
+
+    With --json, --csv or --text it is printed, and a file is written only where -o names one.
+    """
+    from fedbench.files import write_whole
+    from fedbench.reports import figures
+    from fedbench.reports.figures import kinds
+
+    spec = figures.load(name)
+    kind = figures.kind_of(spec)
+    if as_json + as_csv + text > 1:
+        raise FedbenchError("--json, --csv and --text exclude each other", "choose one")
+    path = output or (None if as_json or as_csv or text else Path(f"{spec.id.replace('/', '-')}.png"))
+    form = path.suffix.removeprefix(".").lower() if path else ""
+    if path and not form:
+        raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
+    check_known("format of a figure", form if path else None, (*kinds.FORMATS, "csv", "json"))
+    chosen: dict[str, Any] = {
+        "filters": filters or None, "partition": partition, "run": run, "client": client or None,
+        "image": image or None, "budget": budget, "seed": seed, "metric": metric, "against": against, "by": by or None,
+        "view": view, "ridge": ridge, "compare": compare or None,
+    }  # fmt: skip
+    request = figures.Request(context.frame(mine), context.roots(), context.err().print, **chosen)
+    kind.check(spec, request)
+    content = kind.gather(spec, request)
+
+    texts = {"csv": kinds.as_csv, "json": kinds.as_json}
+    if path:
+        older = path.exists()
+        file = texts[form](spec, content).encode() if form in texts else kinds.render(spec, content, form)
+        write_whole(path, file)
+        context.err().print(f"{spec.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
+    if as_json or as_csv:
+        typer.echo(texts["json" if as_json else "csv"](spec, content), nl=False)
+    else:
+        _show(spec, kind, content, text)
+
+
+#: At most so many rows of a figure are printed.
+MOST_ROWS = 200
+
+
+def _show(spec: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
+    """Print the figure in words; on a terminal or with `text` also its rows, or the charts that its kind has."""
+    from fedbench.reports.figures import kinds
+
+    out = context.out()
+    if out.is_terminal or text:
+        charts = [*kind.charts(spec, content)]
+        for chart in charts:
+            out.print(chart)
+        if not charts:
+            _print_rows(spec, list(kinds.rows(spec, content)))
+    for line in kinds.words(spec, content):
+        out.print(line, soft_wrap=True)
+    for verdict in content.claims:
+        detail = f" ({verdict.detail})" if verdict.detail else ""
+        out.print(f"{verdict.claim.text}: {verdict.state}{detail}", soft_wrap=True)
+
+
+def _print_rows(figure: FigureSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of a figure's CSV as a table; a text that all rows have stands above it."""
+    from rich.text import Text
+
+    texts = {name: value for name, value in rows[0].items() if isinstance(value, str)}
+    common = {name: value for name, value in texts.items() if all(row[name] == value for row in rows)}
+    names = [name for name in rows[0] if name not in common]
+    facts = [f"{name} {value}" for name, value in common.items() if value]
+    out = context.out()
+    out.print(Text.assemble((figure.id, "bold"), f"  {'; '.join([figure.title, *facts])}"), soft_wrap=True)
+    right = [name for name in names if all(isinstance(row[name], int | float | None) for row in rows)]
+    shown = [{name: _text(row[name]) for name in names} for row in rows[:MOST_ROWS]]
+    printing.columns(out, shown, right, spare=("ids", "runs", "error", "seeds"))
+    if len(rows) > MOST_ROWS:
+        out.print(f"and {len(rows) - MOST_ROWS:,} more rows: --csv prints all", style="dim")
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,130 @@
+"""The declarations of options: those that commands share, and how parameters and the fields of specs declare others."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import keyword
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+import typer
+from typer.models import OptionInfo
+
+from fedbench.cli.completion import OF_OPTIONS, Completion
+from fedbench.specs.fields import kind_of, typed
+from fedbench.words import option_of
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+Options = Mapping[str, inspect.Parameter]
+
+
+def argument(help: str, metavar: str | None = None, completion: Completion | None = None) -> Any:
+    """Typer's declaration of an argument."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=completion)
+
+
+Budget = Annotated[str, "Budget: small, paper, smoke, or another that the protocol has."]
+RunBudget = Annotated[str | None, "Budget of the runs: small (default), paper, ..."]
+RunPrecision = Annotated[str | None, "Precision of the runs: fp32, tf32, bf16 (the budget's)."]
+ProtocolName = Annotated[
+    str | None,
+    "Protocol of the defaults: feddrm (a paper's data set), plain (digits, your own), flux, ftw_erm, pfedfda.",
+]
+Columns = Annotated[list[str] | None, "Only this column of --table, * is any text (repeatable).", "GROUP/LABEL"]
+OnDataset = Annotated[str | None, "Data set for the columns of --table, in place of its own."]
+DryRun = Annotated[bool, "Only list the runs and what they cost here (builds data set and partitions)."]
+Folder = Annotated[Path, "Folder to write it to.", "-o", "FOLDER"]
+Device = Annotated[str, "Device: auto, cpu or cuda."]
+Mine = Annotated[bool, "Leave out shipped results (fedbench results list)."]
+Format = Annotated[str | None, "Format: console, latex, markdown, csv, html or json.", "-f"]
+Output = Annotated[Path | None, "Write to this file; its suffix tells the format.", "-o"]
+Json = Annotated[bool, "Print one JSON document.", "--json"]
+Filters = Annotated[
+    list[str] | None,
+    argument(
+        "Filters of runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
+        "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1, paper= and protocol= (those that its tables "
+        "read), pack=feddrm/feddrm and shipped=yes name shipped runs, too; default: all of one's own.",
+        "FILTER",
+    ),
+]
+
+
+def of_function(function: Callable[..., Any]) -> Options:
+    """The options that a command's parameters declare, either as Typer options or by texts in the annotation, such as
+    `Annotated[int, "Size.", "-s", "N"]`: the first text is the help, one that begins with - is a name of the option,
+    and another one is the metavar. Without a name that begins with --, the option is named after the parameter."""
+    return {name: _declared(one) for name, one in inspect.signature(function, eval_str=True).parameters.items()}
+
+
+def _declared(parameter: inspect.Parameter) -> inspect.Parameter:
+    about = getattr(parameter.annotation, "__metadata__", ())
+    if not about or not isinstance(about[0], str):
+        return parameter
+    help, *more = about
+    names, metavar = [text for text in more if text[0] == "-"], next((text for text in more if text[0] != "-"), None)
+    if not any(name.startswith("--") for name in names):
+        names.insert(0, option_of(parameter.name))
+    option = typer.Option(*names, metavar=metavar, help=help, autocompletion=OF_OPTIONS.get(parameter.name))
+    return parameter.replace(annotation=Annotated[parameter.annotation.__origin__, option])
+
+
+def of_spec(*classes: type, panel: str = "", native: bool = False) -> Options:
+    """The options that the fields of specs declare, first those without a help panel; `panel` puts all into one panel.
+    Option values are texts (True for flags), which the code that makes the spec converts. With `native`, they have the
+    types and defaults of the fields."""
+    fields = [(cls, name, one) for cls in classes for name, one in typed(cls).items()]
+    options = {}
+    for cls, name, one in sorted(fields, key=lambda field: bool(field[2].metadata["panel"])):
+        about, kind = one.metadata, kind_of(cls, one)
+        option = typer.Option(
+            option_of(name),
+            metavar=about["metavar"] or (None if native or kind is bool else f"<{kind.__name__}>"),
+            help=about["help"],
+            rich_help_panel=panel or about["panel"] or None,
+            autocompletion=OF_OPTIONS.get(name),
+        )
+        default, hint = (one.default, kind) if native else (None, bool if kind is bool else str)
+        hint = Annotated[hint if default is not None else hint | None, option]
+        name += "_" * keyword.iskeyword(name)
+        options[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+    return options
+
+
+def grouped(**groups: Options) -> Callable[[C], C]:
+    """Decorator for a command: replace the parameters of these names by groups of options. The command receives each
+    group as a dictionary of the options that the user gave, by name."""
+
+    def decorate(command: C) -> C:
+        parameters: list[inspect.Parameter] = []
+        for parameter in of_function(command).values():
+            parameters += groups.get(parameter.name, {parameter.name: parameter}).values()
+
+        @functools.wraps(command)
+        def call(**given: Any) -> None:
+            for group, options in groups.items():
+                values = {name.rstrip("_"): given.pop(name) for name in options}
+                given[group] = {k: value for k, value in values.items() if value is not None and value is not False}
+            command(**given)
+
+        only = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        call.__signature__ = inspect.Signature(only)  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in only}
+        return cast(C, call)
+
+    return decorate
+
+
+def declared(command: Callable[..., Any]) -> list[str]:
+    """The options that the command declares, without --, as the user types them (json for as_json); no arguments."""
+    out: list[str] = []
+    for name, parameter in of_function(command).items():
+        for option in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(option, OptionInfo):
+                # Typer stores the first name of an annotated option as its default.
+                declared = [str(o) for o in (option.default, *(option.param_decls or ())) if str(o).startswith("--")]
+                out += [o[2:] for o in declared or [option_of(name)]]
+    return out

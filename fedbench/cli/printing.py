@@ -1,0 +1,96 @@
+"""Printing of results: grids in a format, to the terminal or to a file; lists in columns; JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from fedbench.cli.context import err, out
+from fedbench.errors import FedbenchError
+from fedbench.words import plain
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedbench.reports.layout.grid import Grid
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one JSON document without colour and wrapping."""
+    print(json.dumps(value, indent=1, default=str))
+
+
+def form(format: str | None, output: Path | None, as_json: bool) -> str:
+    """The format that --format, --output and --json select. Raises FedbenchError if they contradict."""
+    from fedbench.reports import render
+
+    if as_json and format not in (None, "json"):
+        raise FedbenchError(f"--json or --format {format}?", "give one of them")
+    return render.choose("json" if as_json else format, output)
+
+
+def put(grids: Sequence[Grid], format: str, output: Path | None, *, full: bool = False, **latex: bool) -> None:
+    """Print the grids, or write them to the file `output`; `full` and `latex` are options of `render.render`."""
+    from fedbench.files import write_whole
+    from fedbench.reports import render
+
+    if format == "console" and output is None:
+        from fedbench.reports.render.console import show
+
+        show(grids, out(), full, fit=True)
+        return
+    if format == "csv":  # CSV has no place for problems
+        for problem in dict.fromkeys(problem for grid in grids for problem in grid.problems):
+            err().print(problem, soft_wrap=True, markup=False)
+    text = render.render(grids, format, full=full, **latex)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_whole(output, text.encode())
+        err().print(f"{', '.join(g.id for g in grids)} written to {output}", soft_wrap=True)
+
+
+def table(*headings: str, right: Collection[str] = (), whole: Collection[str] = (), title: str | None = None) -> Table:
+    """An empty table without borders; columns in `right` are right-aligned, columns in `whole` are never wrapped."""
+    from rich.table import Table
+
+    grid = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        grid.add_column(heading, justify="right" if heading in right else "left", no_wrap=heading in whole)
+    return grid
+
+
+#: Text between two columns.
+GAP = "  "
+
+
+def columns(
+    console: Console, rows: Sequence[Mapping[str, str]], right: Collection[str] = (), spare: Sequence[str] = ()
+) -> None:
+    """Print rows, which map headings to texts, under bold headings; the columns in `right` are right-aligned.
+
+    Columns without any text are left out. If the terminal is too narrow, columns in `spare` are left out in their
+    order until the rest fits.
+    """
+    cells = {heading: [heading, *(plain(row[heading]) for row in rows)] for heading in rows[0]}
+    cells = {heading: texts for heading, texts in cells.items() if any(texts[1:])}
+    widths = {heading: max(map(cell_len, texts)) for heading, texts in cells.items()}
+    for heading in spare if console.is_terminal else ():
+        if sum(widths.values()) + len(GAP) * (len(widths) - 1) <= console.width:
+            break
+        widths.pop(heading, None)
+    padded = []
+    for heading, width in widths.items():
+        room = [" " * (width - cell_len(text)) for text in cells[heading]]
+        pairs = zip(room, cells[heading], strict=True)
+        padded.append([space + text if heading in right else text + space for space, text in pairs])
+    head, *lines = (GAP.join(line).rstrip() for line in zip(*padded, strict=True))
+    console.print(Text(head, "bold"), soft_wrap=True)
+    console.print(Text("\n".join(lines)), soft_wrap=True)

@@ -1,0 +1,108 @@
+"""A paper's page of measured results: counts, claims, and our remarks. 'report --compare' prints the numbers.
+
+tables/PAPER/measured.toml has the remarks, each about one table or all. The page uses neither images nor a store, so
+that everybody makes the same one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedbench import reader, resources
+from fedbench.errors import check_known, unknown
+from fedbench.planner.counts import done as numbered
+from fedbench.reports.claims import LOOKS, Claims, Judged, claims, in_words, summary, words
+from fedbench.reports.numbers.agreement import POINTS
+from fedbench.reports.render.text import escape
+from fedbench.results.frame import Frame
+from fedbench.results.packs import Packs, of_papers, with_fedbench
+from fedbench.results.packs import summary as of_pack
+from fedbench.store import Store
+from fedbench.words import counted, duration
+
+#: File of remarks, and of the page.
+SENTENCES, PAGE = "measured.toml", "measured.md"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark, a paragraph in Markdown."""
+
+    text: str
+    table: str = ""  #: its table; empty: all
+
+
+@dataclass(frozen=True)
+class _File:
+    note: list[Note]
+
+
+def page(paper: str) -> str:
+    """The page in Markdown. Raises FedbenchError for an unknown paper, an invalid file of remarks, and a remark about a
+    table without numbers."""
+    paper, papers = resources.named(paper), resources.papers()
+    check_known("paper", paper, papers)
+    packs = Packs([*of_papers(), *with_fedbench()])
+    with tempfile.TemporaryDirectory() as folder:
+        every = list(claims([paper], Frame(Store(Path(folder)), packs), [], every=True))
+    measured = [table for table in every if table.grid is not None and table.shipped]
+    notes = _sentences(paper, {table.table.id for table in measured})
+    packs_ = [of_pack(pack) for pack in packs.whole if pack.path.parent.parent.name == paper]
+    lines = [
+        f"# {paper}: what was measured", "",
+        f"Made by `fedbench results page {paper}` from the result packs and `{SENTENCES}`: change these, not the page. "
+        "`fedbench report --table NAME --compare` prints a table's numbers beside the paper's.",
+        "", *(f"- {text}" for text in (*map(_pack, packs_), *summary(every))),
+        "", *(note.text for note in notes if not note.table),
+        *_counts(measured), "", *_decided(measured), "",
+        *(f"**{note.table}**: {note.text}" for note in notes if note.table),
+    ]  # fmt: skip
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _sentences(paper: str, known: set[str]) -> Sequence[Note]:
+    path = resources.papers()[paper] / SENTENCES
+    notes = reader.read(_File, reader.toml(path, "file of sentences"), str(path)).note if path.exists() else []
+    for note in notes:
+        if note.table and note.table not in known:
+            raise unknown(f"table with numbers in {path}", note.table, known)
+    return notes
+
+
+def _pack(pack: dict[str, object]) -> str:
+    days = " to ".join(dict.fromkeys(str(pack[end])[:10] for end in ("first", "last")))
+    by, machines = (", ".join(map(str, pack[key])) for key in ("by", "machines"))  # type: ignore[call-overload]
+    runs = counted(int(str(pack["runs"])), "run")
+    return f"{runs} by {by}, {days}, {duration(float(str(pack['seconds'])))} of training on {machines}."
+
+
+def _counts(tables: Sequence[Claims]) -> Iterator[str]:
+    """One line per table and budget: its cells, the paper's numbers, and its claims by state."""
+    yield f"| table | budget | cells | reported | measured | mean difference | {POINTS:g} points | 2 errors | claims |"
+    yield "|:--|:--|--:|--:|--:|--:|--:|--:|:--|"
+    for table in tables:
+        assert table.grid is not None
+        counts, tally = table.grid.counts, table.tally
+        cells = f"{numbered(counts)} of {sum(counts.values())}"
+        numbers = (tally.reported, tally.measured, *tally.three) if tally.reported else ("",) * 5
+        claimed = Counter(claim.verdict.state for claim in table.judged)
+        cell = (table.table.id, table.budget, cells, *numbers, in_words(claimed))
+        yield f"| {' | '.join(map(str, cell))} |"
+
+
+def _decided(tables: Sequence[Claims]) -> Iterator[str]:
+    """One line per decided or undecided claim and budget; for claims that do not hold, with the deciding numbers."""
+    judged: dict[tuple[str, str], tuple[Claims, Judged]] = {}
+    for table in tables:
+        for identity, claim in table.by_identity.items():
+            judged.setdefault((table.budget, identity), (table, claim))
+    for sign in ("✗", "?", "✓"):
+        for table, claim in judged.values():
+            state = claim.verdict.state
+            if LOOKS[state][0] == sign:
+                said = f"{claim.verdict.claim.text}: {state}" if sign == "✓" else words(claim)
+                yield f"- {sign} {table.table.id}{table.budget and f', {table.budget}'}: {escape(said)}"
