@@ -85,10 +85,13 @@ def _is_output(path: Path) -> bool:
 @contextlib.contextmanager
 def whole_folder(folder: Path, doing: str, choice: str = "--home") -> Iterator[Path]:
     """Context that writes a folder atomically. It yields a hidden temporary folder to fill. If the block succeeds, that
-    is renamed to `folder`, which may exist if it is empty; otherwise it is deleted. Raises FedbenchError like
-    `disk_errors`."""
+    is renamed to `folder`, which may exist if it is empty; otherwise it is deleted, as are those that killed processes
+    left of this folder. Raises FedbenchError like `disk_errors`."""
     part = scratch(folder.absolute())
     with disk_errors(doing, part.parent, choice):
+        for left in part.parent.glob(".*"):
+            if scratched(left) == folder.name and abandoned(left):
+                erase(left)
         part.mkdir(parents=True)
         try:
             yield part
@@ -219,15 +222,18 @@ def abandoned(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, busy: str | None = None) -> Iterator[None]:
-    """Lock a folder (created if missing) for one process at a time; the system releases the lock of a dead process.
+def alone(folder: Path, busy: str | None = None, file: str = "") -> Iterator[None]:
+    """Lock a folder (created if missing), or a file in it, for one process at a time; the system releases the lock of a
+    dead process.
 
-    Other processes wait, or, if `busy` is given, raise FedbenchError with that text.
+    Other processes wait, or, if `busy` is given, raise FedbenchError with that text. The lock is a hidden file:
+    `.lock`, which stays, or beside a user's file `.FILE.lock`, which is deleted in the end.
     """
     from filelock import FileLock, Timeout  # slow to import, and reading needs no lock
 
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", timeout=-1 if busy is None else 0)
+    path = folder / (f".{file}.lock" if file else ".lock")
+    lock = FileLock(path, timeout=-1 if busy is None else 0)
     try:
         lock.acquire(poll_interval=0.01)
     except Timeout as error:
@@ -235,4 +241,7 @@ def alone(folder: Path, busy: str | None = None) -> Iterator[None]:
     try:
         yield
     finally:
+        if file:  # while it is held: who waits for a deleted file tries again (filelock 3.24)
+            with contextlib.suppress(OSError):
+                path.unlink()
         lock.release()

@@ -29,7 +29,7 @@ _given: dict[str, Path] = {}
 def papers() -> dict[str, Path]:
     """Name -> folder of all papers, fedbench's and the user's.
 
-    Raises FedbenchError if FEDBENCH_PAPERS names a folder without tables, or one with the name of another paper.
+    Raises FedbenchError if FEDBENCH_PAPERS names a folder without tables, or if two papers have one name.
     """
     return {**_shipped(TABLES), **of_user()}
 
@@ -41,11 +41,15 @@ def paper(name: str) -> Path | None:
 
 def of_user() -> dict[str, Path]:
     """Name -> folder of the user's papers. Raises FedbenchError like `papers`."""
-    named = [Path(text).expanduser() for text in os.environ.get(PAPERS, "").split(os.pathsep) if text]
-    for folder in named:
+    named: dict[str, Path] = {}
+    for text in filter(None, os.environ.get(PAPERS, "").split(os.pathsep)):
+        folder = Path(os.path.expanduser(text))  # Path.expanduser raises for an unknown user
         if not _holds_tables(folder):
             raise FedbenchError(f"{PAPERS} names {folder}, which is no folder of tables", "mend the variable")
-    return {**{_name(folder): folder for folder in named}, **_given}
+        _add(named, folder)
+    for folder in _given.values():
+        _add(named, folder)
+    return named
 
 
 def named(text: str) -> str:
@@ -54,11 +58,11 @@ def named(text: str) -> str:
     paper = text.partition("/")[0]
     if paper in _shipped(TABLES) or ".toml" in text or paper in of_user():
         return text
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     places = [(path, ""), (path.parent, f"/{path.name}")] if "/" in text else [(path, "")]
     for folder, rest in places:
         if _holds_tables(folder):
-            name = _name(folder)
+            name = _add(of_user(), folder)
             _given[name] = folder
             return name + rest
     return text
@@ -85,6 +89,18 @@ def _shipped(tables: Path) -> dict[str, Path]:
 
 def _holds_tables(folder: Path) -> bool:
     return os.path.isdir(folder) and any(folder.glob("*.toml"))  # Path.is_dir raises for a name that is too long
+
+
+def _add(papers: dict[str, Path], folder: Path) -> str:
+    """Add a user's paper under its name, which is returned. Raises FedbenchError if another one has that name."""
+    name = _name(folder)
+    other = papers.get(name, folder)
+    if other.resolve() != folder.resolve():
+        raise FedbenchError(
+            f"two papers are called {name}: {other} and {folder}", "give one of the folders another name"
+        )
+    papers[name] = folder
+    return name
 
 
 def _name(folder: Path) -> str:

@@ -20,6 +20,8 @@ import torch
 from fedbench import imports as module
 from fedbench import machine, reader, vision
 from fedbench.errors import FedbenchError, unknown
+from fedbench.files import machine as this_machine
+from fedbench.files import whole_folder
 from fedbench.imports import Import, closure
 from fedbench.reader import Between, Some
 from fedbench.words import duration
@@ -90,6 +92,18 @@ FIRST = {"memory/b/memory.limit_in_bytes": b"1\n", "memory/a/memory.limit_in_byt
 def test_limits_of_memory(tmp_path: Path, groups: str | None, files: dict[str, bytes], limits: list[int]) -> None:
     written(tmp_path, {} if groups is None else {"cgroup": groups.encode()})
     assert sorted(machine.limits(tmp_path / "cgroup", written(tmp_path / "fs", files))) == limits
+
+
+def test_what_a_killed_process_left_of_a_folder_is_deleted(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    ended, here = (f"part-{this_machine()}-{pid}-999999" for pid in (dead.pid, os.getpid()))
+    kept = {f".out.{here}", f".other.{ended}", ".mine"}
+    for name in (f".out.{ended}", *kept):
+        (tmp_path / name).mkdir()
+    with whole_folder(tmp_path / "out", "exporting") as part:
+        (part / "file").touch()
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, "out"}
 
 
 def test_a_processor_by_name_and_numbers(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fedbench import resources
 from fedbench.cli import context, options
 from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError, check_known
-from fedbench.files import write_whole
+from fedbench.files import whole_folder, write_whole
 
 if TYPE_CHECKING:
     pass
@@ -66,13 +66,19 @@ def new(
     if template.is_dir():
         every = (one for one in template.rglob("*") if one.is_file())
         files = {path / one.relative_to(template).with_suffix(""): one for one in every}
-    for file, source in files.items():
-        if template.is_dir():
-            file.parent.mkdir(parents=True, exist_ok=True)
-        text = Template(source.read_text(encoding="utf-8")).substitute(NAME=name, CLASS=cls)
-        if file.suffix == ".py" and cls in _imported(ast.parse(text)):
-            raise FedbenchError(f"the template of {what} has a {cls} of its own", "choose another name")
-        write_whole(file, text.encode(), "choose a folder with -o FOLDER")
+    texts = {
+        file: Template(source.read_text(encoding="utf-8")).substitute(NAME=name, CLASS=cls)
+        for file, source in files.items()
+    }
+    if path.suffix == ".py" and cls in _imported(ast.parse(texts[path])):
+        raise FedbenchError(f"the template of {what} has a {cls} of its own", "choose another name")
+    if template.is_dir():
+        with whole_folder(path, f"writing a {what}", "-o FOLDER") as part:
+            for file, text in texts.items():
+                (part / file.relative_to(path)).parent.mkdir(exist_ok=True)
+                (part / file.relative_to(path)).write_bytes(text.encode())
+    else:
+        write_whole(path, texts[path].encode(), "choose a folder with -o FOLDER")
     console = context.out()
     console.print(f"wrote {path}")
     place = shlex.quote(str(path) if path.is_absolute() or path.parts[0] == ".." else f"./{path}")

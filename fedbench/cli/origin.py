@@ -7,6 +7,7 @@ from typing import Any
 
 from fedbench.cli.describe import describe
 from fedbench.reports.layout.shipped import NOBODY
+from fedbench.results.making import machine
 from fedbench.results.packs import Shipped
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
@@ -34,8 +35,8 @@ def document(artifact: Artifact) -> dict[str, Any]:
     return {**artifact.manifest, "shipped": shipped}
 
 
-def details(artifact: Artifact) -> list[str]:
-    """The content of the artifact's manifest as lines of text."""
+def details(artifact: Artifact, to_share: bool = False) -> list[str]:
+    """The content of the artifact's manifest as lines of text; `to_share`: without names of machines and folders."""
     from fedbench.engine import keep
     from fedbench.metrics.evaluate import MEASURES, measures_of
 
@@ -47,6 +48,8 @@ def details(artifact: Artifact) -> list[str]:
         where = f"by {artifact.origin.by or NOBODY} on {artifact.origin.machine}{processor}"
         again = f"'fedbench results verify {artifact.id}' trains it again"
         files = f"shipped in {artifact.path}, without its predictions: {again}"
+    elif to_share:
+        where, files = f"on {machine(p)}", "files: " + ", ".join(artifact.manifest["files"])
     else:
         where = f"on {p['host']} ({p['platform']})"
         files = f"files in {artifact.path}: " + ", ".join(artifact.manifest["files"])

@@ -185,20 +185,21 @@ def verify(
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest difference of accuracies (points) where bits may differ.")
     ] = 1.0,
-    again: Annotated[bool, "Also train those that the store has."] = False,
+    again: Annotated[bool, "Also train those that the store has, or that were verified before."] = False,
     json: options.Json = False,
 ) -> None:
     """Train some shipped runs again, and compare predictions: the same bits on the same kind of machine, else
     accuracies within a tolerance.
 
-    A run that the store has is compared as it is. The exit code is 1 if one does not come out again.
+    A run that the store has is compared as it is. What is trained stays apart from it, in the folder verified/, so that
+    no table changes; it may be deleted. The exit code is 1 if one does not come out again.
     """
     from fedbench.cli.verify import Verified, show, verified
     from fedbench.engine.verify import sample as drawn
     from fedbench.planner.runs import shipped
 
     frame, store = context.frame(), context.store()
-    runs = [run.shipped for run in shipped(frame, filters or []) if run.shipped]
+    runs = [run.shipped for run in shipped(frame, filters or [], context.roots()) if run.shipped]
     if runs and minutes is not None:
         least = duration(min(run.origin.seconds for run in runs))
         runs = [run for run in runs if run.origin.seconds <= 60 * minutes]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,12 +63,21 @@ def site(
     of_papers = () if filter else benchmark.pages(frame, context.roots(), len(runs), papers)
     every = itertools.chain(files, of_papers, notebook if runs else ())
     for name, content in track(every, "pages", total=None, console=console, transient=True):
+        content = _without_places(content, context.store().home)
         write_whole(folder / name, content)
         size += len(content)
     console.print(
         f"{counted(len(runs), 'run')}, {size / 1e6:.1f} MB: open {folder / 'index.html'}",
         soft_wrap=True, markup=False,
     )  # fmt: skip
+
+
+def _without_places(content: bytes, home: Path) -> bytes:
+    """A page without the paths of the store and of the user's home, which errors name: pages are made to be shared."""
+    for place, word in ((home, b"STORE"), (Path(os.path.expanduser("~")), b"~")):
+        text = escape(str(place)).encode(errors="replace")
+        content = re.sub(re.escape(text) + rb"(?=[/\s:;,)&<]|$)", word, content) if len(text) > 1 else content
+    return content
 
 
 def _origin(run: Run) -> Origin:
@@ -77,5 +89,5 @@ def _origin(run: Run) -> Origin:
         if run.shipped:
             origin.append((what, [] if n else list(of_runs([run.shipped]))))
         else:
-            origin.append((what, details(one)) if one else (f"{what} (not in this store)", []))
+            origin.append((what, details(one, to_share=True)) if one else (f"{what} (not in this store)", []))
     return origin

@@ -11,13 +11,14 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
 from fedbench.machine import memory
 
 if TYPE_CHECKING:
     from numpy.lib.npyio import NpzFile
+    from numpy.typing import NDArray
 
 #: Maximum bytes of one encoded image.
 IMAGE = 256 << 20
@@ -88,7 +89,7 @@ def fits(size: int, what: object) -> None:
 
 
 @contextlib.contextmanager
-def npz(path: Path) -> Iterator[NpzFile]:
+def npz(path: Path) -> Iterator[Arrays]:
     """Open a NumPy archive that loads arrays on access. Raises FedbenchError for a damaged file, for arrays that do not
     fit into memory, and on access to an array of objects (pickles), which could run any code."""
     import numpy as np
@@ -98,7 +99,7 @@ def npz(path: Path) -> Iterator[NpzFile]:
             raise FedbenchError(f"{path} is not an npz file")
         fits(sum(info.file_size for info in arrays.zip.infolist()), path)
         try:
-            yield arrays
+            yield Arrays(path, arrays)
         except ValueError as error:
             if "allow_pickle" not in str(error):
                 raise
@@ -106,6 +107,26 @@ def npz(path: Path) -> Iterator[NpzFile]:
                 f"{path} holds an array of Python objects, which could run any program and is not read",
                 "save it as numbers or text: values.astype(float), or .astype(str) for names",
             ) from error
+
+
+class Arrays:
+    """The arrays of a NumPy archive, which may hold other files, too."""
+
+    def __init__(self, path: Path, archive: NpzFile) -> None:
+        self.path, self.archive = path, archive
+
+    @property
+    def files(self) -> list[str]:
+        return list(self.archive.files)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Raises FedbenchError for a member that is no array, which NumPy gives as bytes."""
+        import numpy as np
+
+        one = self.archive[name]
+        if not isinstance(one, np.ndarray):
+            raise FedbenchError(f"{self.path}: {name} is no array", "np.savez writes arrays")
+        return one
 
 
 def at_most(stream: IO[bytes], count: int, block: int = _BLOCK) -> bytearray:

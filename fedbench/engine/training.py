@@ -16,6 +16,7 @@ from fedbench import machine, models
 from fedbench.engine import keep as keeping
 from fedbench.engine.job import Job
 from fedbench.errors import FedbenchError
+from fedbench.files import disk_errors
 from fedbench.measure import stored
 from fedbench.metrics.evaluate import MEASURES, check_measures
 from fedbench.plugins import in_words, mistake
@@ -172,6 +173,20 @@ def start_of(job: Job, federation: Federation) -> tuple[nn.Module, State]:
     )
 
 
+#: How a CACHEDIR.TAG begins (https://bford.info/cachedir/): tools that copy or back up leave such a folder out.
+CACHE = "Signature: 8a477f597d28d172789f06886806bc55\n"
+
+
+def keep_compiled(home: Path) -> None:
+    """Let torch keep compiled code in the store's folder `compiled`: later runs reuse it, and torch's default folder is
+    shared by all users. It is marked as a cache, which is no part of a copy, since whoever uses it runs it."""
+    folder = Path(os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home / "compiled")))
+    if folder.name == "compiled":  # else the user has chosen a folder
+        with disk_errors("keeping compiled code", home):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "CACHEDIR.TAG").write_text(f"{CACHE}# Code that torch has compiled for this machine.\n")
+
+
 @contextlib.contextmanager
 def prepared(
     ours: Sequence[tuple[Job, Hold]],
@@ -203,8 +218,8 @@ def prepared(
     name = setting.executor or executor
     if name == "auto":
         name = executors.suited(model, federations[0], setting, plans[0].trainees)
-    # The store's folder: later runs reuse compiled code, and torch's default folder is shared by all users.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(store.home / "compiled"))
+    if device.type == "cuda":
+        keep_compiled(store.home)
     runner = executors.make(name, model, federations[0], setting)
     try:
         trainers = [

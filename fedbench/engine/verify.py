@@ -1,4 +1,7 @@
-"""Check whether a shipped run is reproducible here: the same predictions, or accuracies within a tolerance."""
+"""Check whether a shipped run is reproducible here: the same predictions, or accuracies within a tolerance.
+
+What is trained for that stays apart from the store's runs, so that no table changes by a check.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from fedbench.engine.job import Job
 from fedbench.engine.run import STACKING, execute_all
 from fedbench.engine.training import data_of
 from fedbench.errors import FedbenchError
+from fedbench.files import erase
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, headline, load
@@ -23,8 +27,9 @@ from fedbench.results import making
 from fedbench.results.making import machine
 from fedbench.results.packs import Shipped
 from fedbench.results.run import stale
-from fedbench.specs import RunSpec, Setting
+from fedbench.specs import SCHEMA, RunSpec, Setting
 from fedbench.store import Artifact, Store
+from fedbench.store.folder import schema_of
 
 #: Allowed difference of two accuracies (fractions) if predictions may differ: one percentage point.
 TOLERANCE = 0.01
@@ -32,6 +37,10 @@ TOLERANCE = 0.01
 ROUNDING = 1e-9
 #: Allowed difference from the shipped run, as a multiple of what another executor's rounding changes here.
 SPREAD = 3
+#: Headline metrics that are no accuracies: the spread over a few clients moves by points where no accuracy does.
+SPREADS = ("client_accuracy_std",)
+#: Folder of a store with the runs that were trained to verify others: a store of its own, which no table reads.
+FOLDER = "verified"
 #: The words for predictions that differ.
 OTHER = "other bits"
 
@@ -90,6 +99,14 @@ def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequ
     return sorted(Random(seed).sample(able, min(n, len(able))), key=lambda run: (run.origin.started, run.id))
 
 
+def apart(store: Store) -> Store:
+    """The store of runs that were trained to verify others. One of an older schema is deleted: it can be made again."""
+    home = store.home / FOLDER
+    if (schema_of(home) or SCHEMA) < SCHEMA:
+        erase(home)
+    return Store(home)
+
+
 def as_made(run: Shipped) -> tuple[str, str]:
     """(device, executor) to repeat a run. A run on a CPU is repeated on a CPU by its executor, on which bits depend."""
     provenance = run.provenance
@@ -97,7 +114,7 @@ def as_made(run: Shipped) -> tuple[str, str]:
 
 
 def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLERANCE) -> Checked:
-    """Compare a shipped run with `again`, the same run in this store."""
+    """Compare a shipped run with `again`, the same run in this store (or in the one `apart`)."""
     assert isinstance(again.spec, RunSpec)
     setting, here = again.spec.setting, machine(again.provenance)
     processors = (run.provenance.get("processor"), again.provenance.get("processor"))
@@ -112,9 +129,10 @@ def compare(run: Shipped, again: Artifact, store: Store, tolerance: float = TOLE
     return Checked(Verdict.CLOSE if difference <= tolerance else Verdict.FAR, difference, metric, here, processors)
 
 
-def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots: list[Path]) -> Checked:
+def settled(checked: Checked, run: Shipped, again: Artifact, of: Store, store: Store, roots: list[Path]) -> Checked:
     """Decide about a run beyond the tolerance: train it here by another executor too, which differs only in rounding.
-    Short runs and high learning rates amplify rounding, also another processor's, to many percentage points."""
+    `again` is in the store `of`, its images are in `store`. Short runs and high learning rates amplify rounding, also
+    another processor's, to many percentage points."""
     assert isinstance(again.spec, RunSpec)
     setting, provenance = again.spec.setting, again.provenance
     other = "cores" if provenance["executor"] in ("stacked", "graphed") else "stacked"
@@ -126,14 +144,15 @@ def settled(checked: Checked, run: Shipped, again: Artifact, store: Store, roots
         (third,) = execute_all(
             [Job.of_spec(run.origin.spec)], scratch_store, roots, device=device, executor=other, data=data
         )
-        both = (load(evaluate(again, store)), load(evaluate(third, scratch_store)))
+        both = (load(evaluate(again, of)), load(evaluate(third, scratch_store)))
     rounding, _ = _largest_gap(*(_headlines(of, setting) for of in both))
     verdict = Verdict.UNSTABLE if checked.difference <= SPREAD * rounding else Verdict.FAR
     return replace(checked, verdict=verdict, rounding=rounding)
 
 
 def _headlines(metrics: Metrics, setting: Setting) -> dict[tuple[Any, ...], float]:
-    return {(name,): mean for name, mean in headline(metrics, setting).items()}
+    """The accuracies among the main results, by which runs of other bits are judged."""
+    return {(name,): mean for name, mean in headline(metrics, setting).items() if name not in SPREADS}
 
 
 def _exact(metrics: Metrics) -> dict[tuple[Any, ...], float]:

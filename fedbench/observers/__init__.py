@@ -65,7 +65,6 @@ class JsonLines(Observer):
         self.path = path
         self.ids: tuple[str, ...] = ()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             path.open("a").close()
         except OSError as error:
             raise FedbenchError(f"cannot write {path} ({error.strerror})", "choose another file") from error

@@ -102,19 +102,22 @@ def _matched(values: Iterable[str], known: Sequence[str]) -> list[str]:
     return [name for value, names in hits for name in names or [value]]
 
 
-def shipped(frame: Frame, filters: Sequence[str] = ()) -> list[Run]:
+def shipped(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()) -> list[Run]:
     """The runs of packs that match every filter, oldest first, also those that the store has; all without a filter.
-    Raises FedbenchError as `select` does."""
+    Filters, `roots` and errors are those of `select`."""
     ids = [word for word in filters if "=" not in word]
     hits = [(id, frame.packs.find(id)) for id in ids]
     if missing := [id for id, run in hits if run is None]:
         raise FedbenchError(f"no shipped run '{missing[0]}'", "'fedbench results list' shows the packs")
     runs = [run for _, run in hits if run is not None] if ids else frame.packs.runs()
     conditions = [_Condition.of(word) for word in filters if "=" in word]
-    for condition in (condition for condition in conditions if condition.key == "pack"):
-        ids_read = _read_by(condition, frame, ())
+    of_tables = [condition for condition in conditions if condition.key in OF_TABLES]
+    for condition in of_tables:
+        ids_read = _read_by(condition, frame, roots)
         runs = [run for run in runs if (run.id in ids_read) is not condition.negated]
-    return _which(list(map(frame.of_pack, runs)), [condition for condition in conditions if condition.key != "pack"])
+    if of_tables and not runs:
+        raise FedbenchError(f"no table has such a shipped run: {' '.join(condition.word for condition in of_tables)}")
+    return _which(list(map(frame.of_pack, runs)), [one for one in conditions if one.key not in OF_TABLES])
 
 
 def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:

@@ -6,15 +6,20 @@ import contextlib
 import dataclasses
 import re
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from fedbench.errors import FedbenchError, unknown
-from fedbench.metrics.evaluate import evaluate
+from fedbench.files import alone, disk_errors
+from fedbench.measure import restored
+from fedbench.metrics.evaluate import MEASURES, evaluate
+from fedbench.metrics.follows import contradiction
 from fedbench.metrics.read import load
-from fedbench.results.pack import Pack, Row, add, same_numbers, write
+from fedbench.results.pack import Pack, Row, add, leave_out, same_numbers
 from fedbench.results.packs import FOLDER, Packs, imported
 from fedbench.store import Store
 from fedbench.words import counted, path_of
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 NEW, OLD = "new", "old"
 #: Most bytes of a pack from a URL; the shipped packs have two million.
 LARGEST = 64_000_000
+#: Most seconds for a pack from a URL, however slowly its server sends.
+LONGEST = 600.0
 
 
 @contextlib.contextmanager
@@ -34,8 +41,8 @@ def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path
     """The packs of a source: a file, every .parquet below a folder, or a URL (deleted when the context ends).
 
     A URL uses https (http only to this machine) and ends with the pack's name. Redirects to another host are not
-    followed, and downloads are limited to LARGEST bytes. Raises FedbenchError for an invalid URL, a failed download,
-    and a folder without packs.
+    followed, and downloads are limited to LARGEST bytes and LONGEST seconds. Raises FedbenchError for an invalid URL, a
+    failed download, and a folder without packs.
     """
     if "://" in source:
         from fedbench.data.fetch import download
@@ -45,7 +52,8 @@ def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path
         with tempfile.TemporaryDirectory(prefix="fedbench-pack-") as folder:
             path = Path(folder) / name
             try:
-                download(File(name, urls=(source,), size=LARGEST), path, progress, stays=True)
+                file = File(name, urls=(source,), size=LARGEST)
+                _within(LONGEST, partial(download, file, path, progress, stays=True), source)
                 yield [path]
             except FedbenchError as error:
                 hint = error.hint if path.exists() else "check the address, or bring the file and import that"
@@ -59,6 +67,26 @@ def brought(source: str, progress: Progress | None = None) -> Iterator[list[Path
         if not packs:
             raise FedbenchError(f"there is no result pack (.parquet) in {path}", "'fedbench results export' makes one")
     yield packs
+
+
+def _within(seconds: float, call: Callable[[], None], source: str) -> None:
+    """Make a call, in a thread, which is left behind if it takes longer: a server that sends a byte now and then would
+    otherwise hold it for days, at any step. Raises what the call raises, and FedbenchError after these seconds."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="download")
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise FedbenchError(f"{source} was not there after {seconds:g} seconds, the longest that a pack may take")
+    if raised:
+        raise raised[0]
 
 
 def _name_at(url: str) -> str:
@@ -83,9 +111,10 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
     `prefer` decides about runs that exist with other metrics: NEW imports them and removes them from other imported
     packs (runs of the store still come first), OLD skips them.
 
-    Reads and checks every row first. Raises FedbenchError for a damaged, empty or hidden pack, if neither `by` nor the
-    pack says who made the runs, and if runs exist with other metrics and `prefer` is None. Returns the pack in the
-    store, the imported runs, how many were skipped, and how many runs that pack has now.
+    Reads and checks every row first. Raises FedbenchError for a damaged, empty or hidden pack, for a run whose metrics
+    contradict each other, if neither `by` nor the pack says who made the runs, and if runs exist with other metrics and
+    `prefer` is None. Returns the pack in the store, the imported runs, how many were skipped, and how many runs that
+    pack has now.
     """
     if not path.is_file():
         raise FedbenchError(f"there is no file {path}", "name a result pack (.parquet)")
@@ -99,25 +128,40 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
         raise FedbenchError(f"there are no runs in {path}", "'fedbench results export' makes a pack")
     if not by and not all(row.by for row in rows):
         raise FedbenchError(f"{path} does not say who made its runs", "say it: --by NAME")
+    for row in rows:
+        if fault := contradicted(row):
+            raise FedbenchError(f"run {row.id} of {path} contradicts itself: {fault}", "ask who made it")
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
     target = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()
-    packs = Packs.of(store)
-    clashes = {row.id: names for row in rows if (names := _clashes_of(row, store, packs))}
-    if clashes and prefer is None:
-        examples = [f"{id} ({', '.join(names)})" for id, names in [*clashes.items()][:3]]
-        raise FedbenchError(
-            f"{counted(len(clashes), 'run')} of {path} {'has' if len(clashes) == 1 else 'have'} other numbers than are "
-            f"there: {', '.join([*examples, *(['...'] if len(clashes) > 3 else [])])}",
-            f"--prefer {NEW} takes these, --prefer {OLD} leaves them out",
-        )
-    added = [row for row in rows if row.id not in clashes] if prefer == OLD else rows
-    total = add(target, added, pack.failures) if added or pack.failures else 0
-    if prefer == NEW:
-        for other in (other for other in packs.whole if other.path in imported(store) and other.path != target):
-            if not clashes.keys().isdisjoint(other.places):
-                write(other.path, [row for row in other.rows() if row.id not in clashes], other.failures)
+    with contextlib.ExitStack() as held:  # what is there is compared and changed in one go
+        with disk_errors("taking in a result pack", target.parent):
+            held.enter_context(alone(target.parent))
+        packs = Packs.of(store)
+        clashes = {row.id: names for row in rows if (names := _clashes_of(row, store, packs))}
+        if clashes and prefer is None:
+            examples = [f"{id} ({', '.join(names)})" for id, names in [*clashes.items()][:3]]
+            raise FedbenchError(
+                f"{counted(len(clashes), 'run')} of {path} {'has' if len(clashes) == 1 else 'have'} other numbers than "
+                f"are there: {', '.join([*examples, *(['...'] if len(clashes) > 3 else [])])}",
+                f"--prefer {NEW} takes these, --prefer {OLD} leaves them out",
+            )
+        added = [row for row in rows if row.id not in clashes] if prefer == OLD else rows
+        total = add(target, added, pack.failures) if added or pack.failures else 0
+        if prefer == NEW:
+            for other in (other for other in packs.whole if other.path in imported(store) and other.path != target):
+                if not clashes.keys().isdisjoint(other.places):
+                    leave_out(other.path, clashes)
     return target, added, len(rows) - len(added), total
+
+
+def contradicted(row: Row) -> str:
+    """The first metric of a run that others of its metrics contradict, in words; "" if there is none."""
+    try:
+        measures = restored(row.about.get(MEASURES, []), MEASURES)
+    except FedbenchError as error:
+        return str(error)
+    return contradiction(row.metrics, row.spec.setting.partition.trainees, measures)
 
 
 def _clashes_of(row: Row, store: Store, packs: Packs) -> list[str]:

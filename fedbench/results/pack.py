@@ -18,12 +18,13 @@ the last. Values of a whole run are exact. The file's metadata hold the diverged
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench.errors import FedbenchError
-from fedbench.files import disk_errors, write_whole
+from fedbench.files import alone, disk_errors, write_whole
 from fedbench.metrics.read import Metrics, outside
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
 from fedbench.specs.upgrade import former_id, upgraded
@@ -413,15 +414,33 @@ def write(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> 
 
 def add(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> int:
     """Add runs to a pack (created if missing) and return its number of runs. Replaces runs with the same id; of runs
-    that differ only in versions, keeps the one made last.
+    that differ only in versions, keeps the one made last. Processes that add to one pack at once do so in turn.
 
     Raises FedbenchError if the file is no pack.
     """
-    before = Pack(path) if path.exists() else None
-    every = {row.id: row for row in (*(before.rows() if before else ()), *rows)}
-    last = {row.spec.stem: row for row in sorted(every.values(), key=lambda row: row.started)}
-    write(path, last.values(), [*(before.failures if before else ()), *failures])
+    rows, failures = [*rows], [*failures]
+    with alone_with(path):
+        before = Pack(path) if path.exists() else None
+        every = {row.id: row for row in (*(before.rows() if before else ()), *rows)}
+        last = {row.spec.stem: row for row in sorted(every.values(), key=lambda row: row.started)}
+        write(path, last.values(), [*(before.failures if before else ()), *failures])
     return len(last)
+
+
+def leave_out(path: Path, ids: Collection[str]) -> None:
+    """Remove the runs with these ids from a pack. Raises FedbenchError if the file is no pack."""
+    with alone_with(path):
+        pack = Pack(path)
+        write(path, [row for row in pack.rows() if row.id not in ids], pack.failures)
+
+
+@contextlib.contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Lock a pack that is to be read, changed and written. Raises FedbenchError if its folder cannot be written."""
+    with contextlib.ExitStack() as held:
+        with disk_errors("writing a result pack", path.parent, "folder"):
+            held.enter_context(alone(path.parent, file=path.name))
+        yield
 
 
 def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:

@@ -10,6 +10,9 @@ Layout of a store (its home is --home, else FEDBENCH_HOME, else ~/.fedbench):
     failed/ID.json             why the last attempt at a run failed
     failed/ID.pt               with --debug, the step at which one of its clients failed
     downloads/                 a data folder that `data fetch` fills
+    results/                   result packs of others
+    compiled/                  code that torch has compiled on a GPU; no part of a copy
+    verified/                  a store of the runs that `results verify` has trained, which nothing else reads
 
 An artifact is built in a hidden folder and then renamed: if it exists, it is complete. The manifest holds a checksum of
 itself and the SHA-256 of every file, checked when the file is first read; its spec must hash to the artifact's id. An

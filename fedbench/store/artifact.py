@@ -129,8 +129,9 @@ def opened(path: Path, kind: str, id: str) -> Artifact:
         home = path.parent.parent
         raise FedbenchError(f"no {kind} {id} in {home}", "'fedbench list' shows what is there") from None
     except FedbenchError as error:
-        if isinstance(error.__cause__, OSError):  # perhaps intact, but not readable for this user
-            raise
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, IsADirectoryError):
+            raise  # perhaps intact, but not readable for this user
         raise DamagedError(kind, id, error.message) from error
     schema = manifest.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:

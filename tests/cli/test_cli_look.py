@@ -9,6 +9,8 @@ import html
 import io
 import json
 import os
+import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Collection
@@ -31,6 +33,7 @@ from fedbench.observers import Training
 from fedbench.observers.bars import Bars
 from fedbench.partition_options import PartitionerChoice
 from fedbench.reports.render import FORMATS
+from fedbench.results.making import machine
 from fedbench.results.pack import Pack, write
 from fedbench.screen import Screen
 from fedbench.specs import PartitionSpec, RunSpec, Setting
@@ -253,6 +256,21 @@ def test_two_methods_side_by_side(both: Path, tmp_path: Path) -> None:
     assert page.read_text().startswith("<!doctype html>")
 
 
+def test_a_site_names_no_machine_and_no_folder(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made to be shared; what an error says of a file, too."""
+    monkeypatch.setenv("HOME", str(both.parent))
+    next((both / "run").glob("*/predictions.parquet")).write_bytes(b"no file")
+    shutil.rmtree(both / "metrics")
+    good("site", tmp_path / "out")
+    run = next(Store(both).list("run"))
+    pages = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert any("STORE/run/" in text for text in pages.values())
+    for secret in (run.provenance["host"], run.provenance["platform"], str(both), str(both.parent), platform.release()):
+        assert not [name for name, text in pages.items() if secret in text], secret
+    (shown,) = (text for name, text in pages.items() if name == f"run-{run.id}.html")
+    assert f"on {machine(run.provenance)}" in shown
+
+
 def test_a_site_is_an_index_and_a_page_a_run(both: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "site"
     said = good("site", out)
@@ -458,8 +476,28 @@ def test_a_pack_fills_tables_elsewhere_is_shown_and_verified(pack: Path, tmp_pat
     assert "no shipped run took 1e-06 minutes or less; the shortest one took" in bad(
         "results", "verify", "--minutes", "1e-6", "--home", other
     )
-    assert "as the store has it" in good("results", "verify", "--home", other).out
+    assert "as it was trained to verify it before" in good("results", "verify", "--home", other).out
+    (one,) = json.loads(good("results", "verify", "--again", "--json", "--home", other).out)
+    assert (one["verdict"], one["trained"]) == ("same", True)
+    assert "° 1 run by Ada" in table(other)  # what is trained to verify a run is in no table
+    assert not [*Store(other).list("run")]
+    good(*cell, "--unshipped")
+    assert "1 run to make" in good(*cell, "--dry-run").out
+    good(*cell)
     assert "°" not in table(other)  # it is the store's own now
+    assert "as the store has it" in good("results", "verify", "--home", other).out
+
+
+def test_shipped_runs_are_verified_by_the_tables_that_they_are_in(pack: Path, tmp_path: Path) -> None:
+    """Which runs these are: tests/reports/test_rows.py."""
+    other = tmp_path / "other"
+    good("results", "import", pack, "--home", other)
+    (one,) = json.loads(good("results", "verify", "table!=flux/12", "method=fedavg", "--json", "--home", other).out)
+    assert one["verdict"] == "same"
+    assert "no table has such a shipped run: table=flux/12" in bad(
+        "results", "verify", "table=flux/12", "--home", other
+    )
+    assert "did you mean 'method'" in bad("results", "verify", "mehtod=fedavg", "--home", other)
 
 
 def test_runs_that_diverged_or_are_of_other_code(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,7 +560,8 @@ def test_an_interrupt_leaves_what_was_verified(pack: Path, tmp_path: Path, monke
 def test_other_numbers_are_asked_about_and_found_out(pack: Path, tmp_path: Path) -> None:
     """How tables mark them: tests/reports/test_rows.py; which verdict when: tests/engine/test_verify.py."""
     other, row = tmp_path / "other", Pack(pack).row(0)
-    accuracies = np.array([name.endswith("accuracy") for name in row.metrics.names])[row.metrics.metric]
+    names = ["accuracy" in name and not name.endswith("_std") for name in row.metrics.names]
+    accuracies = np.array(names)[row.metrics.metric]
     better = replace(row.metrics, value=row.metrics.value + 0.02 * accuracies)
     write(tmp_path / "bob.parquet", [replace(row, by="Bob", metrics=better)])
     good("results", "import", pack, "--home", other)

@@ -7,6 +7,8 @@ import csv
 import errno
 import io
 import json
+import os
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -494,6 +496,79 @@ def test_from_new_to_its_page(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
     good("site", "pages", "mine")
     assert "Ditto is best" in Path("pages/mine.html").read_text()
     assert not Path("pages/flux.html").exists()
+
+
+def own_paper(folder: str) -> str:
+    """A paper's folder with a table of no run, titled as the folder is called."""
+    Path(folder).mkdir(parents=True)
+    rows = 'rows = [{ label = "FedAvg", method = "fedavg" }]'
+    column = f'[[column]]\nlabel = "L"\ndataset = "digits"\n{SCHEME}'
+    Path(folder, "1.toml").write_text(f'title = "T"\nprotocol = "feddrm"\n{METRIC}\n{rows}\n{column}\n')
+    Path(folder, "reported.csv").write_text("table,row,group,column,value,std\n1,FedAvg,,L,50,\n")
+    Path(folder, "README.md").write_text(f"# Paper {folder}\n\nAbout.\n")
+    return folder
+
+
+def test_a_paper_on_a_full_disk_leaves_no_half_of_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, begun = Path.write_bytes, list[Path]()
+
+    def full(path: Path, content: bytes) -> int:
+        begun.append(path)
+        if len(begun) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert "no space left while writing a paper" in bad("new", "paper", "mine")
+    assert len(begun) == 2
+    assert not [path for path in Path().iterdir() if "mine" in path.name]
+
+
+def test_a_log_makes_no_folder(home: Path) -> None:
+    line = bad("train", "digits", "--dir", "0.3", "-m", "fedavg", *SMOKE, "--log", "nowhere/log.jsonl")
+    assert "cannot write nowhere/log.jsonl (No such file or directory); choose another file" in line
+    assert not Path("nowhere").exists()
+
+
+SCHEME = 'partition = { scheme = "dirichlet", alpha = 0.3, clients = 4 }'
+METRIC = 'metric = "system_accuracy"\nstatistic = "last_rounds"\nunit = "percent"'
+
+
+def test_two_papers_of_one_name_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("a/mine", "b/mine", "there"):
+        own_paper(folder)
+    Path("again").symlink_to("there")
+    says = "two papers are called mine: "
+    good("tables", "./a/mine")
+    good("tables", "./a/../a/mine/1")
+    assert f"{says}a/../a/mine and b/mine; give one of the folders another name" in bad("tables", "./b/mine")
+    monkeypatch.setattr(resources, "_given", {})
+    monkeypatch.setenv(resources.PAPERS, os.pathsep.join(["a/mine", "a/../a/mine", "again"]))
+    good("tables", "mine")
+    assert f"{says}a/../a/mine and b/mine" in bad("tables", "./b/mine")
+    monkeypatch.setenv(resources.PAPERS, os.pathsep.join(["a/mine", "b/mine"]))
+    assert f"{says}a/mine and b/mine" in bad("tables", "mine")
+
+
+def test_a_paper_called_as_a_page_of_the_site_replaces_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("index", "runs", "method-fedavg", "run-1", "paper-x", "site", "Über #1?", "a-b")
+    monkeypatch.setenv(resources.PAPERS, os.pathsep.join(own_paper(f"papers/{name}") for name in names))
+    good("site", "pages", *names)
+    pages = {path.name: path.read_text() for path in Path("pages").iterdir()}
+    for name in names:
+        (page,) = [page for page, text in pages.items() if f"<h1>Paper papers/{name}</h1>" in text]
+        assert re.fullmatch(r"[a-z0-9.-]+", page)
+        assert f'href="{page}">Paper papers/{name}' in pages["index.html"]
+    assert {"site.html", "a-b.html", "site.css", "site.js"} <= pages.keys()
+    assert "<h1>FedAvg</h1>" in pages["method-fedavg.html"]
+
+
+@pytest.mark.parametrize("word", ["~nosuch", "~nosuch/1", "~nosuch/1.toml"])
+def test_a_home_folder_of_nobody_is_one_line(home: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command in (("tables", word), ("report", "--table", word), ("claims", word), ("results", "page", word)):
+        assert "Traceback" not in bad(*command)
+    monkeypatch.setenv(resources.PAPERS, f"here{os.pathsep}{word}")
+    assert "FEDBENCH_PAPERS" in bad("tables", "flux")
 
 
 @pytest.mark.shipped

@@ -274,6 +274,7 @@ def test_options_that_repeat_and_odd_stores(home: Path, tmp_path: Path, monkeypa
         ("FEDBENCH_HOME", "~nosuchuser", "FEDBENCH_HOME ~nosuchuser: no home folder"),
         ("FEDBENCH_DATA", "a\nb", "FEDBENCH_DATA holds a control character"),
         ("FEDBENCH_PAPERS", "/nowhere", "FEDBENCH_PAPERS names /nowhere, which is no folder of tables"),
+        ("FEDBENCH_PAPERS", "~nosuchuser", "FEDBENCH_PAPERS names ~nosuchuser, which is no folder of"),
         *(("COLUMNS", columns, "") for columns in ("0", "²", "-5", "x", "9" * 30)),
     ],
 )

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,7 @@ def test_a_bad_table_is_one_line(change: tuple[str, str], line: str, tmp_path: P
             "t.npz holds an array of Python objects, which could run any program and is not "
             "read; save it as numbers or text",
         ),
+        ({"x": b"no array"}, "t.npz: x is no array"),
         ({"x": np.full((2, 3), np.nan)}, "column x has no number in row 1"),
         (
             {"x": np.zeros((2, 3)), "y": np.zeros((2, 2))},
@@ -165,7 +167,12 @@ def test_bad_columns_are_one_line(columns: Any, line: str, tmp_path: Path, store
     """Arrays of an npz file; or values of x in a Parquet file."""
     name = "t.npz" if isinstance(columns, dict) else "t.parquet"
     if isinstance(columns, dict):
-        np.savez(tmp_path / name, **{"y": np.zeros(2, int), "site": np.zeros(2, int), **columns})
+        arrays = {"y": np.zeros(2, int), "site": np.zeros(2, int), **columns}
+        np.savez(tmp_path / name, **{name: one for name, one in arrays.items() if not isinstance(one, bytes)})
+        with zipfile.ZipFile(tmp_path / name, "a") as archive:
+            for member, content in arrays.items():
+                if isinstance(content, bytes):
+                    archive.writestr(member, content)
     else:
         pq.write_table(pa.table({"x": columns, "y": ["ill", "well"], "site": [0, 0]}), tmp_path / name)
     refused(re.escape(line), load, table(tmp_path, name), store)

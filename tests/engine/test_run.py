@@ -407,6 +407,21 @@ def test_a_network_of_torchvision_loads_without_fedbench(tmp_path: Path, scaled:
     torch.testing.assert_close(torch.load(tmp_path / "logits.pt"), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_compiled_code_is_marked_as_no_part_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
+    training.keep_compiled(tmp_path)
+    assert not [*tmp_path.iterdir()], "the user has chosen a folder"
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    for _ in range(2):
+        training.keep_compiled(tmp_path)
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compiled")
+    (tmp_path / "compiled/code.so").write_bytes(b"program")
+    (tmp_path / "store.json").write_text("{}")
+    copied = subprocess.run(["tar", "--exclude-caches", "-cf", "-", "."], cwd=tmp_path, capture_output=True, check=True)
+    assert b"store.json" in copied.stdout
+    assert b"code.so" not in copied.stdout
+
+
 # -- shipped runs made again ------------------------------------------------------------------------------------
 
 #: One run of FedAvg on the digits.
@@ -476,6 +491,8 @@ def test_what_is_said_of_a_run_made_again(store: Store, tmp_path: Path) -> None:
     assert verdict(other)[0] == Verdict.OTHER_BITS
     assert verdict(other, cpu="another")[0] == verdict(other, processor="another")[0] == Verdict.CLOSE
     assert verdict(other, cores=1)[0] == Verdict.CLOSE
+    spread = changed(other, "client_accuracy_std", 0.25)  # of two clients; no accuracy has moved
+    assert verdict(spread, cpu="another") == (Verdict.CLOSE, 0.0, verdict(other, cpu="another")[2])
     assert verdict(changed(other, "average_accuracy", 0.125), cpu="another")[0] == Verdict.CLOSE
     assert verdict(changed(other, "average_accuracy", 0.25), cpu="another") == (Verdict.FAR, 0.25, "average_accuracy")
     checked = Checked(Verdict.CLOSE, 0.0, "average_accuracy", "here", (None, "Xeon 6-207-2"))
@@ -490,7 +507,7 @@ def test_what_hangs_on_rounding_comes_out_again(run: Shipped, store: Store, monk
     job = Job.of_spec(run.origin.spec)
     (again,) = execute_all([job], store, [], device="cpu", executor="sequential")
     checked = Checked(Verdict.FAR, 0.5, "average_accuracy", "here", ("one", "another"))
-    result = verify.settled(checked, run, again, store, [])
+    result = verify.settled(checked, run, again, store, store, [])
     assert (result.verdict, result.difference) == (Verdict.FAR, 0.5)
     assert result.rounding < 0.01
 
@@ -501,8 +518,8 @@ def test_what_hangs_on_rounding_comes_out_again(run: Shipped, store: Store, monk
         return execute_all([Job.of(setting, "fedavg", {})], *where, executor=executor, **how)
 
     monkeypatch.setattr(verify, "execute_all", unlike)
-    moved = verify.settled(checked, run, again, store, []).rounding
+    moved = verify.settled(checked, run, again, store, store, []).rounding
     assert moved > 0.01
     for difference, verdict in ((2.9 * moved, Verdict.UNSTABLE), (3.1 * moved, Verdict.FAR)):
-        assert verify.settled(replace(checked, difference=difference), run, again, store, []).verdict is verdict
+        assert verify.settled(replace(checked, difference=difference), run, again, store, store, []).verdict is verdict
     assert [one.id for one in store.list("run")] == [again.id]

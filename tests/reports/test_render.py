@@ -42,7 +42,7 @@ from fedbench.reports.render.latex import escape
 from fedbench.reports.render.text import escape as escape_markdown
 from fedbench.reports.site import pictures, svg
 from fedbench.reports.site.page import shared
-from fedbench.reports.site.pages import Origin, pages
+from fedbench.reports.site.pages import NEAR, Origin, pages
 from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs
 from fedbench.results.run import State
@@ -584,6 +584,20 @@ def test_pages_stay_small(lab: Lab, setting: Setting) -> None:
     fill(lab, replace(setting, partition=part, rounds=2000))
     site = dict(pages(select(Frame(lab.store)), told))
     assert max(map(len, site.values())) < 50_000  # 5 MB of a hundred runs
+
+
+def test_pages_do_not_grow_with_the_square_of_the_seeds(lab: Lab, setting: Setting) -> None:
+    for seed in range(30):
+        lab.run(replace(setting, seed=seed, init_seed=seed, partition=replace(setting.partition, seed=seed)), "fedavg")
+    made = {run.spec.setting.seed: run.id for run in select(Frame(lab.store))}
+    site = dict(pages(select(Frame(lab.store)), told))
+    for seed, those in ((0, range(11)), (15, range(10, 21)), (29, range(19, 30))):
+        page = Page(site[f"run-{made[seed]}.html"])
+        links = {a["href"] for a in page.all("a") if (a["href"] or "").startswith("run-")}
+        assert links == {f"run-{made[other]}.html" for other in those if other != seed}
+        assert [a.get("class") for a in page.all("polyline")].count("other") <= 2 * NEAR
+        assert "Grey: 10 of the 29 other seeds." in page.text
+    assert set(site) - {"index.html"} == {a["href"] for a in Page(site["index.html"]).all("a")}
 
 
 def test_a_partition_of_many_cells_is_cut_and_says_so(lab: Lab, setting: Setting) -> None:

@@ -20,7 +20,7 @@ from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, of_tables
 from fedbench.planner.others import others
-from fedbench.planner.runs import select
+from fedbench.planner.runs import select, shipped
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.figures import kinds
 from fedbench.reports.layout.grid import Entry, Grid
@@ -508,6 +508,25 @@ def test_ones_own_come_first_and_shipped_runs_where_they_are_named(
     runs = select(Frame(lab.store, shelf), filters)
     assert [run.spec.method for run in runs] == methods
     assert [run.shipped is not None for run in runs] == [method != "feddrm" for method in methods]
+
+
+@pytest.mark.parametrize(
+    ("filters", "methods"),
+    [
+        ((), ["fedavg", "local"]),
+        (["table=feddrm/1"], ["fedavg", "local"]),
+        (["paper=feddr*", "method=local"], ["local"]),
+        (["protocol=feddrm", "pack=*/pack"], ["fedavg", "local"]),
+        (["table!=pfedfda/1"], ["fedavg", "local"]),
+    ],
+)
+def test_shipped_runs_by_the_tables_papers_and_protocols_that_they_are_in(
+    lab: Lab, shelf: Packs, filters: list[str], methods: list[str]
+) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm")
+    assert [run.spec.method for run in shipped(Frame(lab.store, shelf), filters)] == methods
+    refused("no table has such a shipped run: paper=flux", shipped, Frame(lab.store, shelf), ["paper=flux"])
+    refused("did you mean 'feddrm'", shipped, Frame(lab.store, shelf), ["paper=fedrm"])
 
 
 def test_the_runs_of_a_paper_are_those_that_its_tables_read(lab: Lab) -> None:

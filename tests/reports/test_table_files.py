@@ -284,6 +284,11 @@ def test_tables_by_number_name_and_file_and_table_4_repeats_1_and_2(tmp_path: Pa
     (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Mini,,IID,1,\n")
     with pytest.raises(FedbenchError, match=r"unknown row of table mine .*'Mini'; did you mean"):
         _ = tables.load(str(tmp_path / "mine.toml")).reported
+    for line, says in (("nine,Mini,,IID,1,", "unknown table in .*, line 2 'nine'"),
+                       ("mine,Mine,,IID,\u0668\u0660,", "value must be a number"),
+                       ("mine,Mine,,IID,800,", "value must lie in 0..1")):  # fmt: skip
+        (tmp_path / "reported.csv").write_text(f"table,row,group,column,value,std\n{line}\n", encoding="utf-8")
+        refused(says, lambda: tables.load(str(tmp_path / "mine.toml")).reported)
 
 
 #: A family whose axes and lists may grow without end.
@@ -482,6 +487,11 @@ def test_values_of_the_tables_asked_for(tmp_path: Path) -> None:
         (CSV + "1,A,,x,much,\n", "line 2: value must be a number, not 'much'"),
         (CSV + "1,A,,x,nan,\n", "line 2: value must be a number, not 'nan'"),
         (CSV + "1,A,,x,1,inf\n", "line 2: std must be a number, not 'inf'"),
+        *((CSV + f"1,A,,x,{no},\n", f"value must be a number, not '{no}'") for no in ("8_0", "0x8", "8%", "1e", ".")),
+        (CSV + "1,A,,x,1,1_0\n", "line 2: std must be a number, not '1_0'"),
+        (CSV + "1,A,,x,800,\n", "line 2: value must lie in 0..100, as x does, not '800'"),
+        (CSV + "1,A,,x,-1,\n", "line 2: value must lie in 0..100, as x does, not '-1'"),
+        (CSV + "1,A,,x,1,\n11,A,,x,1,\n", "unknown table in reported.csv, line 3 '11'"),
         (CSV + "1,A,,x,1,-1\n", "line 2: std cannot be negative, as '-1' is"),
         (CSV + "1,A,,x,1,\n1,A,,x,2,\n", "line 3: A, x of table 1 has a value already"),
         (CSV + "1,B,,x,1,\n", "unknown row of table 1 in reported.csv, line 2 'B'; did you mean"),
@@ -494,7 +504,9 @@ def test_values_of_the_tables_asked_for(tmp_path: Path) -> None:
 def test_wrong_lines_of_reported_csv(tmp_path: Path, text: str | None, says: str) -> None:
     file = tmp_path / "reported.csv"
     file.mkdir() if text is None else file.write_bytes(text.encode("latin-1"))
-    assert says in refused("", lambda: reported(file, ["1"], ["A", "Bb"], ["x"])).replace(str(file), "reported.csv")
+    assert says in refused("", lambda: reported(file, ["1"], ["A", "Bb"], ["x"], {"x": 100.0}, ["1", "2"])).replace(
+        str(file), "reported.csv"
+    )
 
 
 @pytest.mark.shipped

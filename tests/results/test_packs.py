@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +41,7 @@ from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import fedbench
 from tests.support.figures_lab import build
-from tests.support.frames import refused
+from tests.support.frames import or_line, refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, small_run
 from tests.support.server import OK, Answer, Server, raw, whole
 
@@ -113,6 +121,43 @@ def test_runs_that_diverged_go_along(store: Store, rows: list[Row], tmp_path: Pa
     assert summary(pack)["diverged"] == 2
     take_in(pack.path, store)
     assert Pack(store.home / "results/one.parquet").failures == pack.failures
+
+
+def test_who_adds_to_one_pack_at_once_loses_no_run(filled: Store, rows: list[Row], tmp_path: Path) -> None:
+    """Threads, since a lock of a file excludes them as it does processes."""
+    few = rows[:6]
+    packs = [tmp_path / f"{k}/mine.parquet" for k in range(len(few))]
+    for path, row in zip(packs, few, strict=True):
+        write(path, [row])
+
+    def at_once(call: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[Any]:
+        start = threading.Barrier(len(arguments))
+
+        def one(values: tuple[Any, ...]) -> Any:
+            start.wait()
+            return call(*values)
+
+        with ThreadPoolExecutor(len(arguments)) as pool:
+            return list(pool.map(one, arguments))
+
+    totals = at_once(add, [(tmp_path / "out.parquet", [row]) for row in few])
+    assert sorted(totals) == [1, 2, 3, 4, 5, 6]
+    assert Pack(tmp_path / "out.parquet").places.keys() == {row.id for row in few}
+    assert not [*tmp_path.glob(".*")], "nothing is left beside a user's pack"
+    other = Store(tmp_path / "store")
+    taken = at_once(take_in, [(path, other) for path in packs])
+    assert sorted(total for *_, total in taken) == [1, 2, 3, 4, 5, 6]
+    assert Pack(other.home / "results/mine.parquet").places.keys() == {row.id for row in few}
+    # One run with other numbers in each pack: whoever comes first is in, and the others are told.
+    disputed = Store(tmp_path / "disputed")
+    for k, path in enumerate(packs):
+        path.unlink()
+        metrics = few[0].metrics
+        write(
+            path.with_name(f"{k}.parquet"), [replace(few[0], metrics=replace(metrics, value=metrics.value / (1 + k)))]
+        )
+    said = at_once(or_line, [(take_in, path.with_name(f"{k}.parquet"), disputed) for k, path in enumerate(packs)])
+    assert sum("has other numbers than are there" in str(one) for one in said) == len(few) - 1
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{", b'{"a":1}', b'{"a":{"spec":{},"reason":""}}'])
@@ -377,6 +422,19 @@ def test_what_is_sealed_and_yet_wrong_is_refused_and_left_out(
     assert (shelf.get(rows[0].id), shelf.find(rows[0].id), len(shelf.places)) == (None, None, 2)
 
 
+def test_a_run_whose_mean_is_not_that_of_its_clients_is_refused(store: Store, rows: list[Row], tmp_path: Path) -> None:
+    metrics = rows[1].metrics
+    value = metrics.value.copy()
+    value[(metrics.metric == metrics.names.index("client_accuracy")) & (metrics.round == 3)] = 0.99
+    write(bad := tmp_path / "bad.parquet", [rows[0], replace(rows[1], metrics=replace(metrics, value=value))])
+    refused(
+        rf"run {rows[1].id} of .*bad.parquet contradicts itself: its client_accuracy_mean of the plain images after "
+        "round 3 is 0.75, but 0.99 follows",
+        take_in, bad, store,
+    )  # fmt: skip
+    assert not (store.home / "results").exists()
+
+
 ELSEWHERE = b"HTTP/1.1 302 Found\r\nLocation: http://localhost:9/good.parquet\r\n\r\n"
 #: What an address answers, and what is said of it.
 ANSWERS: dict[str, tuple[Answer, str]] = {
@@ -419,6 +477,28 @@ def test_a_pack_by_its_address_is_checked_as_a_file_is(
         ("https://example.org/x.zip", "does not end in the name"), ("https://example.org/..%2f.parquet", "not end in"),
     ):  # fmt: skip
         refused(said, into, address, store)
+
+
+def test_a_server_that_drips_is_left(store: Store, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the head and in the body: each byte comes in time."""
+
+    def slowly(head: bytes) -> Answer:
+        def answer(to: socket.socket, _: bytes) -> None:
+            to.sendall(head)
+            with contextlib.suppress(OSError):
+                for _ in range(200):
+                    to.sendall(b"x")
+                    time.sleep(0.02)
+
+        return answer
+
+    monkeypatch.setattr(importing, "LONGEST", 0.3)
+    server.answers |= {"/head.parquet": slowly(OK), "/body.parquet": slowly(OK + b"Content-Length: 200\r\n\r\n")}
+    for name in ("head", "body"):
+        began = time.monotonic()
+        says = rf"/{name}.parquet was not there after 0.3 seconds, .*; check the address, or bring the file"
+        refused(says, into, f"{server.base}/{name}.parquet", store)
+        assert time.monotonic() - began < 3
 
 
 def test_every_pack_of_a_folder_is_brought(store: Store, rows: list[Row], tmp_path: Path) -> None:
@@ -503,6 +583,7 @@ def test_every_run_is_whole_and_names_nobody(path) -> None:  # type: ignore[no-u
         row = pack.row(k)
         assert re.fullmatch("[0-9a-f]{64}", row.predictions)
         assert row.by
+        assert not importing.contradicted(row)
         assert {"host", "process"}.isdisjoint(row.about)
         assert not re.search(r"/(home|root|tmp|work|Users)/", pack.heads["about"][k] + row.machine)
 

@@ -731,3 +731,13 @@ def test_what_is_illegible_is_left_out_and_can_be_removed(store: Store, text: st
     assert list(ids(store)) == [RUN.id]
     discard(store, RUN.id)
     assert list(ids(store)) == []
+
+
+def test_a_manifest_that_is_a_folder_is_damage(store: Store) -> None:
+    path = write(store, DIGITS).path / MANIFEST
+    path.unlink()
+    path.mkdir()
+    (found,) = store.scan("dataset")
+    assert isinstance(found, DamagedError)
+    store.remove("dataset", DIGITS.id)
+    assert not list(store.scan("dataset"))

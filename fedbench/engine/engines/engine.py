@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -12,6 +12,7 @@ from fedbench.files import process
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
     from fedbench.engine.run import Observer
+    from fedbench.engine.training import Data
     from fedbench.store import Artifact, Store
 
 
@@ -65,8 +66,17 @@ class Here(Engine):
     roots: list[Path]
     device: str = "auto"
     executor: str = "auto"
+    data: Mapping[str, Data] | None = None  #: partition's id -> inputs; by default they are from the store
 
     def make(self, jobs: Sequence[Job], observe: Observer = lambda _: None) -> list[Artifact]:
         from fedbench.engine.run import execute_all
 
-        return execute_all(jobs, self.store, self.roots, device=self.device, executor=self.executor, observe=observe)
+        return execute_all(
+            jobs,
+            self.store,
+            self.roots,
+            device=self.device,
+            executor=self.executor,
+            observe=observe,
+            data=self.data,
+        )

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 from fedbench import resources
 from fedbench.errors import FedbenchError, unknown
+from fedbench.metrics.definitions import METRICS
 from fedbench.planner.table.claims import Claim
 from fedbench.planner.table.cost import Case
-from fedbench.planner.table.reported import Reported, reported
+from fedbench.planner.table.reported import Reported, reported, tables_in
 from fedbench.protocol import Chosen, Remark, Seed, Training
 from fedbench.reader import Among, Between
 from fedbench.specs import Plain
@@ -325,7 +326,16 @@ class Table:
         """The paper's numbers: (row label, column key) -> (value, ± or None), in the printed unit."""
         tables = self.reported_in or [self.number or self.path.stem]
         rows, columns = [r.label for r in self.rows], [c.key for c in self.columns]
-        return reported(self.path.with_name("reported.csv"), tables, rows, columns)
+        most = {c.key: 100 / POINTS_IN[unit] for c in self.columns if (unit := self._unit_of_shares(c))}
+        path = self.path.with_name("reported.csv")
+        known = tables_in(path.parent) if path.exists() else ()
+        return reported(path, tables, rows, columns, most, known)
+
+    def _unit_of_shares(self, column: Column) -> str:
+        """The unit of a column whose values are means of a metric from 0 to 1; "" of others, such as differences."""
+        unit, metric = column.unit or self.unit, METRICS.get(column.metric or self.metric)
+        plain = metric is not None and metric.range == (0.0, 1.0) and not (column.of or column.relative_to)
+        return unit if plain and unit in POINTS_IN else ""
 
     @property
     def trusted(self) -> Reported:

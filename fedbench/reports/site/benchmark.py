@@ -22,6 +22,7 @@ from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
 from fedbench.reports.site.leaderboard import leaderboard
 from fedbench.reports.site.methods import address, family, linked, method_page
+from fedbench.reports.site.names import page_of, picture_of
 from fedbench.reports.site.page import NOTEBOOK, command, document, e, listing
 from fedbench.results.frame import Frame
 from fedbench.words import counted
@@ -92,7 +93,7 @@ def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str
         pictures = dict(_pictures(paper, frame, roots))
         yield from ((name, content) for name, (_, content) in pictures.items())
         titles = {name: title for name, (title, _) in pictures.items()}
-        yield f"{paper.name}.html", paper_page(paper, titles).encode()
+        yield page_of(paper.name), paper_page(paper, titles).encode()
     best = [at for paper in papers for at in paper.best.values()]
     for one in declarations.built_in().values():
         yield address(one.name), method_page(one, best).encode()
@@ -113,7 +114,7 @@ def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tup
             except FedbenchError:
                 continue
             number = figure.id.partition("/")[2]
-            yield f"{paper.name}-{number}.svg", (f"Figure {number}: {figure.title}", picture)
+            yield picture_of(paper.name, number), (f"Figure {number}: {figure.title}", picture)
 
 
 def _figures(paper: Paper) -> Iterator[FigureSpec]:
@@ -148,7 +149,7 @@ def front(papers: Sequence[Paper], own: int) -> str:
 
 def _paper_row(paper: Paper) -> Sequence[str]:
     title, about = paper.page
-    link = f'<a href="{e(paper.name)}.html">{e(title)}</a><small>{e(about)}</small>'
+    link = f'<a href="{e(page_of(paper.name))}">{e(title)}</a><small>{e(about)}</small>'
     return link, _share(paper.tally()), _share(paper.tally(PAPER)), _signs(paper.judged.values())
 
 

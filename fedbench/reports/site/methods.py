@@ -12,6 +12,7 @@ from fedbench.methods import declarations
 from fedbench.planner.table.spec import Table
 from fedbench.reports.claims import Claims
 from fedbench.reports.layout.grid import Line
+from fedbench.reports.site.names import page_of
 from fedbench.reports.site.page import NOTEBOOK, command, document, e, folded, listing, values
 
 #: The family of methods that communicate after every step.
@@ -83,7 +84,7 @@ def _places(one: Declaration, tables: Sequence[Claims]) -> Iterator[Sequence[str
             ours, theirs = (_mean_rank(at.table, lines, line, measured) for measured in (True, False))
             if ours:
                 id = at.table.id
-                link = f'<a href="{e(at.paper)}.html#{e(id.partition("/")[2])}">{e(id)}</a>'
+                link = f'<a href="{e(page_of(at.paper))}#{e(id.partition("/")[2])}">{e(id)}</a>'
                 yield link, e(at.table.title), e(line.label), e(at.budget), ours, theirs, str(len(lines))
 
 

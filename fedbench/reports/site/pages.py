@@ -41,15 +41,26 @@ def run_page(side: Comparison, group: Group, run: Run, history: Origin, partitio
     return document(f"{title}, seed {run.spec.setting.seed}", way, body)
 
 
+#: Most other seeds that a run's page draws and links to, so that pages do not grow with the square of the seeds.
+NEAR = 10
+
+
+def near(group: Group, run: Run) -> Sequence[Run]:
+    """The run and the NEAR of its group, which is sorted by seed, that stand nearest to it."""
+    first = min(max([one.id for one in group].index(run.id) - NEAR // 2, 0), max(len(group) - NEAR - 1, 0))
+    return group[first : first + NEAR + 1]
+
+
 def _seeds(group: Group, run: Run) -> str:
-    """Links to the other runs of the group."""
+    """Links to the other runs of the group, or to the nearest."""
     if len(group) == 1:
         return ""
     links = [
         f"<b>{one.spec.setting.seed}</b>" if one is run else f'<a href="{e(name(one))}">{one.spec.setting.seed}</a>'
-        for one in group
+        for one in near(group, run)
     ]
-    return f" · seed {' '.join(links)}"
+    more = f" of {len(group)}" if len(group) > len(links) else ""
+    return f" · seed {' '.join(links)}{more}"
 
 
 def _tiles(side: Comparison, run: Run) -> str:
@@ -65,12 +76,13 @@ def _tiles(side: Comparison, run: Run) -> str:
 
 def _cards(side: Comparison, group: Group, run: Run, history: Origin, partition: str) -> Iterable[str]:
     metrics, spec = side.metrics.get(run.id), run.spec
-    others = [side.metrics[one.id] for one in group if one is not run and one.id in side.metrics]
+    others = [side.metrics[one.id] for one in near(group, run) if one is not run and one.id in side.metrics]
+    left = len(group) - len(near(group, run))
     if metrics is None:
         problems = [p for p in side.problems if run.id in p] or side.problems
         yield card("No metrics", f'<p class="off">{e(" ".join(problems))}</p>', wide=True)
     else:
-        yield card("Learning", pictures.learning(metrics, others))
+        yield card("Learning", pictures.learning(metrics, others, left))
         for title, content in (
             ("Clients", pictures.clients(metrics, spec.setting.partition.trainees)),
             ("Loss", pictures.loss(metrics, others)),

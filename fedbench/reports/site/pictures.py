@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 CELLS = 3000
 
 
-def learning(own: Metrics, others: Sequence[Metrics]) -> str:
-    """The learning curve of a run in front of those of its other seeds, as HTML; a text if none was measured."""
+def learning(own: Metrics, others: Sequence[Metrics], left: int = 0) -> str:
+    """The learning curve of a run in front of those of its other seeds, as HTML; a text if none was measured. `left`:
+    how many more seeds there are."""
     metric = next((name for name in DEFAULTS if name in own.names), DEFAULTS[0])
     view = max(VIEWS, key=lambda one: len(own.series(metric, one)))
     label = f"{metric.replace('_', ' ')}, %"
@@ -37,7 +38,8 @@ def learning(own: Metrics, others: Sequence[Metrics]) -> str:
     few = len(_points(own, metric, view, 100)) < 3
     notes = ["Test images are cropped as in training; the numbers above are of whole ones."] * (view != "plain")
     notes += ["fedbench train --every 1 evaluates every round."] * few
-    notes += ["Grey: the other seeds."] * bool(others)
+    grey = f"{len(others)} of the {len(others) + left:,} other seeds" if left else "the other seeds"
+    notes += [f"Grey: {grey}."] * bool(others)
     return f"<h3>{e(label)}</h3>{drawn}" + (f"<p>{e(' '.join(notes))}</p>" if notes else "")
 
 
