@@ -6,7 +6,8 @@ from fedbench.data.build import Finding, check, load, obtain, verify
 from fedbench.data.catalogue import called, fetchable, parts_of, recipe, recipes
 from fedbench.data.dataset import Dataset, Info, class_counts, from_artifact, groups, info
 from fedbench.data.fetch import fetch
-from fedbench.data.locate import declared, downloads, locate, places, resolve, spec_of
+from fedbench.data.foreign import downloads
+from fedbench.data.locate import declared, locate, places, resolve, spec_of
 from fedbench.data.recipe import File, Member, Recipe, Source
 
 __all__ = [

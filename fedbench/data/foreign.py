@@ -21,6 +21,7 @@ from fedbench.data.archive import held
 from fedbench.data.recipe import RESERVED, TABLES, File, Member, Recipe, Source
 from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import require
+from fedbench.store import Store
 from fedbench.words import path_of
 
 # -- torchvision sets ------------------------------------------------------------------------------------------
@@ -83,6 +84,11 @@ _HUB = {"image": "column", "label": "column", "config": "name", "train": "split"
         "features": "column"}  # fmt: skip
 _TABLE = {"label": "column", "group": "column"}
 _SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
+
+
+def downloads(store: Store) -> Path:
+    """The folder to which `fetch` downloads, which is also searched for files."""
+    return store.home / "downloads"
 
 
 def recipe(name: str) -> Recipe | None:

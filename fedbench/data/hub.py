@@ -22,7 +22,6 @@ from fedbench.data import foreign
 from fedbench.data.archive import held
 from fedbench.data.guard import IMAGE, content, explained, fits, reading
 from fedbench.data.images import decode, mixed, shapes_of
-from fedbench.data.locate import downloads
 from fedbench.data.names import composed, first_number
 from fedbench.data.part import LONGEST, Part, text
 from fedbench.data.recipe import MOST_CLASSES, RESERVED, Recipe, Source
@@ -53,7 +52,7 @@ def fetch(recipe: Recipe, store: Store) -> Path:
     Raises FedbenchError if the hub does not respond or does not have it.
     """
     (source,) = recipe.sources
-    target = downloads(store) / source.file[0].path
+    target = foreign.downloads(store) / source.file[0].path
     repository, _, revision = source.file[0].path.removeprefix(f"{foreign.REPOSITORIES}/").partition("@")
     hub = library("huggingface_hub")
     store.prepare()

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedbench.data.archive import open_tree
 from fedbench.data.catalogue import candidates, fetchable, parts_of, recipe
-from fedbench.data.foreign import SETS, options_of
+from fedbench.data.foreign import SETS, downloads, options_of
 from fedbench.data.guard import readable, regular
 from fedbench.data.recipe import VECTORS, File, Recipe, Source
 from fedbench.errors import FedbenchError
@@ -53,11 +53,6 @@ class Variant:
         content = _content(self)
         of, vectors = self.recipe.name, self.recipe.vectors or None
         return DatasetSpec(name=of, source=self.source.name, content=content, version=VERSION, vectors=vectors)
-
-
-def downloads(store: Store) -> Path:
-    """The folder to which `fetch` downloads, which is also searched for files."""
-    return store.home / "downloads"
 
 
 def places(chosen: Recipe, store: Store, roots: Sequence[Path]) -> list[Path]:

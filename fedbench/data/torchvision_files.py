@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from fedbench.data import foreign
-from fedbench.data.foreign import SETS
+from fedbench.data.foreign import SETS, downloads
 from fedbench.data.guard import IMAGE, content, fits, reading
 from fedbench.data.images import decode, fitted, mixed, shapes_of
-from fedbench.data.locate import downloads
 from fedbench.data.part import Part
 from fedbench.data.pixels import channels_of
 from fedbench.data.recipe import SPLITS, Recipe, Source
