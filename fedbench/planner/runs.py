@@ -21,8 +21,8 @@ from fedbench.words import plain
 
 #: Keys in which the repetitions of a run with other seeds differ.
 SEEDS = ("seed", "partition_seed", "init_seed")
-#: Ids: they differ whenever any other key does.
-IDS = ("id", "partition")
+#: Ids: they differ whenever any other key does; and the budget, a name that other keys decide.
+DERIVED = ("id", "partition", "budget")
 #: Keys that a label leaves out, printing the value only.
 UNNAMED = ("row", "method", "title", "dataset", "split", "model")
 #: Fields of a partition, which runs lack that leave them out.
@@ -201,7 +201,7 @@ def differing(runs: Sequence[Run]) -> list[str]:
     )
     varied = {key for (key, _), values in of_methods.items() if len(values) > 1}
     different = []
-    for key in dict.fromkeys(key for run in runs for key in run.values if key not in IDS):
+    for key in dict.fromkeys(key for run in runs for key in run.values if key not in DERIVED):
         differs = len({text(run.values.get(key)) for run in runs if key not in run.hyper_parameters}) > 1
         if differs or key in varied:
             different.append(key)

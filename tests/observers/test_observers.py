@@ -44,7 +44,7 @@ def test_a_run_at_the_command_line(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    home, log, board = tmp_path / "home", tmp_path / "logs" / "log.jsonl", tmp_path / "board"
+    home, log, board = tmp_path / "home", tmp_path / "log.jsonl", tmp_path / "board"
     good("--home", home, "partition", "digits", "--dir", "0.3", "--clients", "3")
     train = ("--home", home, "train", "--method", "fedavg", "--budget", "smoke", "--every", "1", "--log", log)
     good(*train, "--observe", f"tensorboard:{board}")
