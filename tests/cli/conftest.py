@@ -14,6 +14,7 @@ import pytest
 import typer
 
 from fedbench import protocol
+from fedbench.planner import settings
 from tests.support.cli_user import SMOKE, good, interrupted, tables_once
 
 _command = cache(typer.main.get_command)
@@ -52,6 +53,9 @@ def _smaller(monkeypatch: pytest.MonkeyPatch, **less: Any) -> None:
         return dataclasses.replace(rules, budgets={**rules.budgets, "smoke": {**smoke, **work, **less}})
 
     monkeypatch.setattr(protocol, "load", smaller)
+    # What has been made of the protocols as they are.
+    monkeypatch.setattr(protocol, "_BUDGETS", {})
+    monkeypatch.setattr(settings, "_SKETCHES", {})
 
 
 @pytest.fixture(autouse=True)

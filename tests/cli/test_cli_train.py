@@ -104,7 +104,7 @@ def test_train_says_what_it_does_and_what_the_paper_budget_would_take(home: Path
     headline = json.loads(good("evaluate", "--json").out)[0]["headline"]["crop"]
     assert crop.split()[3:6] == ["3-4"] + [f"{100 * headline[k]:.2f}" for k in ("system_accuracy", "average_accuracy")]
     custom = good(*TRAIN, "--rounds", "2")
-    assert "budget custom: 2 rounds" in custom.err
+    assert "budget own: 2 rounds" in custom.err
     # Where the paper's model fits the images, the remark says what its budget would take here.
     good("partition", "digits", *DIR, "--protocol", "pfedfda")
     said = good("train", "--method", "local", *SMOKE, "--dry-run")
@@ -119,15 +119,15 @@ def test_train_says_what_it_does_and_what_the_paper_budget_would_take(home: Path
         (
             ("--optimizer", "adamw", "--weight-decay", "0.01", "--lr", "0.001"),
             {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.001},
-            "budget custom: 4 rounds x 6 steps of 16 images, digits_cnn, AdamW with weight decay 0.01, about ",
-            "digits_cnn, adamw  custom       4  0.001  2025", "optimizer adamw",
+            "budget own: 4 rounds x 6 steps of 16 images, digits_cnn, AdamW with weight decay 0.01, about ",
+            "digits_cnn, adamw  own          4  0.001  2025", "optimizer adamw",
         ),
         (
-            ("--precision", "bf16"), {"precision": "bf16", "budget": "smoke"},
+            ("--precision", "bf16"), {"precision": "bf16"},
             "budget smoke: 4 rounds x 6 steps of 16 images, digits_cnn in bf16, about ",
             "8  digits_cnn, bf16  smoke        4  ", "precision bf16",
         ),
-        (("--select", "best"), {"select": "best"}, "budget custom: ", "best round", "best"),
+        (("--select", "best"), {"select": "best"}, "budget own: ", "best round", "best"),
     ],
     ids=["adamw", "bf16", "best"],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedbench.conformance import runs as learning
+from fedbench.conformance import agreement, learning
 from fedbench.conformance.agreement import TOLERANCE, gaps
 from fedbench.conformance.subject import Subject
 from fedbench.conformance.suite import DECLARED, MODEL, RUNS, TRAINING, Check, CheckOutcome, checks, outcomes
@@ -258,7 +258,8 @@ def test_a_good_network_passes(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lenet5_flux", "resnet9"])
 def test_a_step_of_fluxs_networks_is_the_same_by_each_executor(name: str, tmp_path: Path) -> None:
-    (found,) = checked(name, tmp_path, [check for check in MODEL if check.proves is learning.executors_agree_on_a_step])
+    steps = [check for check in MODEL if check.proves is agreement.executors_agree_on_a_step]
+    (found,) = checked(name, tmp_path, steps)
     assert found.holds, found.why
 
 

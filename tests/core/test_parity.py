@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedbench.conformance import runs as agreement
+from fedbench.conformance import agreement
 from fedbench.conformance.agreement import COMMON, RAGGED, TOLERANCE, Scenario, differs, gaps
 from fedbench.conformance.lab import Recorder
 from fedbench.conformance.subject import small

@@ -81,7 +81,7 @@ def test_nobody_has_no_loss_and_a_run_of_nobody_is_refused(tmp_path: Path) -> No
     assert run.trainer.plan.empty_rounds() == len(empty) > 0
     nobody = setting(rounds=3, participation=1e-6)
     says = "no client takes part in any of the 3 rounds at participation 1e-06"
-    refused(says, trainer, "fedavg", DATA, tmp_path / "none", nobody)
+    refused(says, trainer, method("fedavg"), DATA, tmp_path / "none", nobody)
 
 
 def test_evaluated_rounds_views_and_columns(tmp_path: Path) -> None:

@@ -396,7 +396,7 @@ def test_a_long_title_is_broken_where_the_picture_ends_and_equal_points_are_both
     own["Test phase"] = own["Known association"]
     drawn = kinds.draw(thresholds, shown)
     assert drawn.get_suptitle().splitlines() == [
-        "FLUX by the threshold of the warm-up", "(budget small, 10 rounds, 1 seed)", "6 of 84 cells measured"
+        "FLUX by the threshold of the warm-up", "(budget paper, 10 rounds, 1 seed)", "6 of 84 cells measured"
     ]  # fmt: skip
     drawn.draw_without_rendering()
     (title,) = drawn.texts

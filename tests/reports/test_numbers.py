@@ -123,9 +123,9 @@ def test_several_seeds(lab: Lab) -> None:
     assert (found.text, found.value.seeds, len(found.runs)) == ("45.00", 2, 2)
     assert found.value.seed_std == pytest.approx(statistics.stdev([40, 50]))
     half = lab.grid("feddrm/1", seeds=[1, 3])
-    assert entry(half, "FedDRM", DIR).text == "40.00"  # what is there, and it counts as missing
-    assert entry(half, "FedDRM", DIR).state is State.MISSING
-    assert any("2 seeds: 1, 3" in line for line in half.about)
+    assert entry(half, "FedDRM", DIR).text == "40.00"  # what is there, and it is said
+    assert entry(half, "FedDRM", DIR).state is State.PARTIAL
+    assert any("1 of 2 seeds (1 of 1, 3)" in line for line in half.about)
 
 
 def test_best_and_second_as_printed(lab: Lab) -> None:
@@ -235,6 +235,7 @@ metric = "client_accuracy"
 statistic = "final"
 decimals = 4
 seeds = [3, 5, 8]
+budget.small = { rounds = 20, every = 5 }
 rows = [{ label = "FedAvg", method = "fedavg" }]
 column = [
 { label = "Average", metric = "client_accuracy_mean", dataset = "cifar10", partition = { scheme = "iid" } },
@@ -299,7 +300,7 @@ def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> Non
     train(lab, table, {3: FINAL[3]})
     grid = lab.grid(table)
     entry = grid.lines[0].entries[1]
-    assert (entry.text, entry.spread, entry.mark, entry.state) == ("0.7500", "", "‡", State.MISSING)
+    assert (entry.text, entry.spread, entry.mark, entry.state) == ("0.7500", "", "‡", State.PARTIAL)
     assert ("‡", "not of all its seeds yet") in legend(grid)
     assert r"0.7500$^{\ddagger}$" in render([grid], "latex")
     lacking = written(tmp_path, SEEDS.replace("client = 2", "client = 7"))
@@ -401,7 +402,8 @@ def test_the_first_round_does_not_count(lab: Lab, tmp_path: Path) -> None:
     grid = lab.grid(table)
     found = entry(grid, "FedAvg", "IID").value
     assert (found.mean, found.std) == pytest.approx((0.7, statistics.stdev([0.5, 0.7, 0.9])))
-    assert any("over a run's rounds without the first" in text and "test images" not in text for text in grid.about)
+    said = "over a run's rounds, of three or more without the first"
+    assert any(said in text and "test images" not in text for text in grid.about)
     assert warm_rounds({0: 99.0, 1: 0.25}).mean == 0.25, "round 0 is the whole run's"
     few = warm_rounds({1: 0.25, 2: 0.75})  # too few to spare one
     assert (few.count, few.mean, few.std) == (2, 0.5, pytest.approx(statistics.stdev([0.25, 0.75])))

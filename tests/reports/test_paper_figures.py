@@ -78,7 +78,7 @@ def test_levels_are_means_over_the_shifts(here: Lab, draws: Draws) -> None:
     assert len(told["missing"]) == 2 * 11 * 8 - len(rows)
     assert not any(m.startswith(("ATP at Known", "pFedMe at Test")) for m in told["missing"])
     assert result.stderr.startswith("flux/4 lacks FedAvg at Known association/Level 2 (missing), FedAvg at ")
-    rest, command = len(told["missing"]) - 8, "fedbench train --table flux/levels_mnist --budget small"
+    rest, command = len(told["missing"]) - 8, "fedbench train --table flux/levels_mnist --budget paper"
     assert result.stderr.endswith(f" and {rest} more; to fill them: {command}\n")
     # FLUX is no better than FedAvg at levels 1 and 3 here, and nothing is known of the severe ones.
     assert [c["state"] for c in told["claims"]] == ["fails", "not measured", "not measured"]

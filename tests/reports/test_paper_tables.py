@@ -653,8 +653,7 @@ def test_the_bound_of_table_13_is_read_from_the_run(ftw: Lab) -> None:
     grid = ftw.grid("ftw_erm/13", "paper", compare=True)
     shown = [line.entries[0] for line in grid.lines if line.kind == "paper"]
     assert [e.text for e in shown] == ["10.30", "20.00", "20.00", "20.00", "30.00", "50.00", "170.00"]
-    # The bands of the protocol, not one tolerance: M = 20 is out of 14 to 17; 170 is as good as 206.76.
-    assert [e.near for e in shown] == [True, False, True, True, True, True, True]
+    assert [e.near for e in shown] == [None] * 7, "the paper gives no ±, so nothing is judged"
     assert grid.stub == "Clusters"
     states = {ours.claim.text.split()[0]: ours.state for ours, _ in grid.verdicts}
     assert states == {"A": "fails", "With": "holds"}  # 50 is no reasonable estimate of 20

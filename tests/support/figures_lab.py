@@ -58,7 +58,7 @@ def corrupted_digits(store: Store, shift: str = "corrupted", clients: int = 24) 
 
 def run_of_clients(store: Store, part: PartitionSpec, notes: Mapping[str, Any], lr: float = 0.1) -> str:
     """The id of a run with these columns of its table of clients."""
-    spec = RunSpec(Setting(part, "smoke", "digits_cnn", 2, batch_size=8, lr=lr, seed=0, epochs=1), "pfedfda")
+    spec = RunSpec(Setting(part, "digits_cnn", 2, batch_size=8, lr=lr, seed=0, epochs=1), "pfedfda")
     with store.writing(spec) as writer:
         writer.table("clients", pa.table(dict(notes)))
     return spec.id
