@@ -95,10 +95,20 @@ class Declaration:
 
 #: Attributes of a method's class that Declaration has under the same names.
 PLAIN = (
-    "serves", "personal", "personal_models", "unlabelled_has", "routes", "takes_votes", "takes_multi_label",
-    "takes_vectors", "measures", "clusters_by", "personalised", "one_step",
+    "serves",
+    "personal",
+    "personal_models",
+    "unlabelled_has",
+    "routes",
+    "takes_votes",
+    "takes_multi_label",
+    "takes_vectors",
+    "measures",
+    "clusters_by",
+    "personalised",
+    "one_step",
     "version",
-)  # fmt: skip
+)
 
 
 def of_class(cls: Any, source: str | None = None) -> Declaration:
@@ -118,6 +128,11 @@ def of_class(cls: Any, source: str | None = None) -> Declaration:
     line = lines[0].rstrip(".") if lines else ""
     summary = line.partition(": ")[2] or line  # "NAME: WHAT" -> "WHAT"
     return Declaration(
-        name=name, title=cls.title or name, hyper_parameters=fields, text=text,
-        summary=summary[:1].upper() + summary[1:], source=source, **plain,
-    )  # fmt: skip
+        name=name,
+        title=cls.title or name,
+        hyper_parameters=fields,
+        text=text,
+        summary=summary[:1].upper() + summary[1:],
+        source=source,
+        **plain,
+    )

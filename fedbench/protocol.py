@@ -55,8 +55,17 @@ _DEFAULT_OF = {f.name: f.default for f in dataclasses.fields(Setting)} | {"optim
 #: Fields of a setting in which two runs of one budget may differ: seed and precision are chosen, versions are the
 #: code's, an executor changes only times, and the rest says what is evaluated.
 NO_TRAINING = (
-    "partition", "seed", "precision", "version", "model_version", "executor", "window", "every", "votes", "test_phase",
-)  # fmt: skip
+    "partition",
+    "seed",
+    "precision",
+    "version",
+    "model_version",
+    "executor",
+    "window",
+    "every",
+    "votes",
+    "test_phase",
+)
 
 #: Value of a protocol's `partition.seed`: every run draws its partition with the run's seed.
 RUN_SEED = "run"

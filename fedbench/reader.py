@@ -235,8 +235,16 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 #: Type -> Python types of its values after parsing.
-_PARSED: dict[Any, Any] = {str: str, bool: bool, int: int, float: (int, float), types.NoneType: types.NoneType,
-                           list: (list, tuple), tuple: (list, tuple), Any: object}  # fmt: skip
+_PARSED: dict[Any, Any] = {
+    str: str,
+    bool: bool,
+    int: int,
+    float: (int, float),
+    types.NoneType: types.NoneType,
+    list: (list, tuple),
+    tuple: (list, tuple),
+    Any: object,
+}
 
 
 def _fits(hint: Any, value: Any) -> bool:

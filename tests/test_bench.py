@@ -45,10 +45,13 @@ def test_the_workloads_are_those_of_the_papers(its: Any) -> None:
             assert min(workload.train) >= 50
             steps = sum(n // 50 for n in workload.train)
     assert found == {
-        ("a", "cpu"): (100, steps, 50 * steps), ("b10", "cpu"): (10, 750, 48_000),
-        ("b1200", "cpu"): (1200, 2400, 120_000), ("c", "cpu"): (8, 8, 1024),
-        ("c", "cuda"): (8, 80, 10_240), ("d", "cuda"): (8, 0, 144_000),
-    }  # fmt: skip
+        ("a", "cpu"): (100, steps, 50 * steps),
+        ("b10", "cpu"): (10, 750, 48_000),
+        ("b1200", "cpu"): (1200, 2400, 120_000),
+        ("c", "cpu"): (8, 8, 1024),
+        ("c", "cuda"): (8, 80, 10_240),
+        ("d", "cuda"): (8, 0, 144_000),
+    }
 
 
 def test_both_ways_end_with_the_same_weights_and_answers(its: Any) -> None:
@@ -111,8 +114,10 @@ def test_workloads_are_measured_in_turn_judged_and_printed(its: Any, monkeypatch
     assert order == ["usual", "cores", *["cores repeat", "usual repeat"] * 3, "cores end", "usual end"]
     ratio = pytest.approx(1.1)  # of 3, 1 and 1.1; the medians' ratio would be 1.5
     assert [(row.way, row.ratio, row.error) for row in rows] == [
-        ("usual", 1.0, ""), ("broken", None, "ValueError: no"), ("cores", ratio, "")
-    ]  # fmt: skip
+        ("usual", 1.0, ""),
+        ("broken", None, "ValueError: no"),
+        ("cores", ratio, ""),
+    ]
     for target, met in ((1.0, True), (1.2, False)):
         speed.judge(rows, target)
         assert [row.met for row in rows] == [None, None, met]

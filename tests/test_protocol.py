@@ -45,14 +45,23 @@ def test_flux_has_five_seeds_and_rounds_by_data_set() -> None:
         for name in ("mnist", "cifar100", "chexpert", "office_home")
     }
     assert {name: (s.rounds, s.model) for name, s in settings.items()} == {
-        "mnist": (10, "lenet5_flux"), "cifar100": (15, "resnet9"), "chexpert": (20, "resnet9"),
+        "mnist": (10, "lenet5_flux"),
+        "cifar100": (15, "resnet9"),
+        "chexpert": (20, "resnet9"),
         "office_home": (40, "resnet9"),
-    }  # fmt: skip
+    }
     protocol = load("ftw_erm")
     found = {name: protocol.partition_spec(MNIST, 10, preset=name) for name in protocol.presets}
     assert {name: p.clients for name, p in found.items()} == {
-        "five": 5, "hundred": 100, "two": 2, "no_shift": 2, "one_shift": 2, "one": 1, "colored": 2, "colored_whole": 2,
-    }  # fmt: skip
+        "five": 5,
+        "hundred": 100,
+        "two": 2,
+        "no_shift": 2,
+        "one_shift": 2,
+        "one": 1,
+        "colored": 2,
+        "colored_whole": 2,
+    }
     assert {p.scheme for name, p in found.items() if not name.startswith("colored")} == {"mixture"}
     assert len({p.id for p in found.values()}) == len(found)
 
@@ -164,16 +173,27 @@ LAYERED = Protocol(
     "mine",
     "Mine",
     {
-        "preset": "two", "seed": "run", "train_fraction": 0.5, "clients": 4, "shift": "low", "min_size": "classes",
+        "preset": "two",
+        "seed": "run",
+        "train_fraction": 0.5,
+        "clients": 4,
+        "shift": "low",
+        "min_size": "classes",
         "datasets": {"digits": {"clients": 3, "shift": "mid"}},
     },
     {
-        "batch_size": 8, "epochs": 1, "lr": 0.1, "seed": 7, "every": 1,
+        "batch_size": 8,
+        "epochs": 1,
+        "lr": 0.1,
+        "seed": 7,
+        "every": 1,
         "datasets": {"digits": {"steps": 2, "lr": 0.2, "momentum": 0.5}},
     },
     {
         "small": {
-            "rounds": 2, "every": 2, "model": "any",
+            "rounds": 2,
+            "every": 2,
+            "model": "any",
             "models": {"mixture": "of_mixtures", "digits": "of_digits"},
             "datasets": {"digits": {"rounds": 9, "lr": 0.3}},
         },
@@ -182,7 +202,7 @@ LAYERED = Protocol(
         "two": {"scheme": "mixture", "clients": 2, "train_mix": [[1, 2], [2, 1]], "test_mix": [[1, 1], [1, 1]]},
         "even": {"scheme": "iid", "clients": 6},
     },
-)  # fmt: skip
+)
 
 
 def test_a_layout_lies_between_defaults_and_chosen_values() -> None:
@@ -210,19 +230,27 @@ def test_a_chosen_scheme_sets_the_default_layout_aside() -> None:
 def test_an_error_about_a_value_that_nobody_gave_says_whose_it_is() -> None:
     ten = setting(rounds=10)
     for attempt, line in (
-        (lambda: Job.under(load("feddrm"), "small", ten, "fedprox", {}),
-         "--finetune-rounds of fedprox must be below the number of rounds, 10, not 50 (protocol feddrm's, budget small)"
-         "; give --finetune-rounds"),
-        (lambda: Job.under(load("feddrm"), "small", ten, "fedprox", {"finetune_rounds": 50}),
-         "--finetune-rounds of fedprox must be below the number of rounds, 10, not 50"),
-        (lambda: Job.under(load("flux"), "small", setting(lr=1), "pfedme", {}),
-         "--lambda of pfedme must be at most 1/lr, 1 at a learning rate of 1, not 5.0 (pfedme's default);"
-         " give --lambda"),
-        (lambda: setting(protocol="ftw_erm", model="digits_cnn", epochs=2),
-         "endless passes go with local steps, not local epochs (passes endless is protocol ftw_erm's, budget small);"
-         " give other values, or another --protocol"),
+        (
+            lambda: Job.under(load("feddrm"), "small", ten, "fedprox", {}),
+            "--finetune-rounds of fedprox must be below the number of rounds, 10, not 50 "
+            "(protocol feddrm's, budget small); give --finetune-rounds",
+        ),
+        (
+            lambda: Job.under(load("feddrm"), "small", ten, "fedprox", {"finetune_rounds": 50}),
+            "--finetune-rounds of fedprox must be below the number of rounds, 10, not 50",
+        ),
+        (
+            lambda: Job.under(load("flux"), "small", setting(lr=1), "pfedme", {}),
+            "--lambda of pfedme must be at most 1/lr, 1 at a learning rate of 1, not 5.0 (pfedme's default);"
+            " give --lambda",
+        ),
+        (
+            lambda: setting(protocol="ftw_erm", model="digits_cnn", epochs=2),
+            "endless passes go with local steps, not local epochs (passes endless is protocol ftw_erm's, budget small);"
+            " give other values, or another --protocol",
+        ),
         (lambda: setting(lr=-1), "the learning rate must be above 0, not -1.0"),
-    ):  # fmt: skip
+    ):
         assert refused("", attempt) == line
 
 
@@ -254,9 +282,11 @@ def test_a_model_of_the_scheme_comes_before_that_of_the_data_set() -> None:
         for scheme in ("iid", None)
     }
     assert models == {
-        ("cifar10", "iid"): "any", ("cifar10", None): "of_mixtures",
-        ("digits", "iid"): "of_digits", ("digits", None): "of_mixtures",
-    }  # fmt: skip
+        ("cifar10", "iid"): "any",
+        ("cifar10", None): "of_mixtures",
+        ("digits", "iid"): "of_digits",
+        ("digits", None): "of_mixtures",
+    }
 
 
 # -- budgets --------------------------------------------------------------------------------------------------
@@ -367,8 +397,10 @@ IID = LACKING.partition_spec(DIGITS, 10, scheme="iid", clients=2)
     [
         (lambda: load("fedrdm"), "unknown protocol 'fedrdm'; did you mean 'feddrm'"),
         (lambda: load("xyz"), "known: arena, feddrm, flux, ftw_erm, pfedfda"),
-        (lambda: load("ftw_erm").partition_spec(FASHION, 10, preset="fife"),
-         "unknown preset of protocol ftw_erm 'fife'; did you mean 'five'"),
+        (
+            lambda: load("ftw_erm").partition_spec(FASHION, 10, preset="fife"),
+            "unknown preset of protocol ftw_erm 'fife'; did you mean 'five'",
+        ),
         (lambda: partition(preset="five"), "protocol feddrm has no preset 'five'; --protocol ftw_erm has it"),
         (lambda: partition(preset="x"), "unknown preset of protocol feddrm 'x'; known: retina"),
         (lambda: partition(clents=3), "'clents'; did you mean 'clients'"),
@@ -380,14 +412,18 @@ IID = LACKING.partition_spec(DIGITS, 10, scheme="iid", clients=2)
         # The protocol's own are left out; the user's are not dropped in silence.
         (lambda: LAYERED.partition_spec(CIFAR10, 10, train_fraction=0.5), "a mixture partition has no training share"),
         (lambda: LAYERED.partition_spec(CIFAR10, 10, shift="low"), "a mixture partition has no shift low"),
-        (lambda: LAYERED.partition_spec(CIFAR10, 10, preset="two", scheme="dirichlet", alpha=1.0),
-         "preset two is a mixture partition, not a dirichlet one; choose one"),
-        (lambda: MISSPELT.setting(IID, "small", model="lenet5"),
-         "protocol mine, budget small 'bath_size'; did you mean 'batch_size'"),
+        (
+            lambda: LAYERED.partition_spec(CIFAR10, 10, preset="two", scheme="dirichlet", alpha=1.0),
+            "preset two is a mixture partition, not a dirichlet one; choose one",
+        ),
+        (
+            lambda: MISSPELT.setting(IID, "small", model="lenet5"),
+            "protocol mine, budget small 'bath_size'; did you mean 'batch_size'",
+        ),
         (lambda: LACKING.partition_spec(DIGITS, 10, scheme="iid"), "mine says nothing of a partition's clients"),
         (lambda: LACKING.setting(IID, "small"), "Setting lacks rounds, batch_size, lr"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(attempt: Any, says: str) -> None:
     assert says in refused("", attempt)
 

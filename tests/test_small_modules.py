@@ -46,10 +46,18 @@ def test_a_duration_is_rough(seconds: float, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("fedrdm", "feddrm"), ("FedAvg", "fedavg"), ("fedavgg", "fedavg"), ("scafold", "scaffold"), ("ditt", "ditto"),
-        ("ifac", "ifca"), ("pfedfd", "pfedfda"), ("per-fedavg", "perfedavg"), ("fog", "fgo"), ("rum", "run"),
+        ("fedrdm", "feddrm"),
+        ("FedAvg", "fedavg"),
+        ("fedavgg", "fedavg"),
+        ("scafold", "scaffold"),
+        ("ditt", "ditto"),
+        ("ifac", "ifca"),
+        ("pfedfd", "pfedfda"),
+        ("per-fedavg", "perfedavg"),
+        ("fog", "fgo"),
+        ("rum", "run"),
     ],
-)  # fmt: skip
+)
 def test_a_slip_of_the_keyboard_is_offered_the_name(name: str, meant: str) -> None:
     known = ["cfl", "feddrm", "fedavg", "scaffold", "ditto", "ifca", "pfedfda", "perfedavg", "fgo", "run"]
     assert unknown("method", name, known).hint == f"did you mean '{meant}'?"
@@ -58,11 +66,19 @@ def test_a_slip_of_the_keyboard_is_offered_the_name(name: str, meant: str) -> No
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("scaffold", ["cfl", "fedavg"]), ("apple", ["apfl", "local"]), ("fedprox", ["fedrep", "pfedfda"]),
-        ("fedper", ["fedrep", "fedpac"]), ("moon", ["ditto", "local"]), ("resnet18", ["lenet5", "cnn"]),
-        ("maximum", ["max", "min"]), ("last", ["best"]), ("6", ["feddrm/1", "1", "2"]), ("", ["a"]), ("x", []),
+        ("scaffold", ["cfl", "fedavg"]),
+        ("apple", ["apfl", "local"]),
+        ("fedprox", ["fedrep", "pfedfda"]),
+        ("fedper", ["fedrep", "fedpac"]),
+        ("moon", ["ditto", "local"]),
+        ("resnet18", ["lenet5", "cnn"]),
+        ("maximum", ["max", "min"]),
+        ("last", ["best"]),
+        ("6", ["feddrm/1", "1", "2"]),
+        ("", ["a"]),
+        ("x", []),
     ],
-)  # fmt: skip
+)
 def test_another_name_is_offered_none(name: str, known: list[str]) -> None:
     assert unknown("method", name, known).hint == f"known: {', '.join(sorted(known)) or 'none'}"
 
@@ -256,14 +272,28 @@ def read(raw: Any) -> Outer:
 
 def test_a_right_table() -> None:
     raw = {
-        "title": "a", "rows": [{"label": "x", "band": [1, 2.5], "shape": [1, 2, 3]}], "one": {"label": "y"},
-        "seeds": [1, 2], "seed": "run", "best": True, "sizes": {"a": {"b": 1}}, "any": [{"x": [1]}],
+        "title": "a",
+        "rows": [{"label": "x", "band": [1, 2.5], "shape": [1, 2, 3]}],
+        "one": {"label": "y"},
+        "seeds": [1, 2],
+        "seed": "run",
+        "best": True,
+        "sizes": {"a": {"b": 1}},
+        "any": [{"x": [1]}],
         "some": {"band": [1], "more": "text"},
-    }  # fmt: skip
+    }
     assert read(raw) == Outer(
-        "a", "own", [Inner("x", [1.0, 2.5], (1, 2, 3))], Inner("y"), (1, 2), "run", True, {"a": {"b": 1}},
-        [{"x": [1]}], {"band": [1], "more": "text"},
-    )  # fmt: skip
+        "a",
+        "own",
+        [Inner("x", [1.0, 2.5], (1, 2, 3))],
+        Inner("y"),
+        (1, 2),
+        "run",
+        True,
+        {"a": {"b": 1}},
+        [{"x": [1]}],
+        {"band": [1], "more": "text"},
+    )
     assert repr(read(raw).rows[0].band) == "[1.0, 2.5]", "whole numbers are numbers"
     assert repr(read(raw).some["band"]) == "[1]", "some of a dataclass's fields stay as they are written"
 
@@ -298,7 +328,7 @@ def test_a_right_table() -> None:
         ({"title": "a", "any": "\x1b[31m"}, r"m.toml, any cannot hold the control character '\x1b'"),
         ({"title": "a", "any": "\ud800"}, r"m.toml, any cannot hold the control character '\ud800'"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_and_where(raw: Any, says: str) -> None:
     assert refused("", lambda: read(raw)) == says
 
@@ -312,7 +342,7 @@ def test_a_long_value_is_shortened() -> None:
     [
         (b"a = ", "is not valid TOML: Invalid value (at end of document)"),
         (b"a = '\xff'", "is not UTF-8 text (at byte 5); save it as UTF-8"),
-        (b"a = 1979-05-27", ", a cannot be a date or a time; for a text put it in quotes: \"1979-05-27\""),
+        (b"a = 1979-05-27", ', a cannot be a date or a time; for a text put it in quotes: "1979-05-27"'),
         (b"a = " + b"[" * 10**4 + b"]" * 10**4, "is nested more than 20 deep"),
         (b"a = " + b"[" * 30 + b"]" * 30, "is nested more than 20 deep"),
         (b".".join([b"a"] * 50) + b" = 1", "is nested more than 20 deep"),
@@ -320,7 +350,7 @@ def test_a_long_value_is_shortened() -> None:
         (b"a = 1" + b"0" * 5000, "is not valid TOML: Exceeds the limit"),
         (b"#" * (2**20 + 1), "has more than 1 MiB, too much for a recipe"),
     ],
-)  # fmt: skip
+)
 def test_broken_files(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_bytes(content)

@@ -87,43 +87,122 @@ def test_one_identity_however_it_is_written(one: Spec, other: Spec) -> None:
 
 #: Of each spec, changes of each of its fields; what cannot change alone comes with what it needs.
 CHANGES: list[tuple[Spec, list[dict[str, Any]]]] = [
-    (SETTING, [
-        {"partition": changed(DIR, seed=1)}, {"model": "x"}, {"rounds": 101}, {"batch_size": 129},
-        {"lr": 0.02}, {"seed": 1}, {"epochs": 10, "steps": None}, {"steps": 11}, {"tail": "drop"}, {"momentum": 0.0},
-        {"schedule": "constant"}, {"momentum": 0.8}, {"weight_decay": 0.5}, {"participation": 0.5}, {"cohort": 8},
-        {"passes": "endless"}, {"full_last_round": True}, {"augment": "crop"}, {"augment": "pad_flip"}, {"window": 7},
-        {"every": 7}, {"votes": not SETTING.votes}, {"precision": "tf32"}, {"executor": "cores"}, {"init_seed": 1},
-        {"momentum_restarts": not SETTING.momentum_restarts}, {"momentum_lives": True}, {"init": "torch"},
-        {"test_phase": not SETTING.test_phase}, {"optimizer": "adamw", "momentum": 0.0}, {"select": "best"},
-        {"version": SETTING.version + 1}, {"model_version": 7},
-    ]),
+    (
+        SETTING,
+        [
+            {"partition": changed(DIR, seed=1)},
+            {"model": "x"},
+            {"rounds": 101},
+            {"batch_size": 129},
+            {"lr": 0.02},
+            {"seed": 1},
+            {"epochs": 10, "steps": None},
+            {"steps": 11},
+            {"tail": "drop"},
+            {"momentum": 0.0},
+            {"schedule": "constant"},
+            {"momentum": 0.8},
+            {"weight_decay": 0.5},
+            {"participation": 0.5},
+            {"cohort": 8},
+            {"passes": "endless"},
+            {"full_last_round": True},
+            {"augment": "crop"},
+            {"augment": "pad_flip"},
+            {"window": 7},
+            {"every": 7},
+            {"votes": not SETTING.votes},
+            {"precision": "tf32"},
+            {"executor": "cores"},
+            {"init_seed": 1},
+            {"momentum_restarts": not SETTING.momentum_restarts},
+            {"momentum_lives": True},
+            {"init": "torch"},
+            {"test_phase": not SETTING.test_phase},
+            {"optimizer": "adamw", "momentum": 0.0},
+            {"select": "best"},
+            {"version": SETTING.version + 1},
+            {"model_version": 7},
+        ],
+    ),
     (DRIFTS, [{"drifts": (3, 8)}, {"drifts": (2, 7)}]),
-    (RUN, [
-        {"params": {"lambda": 0.8}}, {"params": {"lambda": 0.8, "routing": "vote"}}, {"method": "x"},
-        {"method_version": 9}, {"source": "x"},
-    ]),
-    (DIR, [
-        {"dataset": DatasetSpec("digits", "sklearn", "x")}, {"clients": 9}, {"seed": 1}, {"train_fraction": 0.6},
-        {"shift": "low"}, {"shift": "corrupted"}, {"subsample": 0.5}, {"unseen": 2}, {"validation": 0.2},
-        {"unseen": 2, "unseen_as": ("fog-3",)}, {"unseen": 2, "unseen_as": ("fog-4",)}, {"duplicates": 2},
-        {"version": DIR.version + 1}, {"alpha": 0.4}, {"min_size": 11}, {"min_size": None}, {"within": "x"},
-        {"within": "y"}, {"within": "x", "cap": 9}, {"scheme": "iid", "alpha": None, "min_size": None},
-    ]),
+    (
+        RUN,
+        [
+            {"params": {"lambda": 0.8}},
+            {"params": {"lambda": 0.8, "routing": "vote"}},
+            {"method": "x"},
+            {"method_version": 9},
+            {"source": "x"},
+        ],
+    ),
+    (
+        DIR,
+        [
+            {"dataset": DatasetSpec("digits", "sklearn", "x")},
+            {"clients": 9},
+            {"seed": 1},
+            {"train_fraction": 0.6},
+            {"shift": "low"},
+            {"shift": "corrupted"},
+            {"subsample": 0.5},
+            {"unseen": 2},
+            {"validation": 0.2},
+            {"unseen": 2, "unseen_as": ("fog-3",)},
+            {"unseen": 2, "unseen_as": ("fog-4",)},
+            {"duplicates": 2},
+            {"version": DIR.version + 1},
+            {"alpha": 0.4},
+            {"min_size": 11},
+            {"min_size": None},
+            {"within": "x"},
+            {"within": "y"},
+            {"within": "x", "cap": 9},
+            {"scheme": "iid", "alpha": None, "min_size": None},
+        ],
+    ),
     (LIMITED, [{"size": 64}, {"alpha": 0.4}]),
-    (EQUAL, [
-        {"duplicates": 2}, {"copies": 2}, {"data_share": 0.05}, {"validation": 0.1}, {"subsample": 0.5}, {"level": 6},
-        {"shift": "px+py"}, {"shift": "px+py", "fewer_classes": True}, {"shift": "pxy"}, {"draws": "anda"},
-        {"shift": "pxy", "strict": True}, {"level": 1}, {"level": 1, "phases": 2}, {"level": 1, "phases": 3},
-    ]),
-    (MIX, [
-        {"train_mix": [[1, 3], [2, 1]]}, {"train_mix": [[1, 2], [2, 3]]}, {"test_mix": [[3, 2], [0, 1]]},
-        {"test_mix": [[3, 1], [1, 1]]}, {"keep": [0.5, 0.9]}, {"keep": None}, {"disjoint": True},
-    ]),
-    (COLORED, [
-        {"flips": [[0.4, 0.2], [0.2, 1]]}, {"flips": [[0.5, 0.2], [0.2, 0.9]]}, {"label_noise": 0.2},
-        {"blocks": [[0, 5, 20, 30], [5, 20, 30, 41]]},
-    ]),
-]  # fmt: skip
+    (
+        EQUAL,
+        [
+            {"duplicates": 2},
+            {"copies": 2},
+            {"data_share": 0.05},
+            {"validation": 0.1},
+            {"subsample": 0.5},
+            {"level": 6},
+            {"shift": "px+py"},
+            {"shift": "px+py", "fewer_classes": True},
+            {"shift": "pxy"},
+            {"draws": "anda"},
+            {"shift": "pxy", "strict": True},
+            {"level": 1},
+            {"level": 1, "phases": 2},
+            {"level": 1, "phases": 3},
+        ],
+    ),
+    (
+        MIX,
+        [
+            {"train_mix": [[1, 3], [2, 1]]},
+            {"train_mix": [[1, 2], [2, 3]]},
+            {"test_mix": [[3, 2], [0, 1]]},
+            {"test_mix": [[3, 1], [1, 1]]},
+            {"keep": [0.5, 0.9]},
+            {"keep": None},
+            {"disjoint": True},
+        ],
+    ),
+    (
+        COLORED,
+        [
+            {"flips": [[0.4, 0.2], [0.2, 1]]},
+            {"flips": [[0.5, 0.2], [0.2, 0.9]]},
+            {"label_noise": 0.2},
+            {"blocks": [[0, 5, 20, 30], [5, 20, 30, 41]]},
+        ],
+    ),
+]
 
 
 #: All of them, and what lies around them.
@@ -346,11 +425,18 @@ def test_from_dict_refuses() -> None:
 @pytest.mark.parametrize(
     ("given", "plain"),
     [
-        (np.float32(0.3), 0.3), (np.float16(0.1), 0.1), (np.array(0.3), 0.3), (np.float64(0.3), 0.3),
-        (np.array(np.float32(0.3)), 0.3), (np.longdouble(0.3), None), (np.array([0.3]), None), (np.complex64(1), None),
-        (np.float32("nan"), None), (np.datetime64("2020"), None),
+        (np.float32(0.3), 0.3),
+        (np.float16(0.1), 0.1),
+        (np.array(0.3), 0.3),
+        (np.float64(0.3), 0.3),
+        (np.array(np.float32(0.3)), 0.3),
+        (np.longdouble(0.3), None),
+        (np.array([0.3]), None),
+        (np.complex64(1), None),
+        (np.float32("nan"), None),
+        (np.datetime64("2020"), None),
     ],
-)  # fmt: skip
+)
 def test_numpys_numbers_are_pythons_or_refused(given: Any, plain: float | None) -> None:
     """The shortest decimal of a short float: float32(0.3) itself is 0.30000001192."""
 
@@ -413,9 +499,18 @@ def test_details_say_what_the_label_does_not() -> None:
 def test_details_of_equal_shards() -> None:
     assert schemes.details(EQUAL) == ["level 5", "20 % of the training images for validation"]
     full = partition_spec(
-        DIGITS, "equal", 10, 42, shift="pxy+py", level=6, strict=True, fewer_classes=True, duplicates=8,
-        data_share=0.01, subsample=0.5,
-    )  # fmt: skip
+        DIGITS,
+        "equal",
+        10,
+        42,
+        shift="pxy+py",
+        level=6,
+        strict=True,
+        fewer_classes=True,
+        duplicates=8,
+        data_share=0.01,
+        subsample=0.5,
+    )
     assert schemes.details(full) == [
         "level 6",
         "one angle for all classes of a client",

@@ -77,9 +77,10 @@ def card(title: str, rows: Mapping[str, str]) -> str:
 
 #: Name of the base class of each kind. These are names because importing most of the classes needs torch.
 _BASES = {
-    "method": "fedbench.methods.base.Method", "model": "fedbench.models.base.FLModel",
+    "method": "fedbench.methods.base.Method",
+    "model": "fedbench.models.base.FLModel",
     "partitioner": "fedbench.partitions.scheme.Scheme",
-}  # fmt: skip
+}
 
 
 def name_of(what: Any, called: str = "method") -> str:

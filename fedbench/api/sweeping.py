@@ -49,11 +49,14 @@ class Sweep:
 
         return [
             {
-                "method": one.point.method, **one.point.partition, **one.point.setting, **one.point.params,
+                "method": one.point.method,
+                **one.point.partition,
+                **one.point.setting,
+                **one.point.params,
                 "validation_accuracy": one.mean,
             }
             for one in best(self.points, self.store)
-        ]  # fmt: skip
+        ]
 
     def __repr__(self) -> str:
         return self.table.text() if self.runs else "<sweep of no run>"

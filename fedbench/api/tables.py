@@ -80,9 +80,20 @@ def report(
     from fedbench.reports.layout.tables import grids_of
 
     grids = grids_of(
-        [str(one) for one in tables], store_of(store), roots(), budget=budget, dataset=dataset, columns=columns,
-        seeds=seeds, precision=precision, compare=compare, only_done=only_done, view=view, mine=mine, extra=extra,
-    )  # fmt: skip
+        [str(one) for one in tables],
+        store_of(store),
+        roots(),
+        budget=budget,
+        dataset=dataset,
+        columns=columns,
+        seeds=seeds,
+        precision=precision,
+        compare=compare,
+        only_done=only_done,
+        view=view,
+        mine=mine,
+        extra=extra,
+    )
     return Tables(tuple(grids))
 
 

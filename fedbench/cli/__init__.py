@@ -19,16 +19,31 @@ from fedbench.cli.parser import App, Group
 PANELS = {
     "Start here": {"demo": "demo"},
     "The way to a table": {
-        "partition": "partition", "train": "train", "evaluate": "evaluate", "resume": "resume", "status": "status",
-        "report": "report", "claims": "report", "compare": "report", "site": "site", "figure": "figure",
+        "partition": "partition",
+        "train": "train",
+        "evaluate": "evaluate",
+        "resume": "resume",
+        "status": "status",
+        "report": "report",
+        "claims": "report",
+        "compare": "report",
+        "site": "site",
+        "figure": "figure",
         "export": "export",
     },
     "Your own": {"sweep": "sweep", "new": "new", "check": "check"},
     "What there is": {
-        "tables": "tables", "metrics": "browse", "methods": "browse", "list": "listing", "show": "browse",
-        "remove": "remove", "data": "data", "results": "results", "store": "store",
+        "tables": "tables",
+        "metrics": "browse",
+        "methods": "browse",
+        "list": "listing",
+        "show": "browse",
+        "remove": "remove",
+        "data": "data",
+        "results": "results",
+        "store": "store",
     },
-}  # fmt: skip
+}
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 

@@ -67,12 +67,16 @@ def methods(
     if json:
         documents = [
             {
-                "name": one.name, "title": one.title, "version": one.version, "summary": one.summary,
+                "name": one.name,
+                "title": one.title,
+                "version": one.version,
+                "summary": one.summary,
                 "options": [{"name": name, **asdict(it)} for name, it in one.hyper_parameters.items()],
-                "deviations": one.deviations, "measures": stored(one.measures),
+                "deviations": one.deviations,
+                "measures": stored(one.measures),
             }
             for one in declarations
-        ]  # fmt: skip
+        ]
         printing.print_json(documents)
         return
     console = context.out()

@@ -47,6 +47,11 @@ runs, partitions = _ids("run"), _ids("partition")
 artifacts = _ids("run", "partition", "dataset", "metrics")
 #: Name of an option -> its completion.
 OF_OPTIONS = {
-    "model": networks, "scheme": partitioners, "method": methods, "protocol": protocols, "dataset": datasets,
-    "table": tables, "partition": partitions,
-}  # fmt: skip
+    "model": networks,
+    "scheme": partitioners,
+    "method": methods,
+    "protocol": protocols,
+    "dataset": datasets,
+    "table": tables,
+    "partition": partitions,
+}

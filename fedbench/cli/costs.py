@@ -69,10 +69,14 @@ def show_json(runs: Sequence[Wanted], device: str) -> None:
     printing.print_json(
         [
             {
-                "run": one.spec.id, "row": one.row, "method": one.method,
-                "dataset": one.spec.setting.partition.dataset.name, "partition": one.spec.setting.partition.id,
-                "seed": one.spec.setting.seed, "seconds": costs.get(one.spec.id),
+                "run": one.spec.id,
+                "row": one.row,
+                "method": one.method,
+                "dataset": one.spec.setting.partition.dataset.name,
+                "partition": one.spec.setting.partition.id,
+                "seed": one.spec.setting.seed,
+                "seconds": costs.get(one.spec.id),
             }
             for one in runs
         ]
-    )  # fmt: skip
+    )

@@ -67,12 +67,18 @@ def show(name: Name, json: options.Json = False) -> None:
     found = recipe(name)
     folders = places(found, store, roots)
     sources = [
-        {"name": s.name, "kind": s.kind, "title": s.title, "train": s.train, "test": s.test,
-         "at_hand": locate(s, folders) is not None,
-         "files": [{"path": f.path, "checksum": f.checksum, "urls": list(f.urls)} for f in s.file],
-         "parts": [_overview(part) for part in parts_of(s)]}
+        {
+            "name": s.name,
+            "kind": s.kind,
+            "title": s.title,
+            "train": s.train,
+            "test": s.test,
+            "at_hand": locate(s, folders) is not None,
+            "files": [{"path": f.path, "checksum": f.checksum, "urls": list(f.urls)} for f in s.file],
+            "parts": [_overview(part) for part in parts_of(s)],
+        }
         for s in found.sources
-    ]  # fmt: skip
+    ]
     try:
         spec = resolve(name, store, roots)
     except FedbenchError:
@@ -85,11 +91,16 @@ def show(name: Name, json: options.Json = False) -> None:
         )
     counts = class_counts(spec, store) if spec else None
     report: dict[str, Any] = {
-        **_overview(found), "class_names": list(found.classes), "columns": list(found.columns),
-        "partition_label": found.partition_label, "partition_classes": found.partition_classes,
-        "citation": found.citation, "id": spec.id if spec else None, "sources": sources,
+        **_overview(found),
+        "class_names": list(found.classes),
+        "columns": list(found.columns),
+        "partition_label": found.partition_label,
+        "partition_classes": found.partition_classes,
+        "citation": found.citation,
+        "id": spec.id if spec else None,
+        "sources": sources,
         "class_counts": {k: {"train": v[0], "test": v[1]} for k, v in counts.items()} if counts else None,
-    }  # fmt: skip
+    }
     if json:
         printing.print_json(report)
     else:
@@ -156,11 +167,16 @@ def _overview(found: Recipe) -> dict[str, Any]:
     hand = next((s for s in found.sources if locate(s, folders) is not None), None)
     built = [a.id for a in store.list("dataset") if a.manifest["spec"].get("name") == found.name]
     return {
-        "name": found.name, "title": found.title, "licence": found.licence, "classes": len(found.classes),
-        "shape": list(found.shape), "images": declared(found, folders),
-        "at_hand": hand.name if hand else None, "built": built,
+        "name": found.name,
+        "title": found.title,
+        "licence": found.licence,
+        "classes": len(found.classes),
+        "shape": list(found.shape),
+        "images": declared(found, folders),
+        "at_hand": hand.name if hand else None,
+        "built": built,
         "fetchable": any(s.kind != "builtin" and fetchable(s) for s in found.sources),
-    }  # fmt: skip
+    }
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -171,13 +187,17 @@ def _print(report: dict[str, Any]) -> None:
     axes = "values of a vector" if vectors else "height x width x channels"
     form = f"{shape} ({axes})" if shape else "what its files say, once they are read"
     lines = {
-        "name": report["name"], "id": report["id"] or "not at hand", "shape": form,
+        "name": report["name"],
+        "id": report["id"] or "not at hand",
+        "shape": form,
         "vectors" if vectors else "images": report["images"] or "?",
         "classes": f"{report['classes']}: {', '.join(report['class_names'])}",
         "columns": ", ".join(report["columns"]) or "none",
         "partition by": f"{report['partition_label'] or 'class'} ({report['partition_classes']} values)",
-        "built": ", ".join(report["built"]) or "no", "licence": report["licence"], "cite": report["citation"],
-    }  # fmt: skip
+        "built": ", ".join(report["built"]) or "no",
+        "licence": report["licence"],
+        "cite": report["citation"],
+    }
     for key, value in lines.items():
         out.print(f"{key:13}{value}")
     for source in report["sources"]:

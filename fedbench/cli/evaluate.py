@@ -115,9 +115,13 @@ def _table(on: str, summaries: list[dict[str, Any]]) -> Table:
         what = f"accuracy in %, {''.join(when) if len(rounds) < 2 else 'mean over the last rounds'}"
         always = {"average", "clients"}
         metrics = {
-            "system": "system_accuracy", "average": "average_accuracy", "clients": "client_accuracy_mean",
-            "unseen": UNSEEN, "test phase": "test_phase_accuracy_mean", "routing": "routing_accuracy",
-        }  # fmt: skip
+            "system": "system_accuracy",
+            "average": "average_accuracy",
+            "clients": "client_accuracy_mean",
+            "unseen": UNSEEN,
+            "test phase": "test_phase_accuracy_mean",
+            "routing": "routing_accuracy",
+        }
         grouped = any("clusters" in one["clusters"] for one in summaries)
     headings = [name for name, metric in metrics.items() if name in always or _some(summaries, metric)]
     if grouped:
@@ -171,12 +175,16 @@ def _summary(run: Artifact, store: Store) -> dict[str, Any]:
     partition, of_method = setting.partition, [m for m in measures_of(run) if m in values.names]
     whole = {m: values.whole_run(m) for m in (*_CLUSTERS, *of_method)}
     return {
-        "run": run.id, "metrics": metrics.id, "path": str(metrics.path), "method": spec.run.method,
-        "on": f"{partition.dataset.name} {schemes.label(partition)}", "budget": budgets_of(setting),
+        "run": run.id,
+        "metrics": metrics.id,
+        "path": str(metrics.path),
+        "method": spec.run.method,
+        "on": f"{partition.dataset.name} {schemes.label(partition)}",
+        "budget": budgets_of(setting),
         "seed": setting.seed,
         "headline": headline,
         "clusters": {m: whole[m] for m in _CLUSTERS if whole[m] is not None},
         "method_metrics": {m: whole[m] for m in of_method if whole[m] is not None},
         "local_training_seconds": values.whole_run("local_training_seconds"),
         "total_runtime_seconds": values.whole_run("total_runtime_seconds"),
-    }  # fmt: skip
+    }

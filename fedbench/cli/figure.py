@@ -81,10 +81,20 @@ def figure(
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
     check_known("format of a figure", form if path else None, (*kinds.FORMATS, "csv", "json"))
     chosen: dict[str, Any] = {
-        "filters": filters or None, "partition": partition, "run": run, "client": client or None,
-        "image": image or None, "budget": budget, "seed": seed, "metric": metric, "against": against, "by": by or None,
-        "view": view, "ridge": ridge, "compare": compare or None,
-    }  # fmt: skip
+        "filters": filters or None,
+        "partition": partition,
+        "run": run,
+        "client": client or None,
+        "image": image or None,
+        "budget": budget,
+        "seed": seed,
+        "metric": metric,
+        "against": against,
+        "by": by or None,
+        "view": view,
+        "ridge": ridge,
+        "compare": compare or None,
+    }
     request = figures.Request(context.frame(mine), context.roots(), context.err().print, **chosen)
     kind.check(spec, request)
     content = kind.gather(spec, request)

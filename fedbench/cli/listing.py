@@ -178,19 +178,29 @@ def _row(
     if isinstance(spec, PartitionSpec):
         details = [*schemes.details(spec), *([f"data set {spec.dataset.id[:8]}"] if spec.dataset.id in twins else [])]
         return {
-            "data set": spec.dataset.name, "split": schemes.label(spec), "clients": str(spec.clients),
-            "shift": spec.shift, "seed": str(spec.seed), "more": ", ".join(details),
-        }  # fmt: skip
+            "data set": spec.dataset.name,
+            "split": schemes.label(spec),
+            "clients": str(spec.clients),
+            "shift": spec.shift,
+            "seed": str(spec.seed),
+            "more": ", ".join(details),
+        }
     assert isinstance(spec, RunSpec)
     setting, part, reached = spec.setting, spec.setting.partition, headlines.get(a.id, {})
     metrics = {"accuracy": "average_accuracy", "AUC": "client_auc_mean", "system": "system_accuracy"}
     results = {heading: reached.get(metric) for heading, metric in metrics.items()}
     return {
-        "method": method_words(spec, differing), "data set": part.dataset.name, "split": schemes.label(part),
-        "clients": str(part.clients), "model": model_words(setting), "budget": budgets_of(setting),
-        "rounds": str(setting.rounds), "lr": f"{setting.lr:g}", "seed": str(setting.seed),
+        "method": method_words(spec, differing),
+        "data set": part.dataset.name,
+        "split": schemes.label(part),
+        "clients": str(part.clients),
+        "model": model_words(setting),
+        "budget": budgets_of(setting),
+        "rounds": str(setting.rounds),
+        "lr": f"{setting.lr:g}",
+        "seed": str(setting.seed),
         **{heading: "" if share is None else f"{100 * share:.2f}" for heading, share in results.items()},
-    }  # fmt: skip
+    }
 
 
 def _unfinished_row(run: Unfinished, differing: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -208,9 +218,13 @@ def bytes_of(artifact: Artifact) -> int:
 def _document(a: Artifact, headlines: Headlines, differing: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """An artifact as JSON."""
     document: dict[str, Any] = {
-        "kind": a.kind, "id": a.id, "what": describe(a.spec, differing), "path": str(a.path),
-        "made": a.provenance["started"], "bytes": bytes_of(a),
-    }  # fmt: skip
+        "kind": a.kind,
+        "id": a.id,
+        "what": describe(a.spec, differing),
+        "path": str(a.path),
+        "made": a.provenance["started"],
+        "bytes": bytes_of(a),
+    }
     if isinstance(a.spec, RunSpec):
         from fedbench.store.provenance import other_code
 
@@ -223,17 +237,31 @@ def _of_run(spec: RunSpec) -> dict[str, Any]:
 
     setting, part = spec.setting, spec.setting.partition
     return {
-        "method": spec.method, "dataset": part.dataset.name, "dataset_id": part.dataset.id[:8],
-        "split": schemes.label(part), "partition": part.id,
-        "model": setting.model, "rounds": setting.rounds, "lr": setting.lr, "seed": setting.seed,
-    }  # fmt: skip
+        "method": spec.method,
+        "dataset": part.dataset.name,
+        "dataset_id": part.dataset.id[:8],
+        "split": schemes.label(part),
+        "partition": part.id,
+        "model": setting.model,
+        "rounds": setting.rounds,
+        "lr": setting.lr,
+        "seed": setting.seed,
+    }
 
 
 def unfinished_document(run: Unfinished, differing: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """An unfinished run, which is no artifact yet, as JSON."""
     return {
-        **_of_run(run.spec), "id": run.id, "what": describe(run.spec, differing), "state": str(run.state),
-        "round": run.round, "accuracy": run.accuracy, "reason": run.reason, "bytes": run.bytes, "time": run.time,
-        "holder": dict(run.holder) if run.holder else None, "seconds_left": run.seconds_left,
+        **_of_run(run.spec),
+        "id": run.id,
+        "what": describe(run.spec, differing),
+        "state": str(run.state),
+        "round": run.round,
+        "accuracy": run.accuracy,
+        "reason": run.reason,
+        "bytes": run.bytes,
+        "time": run.time,
+        "holder": dict(run.holder) if run.holder else None,
+        "seconds_left": run.seconds_left,
         "progress": dict(run.progress),
-    }  # fmt: skip
+    }

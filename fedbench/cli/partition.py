@@ -178,12 +178,19 @@ def _describe(p: Partition) -> dict[str, Any]:
 
     clients = [
         {
-            "client": c, "n_train": int(p.n_train[c]), "n_test": int(p.n_test[c]), "class_counts": counts[c],
-            "train_counts": train[c], "test_counts": test[c], "shift": dataclasses.asdict(p.transforms[c]),
-            "group": p.groups[c], "unseen": bool(p.unseen[c]), **details(c),
+            "client": c,
+            "n_train": int(p.n_train[c]),
+            "n_test": int(p.n_test[c]),
+            "class_counts": counts[c],
+            "train_counts": train[c],
+            "test_counts": test[c],
+            "shift": dataclasses.asdict(p.transforms[c]),
+            "group": p.groups[c],
+            "unseen": bool(p.unseen[c]),
+            **details(c),
         }
         for c in range(p.clients)
-    ]  # fmt: skip
+    ]
     more: dict[str, Any] = {"distributions": described} if described else {}
     more |= {"leaked": p.leaked} if p.leaked else {}
     return {"id": p.id, "spec": p.spec.to_dict(), "classes": list(p.classes), "clients": clients, **more}

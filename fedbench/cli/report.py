@@ -54,10 +54,21 @@ def report(
     chosen = printing.form(format or usual, output, as_json)
     check_known("notes", notes, NOTES)
     grids = grids_of(
-        table or (), context.store(), context.roots(), budget=budget, precision=precision, dataset=dataset,
-        columns=column or (), view=view, seeds=seed or (), compare=compare, only_done=only_done, mine=mine,
-        extra=extra, appendix=appendix,
-    )  # fmt: skip
+        table or (),
+        context.store(),
+        context.roots(),
+        budget=budget,
+        precision=precision,
+        dataset=dataset,
+        columns=column or (),
+        view=view,
+        seeds=seed or (),
+        compare=compare,
+        only_done=only_done,
+        mine=mine,
+        extra=extra,
+        appendix=appendix,
+    )
     printing.put(grids, chosen, output, full=notes == "full", standalone=standalone, appendix=appendix)
 
 
@@ -105,19 +116,27 @@ def claims(
 
 def _document(one: Claims) -> dict[str, Any]:
     return {
-        "table": one.table.id, "title": one.table.title, "budget": one.budget or None, "shipped": one.shipped,
+        "table": one.table.id,
+        "title": one.table.title,
+        "budget": one.budget or None,
+        "shipped": one.shipped,
         "numbers": one.tally.document,
         "claims": [
             {
-                "text": stand.verdict.claim.text, "kind": stand.verdict.claim.kind, "state": stand.verdict.state,
-                "held": stand.verdict.held, "made": stand.verdict.made, "asked": stand.verdict.total,
+                "text": stand.verdict.claim.text,
+                "kind": stand.verdict.claim.kind,
+                "state": stand.verdict.state,
+                "held": stand.verdict.held,
+                "made": stand.verdict.made,
+                "asked": stand.verdict.total,
                 "undecided": stand.verdict.unsure,
-                "detail": stand.verdict.detail, "numbers": dict(stand.numbers),
+                "detail": stand.verdict.detail,
+                "numbers": dict(stand.numbers),
                 "reported": stand.reported.state if stand.reported.made else None,
             }
             for stand in one.judged
         ],
-    }  # fmt: skip
+    }
 
 
 @app.command("compare")

@@ -41,12 +41,17 @@ def list_(json: options.Json = False) -> None:
         return
     rows = [
         {
-            "pack": one["name"], "runs": str(one["runs"]), "data sets": ", ".join(one["datasets"]),
-            "by": ", ".join(one["by"]), "made": " to ".join(dict.fromkeys((one["first"][:10], one["last"][:10]))),
-            "on": ", ".join(one["machines"]), "trained": duration(one["seconds"]), "size": size(one["bytes"]),
+            "pack": one["name"],
+            "runs": str(one["runs"]),
+            "data sets": ", ".join(one["datasets"]),
+            "by": ", ".join(one["by"]),
+            "made": " to ".join(dict.fromkeys((one["first"][:10], one["last"][:10]))),
+            "on": ", ".join(one["machines"]),
+            "trained": duration(one["seconds"]),
+            "size": size(one["bytes"]),
         }
         for one in packs
-    ]  # fmt: skip
+    ]
     printing.columns(context.out(), rows, right=("runs", "trained", "size"), spare=("on", "size", "trained"))
     runs, bytes = len(packs_at_hand.places), sum(one["bytes"] for one in packs)
     context.out().print(

@@ -68,8 +68,9 @@ def site(
         size += len(content)
     console.print(
         f"{counted(len(runs), 'run')}, {size / 1e6:.1f} MB: open {folder / 'index.html'}",
-        soft_wrap=True, markup=False,
-    )  # fmt: skip
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 def _without_places(content: bytes, home: Path) -> bytes:

@@ -85,10 +85,13 @@ def _under_way(runs: Sequence[Unfinished]) -> RenderableType:
         rounds, left = run.spec.setting.rounds, run.seconds_left
         bar = "━" * round(_BAR * run.round / rounds)
         table.add_row(
-            run.id, plain(describe(run.spec)), f"{bar} {run.round}/{rounds}",
+            run.id,
+            plain(describe(run.spec)),
+            f"{bar} {run.round}/{rounds}",
             "–" if left is None else duration(left),
-            "–" if run.accuracy is None else f"{run.accuracy:.1%}", plain(_where(run)),
-        )  # fmt: skip
+            "–" if run.accuracy is None else f"{run.accuracy:.1%}",
+            plain(_where(run)),
+        )
     return table
 
 

@@ -84,12 +84,14 @@ def _list(
             counts = {b: of for b, of in one.budgets.items() if budget in (None, b) or not b}
             listed.append(
                 {
-                    "table": one.table, "number": numbers.get(one.table), "title": one.title,
+                    "table": one.table,
+                    "number": numbers.get(one.table),
+                    "title": one.title,
                     "precision": {b: of.precision or None for b, of in counts.items()},
                     "states": {b: dict(of.states) for b, of in counts.items()},
                     "shipped": {b: of.shipped for b, of in counts.items()},
                 }
-            )  # fmt: skip
+            )
         printing.print_json(listed)
         return
     entries: list[_Entry] = []
@@ -190,17 +192,28 @@ def _one(name: str, frame: Frame, budget: str | None, precision: str | None, as_
     if as_json:
         listed = [
             {
-                "row": c.row.label, "method": c.row.method or None, "column": c.column.key, "metric": c.column.metric,
-                "state": c.state.value, "reason": c.reason or None, "runs": [r.id for r in c.records if r],
-                "shipped": c.shipped, "settings": [spec.setting.id for spec in c.specs],
+                "row": c.row.label,
+                "method": c.row.method or None,
+                "column": c.column.key,
+                "metric": c.column.metric,
+                "state": c.state.value,
+                "reason": c.reason or None,
+                "runs": [r.id for r in c.records if r],
+                "shipped": c.shipped,
+                "settings": [spec.setting.id for spec in c.specs],
             }
             for c in cells.all
-        ]  # fmt: skip
+        ]
         document = {
-            "table": table.id, "title": table.title, "budget": cells.budget or None,
-            "precision": cells.precision or None, "states": _counts(cells), "shipped": cells.shipped,
-            "no_data": cells.absent, "cells": listed,
-        }  # fmt: skip
+            "table": table.id,
+            "title": table.title,
+            "budget": cells.budget or None,
+            "precision": cells.precision or None,
+            "states": _counts(cells),
+            "shipped": cells.shipped,
+            "no_data": cells.absent,
+            "cells": listed,
+        }
         printing.print_json(document)
         return
     from fedbench.planner.others import other_texts, others

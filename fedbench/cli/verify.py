@@ -66,16 +66,22 @@ def show(results: Sequence[Verified], as_json: bool) -> None:
         printing.print_json(
             [
                 {
-                    "run": one.run.id, "verdict": one.checked.verdict.name.lower(), "good": one.checked.verdict.good,
+                    "run": one.run.id,
+                    "verdict": one.checked.verdict.name.lower(),
+                    "good": one.checked.verdict.good,
                     "trained": one.how == TRAINED,
-                    "difference": one.checked.difference, "metric": one.checked.metric or None,
-                    "rounding": one.checked.rounding, "pack": one.run.pack, "made_on": one.run.origin.machine,
+                    "difference": one.checked.difference,
+                    "metric": one.checked.metric or None,
+                    "rounding": one.checked.rounding,
+                    "pack": one.run.pack,
+                    "made_on": one.run.origin.machine,
                     "here": one.checked.here,
-                    "made_on_processor": one.checked.processors[0], "processor_here": one.checked.processors[1],
+                    "made_on_processor": one.checked.processors[0],
+                    "processor_here": one.checked.processors[1],
                 }
                 for one in results
             ]
-        )  # fmt: skip
+        )
         return
     for one in results:
         far = f", largest difference {100 * one.checked.difference:.2f} points ({one.checked.metric})"

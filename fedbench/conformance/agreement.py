@@ -44,8 +44,14 @@ class Scenario(NamedTuple):
 #: 22, 37, 1, 29, 7 and 23 training images: a single one, less than a batch, and not sorted as in stacks.
 UNEQUAL = (38, 66, 2, 52, 12, 40)
 COMMON: dict[str, Any] = {
-    "window": 3, "seed": 5, "lr": 0.02, "epochs": 2, "momentum": 0.9, "weight_decay": 5e-4, "batch_size": 16,
-}  # fmt: skip
+    "window": 3,
+    "seed": 5,
+    "lr": 0.02,
+    "epochs": 2,
+    "momentum": 0.9,
+    "weight_decay": 5e-4,
+    "batch_size": 16,
+}
 #: Clients leave the stack at different steps, short batches occur in the middle, cohorts and learning rates change; two
 #: groups, validation images, an unseen client, and clients without labels.
 CHANGES: dict[str, Any] = {**COMMON, "participation": 0.7, "schedule": "cosine", "test_phase": True}

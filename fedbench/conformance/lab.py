@@ -46,9 +46,17 @@ def setting(**changes: Any) -> Setting:
     """A setting with a few rounds for 8x8 images; `changes`: fields of Setting."""
     partition = partition_spec(DatasetSpec("digits", "test", "test"), "iid", 4, 1, 0.7)
     values: dict[str, Any] = {
-        "partition": partition, "model": "digits_cnn", "rounds": 3, "batch_size": 16, "lr": 0.05,
-        "seed": 1, "epochs": 1, "momentum": 0.9, "weight_decay": 5e-4, "window": 2,
-    }  # fmt: skip
+        "partition": partition,
+        "model": "digits_cnn",
+        "rounds": 3,
+        "batch_size": 16,
+        "lr": 0.05,
+        "seed": 1,
+        "epochs": 1,
+        "momentum": 0.9,
+        "weight_decay": 5e-4,
+        "window": 2,
+    }
     if "steps" in changes:
         values["epochs"] = None
     return Setting(**{**values, **changes})

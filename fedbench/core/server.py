@@ -18,8 +18,13 @@ from fedbench.errors import FedbenchError
 
 #: Fields with a restricted type when a method sets them.
 _KINDS: dict[str, type] = {
-    "shared": dict, "personal": dict, "models": list, "assigned": dict, "momenta": dict, "copies": dict,
-}  # fmt: skip
+    "shared": dict,
+    "personal": dict,
+    "models": list,
+    "assigned": dict,
+    "momenta": dict,
+    "copies": dict,
+}
 
 
 @dataclass(frozen=True)

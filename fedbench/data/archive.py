@@ -26,8 +26,11 @@ _BROKEN = "is damaged or not a readable archive"
 #: File types in the upper bits of a zip member's Unix mode: unset, folder or regular file; symbolic link.
 _PLAIN, _LINK = (0x0, 0x4, 0x8), 0xA
 _PACKED: dict[bytes, Callable[..., Any]] = {
-    b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open, b"\x5d\0\0": lzma.open
-}  # fmt: skip
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+    b"\x5d\0\0": lzma.open,
+}
 
 
 @dataclass(frozen=True)

@@ -229,9 +229,12 @@ def _tables(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.T
     if recipe.partition_label is not None:
         _codes(columns[recipe.partition_label], recipe.partition_classes, f"{recipe.name}, {recipe.partition_label}")
     facts: dict[str, object] = {
-        "shape": recipe.form, "classes": recipe.classes, "columns": sorted(columns),
-        "partition_label": recipe.partition_label, "partition_classes": recipe.partition_classes,
-    }  # fmt: skip
+        "shape": recipe.form,
+        "classes": recipe.classes,
+        "columns": sorted(columns),
+        "partition_label": recipe.partition_label,
+        "partition_classes": recipe.partition_classes,
+    }
     if offset is not None:
         facts["offset"] = offset.tolist()
     metadata = {METADATA: json.dumps(facts).encode()}

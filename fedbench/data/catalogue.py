@@ -110,10 +110,14 @@ def fetchable(source: Source) -> bool:
 
 #: Fields that only some kinds of sources have -> these kinds.
 _OF_KINDS = {
-    "resize": ("parquet", "folder", "csv", "list"), "only_classes": ("folder",), "ordered_classes": ("folder",),
-    **dict.fromkeys(("label_columns", "pattern"), ("csv",)), "prefix": ("csv", "list"),
-    "label_values": ("csv", *VECTORS), "features": ("table",),
-}  # fmt: skip
+    "resize": ("parquet", "folder", "csv", "list"),
+    "only_classes": ("folder",),
+    "ordered_classes": ("folder",),
+    **dict.fromkeys(("label_columns", "pattern"), ("csv",)),
+    "prefix": ("csv", "list"),
+    "label_values": ("csv", *VECTORS),
+    "features": ("table",),
+}
 
 
 def read(path: Path) -> Recipe:

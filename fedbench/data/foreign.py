@@ -80,8 +80,15 @@ REPOSITORIES = "hf"
 #: File in a repository's folder with the commit of its revision, which is part of the identity.
 REVISION = ".revision"
 #: Option -> word for its value in error messages.
-_HUB = {"image": "column", "label": "column", "config": "name", "train": "split", "test": "split", "size": "pixels",
-        "features": "column"}  # fmt: skip
+_HUB = {
+    "image": "column",
+    "label": "column",
+    "config": "name",
+    "train": "split",
+    "test": "split",
+    "size": "pixels",
+    "features": "column",
+}
 _TABLE = {"label": "column", "group": "column"}
 _SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
 

@@ -88,12 +88,16 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
         require(label not in chosen, f"the features of {name} hold {label}, which is its label", "leave it out")
         require(len(set(chosen)) == len(chosen), f"the features of {name} hold a column twice", "leave one out")
         columns = [
-            column for column in features
+            column
+            for column in features
             if column not in (image, label, *chosen, *RESERVED) and _plain(features[column])
-        ]  # fmt: skip
+        ]
         wanted = [*(chosen or [image]), label, *columns]
-        tables = [(side, _rows(splits[split], wanted, image, f"{name}, {split}", folder))
-                  for side, split in sides.items() if split is not None]  # fmt: skip
+        tables = [
+            (side, _rows(splits[split], wanted, image, f"{name}, {split}", folder))
+            for side, split in sides.items()
+            if split is not None
+        ]
     for side, table in tables:
         table[label] = _whole(table[label], f"{name}, {sides[side]}: column {label}")
     classes, number = _classes(features[label], [table[label] for _, table in tables], name)
@@ -107,8 +111,11 @@ def read_repository(recipe: Recipe, source: Source, paths: Sequence[Path]) -> It
             codes = {"label": _codes(table[label], number, where), **own}
             yield Part(where, side, vectors[:, None, None, :], codes, classes)
         return
-    every = [_Image(one, folder, f"{name}, {sides[side]}", row) for side, table in tables
-             for row, one in enumerate(table[image])]  # fmt: skip
+    every = [
+        _Image(one, folder, f"{name}, {sides[side]}", row)
+        for side, table in tables
+        for row, one in enumerate(table[image])
+    ]
     require(bool(every), f"{name} holds no image", "see its page on the hub")
     _once(every, [code for _, table in tables for code in table[label]])
     shapes = shapes_of(len(every), lambda i: every[i].read(), lambda i: every[i].where)
@@ -214,8 +221,11 @@ def _chosen(source: Source, features: Mapping[str, Any], label: str) -> list[str
         return list(source.features)
     kinds = {column: getattr(kind, "feature", kind) for column, kind in features.items() if column != label}
     of_numbers = ("int", "uint", "float", "bool")
-    return [name for name, kind in kinds.items() if str(getattr(kind, "dtype", "")).startswith(of_numbers)
-            and type(kind).__name__ != "ClassLabel"]  # fmt: skip
+    return [
+        name
+        for name, kind in kinds.items()
+        if str(getattr(kind, "dtype", "")).startswith(of_numbers) and type(kind).__name__ != "ClassLabel"
+    ]
 
 
 def _image(features: Mapping[str, Any], name: str) -> str:
@@ -241,8 +251,10 @@ def _label(splits: Mapping[str, Any], features: Mapping[str, Any], name: str, fo
     usual = [column for column in _LABELS if column in features and _plain(features[column], ("float",))]
     preferred = [column for column in usual if column in classes] or usual or classes
     if not usual and len(classes) != 1:
-        raise FedbenchError(f"{name} has no column of classes that can be told among {', '.join(features)}",
-                            f"say which: {name},label=COLUMN")  # fmt: skip
+        raise FedbenchError(
+            f"{name} has no column of classes that can be told among {', '.join(features)}",
+            f"say which: {name},label=COLUMN",
+        )
     return preferred[0]
 
 

@@ -179,8 +179,15 @@ def parquet_table(path: Path, names: list[str], rows: int | None) -> pa.Table:
         for name in names:
             check_known(f"column of {path}", name, schema.names)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        largest = max((c.total_uncompressed_size for g in groups for c in map(g.column, range(g.num_columns))
-                       if c.path_in_schema.split(".")[0] in names), default=0)  # fmt: skip
+        largest = max(
+            (
+                c.total_uncompressed_size
+                for g in groups
+                for c in map(g.column, range(g.num_columns))
+                if c.path_in_schema.split(".")[0] in names
+            ),
+            default=0,
+        )
         fits(largest, path)
         batches, size, count = [], 0, 0
         many = max(1, min(_ROWS, guard.LIMIT // 4 // max(1, largest)))
@@ -222,8 +229,13 @@ def read_folder(recipe: Recipe, source: Source, file: File, path: Path) -> Itera
     """Read the parts of a folder of kind folder: one per member pattern, with files sorted by name."""
     rules = [pattern(member.path) for member in file.member]
     notes = {member.annotations for member in file.member}
-    others = [rule for one in source.file if one.path == file.path for member in one.member
-              for rule in (pattern(member.path), pattern(member.annotations or member.path))]  # fmt: skip
+    others = [
+        rule
+        for one in source.file
+        if one.path == file.path
+        for member in one.member
+        for rule in (pattern(member.path), pattern(member.annotations or member.path))
+    ]
     missed: list[str] = []
 
     def keep(name: str) -> bool:

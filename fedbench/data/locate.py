@@ -32,9 +32,12 @@ _DECODES = ("parquet", "folder", "csv", "list", "hf", "torchvision")
 #: fedbench's own recipes and sources of which every image was looked at: version 2 gives the same pixels as version 1,
 #: so they keep their ids. Their files have checksums.
 _SAME_PIXELS = (
-    ("cifar10", "parquet"), ("cifar20", "parquet"), ("cifar100", "parquet"), ("mnist_m", "regenerated"),
+    ("cifar10", "parquet"),
+    ("cifar20", "parquet"),
+    ("cifar100", "parquet"),
+    ("mnist_m", "regenerated"),
     ("tinyimagenet", "subset"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -184,11 +187,17 @@ def _content(variant: Variant) -> str:
         members = [[m.path, m.split, m.annotations] for m in file.member]
         files.append({"checksum": file.checksum or _actual(path), **how, "members": members})
     content: dict[str, Any] = {
-        "shape": chosen.shape, "classes": chosen.classes,
+        "shape": chosen.shape,
+        "classes": chosen.classes,
         "partition": [chosen.partition_label, chosen.partition_classes],
-        "kind": source.kind, "loader": source.loader, "fields": source.fields,
-        "image": source.image, "label": source.label, "columns": sorted(source.columns.items()), "files": files,
-    }  # fmt: skip
+        "kind": source.kind,
+        "loader": source.loader,
+        "fields": source.fields,
+        "image": source.image,
+        "label": source.label,
+        "columns": sorted(source.columns.items()),
+        "files": files,
+    }
     # Included only if used, so that the ids of other data sets do not change.
     if source.resize:
         content["resize"] = True
@@ -201,8 +210,10 @@ def _content(variant: Variant) -> str:
         content |= {
             "images": images_of(source, variant.paths),
             "labels": [source.label_columns, sorted(source.label_values.items())],
-            "prefix": source.prefix, "pattern": source.pattern, "skip": [file.skip for file in source.file],
-        }  # fmt: skip
+            "prefix": source.prefix,
+            "pattern": source.pattern,
+            "skip": [file.skip for file in source.file],
+        }
     if source.kind in VECTORS:
         values, skip = sorted(source.label_values.items()), [file.skip for file in source.file]
         content |= {"features": source.features, "labels": values, "skip": skip}

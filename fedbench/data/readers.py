@@ -107,8 +107,19 @@ def read_mat(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator
 
 #: MATLAB classes of numbers and text; others are nested or contain objects.
 _CLASSES = (
-    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "single", "double", "logical", "char",
-)  # fmt: skip
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "single",
+    "double",
+    "logical",
+    "char",
+)
 
 
 def _variables(path: Path) -> dict[str, np.ndarray]:
@@ -386,12 +397,15 @@ def read_medmnist(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iter
     counts, several = [], 0
     for side in ("train", "val", "test"):
         x, y = arrays[f"{side}_images"], arrays[f"{side}_labels"]
-        require(x.dtype == np.uint8 and (x.ndim == 3 or (x.ndim == 4 and x.shape[3] == 3)),
-                f"{path}: {side}_images must be bytes [n, H, W] or [n, H, W, 3], not {x.dtype} {list(x.shape)}",
-                "volumes (the 3D sets) are not read")  # fmt: skip
+        require(
+            x.dtype == np.uint8 and (x.ndim == 3 or (x.ndim == 4 and x.shape[3] == 3)),
+            f"{path}: {side}_images must be bytes [n, H, W] or [n, H, W, 3], not {x.dtype} {list(x.shape)}",
+            "volumes (the 3D sets) are not read",
+        )
         good = y.dtype.kind in "iu" and y.ndim == 2 and len(x) == len(y) and y.shape[1] >= 1
-        require(good, f"{path}: {side}_labels must be whole numbers [{len(x)}, 1 or more], not {y.dtype} "
-                f"{list(y.shape)}")  # fmt: skip
+        require(
+            good, f"{path}: {side}_labels must be whole numbers [{len(x)}, 1 or more], not {y.dtype} {list(y.shape)}"
+        )
         require(y.min(initial=0) >= 0, f"{path}: {side}_labels cannot be negative, unlike {y.min()}")
         counts.append(y.shape[1])
         several = max(several, int(y.max(initial=0)) + 1)
@@ -462,8 +476,10 @@ def _synth_cover() -> Iterator[Part]:
 
 
 _BUILTINS: dict[str, Callable[[], Iterator[Part]]] = {
-    "breast_cancer": _breast_cancer, "digits": _digits, "synth_cover": _synth_cover,
-}  # fmt: skip
+    "breast_cancer": _breast_cancer,
+    "digits": _digits,
+    "synth_cover": _synth_cover,
+}
 
 
 def _cifar(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
@@ -489,10 +505,21 @@ def _records(recipe: Recipe, source: Source, where: str, split: str, data: bytes
 
 #: Kind -> reader, for all files of a source or for one file at a time.
 _OF_ALL: dict[str, Callable[[Recipe, Source, Sequence[Path]], Iterator[Part]]] = {
-    "builtin": _builtin, "idx": read_idx_parts, "csv": read_csv, "list": read_csv, "pflib": read_pflib,
-    "hf": read_repository, "medmnist": read_medmnist, "torchvision": read_torchvision, "text": read_text,
-}  # fmt: skip
+    "builtin": _builtin,
+    "idx": read_idx_parts,
+    "csv": read_csv,
+    "list": read_csv,
+    "pflib": read_pflib,
+    "hf": read_repository,
+    "medmnist": read_medmnist,
+    "torchvision": read_torchvision,
+    "text": read_text,
+}
 _BY_FILE: dict[str, Callable[[Recipe, Source, File, Path], Iterator[Part]]] = {
-    "cifar-binary": _cifar, "parquet": read_parquet, "folder": read_folder, "leaf": read_leaf, "mat": read_mat,
+    "cifar-binary": _cifar,
+    "parquet": read_parquet,
+    "folder": read_folder,
+    "leaf": read_leaf,
+    "mat": read_mat,
     "table": read_table,
-}  # fmt: skip
+}

@@ -12,9 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 KINDS = (
-    "builtin", "idx", "cifar-binary", "parquet", "folder", "leaf", "mat", "csv", "list", "union", "pflib", "table",
+    "builtin",
+    "idx",
+    "cifar-binary",
+    "parquet",
+    "folder",
+    "leaf",
+    "mat",
+    "csv",
+    "list",
+    "union",
+    "pflib",
+    "table",
     "text",
-)  # fmt: skip
+)
 #: The kinds that read vectors.
 VECTORS = ("table", "text")
 #: File suffixes of kind table.

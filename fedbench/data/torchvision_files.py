@@ -63,8 +63,10 @@ def read_torchvision(recipe: Recipe, source: Source, paths: Sequence[Path]) -> I
         first, grey = first or images.shape[1:3], grey + few
         parts.append(Part(where, side, images, {"label": labels}, tuple(map(str, getattr(rows, "classes", ())))))
     if parts[0].classes[:1] == (_NO_CLASS,) and all((part.columns["label"] >= 1).all() for part in parts):
-        parts = [dataclasses.replace(part, columns={"label": part.columns["label"] - 1}, classes=part.classes[1:])
-                 for part in parts]  # fmt: skip
+        parts = [
+            dataclasses.replace(part, columns={"label": part.columns["label"] - 1}, classes=part.classes[1:])
+            for part in parts
+        ]
     found = mixed(grey, sum(len(part.images) for part in parts))
     for part in parts:  # one split may be all grey
         images = np.repeat(part.images, 3, axis=3) if found and part.images.shape[3] == 1 else part.images

@@ -342,5 +342,7 @@ def _matrix(path: Path) -> np.ndarray:
 
 _Load = Callable[[Path, Sequence[str], Sequence[str], int | None], _Loaded]
 _FORMATS: dict[str, tuple[Callable[[Path], list[str]], _Load]] = {
-    ".csv": (_csv_heads, _csv), ".npz": (_npz_heads, _npz), ".parquet": (_parquet_heads, _parquet),
-}  # fmt: skip
+    ".csv": (_csv_heads, _csv),
+    ".npz": (_npz_heads, _npz),
+    ".parquet": (_parquet_heads, _parquet),
+}

@@ -54,9 +54,13 @@ def export(run: Artifact, folder: Path, store: Store, roots: Sequence[Path] = ()
     network = models.initial(run.spec.setting, shape, len(partition.classes))
     files = states(them, list(network.state_dict()))
     about = {
-        "run": run.id, "method": run.spec.method, "network": run.spec.setting.model,
+        "run": run.id,
+        "method": run.spec.method,
+        "network": run.spec.setting.model,
         "build": build(run.spec.setting.model, shape, len(partition.classes)),
-        "shape": shape, "classes": partition.classes, "multi_label": partition.multi_label,
+        "shape": shape,
+        "classes": partition.classes,
+        "multi_label": partition.multi_label,
         "input": _INPUT[partition.spec.dataset.samples],
         **(_moments(partition, store, roots) if partition.spec.dataset.vectors else normalisation(network, shape[2])),
         "files": {f"{name}{ENDING}": _title(name) for name in files},
@@ -65,7 +69,7 @@ def export(run: Artifact, folder: Path, store: Store, roots: Sequence[Path] = ()
             for i, (how, seen) in enumerate(zip(them.clients, partition.transforms, strict=True))
         ],
         "spec": run.spec.to_dict(),
-    }  # fmt: skip
+    }
     if isinstance(network, Standard):  # with torchvision's names
         files |= {name: network.as_torchvision(state) for name, state in files.items() if name != REST}
     with whole_folder(folder, "exporting models", "--output") as part:

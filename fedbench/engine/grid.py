@@ -109,9 +109,14 @@ class SweepGrid:
         return points
 
     def _of_method(
-        self, method: str, partition: PartitionSpec, at: Mapping[str, Any], values: Mapping[str, Any], rules: Protocol,
+        self,
+        method: str,
+        partition: PartitionSpec,
+        at: Mapping[str, Any],
+        values: Mapping[str, Any],
+        rules: Protocol,
         budget: str,
-    ) -> Iterator[GridPoint]:  # fmt: skip
+    ) -> Iterator[GridPoint]:
         kind, _ = methods.load(method)
         for params in _product(self._params_of(kind)):
             runs = []
@@ -245,10 +250,17 @@ def text(grid: SweepGrid, points: Sequence[GridPoint], rules: Protocol, folder: 
     over = f"the seeds {', '.join(map(str, grid.seeds))}" if grid.seeds else "one seed, so there is no deviation"
     lines = [f"# Written by fedbench sweep, for report --table: mean and standard deviation over {over}."]
     head = {
-        "title": f"Sweep on {grid.dataset}", "protocol": rules.name, "metric": "average_accuracy",
-        "statistic": "final", "view": "plain", "unit": "percent", "decimals": 2, "std_decimals": 2, "best": "max",
+        "title": f"Sweep on {grid.dataset}",
+        "protocol": rules.name,
+        "metric": "average_accuracy",
+        "statistic": "final",
+        "view": "plain",
+        "unit": "percent",
+        "decimals": 2,
+        "std_decimals": 2,
+        "best": "max",
         "seeds": list(grid.seeds) or None,
-    }  # fmt: skip
+    }
     lines += _entries(head)
     for point in rows.values():
         kind, _ = methods.load(point.method)

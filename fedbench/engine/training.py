@@ -117,10 +117,20 @@ def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mappin
         # An index, not a copy of the images in the clients' order, which would double the memory.
         own = None if np.array_equal(image, np.arange(len(distinct))) else image
         yield {
-            "images": distinct, "labels": p.label, "client": p.client, "sample": p.sample, "is_test": p.test,
-            "classes": len(p.classes), "densities": p.densities, "validation": p.validation, "stage": p.phase,
-            "groups": p.groups, "test_groups": p.test_groups, "image": own, "scaling": p.scaling(),
-        }  # fmt: skip
+            "images": distinct,
+            "labels": p.label,
+            "client": p.client,
+            "sample": p.sample,
+            "is_test": p.test,
+            "classes": len(p.classes),
+            "densities": p.densities,
+            "validation": p.validation,
+            "stage": p.phase,
+            "groups": p.groups,
+            "test_groups": p.test_groups,
+            "image": own,
+            "scaling": p.scaling(),
+        }
 
 
 def _joined(parts: Iterable[Mapping[str, Any]], device: torch.device) -> list[Federation]:
@@ -209,8 +219,10 @@ def prepared(
     job, setting = jobs[0], jobs[0].spec.setting
     # The code before training, as files may change meanwhile. `_said` finds errors now, which would lose a trained run.
     how: dict[str, Any] = {
-        "fingerprint": fingerprint(*job.parts), "fingerprint_parts": job.parts, **_said(job.method),
-    }  # fmt: skip
+        "fingerprint": fingerprint(*job.parts),
+        "fingerprint_parts": job.parts,
+        **_said(job.method),
+    }
     federations, how[MADE_FROM] = federations_of(jobs, store, roots, device, data)
     plans = [Plan(j.spec.setting, f.n_train, f.shape[:2]) for j, f in zip(jobs, federations, strict=True)]
     starts = [start_of(j, f) for j, f in zip(jobs, federations, strict=True)]
@@ -254,9 +266,11 @@ def _said(method: Method) -> dict[str, Any]:
     measures = method.measures
     check_measures(measures, method.name)
     said = {
-        "title": method.title, "defaults": type(method)().params, "deviations": method.deviations(),
+        "title": method.title,
+        "defaults": type(method)().params,
+        "deviations": method.deviations(),
         MEASURES: stored(measures),
-    }  # fmt: skip
+    }
     if not (isinstance(said["deviations"], list) and all(isinstance(line, str) for line in said["deviations"])):
         raise FedbenchError(f"deviations() of {method.name} gives {said['deviations']!r}, not a list of texts")
     return said

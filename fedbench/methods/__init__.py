@@ -19,11 +19,36 @@ _HERE = Path(__file__).parent
 #: Files of this folder that are not methods.
 _OTHERS = {"__init__", "base", "declarations", "parts"}
 #: Options of the commands that train, in addition to those of settings and partitions.
-_COMMANDS = frozenset({
-    "again", "budget", "column", "cpus_per_run", "data", "dataset", "debug", "device", "dry_run", "engine", "from",
-    "gpus_per_run", "help", "home", "jobs", "json", "keep", "log", "method", "observe", "partition_seed",
-    "protocol", "save", "seeds", "table", "unshipped",
-})  # fmt: skip
+_COMMANDS = frozenset(
+    {
+        "again",
+        "budget",
+        "column",
+        "cpus_per_run",
+        "data",
+        "dataset",
+        "debug",
+        "device",
+        "dry_run",
+        "engine",
+        "from",
+        "gpus_per_run",
+        "help",
+        "home",
+        "jobs",
+        "json",
+        "keep",
+        "log",
+        "method",
+        "observe",
+        "partition_seed",
+        "protocol",
+        "save",
+        "seeds",
+        "table",
+        "unshipped",
+    }
+)
 
 
 @cache

@@ -79,14 +79,19 @@ class APFLFlux(Method):
     adaptive: bool = hyperparameter(False, "whether clients learn their share", source="FLUX's text; APFL, Eq. 10")
 
     variant: str = hyperparameter(
-        "paper", "a round, and the share of the loss that a model learns from", source="FedRC's code: fedrc",
-        choices=("paper", "fedrc"), later=True,
-    )  # fmt: skip
+        "paper",
+        "a round, and the share of the loss that a model learns from",
+        source="FedRC's code: fedrc",
+        choices=("paper", "fedrc"),
+        later=True,
+    )
 
     separate: bool = hyperparameter(
-        False, "whether the own model begins with weights of its own and is never mixed", source="FedRC's code",
+        False,
+        "whether the own model begins with weights of its own and is never mixed",
+        source="FedRC's code",
         later=True,
-    )  # fmt: skip
+    )
 
     def check_setting(self, setting: Setting) -> None:
         check(not (self.separate and self.adaptive), self.name, "separate", self.separate, "False with --adaptive")

@@ -16,6 +16,16 @@ from fedbench.options import check
 from fedbench.options import option as hyperparameter
 
 __all__ = [
-    "AFTER_AGGREGATE", "AFTER_LOCAL", "BODY", "FORWARD", "HEAD", "Method", "Scored", "check", "cross_entropy",
-    "features", "hyperparameter", "score_hyperparameter",
-]  # fmt: skip
+    "AFTER_AGGREGATE",
+    "AFTER_LOCAL",
+    "BODY",
+    "FORWARD",
+    "HEAD",
+    "Method",
+    "Scored",
+    "check",
+    "cross_entropy",
+    "features",
+    "hyperparameter",
+    "score_hyperparameter",
+]

@@ -76,13 +76,19 @@ class CFL(Clustered):
         "norm", "what is measured of the largest update", source="paper; FedRC's code: entry", choices=("norm", "entry")
     )
     mean: str = hyperparameter(
-        "weighted", "mean update that must have vanished", source="FedRC's code: plain",
-        choices=("weighted", "plain"), later=True,
-    )  # fmt: skip
+        "weighted",
+        "mean update that must have vanished",
+        source="FedRC's code: plain",
+        choices=("weighted", "plain"),
+        later=True,
+    )
     variant: str = hyperparameter(
-        "paper", "thresholds, and what becomes of a cluster that is split", source="FedDrift's code: feddrift",
-        choices=("paper", "feddrift"), later=True,
-    )  # fmt: skip
+        "paper",
+        "thresholds, and what becomes of a cluster that is split",
+        source="FedDrift's code: feddrift",
+        choices=("paper", "feddrift"),
+        later=True,
+    )
 
     def start(self, server: Server) -> None:
         server.memory = Largest()

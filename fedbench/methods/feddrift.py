@@ -156,13 +156,19 @@ class FedDrift(Clustered):
         0.1, "accuracy lost that tells a drift, and up to which models are merged", "δ", "code: MNIST", least=0
     )
     assignment: str = hyperparameter(
-        "ensemble", "models that answer a client without labels: all, or one drawn for each image",
-        source="FLUX, App. F; its numbers: random", choices=("ensemble", "random"), later=True,
-    )  # fmt: skip
+        "ensemble",
+        "models that answer a client without labels: all, or one drawn for each image",
+        source="FLUX, App. F; its numbers: random",
+        choices=("ensemble", "random"),
+        later=True,
+    )
     judged_on: str = hyperparameter(
-        "all", "training images that a round's accuracies are on", source="FedDrift's code in FLUX's hands: part",
-        choices=("all", "part"), later=True,
-    )  # fmt: skip
+        "all",
+        "training images that a round's accuracies are on",
+        source="FedDrift's code in FLUX's hands: part",
+        choices=("all", "part"),
+        later=True,
+    )
 
     def start(self, server: Server) -> None:
         server.memory = FedDriftMemory()

@@ -47,9 +47,12 @@ class FeSEM(LowestLoss):
     clusters_by = "parameters"
 
     variant: str = hyperparameter(
-        "paper", "a client's first round, and what it contributes when it moves", source="Alg. 1; FedRC's code: fedrc",
-        choices=("paper", "fedrc"), later=True,
-    )  # fmt: skip
+        "paper",
+        "a client's first round, and what it contributes when it moves",
+        source="Alg. 1; FedRC's code: fedrc",
+        choices=("paper", "fedrc"),
+        later=True,
+    )
 
     def broadcast(self, server: Server, client: Client) -> None:
         offer_to_unassigned(server, client)

@@ -20,9 +20,13 @@ _FLUX = "FLUX (NeurIPS 2025), section 5"
 _MOST = sys.float_info.max  # any finite number
 #: Unit -> smallest and largest value; values of other units may be any finite number.
 RANGES = {
-    "fraction": (0.0, 1.0), "seconds": (0.0, _MOST), "bytes": (0.0, _MOST), "count": (0.0, _MOST),
-    "nats": (0.0, _MOST), "index": (-1.0, 1.0),
-}  # fmt: skip
+    "fraction": (0.0, 1.0),
+    "seconds": (0.0, _MOST),
+    "bytes": (0.0, _MOST),
+    "count": (0.0, _MOST),
+    "nats": (0.0, _MOST),
+    "index": (-1.0, 1.0),
+}
 ANY = (-_MOST, _MOST)
 
 #: Metrics that only methods have which serve clients without labels.
@@ -53,7 +57,8 @@ METRICS: dict[str, Definition] = {
     "system_accuracy": Definition(
         "share of all clients' pooled test images answered rightly by the federation: by the client that a routing "
         "method finds most probable, else by majority vote",
-        "fraction", _FEDDRM,
+        "fraction",
+        _FEDDRM,
     ),
     "system_accuracy_vote": Definition(
         "system accuracy when all clients' models vote; ties go to the smallest class index", "fraction", _FEDDRM
@@ -63,7 +68,8 @@ METRICS: dict[str, Definition] = {
     ),
     "system_accuracy_density_ratio": Definition(
         "system accuracy when the client of the highest density ratio (probability over training share) answers",
-        "fraction", "FedDRM, official code",
+        "fraction",
+        "FedDRM, official code",
     ),
     "system_accuracy_oracle": Definition(
         "system accuracy when every image is answered by the model of the client it belongs to", "fraction", "fedbench"
@@ -71,16 +77,19 @@ METRICS: dict[str, Definition] = {
     "system_accuracy_random": Definition(
         "system accuracy to be expected when a client drawn at random answers: the mean over clients of what each "
         "one's model answers rightly of all test images",
-        "fraction", "fedbench",
+        "fraction",
+        "fedbench",
     ),
     "system_accuracy_best_client": Definition(
         "system accuracy when one client's model answers everything: of the client whose model does best, which is "
         "chosen on test images",
-        "fraction", "fedbench",
+        "fraction",
+        "fedbench",
     ),
     "average_accuracy": Definition(
         "accuracy of each client's personalised model on its own test images, weighted by training sizes",
-        "fraction", _FEDDRM,
+        "fraction",
+        _FEDDRM,
     ),
     "client_accuracy": Definition(
         "accuracy of one client's personalised model on its own test images", "fraction", _PFEDFDA, clients="only"
@@ -95,43 +104,59 @@ METRICS: dict[str, Definition] = {
         "mean of the client accuracies weighted by test sizes", "fraction", "pFedFDA, official code"
     ),
     "test_images": Definition(
-        "images that a client is tested on; for the federation those of all that train", "count", "fedbench", False,
+        "images that a client is tested on; for the federation those of all that train",
+        "count",
+        "fedbench",
+        False,
         "too",
     ),
     "test_phase_accuracy": Definition(
         "accuracy on one client's test images of what serves it when it is met without labels (test phase)",
-        "fraction", _FLUX, clients="only",
+        "fraction",
+        _FLUX,
+        clients="only",
     ),
     "test_phase_accuracy_mean": Definition("mean of the clients' test-phase accuracies, unweighted", "fraction", _FLUX),
     "class_accuracy_mean": Definition(
         "unweighted mean over classes of the share of a class's test images that their owner's model answers rightly",
-        "fraction", "fedbench",
+        "fraction",
+        "fedbench",
     ),
     "routing_accuracy": Definition(
         "share of a client's test images routed to it by probability; for the federation weighted by training sizes",
-        "fraction", _FEDDRM, clients="too",
+        "fraction",
+        _FEDDRM,
+        clients="too",
     ),
     "client_auc": Definition(
         "macro ROC AUC of one client's personalised model on its own test images: the mean over the labels that are "
-        "not constant there", "fraction", _FLUX, clients="only",
+        "not constant there",
+        "fraction",
+        _FLUX,
+        clients="only",
     ),
     "client_auc_mean": Definition("mean of the clients' macro ROC AUC, unweighted", "fraction", _FLUX),
     "test_phase_auc": Definition(
         "macro ROC AUC on one client's test images of what serves it when it is met without labels (test phase)",
-        "fraction", _FLUX, clients="only",
+        "fraction",
+        _FLUX,
+        clients="only",
     ),
-    "test_phase_auc_mean": Definition(
-        "mean of the clients' test-phase macro ROC AUC, unweighted", "fraction", _FLUX
-    ),
+    "test_phase_auc_mean": Definition("mean of the clients' test-phase macro ROC AUC, unweighted", "fraction", _FLUX),
     "true_clusters": Definition("distinct true distributions among the clients", "count", _FLUX, False),
     "adjusted_rand_index": Definition(
         "agreement of the final clusters with the clients' true groups, over clients that took part since the "
-        "clustering: 1 for the same partition, about 0 for a random one", "index", "Hubert and Arabie (1985)", False,
+        "clustering: 1 for the same partition, about 0 for a random one",
+        "index",
+        "Hubert and Arabie (1985)",
+        False,
     ),
     "validation_accuracy": Definition(
         "share of all images held back from training (`--validation`) that the personalised models of their clients "
         "answer rightly: what hyper-parameters may be chosen by",
-        "fraction", "fedbench", False,
+        "fraction",
+        "fedbench",
+        False,
     ),
     "train_loss": Definition(
         "training loss of a round's participants as the method reports it", "nats", "fedbench", False, least=-_MOST
@@ -139,12 +164,17 @@ METRICS: dict[str, Definition] = {
     "local_training_seconds": Definition(
         "wall seconds of one round's local training; for the run the mean over rounds, of three or more without "
         "the first",
-        "seconds", "pFedFDA, Table 6", False,
+        "seconds",
+        "pFedFDA, Table 6",
+        False,
     ),
     **{
         f"{part}_share": Definition(
             f"share of what one round's clients took for their work that went into {what}; for the run of all rounds",
-            "fraction", "pFedFDA, Table 9", False, most=_MOST,  # two clocks measure part and total
+            "fraction",
+            "pFedFDA, Table 9",
+            False,
+            most=_MOST,  # two clocks measure part and total
         )
         for part, what in (
             ("network", "passes through the network (what a method asks the trainer for)"),
@@ -164,15 +194,19 @@ METRICS: dict[str, Definition] = {
     "round_seconds": Definition(
         "wall seconds of one round without its evaluation; for the run the mean over rounds, of three or more "
         "without the first",
-        "seconds", "fedbench", False,
+        "seconds",
+        "fedbench",
+        False,
     ),
     "peak_memory": Definition(
         "most memory since the run began: of the whole process, images included, or of the tensors on the GPU",
-        "bytes", "fedbench", False,
+        "bytes",
+        "fedbench",
+        False,
     ),
     "bytes_up": Definition("bytes sent by clients in a round; for the run the sum", "bytes", "fedbench", False),
     "bytes_down": Definition("bytes sent to clients in a round; for the run the sum", "bytes", "fedbench", False),
-}  # fmt: skip
+}
 
 
 def defined(measures: Iterable[Measure]) -> dict[str, Definition]:

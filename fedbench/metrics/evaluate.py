@@ -116,10 +116,13 @@ def clustering(run: Artifact) -> dict[str, dict[int, float]]:
 
 #: Column of `rounds` -> metric; its value for the whole run is the sum, unless `timings` defines another.
 _COLUMNS = {
-    "local_seconds": "local_training_seconds", "server_seconds": "server_seconds",
-    "evaluation_seconds": "evaluation_seconds", "total_seconds": "total_runtime_seconds",
-    "bytes_up": "bytes_up", "bytes_down": "bytes_down",
-}  # fmt: skip
+    "local_seconds": "local_training_seconds",
+    "server_seconds": "server_seconds",
+    "evaluation_seconds": "evaluation_seconds",
+    "total_seconds": "total_runtime_seconds",
+    "bytes_up": "bytes_up",
+    "bytes_down": "bytes_down",
+}
 #: Parts of the clients' work: column `part_NAME_seconds` of `rounds` gives the metric NAME_share, a share of the
 #: clients' seconds.
 PARTS = ("network", "estimation", "interpolation")

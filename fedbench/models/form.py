@@ -95,9 +95,10 @@ def _check_values(network: FLModel, label: str, shape: tuple[int, int, int]) -> 
         )
         logits = network.head(z)
         for name, ours in (
-            ("forward(x)", network(images)), ("head(features(x))", network.head(network.features(images))),
+            ("forward(x)", network(images)),
+            ("head(features(x))", network.head(network.features(images))),
             ("from_latent(latent(x))", network.from_latent(network.latent(images))),
-        ):  # fmt: skip
+        ):
             if not (isinstance(ours, Tensor) and ours.shape == logits.shape and torch.allclose(ours, logits)):
                 raise FedbenchError(
                     f"{name} of {label} is not head(projection(backbone(x)))", "override none of them, or all alike"

@@ -19,9 +19,14 @@ from fedbench.specs import PartitionSpec, require
 
 #: The shifts and what differs between clients. Static shifts have LEVELS levels, drifting ones DRIFT_LEVELS.
 LEVELLED = {
-    "px": "P(X)", "py": "P(Y)", "pyx": "P(Y|X)", "pxy": "P(X|Y)",
-    "px+py": "P(X) and P(Y)", "pxy+py": "P(X|Y) and P(Y)", "pyx+py": "P(Y|X) and P(Y)",
-}  # fmt: skip
+    "px": "P(X)",
+    "py": "P(Y)",
+    "pyx": "P(Y|X)",
+    "pxy": "P(X|Y)",
+    "px+py": "P(X) and P(Y)",
+    "pxy+py": "P(X|Y) and P(Y)",
+    "pyx+py": "P(Y|X) and P(Y)",
+}
 LEVELS, DRIFT_LEVELS = 8, 3
 
 #: Draws one client's distribution.

@@ -72,10 +72,16 @@ def write_pflib(folder: Path, content: ClientImages) -> None:
     for counts in p.class_counts().tolist():
         statistic.append([[k, count] for k, count in enumerate(counts) if count])
     config: dict[str, Any] = {
-        "num_clients": p.clients, "num_classes": len(p.classes), "non_iid": p.spec.scheme != "iid", "balance": False,
-        "partition": schemes.label(p.spec), "Size of samples for labels in clients": statistic,
-        "alpha": p.spec.options.get("alpha"), "batch_size": 10, "classes": list(p.classes),
-    }  # fmt: skip
+        "num_clients": p.clients,
+        "num_classes": len(p.classes),
+        "non_iid": p.spec.scheme != "iid",
+        "balance": False,
+        "partition": schemes.label(p.spec),
+        "Size of samples for labels in clients": statistic,
+        "alpha": p.spec.options.get("alpha"),
+        "batch_size": 10,
+        "classes": list(p.classes),
+    }
     (folder / "config.json").write_text(json.dumps(config))
 
 

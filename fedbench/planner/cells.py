@@ -62,8 +62,20 @@ DEFAULT_PRECISION = Setting.precision
 UNLABELLED = "unlabelled"
 
 #: The worst state first: a cell that needs many runs (one per seed) has the worst state among them.
-_WORST = (State.UNDEFINED, State.NOT_BUILT, State.NO_DATA, State.FAILED, State.DAMAGED, State.MISSING, State.RUNNING,
-          State.PARTIAL, State.NOT_PACKED, State.UNEVALUATED, State.STALE, State.DONE)  # fmt: skip
+_WORST = (
+    State.UNDEFINED,
+    State.NOT_BUILT,
+    State.NO_DATA,
+    State.FAILED,
+    State.DAMAGED,
+    State.MISSING,
+    State.RUNNING,
+    State.PARTIAL,
+    State.NOT_PACKED,
+    State.UNEVALUATED,
+    State.STALE,
+    State.DONE,
+)
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,7 @@ def others(cells: Cells) -> dict[str, Hits]:
     hits_of: dict[Key, Hits] = {}
     names = {called: spec.name for called, (spec, _) in cells.made.datasets.items()}
     trained = {dataset for dataset, *_ in cells.frame.own_scopes}
-    columns = [
-        c for c in cells.table.measured
-        if c.dataset in names and names[c.dataset] in trained
-    ]  # fmt: skip
+    columns = [c for c in cells.table.measured if c.dataset in names and names[c.dataset] in trained]
     for column, setting in [(c, setting) for c in columns for setting in cells.made.of(c)]:
         latest: dict[Key, Run] = {}
         for record in cells.frame.records.get(setting.id, []):

@@ -53,14 +53,20 @@ def page(paper: str) -> str:
     notes = _sentences(paper, {table.table.id for table in measured})
     packs_ = [of_pack(pack) for pack in packs.whole if pack.path.parent.parent.name == paper]
     lines = [
-        f"# {paper}: what was measured", "",
+        f"# {paper}: what was measured",
+        "",
         f"Made by `fedbench results page {paper}` from the result packs and `{SENTENCES}`: change these, not the page. "
         "`fedbench report --table NAME --compare` prints a table's numbers beside the paper's.",
-        "", *(f"- {text}" for text in (*map(_pack, packs_), *summary(every))),
-        "", *(note.text for note in notes if not note.table),
-        *_counts(measured), "", *_decided(measured), "",
+        "",
+        *(f"- {text}" for text in (*map(_pack, packs_), *summary(every))),
+        "",
+        *(note.text for note in notes if not note.table),
+        *_counts(measured),
+        "",
+        *_decided(measured),
+        "",
         *(f"**{note.table}**: {note.text}" for note in notes if note.table),
-    ]  # fmt: skip
+    ]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -77,9 +77,15 @@ def row_of(run: Artifact, store: Store, by: str = "") -> Row:
         )
     provenance = run.provenance
     return Row(
-        spec, predictions(run), by, str(provenance["started"]), float(provenance["train_seconds"]), machine(provenance),
-        {name: provenance[name] for name in ABOUT if provenance.get(name) is not None}, load(evaluate(run, store)),
-    )  # fmt: skip
+        spec,
+        predictions(run),
+        by,
+        str(provenance["started"]),
+        float(provenance["train_seconds"]),
+        machine(provenance),
+        {name: provenance[name] for name in ABOUT if provenance.get(name) is not None},
+        load(evaluate(run, store)),
+    )
 
 
 def refuse_other_code(runs: Collection[Artifact]) -> None:

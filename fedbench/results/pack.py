@@ -104,14 +104,32 @@ OF_SPEC = ("data", "model", "rounds", "precision")
 TEXTS = ("id", "stem", "spec", "data", "model", "precision", "predictions", "by", "started", "machine", "about")
 FORMER_TEXTS = tuple("budget" if name == "model" else name for name in TEXTS)
 #: Column -> regular expression of its values.
-FORMS = {"id": "[0-9a-f]{12}", "stem": "[0-9a-f]{12}", "predictions": "[0-9a-f]{64}",
-         "started": r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?"}  # fmt: skip
+FORMS = {
+    "id": "[0-9a-f]{12}",
+    "stem": "[0-9a-f]{12}",
+    "predictions": "[0-9a-f]{64}",
+    "started": r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?",
+}
 #: Keys of a run's provenance that a pack copies, and their types: no host, user, path or list of source files.
 ABOUT: Mapping[str, type] = {
-    "title": str, "overrides": dict, "defaults": dict, "deviations": list, "measures": list, "device": str, "cpu": str,
-    "processor": str, "cores": int, "threads": int, "executor": str, "stacks": int, "together": int,
-    "libraries": dict, "git": str, "fingerprint": str, "former_id": str,
-}  # fmt: skip
+    "title": str,
+    "overrides": dict,
+    "defaults": dict,
+    "deviations": list,
+    "measures": list,
+    "device": str,
+    "cpu": str,
+    "processor": str,
+    "cores": int,
+    "threads": int,
+    "executor": str,
+    "stacks": int,
+    "together": int,
+    "libraries": dict,
+    "git": str,
+    "fingerprint": str,
+    "former_id": str,
+}
 #: Of a run whose spec was of schema 1: the id that it had.
 FORMER_ID = "former_id"
 #: Integer columns of the metrics in long form.
@@ -251,9 +269,11 @@ class Pack:
             if any(values.null_count for values in columns.values()):
                 raise ValueError("no value")
             return Metrics(
-                id=self.heads["id"][row], names=columns["names"].to_pylist(), views=columns["views"].to_pylist(),
+                id=self.heads["id"][row],
+                names=columns["names"].to_pylist(),
+                views=columns["views"].to_pylist(),
                 **{name: np.from_dlpack(columns[name]) for name in (*LONG, "value")},
-            )  # fmt: skip
+            )
         except (OSError, KeyError, ValueError, IndexError, AttributeError, BufferError, pa.ArrowException) as error:
             raise self._damaged(f"the metrics of run {self.heads['id'][row]} cannot be read") from error
 
@@ -337,8 +357,11 @@ def fault_of(row: Row) -> str:
         return "its metrics are not of one length"
     if not all(len({*names}) == len(names) and all(n == plain(n) for n in names) for names in (m.names, m.views)):
         return "the names of its metrics or views are not legible"
-    limits = (("view", 0, len(m.views) - 1), ("round", 0, spec.setting.rounds),
-              ("client", -1, spec.setting.partition.all_clients - 1))  # fmt: skip
+    limits = (
+        ("view", 0, len(m.views) - 1),
+        ("round", 0, spec.setting.rounds),
+        ("client", -1, spec.setting.partition.all_clients - 1),
+    )
     for name, least, most in limits:
         places = getattr(m, name)
         if len(places) and not least <= places.min() <= places.max() <= most:
@@ -462,10 +485,14 @@ def packed(rows: Iterable[Row], failures: Iterable[Failure] = ()) -> bytes:
     buffer = io.BytesIO()
     split = "value.list.element"
     pq.write_table(
-        table, buffer, row_group_size=GROUP, compression="zstd", compression_level=19,
+        table,
+        buffer,
+        row_group_size=GROUP,
+        compression="zstd",
+        compression_level=19,
         use_dictionary=[*TEXTS, *(f"{name}.list.element" for name in ("names", "views", *LONG))],
         column_encoding={split: "BYTE_STREAM_SPLIT"},
-    )  # fmt: skip
+    )
     return sealed(buffer.getvalue())
 
 
@@ -475,27 +502,40 @@ def _types(version: int = VERSION) -> dict[str, pa.DataType]:
 
     rounds = {} if version == FORMER else {"rounds": pa.int64()}
     return {
-        **dict.fromkeys(FORMER_TEXTS if version == FORMER else TEXTS, pa.string()), **rounds, "seconds": pa.float64(),
-        **dict.fromkeys(("names", "views"), pa.list_(pa.string())), **dict.fromkeys(LONG, pa.list_(pa.int32())),
+        **dict.fromkeys(FORMER_TEXTS if version == FORMER else TEXTS, pa.string()),
+        **rounds,
+        "seconds": pa.float64(),
+        **dict.fromkeys(("names", "views"), pa.list_(pa.string())),
+        **dict.fromkeys(LONG, pa.list_(pa.int32())),
         "value": pa.list_(pa.float64()),
-    }  # fmt: skip
+    }
 
 
 def _heads_of(row: Row) -> dict[str, Any]:
     """A run's values of the columns other than metrics."""
     return {
-        **_of_spec(row.spec), "predictions": row.predictions, "by": row.by, "started": row.started,
-        "seconds": row.seconds, "machine": row.machine, "about": _about(row.about),
-    }  # fmt: skip
+        **_of_spec(row.spec),
+        "predictions": row.predictions,
+        "by": row.by,
+        "started": row.started,
+        "seconds": row.seconds,
+        "machine": row.machine,
+        "about": _about(row.about),
+    }
 
 
 def _of_spec(spec: RunSpec) -> dict[str, Any]:
     """The values of the columns that follow from the spec."""
     setting = spec.setting
     return {
-        "id": spec.id, "stem": spec.stem, "spec": spec.canonical(), "data": setting.partition.dataset.text,
-        "model": setting.model, "rounds": setting.rounds, "precision": setting.precision,
-    }  # fmt: skip
+        "id": spec.id,
+        "stem": spec.stem,
+        "spec": spec.canonical(),
+        "data": setting.partition.dataset.text,
+        "model": setting.model,
+        "rounds": setting.rounds,
+        "precision": setting.precision,
+    }
 
 
 def _about(about: Mapping[str, Any]) -> str:

@@ -195,13 +195,18 @@ def summary(pack: Pack) -> dict[str, Any]:
     """A summary of a pack's contents, as JSON values."""
     heads, days = pack.heads, sorted(pack.heads["started"])
     return {
-        "name": name_of(pack.path), "path": str(pack.path),
-        "bytes": pack.path.stat().st_size, "runs": len(heads["id"]), "diverged": len(pack.failures),
+        "name": name_of(pack.path),
+        "path": str(pack.path),
+        "bytes": pack.path.stat().st_size,
+        "runs": len(heads["id"]),
+        "diverged": len(pack.failures),
         "by": sorted({*heads["by"]}),
         "datasets": sorted({json.loads(data)["name"] for data in heads["data"]}),
-        "machines": sorted({*heads["machine"]}), "first": days[0] if days else "", "last": days[-1] if days else "",
+        "machines": sorted({*heads["machine"]}),
+        "first": days[0] if days else "",
+        "last": days[-1] if days else "",
         "seconds": sum(heads["seconds"]),
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True)
@@ -217,9 +222,13 @@ class Shipped(Artifact):
         row = pack.row(number, expected)
         origin: dict[str, Any] = {"started": row.started, "train_seconds": row.seconds, "platform": row.machine}
         manifest = {
-            "id": row.id, "kind": row.spec.kind, "spec": row.spec.to_dict(), "inputs": {}, "files": {},
+            "id": row.id,
+            "kind": row.spec.kind,
+            "spec": row.spec.to_dict(),
+            "inputs": {},
+            "files": {},
             "provenance": {**row.about, **origin},
-        }  # fmt: skip
+        }
         return cls(pack.path, manifest, row.spec, row=row)
 
     @cached_property

@@ -159,12 +159,20 @@ class Run:
         """Method, and the fields of partition (its seed as `partition_seed`) and setting."""
         spec, setting, part = self.spec, self.spec.setting, self.spec.setting.partition
         values: dict[str, Any] = {
-            "id": self.id, "row": self.row, "method": spec.method.partition("@")[0], "title": self.title,
-            "method_version": spec.method_version, "file": spec.source and spec.source[:8],
-            "dataset": part.dataset.name, "source": part.dataset.source, "dataset_id": part.dataset.id[:8],
-            "split": schemes.label(part), "partition": part.id, "partition_seed": part.seed,
+            "id": self.id,
+            "row": self.row,
+            "method": spec.method.partition("@")[0],
+            "title": self.title,
+            "method_version": spec.method_version,
+            "file": spec.source and spec.source[:8],
+            "dataset": part.dataset.name,
+            "source": part.dataset.source,
+            "dataset_id": part.dataset.id[:8],
+            "split": schemes.label(part),
+            "partition": part.id,
+            "partition_seed": part.seed,
             "partition_version": part.version,
-        }  # fmt: skip
+        }
         at = schemes.facts(part).items()
         values |= {k: v for k, v in at if k not in ("dataset", "seed", "version") and v is not None}
         values["budget"] = protocol.budgets_of(setting)

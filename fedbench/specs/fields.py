@@ -41,11 +41,22 @@ def option(
     return dataclasses.field(
         default=default,
         metadata={
-            "help": help, "symbol": symbol, "source": source, "choices": choices, "stored": stored, "later": later,
-            "bounds": {"least": least, "above": above, "most": most, "below": below}, "limit": limit,
-            "metavar": metavar, "typed": typed, "called": called, "hint": hint, "panel": panel, "modifier": modifier,
+            "help": help,
+            "symbol": symbol,
+            "source": source,
+            "choices": choices,
+            "stored": stored,
+            "later": later,
+            "bounds": {"least": least, "above": above, "most": most, "below": below},
+            "limit": limit,
+            "metavar": metavar,
+            "typed": typed,
+            "called": called,
+            "hint": hint,
+            "panel": panel,
+            "modifier": modifier,
         },
-    )  # fmt: skip
+    )
 
 
 def out_of_bounds(field: dataclasses.Field[Any], value: Any) -> str:
@@ -61,8 +72,11 @@ def out_of_bounds(field: dataclasses.Field[Any], value: Any) -> str:
 
 
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
-    "least": operator.ge, "above": operator.gt, "most": operator.le, "below": operator.lt,
-}  # fmt: skip
+    "least": operator.ge,
+    "above": operator.gt,
+    "most": operator.le,
+    "below": operator.lt,
+}
 _WORDS = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
 
 

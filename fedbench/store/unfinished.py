@@ -88,12 +88,17 @@ def _read(store: Store, id: str) -> Unfinished | None:
         *map(_stat, [failure, store.failed_step(id), *(work.iterdir() if work.is_dir() else ())]), strict=True
     )
     return Unfinished(
-        spec=spec, state=state, round=round if isinstance(round, int) else 0, progress=progress, holder=claim,
+        spec=spec,
+        state=state,
+        round=round if isinstance(round, int) else 0,
+        progress=progress,
+        holder=claim,
         reason=str(failed.get("reason", "")) if state is UnfinishedState.FAILED else "",
         diverged=state is UnfinishedState.FAILED and failed.get("diverged") is True,
-        time=max(times), bytes=sum(sizes),
+        time=max(times),
+        bytes=sum(sizes),
         keep=frozenset(map(str, keep)) if isinstance(keep, list) else frozenset(),
-    )  # fmt: skip
+    )
 
 
 def discard(store: Store, id: str) -> None:

@@ -89,10 +89,12 @@ def _rename(home: Path, path: Path, manifest: dict[str, Any], done: Upgraded) ->
     if not (final / MANIFEST).exists():
         new = {
             **{key: value for key, value in manifest.items() if key != SEAL},
-            "schema": SCHEMA, "id": id, "spec": raw,
+            "schema": SCHEMA,
+            "id": id,
+            "spec": raw,
             "inputs": {name: done.renamed.get(of, of) for name, of in manifest["inputs"].items()},
             "provenance": {**manifest["provenance"], FORMER_ID: former},
-        }  # fmt: skip
+        }
         folder.mkdir(parents=True)
         try:
             for name in manifest["files"]:

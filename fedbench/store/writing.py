@@ -94,9 +94,13 @@ class Writer:
         import pyarrow as pa
 
         stable = {
-            "schema": SCHEMA, "kind": self.spec.kind, "id": self.spec.id, "spec": self.spec.to_dict(),
-            "inputs": dict(self.inputs), "libraries": libraries(),
-        }  # fmt: skip
+            "schema": SCHEMA,
+            "kind": self.spec.kind,
+            "id": self.spec.id,
+            "spec": self.spec.to_dict(),
+            "inputs": dict(self.inputs),
+            "libraries": libraries(),
+        }
         about = {b"fedbench": json.dumps(stable, sort_keys=True).encode()}
         path = self.folder / f"{name}.parquet"
         write(path, [table] if isinstance(table, pa.Table) else table, about)
@@ -111,10 +115,14 @@ class Writer:
         """Add the manifest."""
         files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for p in sorted(self.folder.iterdir())}
         manifest = {
-            "schema": SCHEMA, "kind": self.spec.kind, "id": self.spec.id, "spec": self.spec.to_dict(),
-            "inputs": dict(self.inputs), "files": files,
+            "schema": SCHEMA,
+            "kind": self.spec.kind,
+            "id": self.spec.id,
+            "spec": self.spec.to_dict(),
+            "inputs": dict(self.inputs),
+            "files": files,
             "provenance": {**provenance(self.started), **self.provenance},
-        }  # fmt: skip
+        }
         write_json(self.folder / MANIFEST, sealed(json.loads(json.dumps(manifest))))
 
 

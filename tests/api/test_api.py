@@ -112,11 +112,14 @@ def test_a_partitioner_of_ones_own(session: Session, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("__main__", r"Mine is a class of __main__ \(a notebook's cell, a script\), .*; write it into a file "
-         r"\(in a notebook: %%writefile mine.py\), and give mine.py:Mine or import it from there"),
+        (
+            "__main__",
+            r"Mine is a class of __main__ \(a notebook's cell, a script\), .*; write it into a file "
+            r"\(in a notebook: %%writefile mine.py\), and give mine.py:Mine or import it from there",
+        ),
         (__name__, f"Mine is no name in a file of {__name__}, which"),
     ],
-)  # fmt: skip
+)
 def test_a_class_that_no_file_gives_again(session: Session, module: str, line: str) -> None:
     mine = type("Mine", (Ditto,), {"__module__": module})
     for attempt in (
@@ -316,10 +319,34 @@ def test_a_grid_its_means_its_best_and_its_failures(tmp_path: Path) -> None:
 
 
 HOSTILE: list[Any] = [
-    None, True, -1, 2**70, float("nan"), float("inf"), "", "2", "x" * 999, "\0", b"x", [], [None], [[]], {"a": 1}, {1},
-    Path("x"), object(), len, int, 1j, range(3), np.float32(0.3), np.int64(2), np.array([1.0, 2.0]), np.array([]),
+    None,
+    True,
+    -1,
+    2**70,
+    float("nan"),
+    float("inf"),
+    "",
+    "2",
+    "x" * 999,
+    "\0",
+    b"x",
+    [],
+    [None],
+    [[]],
+    {"a": 1},
+    {1},
+    Path("x"),
+    object(),
+    len,
+    int,
+    1j,
+    range(3),
+    np.float32(0.3),
+    np.int64(2),
+    np.array([1.0, 2.0]),
+    np.array([]),
     np.datetime64("2020"),
-]  # fmt: skip
+]
 
 
 class Call(NamedTuple):
@@ -363,8 +390,11 @@ def calls(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return {
         "partition": Call(fb.partition, {"dataset": "digits", **store}, tuple(names())),
         "train": Call(fb.train, {"part": session.part, "method": "ditto", **quiet}, (*typed(Setting), "mu")),
-        "sweep": Call(fb.sweep, {"dataset": "digits", "methods": "ditto", "dir": 0.3, **store, **quiet},
-                      (*settable(), "mu", "clients", "min_size")),
+        "sweep": Call(
+            fb.sweep,
+            {"dataset": "digits", "methods": "ditto", "dir": 0.3, **store, **quiet},
+            (*settable(), "mu", "clients", "min_size"),
+        ),
         "run": Call(fb.run, {"id": "x", **store}),
         "runs": Call(fb.runs, store),
         "curves": Call(fb.curves, store),
@@ -374,7 +404,7 @@ def calls(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "Store": Call(fb.Store, {}),
         "text": Call(tables.text, {}),
         "save": Call(tables.save, {"path": tmp_path / "table.csv"}),
-    }  # fmt: skip
+    }
 
 
 def test_keywords_have_the_names_and_defaults_of_the_options() -> None:
@@ -415,15 +445,18 @@ def test_the_line_names_function_argument_type_and_value(calls: dict[str, Call])
         ("sweep", {"methods": Ditto(mu=0.1), "mu": [0.5]}, "sweep: mu is given twice: as an option, and by the object"),
         ("sweep", {"lr": [object]}, "--lr of sweep takes a number, not <class 'object'>"),
         ("train", {"round": 3}, "unknown option of ditto 'round'; did you mean 'rounds'"),
-        ("train", {"method": 3}, "3 is no method; give a name, FILE.py:Class, or a class derived from "
-                                 "fedbench.methods.base.Method"),
+        (
+            "train",
+            {"method": 3},
+            "3 is no method; give a name, FILE.py:Class, or a class derived from fedbench.methods.base.Method",
+        ),
         ("train", {"progress": None}, "train: progress must be true or false, not None"),
         ("train", {"observers": fb.Observer()}, "train: observers must be a list, each an Observer or text, not"),
         ("train", {"store": "elsewhere"}, "train: the partition is in the store "),
         ("report", {"tables": 1.5}, "report: tables must be text or a whole number, not 1.5"),
         ("compare", {"filters": 1}, "compare: filters must be text or a Run, not 1"),
         ("text", {"format": 1}, "Tables.text: format must be text, not 1"),
-    ):  # fmt: skip
+    ):
         assert refused("", lambda called=called, given=given: calls[called](**given)).startswith(line)
 
 

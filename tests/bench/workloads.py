@@ -54,9 +54,18 @@ class Workload:
         partition = partition_spec(DatasetSpec("random", "random", ""), "iid", len(self.train), 0, 0.8)
         passes = {"steps": self.steps} if self.epochs is None else {"epochs": self.epochs}
         return Setting(
-            partition, self.model, rounds=100, batch_size=self.batch, lr=self.lr, seed=0, tail=self.tail,
-            momentum=self.momentum, weight_decay=self.weight_decay, precision=precision, **passes,
-        )  # fmt: skip
+            partition,
+            self.model,
+            rounds=100,
+            batch_size=self.batch,
+            lr=self.lr,
+            seed=0,
+            tail=self.tail,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            precision=precision,
+            **passes,
+        )
 
     def plan(self, precision: str = "fp32") -> Plan:
         """The plan of that run."""
@@ -118,8 +127,13 @@ def lenet(clients: int, images: int, epochs: int) -> Workload:
 
 #: FedDRM's training: 60,000 images, 70 % for training, over 8 clients; SGD 0.01.
 FEDDRM: dict[str, Any] = {
-    "model": "resnet18_gn", "shape": (32, 32, 3), "batch": 128, "lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4,
-}  # fmt: skip
+    "model": "resnet18_gn",
+    "shape": (32, 32, 3),
+    "batch": 128,
+    "lr": 0.01,
+    "momentum": 0.9,
+    "weight_decay": 5e-4,
+}
 
 
 def resnet(device: str) -> Workload:
@@ -133,9 +147,14 @@ def evaluation(device: str) -> Workload:
     """FedDRM's evaluation: eight personal models answer all test images."""
     cpu = device == "cpu"
     return Workload(
-        train=(128,) * 8, test=56 if cpu else 2250, steps=1, answers=True, repeats=2 if cpu else 3,
-        scale="448 of 18,000 images" if cpu else "whole", **FEDDRM,
-    )  # fmt: skip
+        train=(128,) * 8,
+        test=56 if cpu else 2250,
+        steps=1,
+        answers=True,
+        repeats=2 if cpu else 3,
+        scale="448 of 18,000 images" if cpu else "whole",
+        **FEDDRM,
+    )
 
 
 TITLES = {

@@ -260,10 +260,13 @@ new paper there => there is there already
 new method idea => fedbench: idea.py is there already; choose another name, or another folder with -o
 """
 WORDS = {
-    "TRAIN": "train -m fedavg --budget smoke", "TABLE": "train --table 1 --dataset digits --budget smoke",
-    "OWN": "train --table ./mine.toml --budget smoke --executor sequential", "SMOKE": "--budget smoke",
-    "SWEEP": "sweep digits --budget smoke --rounds 2 --protocol feddrm", "LONG": "x" * 5000,
-}  # fmt: skip
+    "TRAIN": "train -m fedavg --budget smoke",
+    "TABLE": "train --table 1 --dataset digits --budget smoke",
+    "OWN": "train --table ./mine.toml --budget smoke --executor sequential",
+    "SMOKE": "--budget smoke",
+    "SWEEP": "sweep digits --budget smoke --rounds 2 --protocol feddrm",
+    "LONG": "x" * 5000,
+}
 ROWS = CASES.strip().splitlines()
 
 
@@ -274,11 +277,15 @@ def place(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Path:
     own_table(folder, ("./idea.py:Idea", "fedprox"), ("mu = 0.1", "mu = -1")).rename(folder / "bounds.toml")
     own_table(folder)
     texts = {
-        "rows.csv": "client,sample,split\n0,0,train\n0,1797,test\n", "text.parquet": "no pack",
-        "other.py": "class Other: ...\n", "missing.py": "import nothing_of_that_name", "faulty.py": "syntax error",
-        "figures.toml": FIGURES, "no.toml": "figure = []",
+        "rows.csv": "client,sample,split\n0,0,train\n0,1797,test\n",
+        "text.parquet": "no pack",
+        "other.py": "class Other: ...\n",
+        "missing.py": "import nothing_of_that_name",
+        "faulty.py": "syntax error",
+        "figures.toml": FIGURES,
+        "no.toml": "figure = []",
         "odd.toml": 'figure = [{ title = "T", kind = "serie" }, { title = "T", kind = "sweep" }]',
-    }  # fmt: skip
+    }
     for name, text in texts.items():
         (folder / name).write_text(text)
     for name, target in (("zero", "/dev/zero"), ("mem", "/proc/self/mem"), ("proc", "/proc")):
@@ -319,11 +326,14 @@ def test_one_line(prepared: Path, place: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_an_empty_store_and_one_without_the_current_partition(home: Path, prepared: Path) -> None:
     for command, line in (
-        ("train --method fedavg", "there is no current partition (none was made, or the last 'partition' failed); "
-         "name a data set: fedbench train digits --dir 0.3 --method fedavg"),
+        (
+            "train --method fedavg",
+            "there is no current partition (none was made, or the last 'partition' failed); "
+            "name a data set: fedbench train digits --dir 0.3 --method fedavg",
+        ),
         ("evaluate", "there is no current run; 'fedbench train' makes one"),
         ("compare", "there is no run in"),
-    ):  # fmt: skip
+    ):
         assert bad(*command.split()).startswith(f"fedbench: {line}")
         assert complete(home) == {}
     shutil.copytree(prepared, home, dirs_exist_ok=True)

@@ -47,9 +47,12 @@ OTHER = ("train", "--method", "local", *SMOKE, "--steps", "1", "--rounds", "2")
 DITTO = ("train", "--method", "ditto", *SMOKE)
 REPORT = ("report", "--table", "1", *DIGITS)
 COMMANDS = (
-    ("list",), ("list", "--json"), REPORT, ("tables", "1"),
+    ("list",),
+    ("list", "--json"),
+    REPORT,
+    ("tables", "1"),
     ("train", "--table", "1", *DIGITS, "--column", "Dir-0.3", "-m", "local"),
-)  # fmt: skip
+)
 
 
 def truncate(path: Path) -> None:

@@ -60,9 +60,18 @@ def in_one_process(*commands: tuple[str, ...], watched: Collection[str] = HEAVY,
 
 def test_json_is_one_document(prepared: Path) -> None:
     for words in (
-        "list", "list run", "methods", "methods feddrm", "tables feddrm/1", "tables pfedfda/8", "data list",
-        "data show digits", "data check digits", "evaluate", "evaluate --all",
-    ):  # fmt: skip
+        "list",
+        "list run",
+        "methods",
+        "methods feddrm",
+        "tables feddrm/1",
+        "tables pfedfda/8",
+        "data list",
+        "data show digits",
+        "data check digits",
+        "evaluate",
+        "evaluate --all",
+    ):
         assert json.loads(good(*words.split(), "--json", "--home", prepared).out) is not None
 
 
@@ -329,10 +338,15 @@ def test_the_shell_asks_and_nothing_heavy_is_imported(tmp_path: Path, line: str,
 
 def test_names_and_ids_of_the_store_that_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for what, begin, answer in (
-        ("methods", "ditt", ["ditto"]), ("datasets", "cifar1", ["cifar10", "cifar100"]), ("tables", "5", ["5"]),
-        ("tables", "feddrm/1", ["feddrm/1"]), ("protocols", "p", ["pfedfda", "plain"]), ("methods", "no such", []),
-        ("networks", "lenet_", ["lenet_gn", "lenet_tanh"]), ("partitioners", "d", ["dirichlet"]),
-    ):  # fmt: skip
+        ("methods", "ditt", ["ditto"]),
+        ("datasets", "cifar1", ["cifar10", "cifar100"]),
+        ("tables", "5", ["5"]),
+        ("tables", "feddrm/1", ["feddrm/1"]),
+        ("protocols", "p", ["pfedfda", "plain"]),
+        ("methods", "no such", []),
+        ("networks", "lenet_", ["lenet_gn", "lenet_tanh"]),
+        ("partitioners", "d", ["dirichlet"]),
+    ):
         assert getattr(completion, what)(begin) == answer
     monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
     assert completion.runs("") == []
@@ -461,9 +475,13 @@ def test_a_pack_fills_tables_elsewhere_is_shown_and_verified(pack: Path, tmp_pat
     assert [(one["runs"], one["by"], one["datasets"]) for one in listed] == [(1, ["Ada"], ["digits"])]
     said = " ".join(good("show", run[:8], "--home", other).out.replace("│", " ").split())
     for words in (
-        f"run {run}: fedavg on digits", "by Ada on ", "momentum 0.9, weight_decay 0.0005", "no hyper-parameters",
-        f"without its predictions: 'fedbench results verify {run}' trains it again", "(not in this store, or damaged)",
-    ):  # fmt: skip
+        f"run {run}: fedavg on digits",
+        "by Ada on ",
+        "momentum 0.9, weight_decay 0.0005",
+        "no hyper-parameters",
+        f"without its predictions: 'fedbench results verify {run}' trains it again",
+        "(not in this store, or damaged)",
+    ):
         assert words in said
     first, *missing = json.loads(good("show", run, "--json", "--home", other).out)
     assert (first["id"], first["shipped"]["by"], len(missing)) == (run, "Ada", 2)

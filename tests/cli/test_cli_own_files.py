@@ -575,8 +575,10 @@ def test_a_home_folder_of_nobody_is_one_line(home: Path, word: str, monkeypatch:
 def test_fedbenchs_own_papers_are_such_folders(home: Path, tmp_path: Path) -> None:
     """Under another name with the same settings the runs have the same ids."""
     shutil.copytree(TABLES / "ftw_erm", tmp_path / "copy")
-    theirs, ours = (json.loads(good("report", "--table", t, "--budget", "paper", "--format", "json").out)[0]
-                    for t in ("ftw_erm/3", "./copy/3"))  # fmt: skip
+    theirs, ours = (
+        json.loads(good("report", "--table", t, "--budget", "paper", "--format", "json").out)[0]
+        for t in ("ftw_erm/3", "./copy/3")
+    )
     assert ours["table"] == "copy/3"
     assert [cell["runs"] for cell in ours["cells"]] == [cell["runs"] for cell in theirs["cells"]]
     assert all(cell["value"] is not None for cell in ours["cells"])

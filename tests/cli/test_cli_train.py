@@ -93,9 +93,13 @@ def test_train_says_what_it_does_and_what_the_paper_budget_would_take(home: Path
     good("partition", "digits", *DIR, "--protocol", "feddrm")
     said = good(*TRAIN)
     name = f"partition {Store(home).current['partition']}: digits, Dir-0.3, 8 clients, shift high"
-    for words in (f"{name} (protocol feddrm)\nFedAvg\n", "4 rounds x 10 steps of 16 images, digits_cnn, about ",
-                  " here when idle\n", "the paper's budget: not for this data (images of 8x8x1",
-                  "round 4 of 4, loss "):  # fmt: skip
+    for words in (
+        f"{name} (protocol feddrm)\nFedAvg\n",
+        "4 rounds x 10 steps of 16 images, digits_cnn, about ",
+        " here when idle\n",
+        "the paper's budget: not for this data (images of 8x8x1",
+        "round 4 of 4, loss ",
+    ):
         assert words in said.err
     assert "\x1b" not in said.err + said.out, "no colours and no live display in a file"
     assert "…" not in said.out, "no number may be cut off"
@@ -120,17 +124,20 @@ def test_train_says_what_it_does_and_what_the_paper_budget_would_take(home: Path
             ("--optimizer", "adamw", "--weight-decay", "0.01", "--lr", "0.001"),
             {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.001},
             "budget own: 4 rounds x 6 steps of 16 images, digits_cnn, AdamW with weight decay 0.01, about ",
-            "digits_cnn, adamw  own          4  0.001  2025", "optimizer adamw",
+            "digits_cnn, adamw  own          4  0.001  2025",
+            "optimizer adamw",
         ),
         (
-            ("--precision", "bf16"), {"precision": "bf16"},
+            ("--precision", "bf16"),
+            {"precision": "bf16"},
             "budget smoke: 4 rounds x 6 steps of 16 images, digits_cnn in bf16, about ",
-            "8  digits_cnn, bf16  smoke        4  ", "precision bf16",
+            "8  digits_cnn, bf16  smoke        4  ",
+            "precision bf16",
         ),
         (("--select", "best"), {"select": "best"}, "budget own: ", "best round", "best"),
     ],
     ids=["adamw", "bf16", "best"],
-)  # fmt: skip
+)
 def test_another_setting_is_another_run_and_says_so(
     ready: Path, options: tuple[str, ...], values: dict[str, Any], told: str, listed: str, shown: str
 ) -> None:
@@ -176,8 +183,10 @@ def test_one_command_is_the_two(home: Path) -> None:
     good("train", "digits", "--iid", "--clients", "4", "-m", "local", *SMOKE)
     good(*TRAIN)
     assert {(one.setting.partition.scheme, one.method) for one in specs(home)} == {
-        ("dirichlet", "fedavg"), ("iid", "local"), ("iid", "fedavg"),
-    }  # fmt: skip
+        ("dirichlet", "fedavg"),
+        ("iid", "local"),
+        ("iid", "fedavg"),
+    }
     # A dry run for a script: what is there already is not to be made.
     words = ("train", "-m", "local", "-m", "ditto", *SMOKE, "--dry-run", "--json")
     (rest,) = json.loads(good(*words).out)

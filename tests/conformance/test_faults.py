@@ -282,10 +282,16 @@ SMALL, ROUNDING = 5e-5, 2e-7
 @pytest.mark.parametrize(
     ("place", "agree"),
     [
-        ("shared", False), ("memory", False), ("personal/3", False), ("model/0", False),
-        ("shared/control", True), ("memory/h", True), ("personal/3/own", True), ("model/0/control", True),
+        ("shared", False),
+        ("memory", False),
+        ("personal/3", False),
+        ("model/0", False),
+        ("shared/control", True),
+        ("memory/h", True),
+        ("personal/3/own", True),
+        ("model/0/control", True),
     ],
-)  # fmt: skip
+)
 def test_rounding_of_a_small_tensor_counts_by_its_model(place: str, agree: bool) -> None:
     large, small = f"{place}/head.weight", f"{place}/backbone.conv.bias"
     reference = {large: torch.tensor([0.5, -2.0]), small: torch.tensor([SMALL])}

@@ -165,8 +165,13 @@ def test_an_empty_state_and_two_names_for_one_tensor_can_be_saved(tmp_path: Path
     state = Checkpoint(tmp_path).load()
     assert state["a"] is state["b"], "a tensor that a client receives under two names is sent once"
     assert {n: v.tolist() for n, v in state.items()} == {
-        "a": t.tolist(), "b": t.tolist(), "c": [0, 1, 2], "d": [[0, 1, 2], [3, 4, 5]], "empty": [], "e": [],
-    }  # fmt: skip
+        "a": t.tolist(),
+        "b": t.tolist(),
+        "c": [0, 1, 2],
+        "d": [[0, 1, 2], [3, 4, 5]],
+        "empty": [],
+        "e": [],
+    }
 
 
 @pytest.mark.parametrize("name", sorted(WHOLE))
@@ -356,9 +361,11 @@ def test_blocks_end_with_the_same_bits(name: str, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 @pytest.mark.parametrize(
     ("name", "chosen"),
-    [*((name, {}) for name in ("feddrm", "pfedfda", "local")), *(
-        (name, {"score": "after_local"}) for name in ("fedrep", "lg_fedavg", "apfl"))],
-)  # fmt: skip
+    [
+        *((name, {}) for name in ("feddrm", "pfedfda", "local")),
+        *((name, {"score": "after_local"}) for name in ("fedrep", "lg_fedavg", "apfl")),
+    ],
+)
 def test_personal_states_that_do_not_fit_wait_elsewhere(
     name: str, chosen: dict[str, str], executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,8 +446,13 @@ UNSEEN_DATA = federation((90, 80, 70, 80, 60, 60), skew=float("inf"))
 PARTITION = replace(setting().partition, clients=6, unseen=2)
 NEWCOMERS = (4, 5)
 FOUR: dict[str, Any] = {
-    "partition": PARTITION, "rounds": 4, "window": 3, "participation": 0.7, "seed": 11, "epochs": 3,
-}  # fmt: skip
+    "partition": PARTITION,
+    "rounds": 4,
+    "window": 3,
+    "participation": 0.7,
+    "seed": 11,
+    "epochs": 3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -567,10 +579,14 @@ def alone(name: str, where: Path, executor: str = "sequential", **changes: Any) 
 @pytest.mark.parametrize(
     ("name", "executor"),
     [
-        ("feddrm", "sequential"), ("pfedfda", "sequential"), ("fedavg", "stacked"), ("feddrm", "stacked"),
-        ("local", "stacked"), ("pfedfda", "graphed"),
+        ("feddrm", "sequential"),
+        ("pfedfda", "sequential"),
+        ("fedavg", "stacked"),
+        ("feddrm", "stacked"),
+        ("local", "stacked"),
+        ("pfedfda", "graphed"),
     ],
-)  # fmt: skip
+)
 def test_each_has_the_bits_that_it_has_alone(name: str, executor: str, tmp_path: Path) -> None:
     changes = {"participation": 0.6, "augment": "crop", "rounds": 2}
     both = (together(name, tmp_path / "a", executor, **changes), alone(name, tmp_path / "b", executor, **changes))

@@ -77,9 +77,15 @@ def test_a_step_that_raises_can_be_taken_again(executor: str, tmp_path: Path) ->
     assert isinstance(error, ValueError)
     where = {key: left[key] for key in ("client", "round", "phase", "hook", "step", "failed_in", "error", "training")}
     assert where == {
-        "client": 1, "round": 1, "phase": 1, "hook": "local_of_ten_fails", "step": 3, "failed_in": STEP,
-        "error": "ValueError: a batch of ten", "training": True,
-    }  # fmt: skip
+        "client": 1,
+        "round": 1,
+        "phase": 1,
+        "hook": "local_of_ten_fails",
+        "step": 3,
+        "failed_in": STEP,
+        "error": "ValueError: a batch of ten",
+        "training": True,
+    }
     assert "of_ten_fails" in left["traceback"]
     with pytest.raises(ValueError, match="a batch of ten"):
         of_ten_fails(network(left["state"]), batch_of(left))

@@ -74,9 +74,15 @@ def check_states(ours: Mapping[str, Tensor], reference: Mapping[str, Tensor], ex
 #: No norm goes with it: of a bias before one the gradient is nothing but rounding, of which AdamW makes a step.
 ADAMW: dict[str, Any] = {"optimizer": "adamw", "momentum": 0.0, "weight_decay": 0.01, "lr": 0.002}
 STEPS: dict[str, Any] = {
-    "epochs": None, "steps": 5, "momentum": 0.0, "augment": "crop", "tail": "drop", "votes": False, "rounds": 2,
+    "epochs": None,
+    "steps": 5,
+    "momentum": 0.0,
+    "augment": "crop",
+    "tail": "drop",
+    "votes": False,
+    "rounds": 2,
     "window": 2,
-}  # fmt: skip
+}
 LIVING: dict[str, Any] = {"momentum_lives": True, "votes": False}
 ALONE: dict[str, Any] = {"rounds": 2, "votes": False, "window": 1, "test_phase": True}
 SCENARIOS = {
@@ -91,14 +97,26 @@ SCENARIOS = {
 }
 #: Momentum that goes on with a client's network, with its part of it, with the one of several models that it trains.
 LIVES: list[tuple[str, dict[str, Any]]] = [
-    ("fedavg", {}), ("fedrep", {}), ("ifca", {"clusters": 2}), ("fesem", {"clusters": 2, "variant": "fedrc"}),
-    ("cfl", {}), ("apfl_flux", {"variant": "fedrc"}), ("fedem", {"clusters": 2}),
-]  # fmt: skip
+    ("fedavg", {}),
+    ("fedrep", {}),
+    ("ifca", {"clusters": 2}),
+    ("fesem", {"clusters": 2, "variant": "fedrc"}),
+    ("cfl", {}),
+    ("apfl_flux", {"variant": "fedrc"}),
+    ("fedem", {"clusters": 2}),
+]
 #: Those that fill a table with FLUX's, of images with several labels.
 LABELS: list[tuple[str, dict[str, Any]]] = [
-    ("fedavg", {}), ("flux", {}), ("ifca", {"clusters": 2}), ("mr_mtl", {}), ("cfl", {}), ("fedem", {"clusters": 2}),
-    ("fedrc", {"clusters": 2}), ("feddrift", {}), ("apfl_flux", {}),
-]  # fmt: skip
+    ("fedavg", {}),
+    ("flux", {}),
+    ("ifca", {"clusters": 2}),
+    ("mr_mtl", {}),
+    ("cfl", {}),
+    ("fedem", {"clusters": 2}),
+    ("fedrc", {"clusters": 2}),
+    ("feddrift", {}),
+    ("apfl_flux", {}),
+]
 #: Which executors a method meets where, besides those of methods/test_conformance.py in the ragged scenario. What
 #: an executor makes of each single request is asked below, without a method.
 MET = {"ragged": ("vmap",), "steps": ("stacked",), "adamw": ("stacked", "graphed", "streams")}
@@ -142,9 +160,15 @@ def run(case: tuple[str, dict[str, Any]], scenario: Scenario, way: str, where: P
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(FASTEST, place, FORMS.get(way, FASTEST[place]))
         it = trainer(
-            method(case[0], **case[1]), scenario.data, where, scenario.setting, executor=name, options=options,
-            plan=Recorder, network=network,
-        )  # fmt: skip
+            method(case[0], **case[1]),
+            scenario.data,
+            where,
+            scenario.setting,
+            executor=name,
+            options=options,
+            plan=Recorder,
+            network=network,
+        )
     return finish(it)
 
 
@@ -349,8 +373,19 @@ def test_a_request_is_answered_as_the_reference_does(update: str, norm: bool, wa
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["a request", "a pass"])
-@pytest.mark.parametrize("update", ["several passes", "tails dropped", "proximal", "batches repeated", "a common body",
-                                 "a centre that follows", "what the loss leaves alone", "no step at all"])  # fmt: skip
+@pytest.mark.parametrize(
+    "update",
+    [
+        "several passes",
+        "tails dropped",
+        "proximal",
+        "batches repeated",
+        "a common body",
+        "a centre that follows",
+        "what the loss leaves alone",
+        "no step at all",
+    ],
+)
 @pytest.mark.parametrize("way", STACKS)
 def test_adamw_answers_as_the_reference_does(update: str, restarts: bool, way: str) -> None:
     more = {**ADAMW, "momentum_restarts": restarts}

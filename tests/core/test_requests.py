@@ -284,28 +284,62 @@ def test_no_hook_is_shown_a_test_label_or_a_group(tmp_path: Path) -> None:
     for noted, data in ((ours, GROUPED), (theirs, garbled(GROUPED))):
         train(curious(noted), data, tmp_path / str(id(noted)), SETTING)
     assert {note[0] for note in ours} == {
-        "build", "variables", "start", "reply", "learn", "broadcast", "local", "aggregate", "serve", "personalise"
-    }  # fmt: skip
+        "build",
+        "variables",
+        "start",
+        "reply",
+        "learn",
+        "broadcast",
+        "local",
+        "aggregate",
+        "serve",
+        "personalise",
+    }
     assert any(note[1].get("kind") == UNLABELLED for note in ours if isinstance(note[1], dict))
     for a, b in zip(ours, theirs, strict=True):
         assert a == b
     # Training and validation labels are there, and would tell if they changed.
     assert {(note[1], set(note[2]) == {NO_LABEL}) for note in ours if len(note) == 5} == {
-        ("train", False), ("validation", False), ("test", True)
-    }  # fmt: skip
+        ("train", False),
+        ("validation", False),
+        ("test", True),
+    }
 
 
 def test_the_facts_of_a_context_and_of_a_client() -> None:
     """A fact more is to be thought about: may every method know it?"""
     context = Context.of(GROUPED, SETTING)
     assert {f.name for f in fields(Context)} == {
-        "setting", "clients", "trainees", "classes", "task", "shape", "n_train", "groups", "fresh", "strata", "device"
-    }  # fmt: skip
+        "setting",
+        "clients",
+        "trainees",
+        "classes",
+        "task",
+        "shape",
+        "n_train",
+        "groups",
+        "fresh",
+        "strata",
+        "device",
+    }
     # What is not the executor's, of which no method sees anything.
     assert {f.name for f in fields(Client)} == {
-        "index", "round", "lr", "context", "class_counts", "work", "state", "received", "kind", "inbox", "upload",
-        "answers_by", "answer", "metrics", "logged",
-    }  # fmt: skip
+        "index",
+        "round",
+        "lr",
+        "context",
+        "class_counts",
+        "work",
+        "state",
+        "received",
+        "kind",
+        "inbox",
+        "upload",
+        "answers_by",
+        "answer",
+        "metrics",
+        "logged",
+    }
     assert (context.clients, context.trainees, context.classes, context.shape) == (3, 3, 10, (8, 8, 1))
     assert context.n_train == tuple(GROUPED.n_train)
     assert context.groups == 2, "their number alone"
@@ -351,10 +385,18 @@ class Outer:
 INNER = Inner(torch.tensor([1.5, float("inf")]), 2**63 - 1)
 EMPTY = Outer(-0.0, -(2**63), False, None, None, {}, [], {}, [], (), Inner(torch.zeros(()), 0))
 FULL = Outer(
-    1e-320, 7, True, torch.tensor([2**62, -1]), INNER,
-    {7: {"w": torch.rand(2, 3), "own/b.0": torch.zeros(0)}, 2: {"a": INNER.mean}}, [torch.zeros(2) for _ in range(12)],
-    {"b": INNER, "a": Inner(torch.ones(1), -1)}, [(3, torch.ones(2)), (-4, INNER.mean)], (0.1, float("-inf")), INNER,
-)  # fmt: skip
+    1e-320,
+    7,
+    True,
+    torch.tensor([2**62, -1]),
+    INNER,
+    {7: {"w": torch.rand(2, 3), "own/b.0": torch.zeros(0)}, 2: {"a": INNER.mean}},
+    [torch.zeros(2) for _ in range(12)],
+    {"b": INNER, "a": Inner(torch.ones(1), -1)},
+    [(3, torch.ones(2)), (-4, INNER.mean)],
+    (0.1, float("-inf")),
+    INNER,
+)
 
 
 def plain(value: Any) -> Any:

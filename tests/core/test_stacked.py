@@ -434,9 +434,19 @@ def test_on_a_gpu_a_step_is_captured_and_replayed(monkeypatch: pytest.MonkeyPatc
 
 #: Operators that look at a tensor's values on the host, or bring new ones from there; CUDA forbids both in a capture.
 WAITING = {
-    "_local_scalar_dense", "nonzero", "nonzero_numpy", "masked_select", "unique_consecutive", "_unique2", "lift_fresh",
-    "equal", "is_nonzero", "pin_memory", "bincount", "repeat_interleave",
-}  # fmt: skip
+    "_local_scalar_dense",
+    "nonzero",
+    "nonzero_numpy",
+    "masked_select",
+    "unique_consecutive",
+    "_unique2",
+    "lift_fresh",
+    "equal",
+    "is_nonzero",
+    "pin_memory",
+    "bincount",
+    "repeat_interleave",
+}
 BY_INDICES = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 
 
@@ -566,11 +576,17 @@ def with_pool(
 
 @settings(max_examples=25)
 @given(
-    clients=st.integers(1, 4), images=st.integers(1, 3), kernel=st.integers(1, 3), stride=st.integers(1, 2),
-    padding=st.integers(0, 1), bias=st.booleans(), pool=st.integers(1, 2),
-    kind=st.sampled_from([nn.MaxPool2d, nn.AvgPool2d]), same_images=st.booleans(),
+    clients=st.integers(1, 4),
+    images=st.integers(1, 3),
+    kernel=st.integers(1, 3),
+    stride=st.integers(1, 2),
+    padding=st.integers(0, 1),
+    bias=st.booleans(),
+    pool=st.integers(1, 2),
+    kind=st.sampled_from([nn.MaxPool2d, nn.AvgPool2d]),
+    same_images=st.booleans(),
     common=st.sets(st.sampled_from(["0.weight", "0.bias", "3.weight"])),
-)  # fmt: skip
+)
 def test_values_and_gradients_are_those_of_each_client(
     clients: int, images: int, same_images: bool, common: set[str], **form: Any
 ) -> None:
@@ -592,9 +608,12 @@ def test_values_and_gradients_are_those_of_each_client(
 
 def test_the_parameters_are_the_same_tensors_and_other_layers_stay() -> None:
     net = nn.Sequential(
-        nn.Conv2d(2, 2, 3, groups=2), nn.Conv2d(2, 2, 3, padding_mode="circular", padding=1),
-        nn.MaxPool2d(2, return_indices=True), nn.Conv2d(2, 2, 1), nn.LPPool2d(2, 2),
-    )  # fmt: skip
+        nn.Conv2d(2, 2, 3, groups=2),
+        nn.Conv2d(2, 2, 3, padding_mode="circular", padding=1),
+        nn.MaxPool2d(2, return_indices=True),
+        nn.Conv2d(2, 2, 1),
+        nn.LPPool2d(2, 2),
+    )
     other = with_clients_among_channels(net)
     assert all(a is b for a, b in zip(net.parameters(), other.parameters(), strict=True))
     own = [vars(layer).get("forward") is not None for layer in other]

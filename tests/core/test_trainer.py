@@ -90,11 +90,22 @@ def test_evaluated_rounds_views_and_columns(tmp_path: Path) -> None:
     asked = table.group_by(["round", "view"]).aggregate([("own", "count")]).to_pylist()
     n = sum(data.n_test)
     assert {(a["round"], a["view"]): a["own_count"] for a in asked} == {
-        (2, "crop"): n, (4, "crop"): n, (5, "crop"): n, (5, "plain"): n,
-    }  # fmt: skip
+        (2, "crop"): n,
+        (4, "crop"): n,
+        (5, "crop"): n,
+        (5, "plain"): n,
+    }
     assert table.column_names == [
-        "round", "view", "client", "sample", "label", "own", "votes", "route_probability", "route_density_ratio",
-    ]  # fmt: skip
+        "round",
+        "view",
+        "client",
+        "sample",
+        "label",
+        "own",
+        "votes",
+        "route_probability",
+        "route_density_ratio",
+    ]
     last = table.slice(len(table) - n)
     rows = torch.cat(list(data.test)).numpy()
     np.testing.assert_array_equal(last["client"], data.client[rows])
@@ -198,10 +209,14 @@ def test_seconds_add_up_by_phase_and_start_again(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "changes",
     [
-        {"epochs": 3}, {"steps": 10}, {"epochs": 2, "tail": "drop"}, {"steps": 1, "batch_size": 500},
-        {"epochs": 1, "batch_size": 500}, {"epochs": 1, "votes": False, "every": 2},
+        {"epochs": 3},
+        {"steps": 10},
+        {"epochs": 2, "tail": "drop"},
+        {"steps": 1, "batch_size": 500},
+        {"epochs": 1, "batch_size": 500},
+        {"epochs": 1, "votes": False, "every": 2},
     ],
-)  # fmt: skip
+)
 def test_images_to_process_counts_the_plans_batches(changes: dict[str, Any]) -> None:
     s = setting(**{"rounds": 7, "window": 3, **changes})
     data = federation((64, 96, 160))  # whole batches, so that steps never meet a short one
@@ -534,19 +549,23 @@ MISTAKES: list[tuple[Method, str]] = [
     ),
     (giving("local", returned), f"local returns Gradient(...), {NOT_DONE.format('Gradient')}"),
     *(
-        (giving("local", yielding(value)),
-         f"local yields {words}, not a request; yield Train(...) or Gradient(...) or Collect(...)")
+        (
+            giving("local", yielding(value)),
+            f"local yields {words}, not a request; yield Train(...) or Gradient(...) or Collect(...)",
+        )
         for value, words in ((None, "None"), ((1, 2), "a tuple"), (0.5, "0.5"))
     ),
-    (giving("personalise", lambda client: client.state),
-     "personalise returns a dict; yield requests, and return nothing"),
+    (
+        giving("personalise", lambda client: client.state),
+        "personalise returns a dict; yield requests, and return nothing",
+    ),
     *(
         (giving(hook, lambda server: server.shared), f"{hook} returns a dict, {LOST}")
         for hook in ("start", "broadcast", "aggregate", "learn", "serve")
     ),
     *((own(**{hook: sends_a_list}), f"client.inbox is a list; {DATACLASS}") for hook in ("broadcast", "serve")),
     *((giving(hook, uploads_a_tensor), f"client.upload is a Tensor; {DATACLASS}") for hook in ("local", "reply")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("how", "line"), MISTAKES, ids=[line.split(",")[0] for _, line in MISTAKES])

@@ -188,10 +188,18 @@ def test_kept_rows_are_the_plans_crops_in_the_order_of_the_batches_with_their_la
 @pytest.mark.parametrize(
     ("rounds", "t", "rate"),
     [
-        (800, 1, 1.0e-2), (800, 401, 5.0e-3), (800, 601, 1.464e-3), (800, 701, 3.806e-4), (800, 751, 9.607e-5),
-        (800, 775, 2.604e-5), (800, 800, 3.86e-8), (100, 1, 1.0e-2), (100, 91, 2.447e-4), (100, 100, 2.47e-6),
+        (800, 1, 1.0e-2),
+        (800, 401, 5.0e-3),
+        (800, 601, 1.464e-3),
+        (800, 701, 3.806e-4),
+        (800, 751, 9.607e-5),
+        (800, 775, 2.604e-5),
+        (800, 800, 3.86e-8),
+        (100, 1, 1.0e-2),
+        (100, 91, 2.447e-4),
+        (100, 100, 2.47e-6),
     ],
-)  # fmt: skip
+)
 def test_cosine_rate_has_the_papers_values(rounds: int, t: int, rate: float) -> None:
     assert learning_rate(setting(rounds=rounds, lr=0.01, schedule="cosine"), t) == pytest.approx(rate, rel=2e-3)
     assert learning_rate(setting(rounds=rounds, lr=0.01), t) == 0.01
@@ -265,8 +273,10 @@ class Turned(Rule):
     """The gradient as it is, in another order in memory."""
 
     def direction(self, weights: State, gradient: State, beside: Mapping[str, State]) -> State:
-        return {n: g.T.clone(memory_format=torch.contiguous_format).T if g.dim() == 2 else g.contiguous()
-                for n, g in gradient.items()}  # fmt: skip
+        return {
+            n: g.T.clone(memory_format=torch.contiguous_format).T if g.dim() == 2 else g.contiguous()
+            for n, g in gradient.items()
+        }
 
 
 @pytest.mark.parametrize("kind", [Worker, StackedWorker])
@@ -311,9 +321,10 @@ def test_each_model_has_its_own_and_what_has_not_been_trained_begins_at_rest() -
     one, dead = (client(DATA, Plan(s, DATA.n_train, DATA.shape[:2]), 0, {}) for s in (living(), setting()))
     one.work.momenta = {}
     requests = {
-        "": Train(cross_entropy), "own": Train(cross_entropy, model="own"),
+        "": Train(cross_entropy),
+        "own": Train(cross_entropy, model="own"),
         "2": Train(cross_entropy, momentum_of="2"),
-    }  # fmt: skip
+    }
     for k, (model, request) in enumerate(requests.items()):
         remember(one, request, {"own/w" if model == "own" else "w": torch.full((2,), float(k + 1))})
     assert {n: t.tolist() for n, t in one.work.momenta.items()} == {"w": [1, 1], "own/w": [2, 2], "2/w": [3, 3]}

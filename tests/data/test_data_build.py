@@ -470,16 +470,42 @@ def test_the_fetch_command_looks_for_parts_in_the_data_folders(both: Both, tmp_p
 
 
 NAMES = {
-    "digits", "mnist", "fashion_mnist", "mnist_writers", "cifar10", "cifar20", "cifar100", "usps", "tinyimagenet",
-    "femnist", "svhn", "synth_digits", "mnist_m", "digit5", "digit3", "chexpert", "office_home",
-    "retina", "breast_cancer", "har", "synth_cover",
-}  # fmt: skip
+    "digits",
+    "mnist",
+    "fashion_mnist",
+    "mnist_writers",
+    "cifar10",
+    "cifar20",
+    "cifar100",
+    "usps",
+    "tinyimagenet",
+    "femnist",
+    "svhn",
+    "synth_digits",
+    "mnist_m",
+    "digit5",
+    "digit3",
+    "chexpert",
+    "office_home",
+    "retina",
+    "breast_cancer",
+    "har",
+    "synth_cover",
+}
 #: Sources that are handed round without a checksum that we know: the files themselves are their identity.
 BRING_YOUR_OWN = {
-    ("femnist", "parquet"), ("femnist", "leaf"), ("synth_digits", "mat"), ("synth_digits", "parquet"),
-    ("mnist_m", "folder"), ("chexpert", "small"), ("office_home", "archive"), ("office_home", "folder"),
-    ("retina", "archive"), ("retina", "folder"), ("har", "text"),
-}  # fmt: skip
+    ("femnist", "parquet"),
+    ("femnist", "leaf"),
+    ("synth_digits", "mat"),
+    ("synth_digits", "parquet"),
+    ("mnist_m", "folder"),
+    ("chexpert", "small"),
+    ("office_home", "archive"),
+    ("office_home", "folder"),
+    ("retina", "archive"),
+    ("retina", "folder"),
+    ("har", "text"),
+}
 
 
 def test_every_dataset_has_a_valid_recipe() -> None:
@@ -498,8 +524,14 @@ def test_every_dataset_has_a_valid_recipe() -> None:
 
 
 def test_shapes_sources_and_parts_of_ours() -> None:
-    told = {"mnist_writers": (28, 1, 10, 10), "cifar20": (32, 3, 20, 100), "femnist": (28, 1, 62, 62),
-            "usps": (16, 1, 10, 10), "digit5": (32, 3, 10, 10), "tinyimagenet": (64, 3, 200, 200)}  # fmt: skip
+    told = {
+        "mnist_writers": (28, 1, 10, 10),
+        "cifar20": (32, 3, 20, 100),
+        "femnist": (28, 1, 62, 62),
+        "usps": (16, 1, 10, 10),
+        "digit5": (32, 3, 10, 10),
+        "tinyimagenet": (64, 3, 200, 200),
+    }
     for name, (side, channels, *classes) in told.items():
         found = recipe(name)
         assert found.shape == (side, side, channels)
@@ -509,8 +541,10 @@ def test_shapes_sources_and_parts_of_ours() -> None:
     assert [source.name for source in recipe("tinyimagenet").sources] == ["folder", "subset"]
     assert "SUBSET" in recipe("tinyimagenet").sources[1].title
     assert [(s.name, s.train, s.test) for s in recipe("mnist_m").sources] == [
-        ("archive", 59001, 9001), ("folder", 59001, 9001), ("regenerated", 5000, 1000),
-    ]  # fmt: skip
+        ("archive", 59001, 9001),
+        ("folder", 59001, 9001),
+        ("regenerated", 5000, 1000),
+    ]
     assert "SUBSET, regenerated" in recipe("mnist_m").sources[2].title
     assert "".join(recipe("femnist").classes) == string.digits + string.ascii_uppercase + string.ascii_lowercase
     assert recipe("digit5").sources[0].parts == ("mnist", "svhn", "usps", "synth_digits", "mnist_m")

@@ -118,9 +118,12 @@ def test_a_download_that_was_not_whole(
         server.answers["/a"] = whole(data, **answer)
     if there is not None:
         earlier = {
-            "the first 2,000 bytes": data[:2000], "the whole": data, "other bytes": b"x" * 1000,
-            "other bytes, too many": b"x" * (len(data) + 10), "damaged": data[:-1],
-        }[there]  # fmt: skip
+            "the first 2,000 bytes": data[:2000],
+            "the whole": data,
+            "other bytes": b"x" * 1000,
+            "other bytes, too many": b"x" * (len(data) + 10),
+            "damaged": data[:-1],
+        }[there]
         name = "toy.tar.gz" if there == "damaged" else "toy.tar.gz.part"
         written(store.home / "downloads/toy", {name: earlier})
     assert fetch(toy(tmp_path, data, f"{server.base}/a"), store)[0].read_bytes() == data

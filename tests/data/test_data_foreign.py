@@ -241,7 +241,7 @@ TWICE = r"hf:own, train, train/0\.png, row 2 has another class than .*row 0; lis
         (damaged(b"no picture"), r"train/cat/1\.png, row 1 is not a readable image .* file\); get the file again"),
         (damaged(png(np.full((6, 6), 300, np.uint16))), r"row 1 has pixels of more than 8 bits \(mode I;16\); scale"),
     ],
-)  # fmt: skip
+)
 def test_repositories_that_cannot_be_read(tmp_path: Path, store: Store, make: Make, says: str) -> None:
     make(tmp_path / "own")
     refused(says, data.load, f"hf:{tmp_path / 'own'}", store)
@@ -259,8 +259,9 @@ def test_labels_of_the_hub_may_be_whole_floating_point_numbers(tmp_path: Path, s
 
     loaded = data.load(repository("1.0", "0.0", "2.0"), store)
     assert (loaded.labels.tolist(), loaded.classes) == ([1, 0, 2], ("0", "1", "2"))
-    refused("column label is empty in row 1; leave rows without a class out", data.load,
-            repository("1.0", "", "2.0"), store)  # fmt: skip
+    refused(
+        "column label is empty in row 1; leave rows without a class out", data.load, repository("1.0", "", "2.0"), store
+    )
     refused("column label holds 0.5, which is no class", data.load, repository("1.0", "0.5", "2.0"), store)
 
 
@@ -537,8 +538,10 @@ def test_both_forms_of_femnist_give_the_same_images(tmp_path: Path, store: Store
     (tmp_path / "one/femnist").mkdir(parents=True)
     columns = {
         "image": [{"bytes": png(image), "path": None} for image in images],
-        "writer_id": writers, "hsf_id": [0] * 4, "character": labels,
-    }  # fmt: skip
+        "writer_id": writers,
+        "hsf_id": [0] * 4,
+        "character": labels,
+    }
     pq.write_table(pa.table(columns), tmp_path / "one/femnist/train-00000-of-00001.parquet")
     rows = (images.reshape(4, -1) / 255).tolist()
     data = {w: {"x": rows[i : i + 2], "y": labels[i : i + 2]} for i, w in ((0, writers[0]), (2, writers[2]))}

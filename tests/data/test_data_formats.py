@@ -215,9 +215,13 @@ member = [
 
 
 NAMES = (
-    "train/a/images/1.png", "train/a/images/2.png", "train/b/images/1.png", "train/c/images/9.png",
-    "val/images/v1.png", "val/images/v2.png",
-)  # fmt: skip
+    "train/a/images/1.png",
+    "train/a/images/2.png",
+    "train/b/images/1.png",
+    "train/c/images/9.png",
+    "val/images/v1.png",
+    "val/images/v2.png",
+)
 
 
 def folder_files() -> tuple[dict[str, bytes], np.ndarray]:

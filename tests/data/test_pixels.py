@@ -118,8 +118,12 @@ def test_photos_are_upright_whichever_reader_reads_them(tmp_path: Path, store: S
 def test_photos_of_a_hub_s_folder_are_upright(tmp_path: Path, store: Store) -> None:
     pytest.importorskip("datasets")
     picture = np.stack([PICTURE] * 3, -1)
-    files = {f"{side}/{name}/{i}.png": turned(i, "PNG", picture)
-             for side in ("train", "test") for name in "ab" for i in STORED}  # fmt: skip
+    files = {
+        f"{side}/{name}/{i}.png": turned(i, "PNG", picture)
+        for side in ("train", "test")
+        for name in "ab"
+        for i in STORED
+    }
     got = load(f"hf:{written(tmp_path / 'photos', files)}", store)
     assert got.images.shape == (32, 4, 6, 3)
     assert all(np.array_equal(image, picture) for image in got.images)
@@ -166,8 +170,18 @@ def deep_png(channels: int) -> bytes:
 def deep_tiff() -> bytes:
     """A TIFF image of 16 bits a channel in colour, uncompressed."""
     strip = np.arange(72, dtype="<u2").tobytes()
-    entries = [(256, 3, 1, 6), (257, 3, 1, 4), (258, 3, 3, 134), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 140),
-               (277, 3, 1, 3), (278, 3, 1, 4), (279, 4, 1, len(strip)), (284, 3, 1, 1)]  # fmt: skip
+    entries = [
+        (256, 3, 1, 6),
+        (257, 3, 1, 4),
+        (258, 3, 3, 134),
+        (259, 3, 1, 1),
+        (262, 3, 1, 2),
+        (273, 4, 1, 140),
+        (277, 3, 1, 3),
+        (278, 3, 1, 4),
+        (279, 4, 1, len(strip)),
+        (284, 3, 1, 1),
+    ]
     directory = struct.pack("<H", len(entries)) + b"".join(struct.pack("<HHII", *one) for one in entries)
     return (
         struct.pack("<2sHI", b"II", 42, 8) + directory + struct.pack("<I", 0) + struct.pack("<3H", 16, 16, 16) + strip
@@ -241,8 +255,14 @@ def test_a_profile_that_cannot_be_applied_is_refused(mode: str, icc: bytes) -> N
 
 def test_data_sets_of_shipped_runs_keep_their_ids(store: Store, data_root: Path) -> None:
     """Their images say nothing of this kind: every one was looked at."""
-    kept = {"cifar10": "e1867d03761b835a", "cifar20": "ccc834619ea855c5", "cifar100": "085ccf3d1ae2d0f1",
-            "tinyimagenet": "47f6827721b637a5", "mnist": "182f565b279d787d", "digits": "385f5a87ef8591ac"}  # fmt: skip
+    kept = {
+        "cifar10": "e1867d03761b835a",
+        "cifar20": "ccc834619ea855c5",
+        "cifar100": "085ccf3d1ae2d0f1",
+        "tinyimagenet": "47f6827721b637a5",
+        "mnist": "182f565b279d787d",
+        "digits": "385f5a87ef8591ac",
+    }
     for name, content in kept.items():
         if (data_root / name.replace("tinyimagenet", "tiny_imagenet_subset")).is_dir() or name == "digits":
             assert resolve(name, store, [data_root]).content == content, name

@@ -82,9 +82,14 @@ def written_as(folder: Path, ending: str, rows: list[tuple[Any, ...]]) -> str:
 @pytest.mark.parametrize("ending", ["csv", "parquet", "lists.parquet", "npz"])
 @pytest.mark.parametrize(
     ("labels", "values"),
-    [(("ill", "well"), ""), ((0, 1), ""), ((0.0, 1.0), ""), (("M", "B"), "label_values = { M = 0, B = 1 }"),
-     ((1, 2), "label_values = { 1 = 0, 2 = 1 }")],
-)  # fmt: skip
+    [
+        (("ill", "well"), ""),
+        ((0, 1), ""),
+        ((0.0, 1.0), ""),
+        (("M", "B"), "label_values = { M = 0, B = 1 }"),
+        ((1, 2), "label_values = { 1 = 0, 2 = 1 }"),
+    ],
+)
 def test_a_table_is_read_whatever_its_file(
     ending: str, labels: tuple[Any, Any], values: str, tmp_path: Path, store: Store
 ) -> None:
@@ -129,7 +134,7 @@ def test_columns_are_chosen_and_rows_are_training_and_test_rows(tmp_path: Path, 
         ((TEXT, "a,b,c,y,site\n"), "holds no row"),
         ((TEXT, "\x00\x01"), "t.csv"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_table_is_one_line(change: tuple[str, str], line: str, tmp_path: Path, store: Store) -> None:
     refused(re.escape(line), load, table(tmp_path, text=TEXT.replace(*change)), store)
 
@@ -278,10 +283,12 @@ COMMAS = SHEET.replace(",", ";").replace(".", ",")
         (SHEET.replace(",", "\t").encode(), "t.csv has tabs between the values"),
         (SHEET.encode("utf-16"), "t.csv has UTF-16"),
         (COMMAS.encode(), "t.csv has semicolons between the values, commas as decimal points"),
-        (COMMAS.replace("\n", "\r\n").encode("utf-16"),
-         "t.csv has UTF-16, semicolons between the values, commas as decimal points"),
+        (
+            COMMAS.replace("\n", "\r\n").encode("utf-16"),
+            "t.csv has UTF-16, semicolons between the values, commas as decimal points",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_table_is_read_as_spreadsheets_of_other_countries_write_it(
     content: bytes, found: str, tmp_path: Path, store: Store
 ) -> None:
@@ -296,16 +303,19 @@ def test_a_table_is_read_as_spreadsheets_of_other_countries_write_it(
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (SHEET.replace(",n", ",Zürich").encode("latin-1"),
-         "t.csv, line 2 is not UTF-8 (byte 0xfc): the file may be in Latin-1 or Windows-1252; save it as UTF-8"),
-        ((SHEET + "1,2,3,ill,n\n" * 90_000 + "1,2,3,ill,ü\n").encode("latin-1"),
-         "t.csv, line 90006 is not UTF-8"),
+        (
+            SHEET.replace(",n", ",Zürich").encode("latin-1"),
+            "t.csv, line 2 is not UTF-8 (byte 0xfc): the file may be in Latin-1 or Windows-1252; save it as UTF-8",
+        ),
+        ((SHEET + "1,2,3,ill,n\n" * 90_000 + "1,2,3,ill,ü\n").encode("latin-1"), "t.csv, line 90006 is not UTF-8"),
         (SHEET.encode("utf-16-le"), "t.csv is in UTF-16 without its mark; save it as UTF-8"),
-        (COMMAS.replace("5,25", "5.25").encode(), "t.csv, line 3: column b holds '5.25', which is no number (the file "
-         "has semicolons between the values)"),
+        (
+            COMMAS.replace("5,25", "5.25").encode(),
+            "t.csv, line 3: column b holds '5.25', which is no number (the file has semicolons between the values)",
+        ),
         (SHEET.replace("5.25", '"1,500"').encode(), "t.csv, line 3: column b holds '1,500', which is no number; "),
     ],
-)  # fmt: skip
+)
 def test_a_table_of_another_encoding_or_two_decimal_signs_is_one_line(
     content: bytes, line: str, tmp_path: Path, store: Store
 ) -> None:

@@ -29,9 +29,17 @@ def look(store_folder: str, name: str) -> dict[str, object]:
     kind = methods.load(name)[0]
     partition = partition_spec(resolve("digits", store), "dirichlet", 3, 1, 0.7, alpha=0.5, subsample=0.2)
     setting = Setting(
-        partition=partition, model="digits_cnn", rounds=2, steps=1, batch_size=8, lr=0.05, seed=1,
-        votes=kind.takes_votes, test_phase=True, window=1,
-    )  # fmt: skip
+        partition=partition,
+        model="digits_cnn",
+        rounds=2,
+        steps=1,
+        batch_size=8,
+        lr=0.05,
+        seed=1,
+        votes=kind.takes_votes,
+        test_phase=True,
+        window=1,
+    )
     try:
         job = Job.of(setting, name, {})
     except FedbenchError:  # one whose local work has two parts

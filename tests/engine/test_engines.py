@@ -74,8 +74,10 @@ def test_every_method_under_every_value_of_what_it_has(store: Store) -> None:
     # An option of one method alone has precedence, and a method that is named twice is there once.
     own = SweepGrid.of("digits", ["fedprox", "ditto", "ditto"], {"ditto.mu": ["0.1", "1"], "mu": ["2"]}, [0])
     assert [(p.method, dict(p.params)) for p in own.points(RULES, "smoke", store, [])] == [
-        ("fedprox", {"mu": "2"}), ("ditto", {"mu": "0.1"}), ("ditto", {"mu": "1"})
-    ]  # fmt: skip
+        ("fedprox", {"mu": "2"}),
+        ("ditto", {"mu": "0.1"}),
+        ("ditto", {"mu": "1"}),
+    ]
     assert own.varied == ["mu"]
 
 
@@ -120,13 +122,17 @@ def test_the_best_values_are_those_of_the_highest_validation_accuracy(store: Sto
     for point in points:
         for run, share in zip(point.runs, right[point.partition["dir"], point.setting["lr"]], strict=True):
             write(
-                store, run.spec, predictions=predictions(rows, classes=10), clients=clients_table([5] * 8, [1] * 8),
+                store,
+                run.spec,
+                predictions=predictions(rows, classes=10),
+                clients=clients_table([5] * 8, [1] * 8),
                 rounds=rounds_table(3, validation_accuracy=[None, 1.0, share]),
-            )  # fmt: skip
+            )
     scores = best(points, store)
     assert [(s.point.partition["dir"], s.point.setting["lr"], s.seeds) for s in scores] == [
-        ("0.1", 0.05, 2), ("0.3", 0.1, 2)
-    ]  # fmt: skip
+        ("0.1", 0.05, 2),
+        ("0.3", 0.1, 2),
+    ]
     assert [s.mean for s in scores] == pytest.approx([0.7, 0.35])
     assert scores[0].std == pytest.approx(0.4 / 2**0.5)
     (store.path("run", points[0].runs[1].spec.id) / "artifact.json").write_text("no manifest")

@@ -75,9 +75,17 @@ def test_what_is_noted(tmp_path: Path, clock: list[float]) -> None:
     clock[0] = 1010.0
     notes.hear(Progress(1, 9, 2.5, 0.25))
     assert note(tmp_path) == {
-        "device": "cpu", "executor": "stacked", "accuracy": 0.25, "round": 1, "rounds": 9, "loss": 2.5, "doing": "",
-        "time": 1010.0, "round_seconds": 10.0, "gpu": None,
-    }  # fmt: skip
+        "device": "cpu",
+        "executor": "stacked",
+        "accuracy": 0.25,
+        "round": 1,
+        "rounds": 9,
+        "loss": 2.5,
+        "doing": "",
+        "time": 1010.0,
+        "round_seconds": 10.0,
+        "gpu": None,
+    }
     clock[0] = 1014.0
     notes.hear(Progress(3, 9, 1.5, None))
     assert (note(tmp_path)["accuracy"], note(tmp_path)["round_seconds"]) == (0.25, 2.0), "the first round is warm-up"

@@ -34,9 +34,12 @@ FILE = Path(__file__).with_name("ids.json")
 
 TEN: dict[str, Any] = {"scheme": "dirichlet", "alpha": 0.5, "clients": 10}
 COLOURED: dict[str, Any] = {
-    "scheme": "colored", "clients": 2, "blocks": [[0, 50, 600, 700], [200, 500, 800, 1000]],
-    "flips": [[0.5, 0.2], [0.2, 0.8]], "label_noise": 0.25,
-}  # fmt: skip
+    "scheme": "colored",
+    "clients": 2,
+    "blocks": [[0, 50, 600, 700], [200, 500, 800, 1000]],
+    "flips": [[0.5, 0.2], [0.2, 0.8]],
+    "label_noise": 0.25,
+}
 
 #: Paper, and what is chosen of its partition.
 PARTITIONS: Sequence[tuple[str, dict[str, Any]]] = (

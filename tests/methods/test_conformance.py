@@ -248,8 +248,20 @@ TEST_PHASE = setting(rounds=1, window=1, votes=False, test_phase=True)
 #: The methods that do not serve everybody.
 SERVES = {
     **dict.fromkeys(
-        ("apfl", "confree", "fedas", "fedbn", "feddrm", "fedper", "fedproto", "fedrep", "fedrod", "lg_fedavg", "local",
-         "mr_mtl"),
+        (
+            "apfl",
+            "confree",
+            "fedas",
+            "fedbn",
+            "feddrm",
+            "fedper",
+            "fedproto",
+            "fedrep",
+            "fedrod",
+            "lg_fedavg",
+            "local",
+            "mr_mtl",
+        ),
         frozenset({MEMBER}),
     ),
     **dict.fromkeys(
@@ -257,7 +269,7 @@ SERVES = {
         frozenset({MEMBER, UNLABELLED}),
     ),
     **dict.fromkeys(("fedpac", "pfedfda"), frozenset({MEMBER, UNSEEN})),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -454,10 +466,19 @@ def test_costs_are_what_runs_send_and_compute(name: str, tmp_path: Path) -> None
         held = [line["figure_clusters"] for line in lines[:-1]]
         clusters = sum(held) / len(held)
     c = cost.Case(
-        "lenet5_flux", data.shape, data.classes, clients=clients, clusters=clusters, samples=data.n_train[0],
-        validation=len(data.validation[0]), rounds=ROUNDS, epochs=EPOCHS, components=10, inner_steps=5,
+        "lenet5_flux",
+        data.shape,
+        data.classes,
+        clients=clients,
+        clusters=clusters,
+        samples=data.n_train[0],
+        validation=len(data.validation[0]),
+        rounds=ROUNDS,
+        epochs=EPOCHS,
+        components=10,
+        inner_steps=5,
         clustering_round=int(lines[-1].get("figure_clustering_round", 4)),
-    )  # fmt: skip
+    )
     found = cost.cost(name, c)
     assert found.bytes_up == pytest.approx(sum(line["bytes_up"] for line in lines) / (clients * ROUNDS))
     assert found.bytes_down == pytest.approx(sum(line["bytes_down"] for line in lines) / (clients * ROUNDS))

@@ -112,8 +112,12 @@ def test_statistics_are_averaged_by_fedsgd_and_kept_by_fedbn(tmp_path: Path) -> 
     own = trained(method("fedbn"), DATA, s, tmp_path / "b").server
     norm = {n for n in shared.shared if ".norm." in n}
     assert {n.rsplit(".", 1)[1] for n in norm} == {
-        "weight", "bias", "running_mean", "running_var", "num_batches_tracked"
-    }  # fmt: skip
+        "weight",
+        "bias",
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+    }
     assert not shared.personal
     assert norm.isdisjoint(own.shared)
     for which in ("weight", "running_mean"):
@@ -155,9 +159,11 @@ def test_every_norm_of_the_resnet_is_told_by_its_name() -> None:
         model = models.build(name, shape=(32, 32, 3), classes=10, seed=0)
         kinds = (torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.LayerNorm)
         normalising = {
-            f"{path}.{n}" for path, module in model.named_modules() if isinstance(module, kinds)
+            f"{path}.{n}"
+            for path, module in model.named_modules()
+            if isinstance(module, kinds)
             for n in module.state_dict()
-        }  # fmt: skip
+        }
         assert normalising == {n for n in model.state_dict() if is_norm(n)}
 
 

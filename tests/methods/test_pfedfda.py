@@ -314,9 +314,12 @@ def test_estimate_and_head_are_linear_discriminant_analysis_fitted_to_the_rows()
 
 
 @given(
-    seed=st.integers(0, 10_000), n=st.integers(1, 40), ridge=st.sampled_from([1.0, 1e-4]),
-    least=st.integers(1, 3), offset=st.sampled_from([0.0, 1e-4]),
-)  # fmt: skip
+    seed=st.integers(0, 10_000),
+    n=st.integers(1, 40),
+    ridge=st.sampled_from([1.0, 1e-4]),
+    least=st.integers(1, 3),
+    offset=st.sampled_from([0.0, 1e-4]),
+)
 def test_moments_are_numpys(seed: int, n: int, ridge: float, least: int, offset: float) -> None:
     rng = np.random.default_rng(seed)
     z, y = rng.normal(size=(n, D)).astype(np.float32), rng.integers(0, K, n)
@@ -457,9 +460,11 @@ GRID = np.linspace(0, 1, 41)
 @example(seed=2488, n=12, shift=2.5, ridge=0.01)
 @example(seed=264, n=40, shift=2.5, ridge=0.01)  # all but separable: a long flat valley in which the solver stops
 @given(
-    seed=st.integers(0, 10_000), n=st.sampled_from([12, 40, 150]), shift=st.sampled_from([0.0, 0.3, 1.0, 2.5]),
+    seed=st.integers(0, 10_000),
+    n=st.sampled_from([12, 40, 150]),
+    shift=st.sampled_from([0.0, 0.3, 1.0, 2.5]),
     ridge=st.sampled_from([1.0, 1e-2]),
-)  # fmt: skip
+)
 def test_never_worse_than_a_grid(seed: int, n: int, shift: float, ridge: float) -> None:
     problem = Problem(seed, n, shift, ridge=ridge)
     (beta,) = problem.search()

@@ -98,7 +98,10 @@ ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
     (("confree", {"rule": "pairs"}), AS_FEDREP, TWO, ALONE, "near own"),
     (
         ("confree", {"rule": "pairs"}),  # clients of one distribution: nothing conflicts in one round
-        AS_FEDREP, setting(rounds=1, window=1, epochs=2), federation((90, 60, 75, 50), skew=float("inf")), "near",
+        AS_FEDREP,
+        setting(rounds=1, window=1, epochs=2),
+        federation((90, 60, 75, 50), skew=float("inf")),
+        "near",
     ),
     (("perfedavg", {"variant": "fo", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),  # all batches are one
     (("perfedavg", {"variant": "hf", "alpha": 0}), FEDAVG, WHOLE, USUAL, "near all"),
@@ -131,9 +134,12 @@ ROWS: list[tuple[Chosen, Chosen, Setting, Federation, str]] = [
     (("atp", {"eta": 1.0}), FEDAVG, PHASE, GROUPED, "shared"),
     (
         ("fedala", {"weight_steps": 5, "rate": 0, "score": "after_local"}),  # as FedDRM ran it
-        (UNAVERAGED, {}), setting(rounds=2, steps=10), USUAL, "shared all",
+        (UNAVERAGED, {}),
+        setting(rounds=2, steps=10),
+        USUAL,
+        "shared all",
     ),
-]  # fmt: skip
+]
 #: Where the other method's setting is another.
 OTHERWISE = {len(ROWS) - 1: setting(rounds=2, steps=5)}
 _TRAINED: dict[str, LabRun] = {}

@@ -52,11 +52,17 @@ class Hyperparameters(Method):
 @pytest.mark.parametrize(
     ("given", "field", "value"),
     [
-        ({"count": "7"}, "count", 7), ({"count": 7}, "count", 7), ({"rate": "1e-3"}, "rate", 1e-3),
-        ({"rate": 2}, "rate", 2.0), ({"on": "True"}, "on", True), ({"on": "false"}, "on", False),
-        ({"on": True}, "on", True), ({"way": "right"}, "way", "right"), ({"lambda": "0.25"}, "lambda_", 0.25),
+        ({"count": "7"}, "count", 7),
+        ({"count": 7}, "count", 7),
+        ({"rate": "1e-3"}, "rate", 1e-3),
+        ({"rate": 2}, "rate", 2.0),
+        ({"on": "True"}, "on", True),
+        ({"on": "false"}, "on", False),
+        ({"on": True}, "on", True),
+        ({"way": "right"}, "way", "right"),
+        ({"lambda": "0.25"}, "lambda_", 0.25),
     ],
-)  # fmt: skip
+)
 def test_values_and_their_text(given: dict[str, Any], field: str, value: object) -> None:
     made = getattr(Hyperparameters.create(given), field)
     assert made == value
@@ -289,10 +295,16 @@ def test_values_out_of_range_and_settings_that_do_not_go_with_it(
 @pytest.mark.parametrize(
     ("name", "chosen", "changes"),
     [
-        ("fedsam", {}, ADAMW), ("perfedavg", {}, {"precision": "bf16"}), ("pfedme", {"lambda": 20.0}, {}),
-        ("fedsgd", {}, ONE), ("ftw_erm", {}, ONE), ("fitw_erm", {}, ONE), ("fedbn", {}, ONE), ("grayscale", {}, ONE),
+        ("fedsam", {}, ADAMW),
+        ("perfedavg", {}, {"precision": "bf16"}),
+        ("pfedme", {"lambda": 20.0}, {}),
+        ("fedsgd", {}, ONE),
+        ("ftw_erm", {}, ONE),
+        ("fitw_erm", {}, ONE),
+        ("fedbn", {}, ONE),
+        ("grayscale", {}, ONE),
     ],
-)  # fmt: skip
+)
 def test_what_is_near_that_is_taken(name: str, chosen: dict[str, Any], changes: dict[str, Any]) -> None:
     method(name, **chosen).check_setting(setting(**changes))
 

@@ -15,11 +15,24 @@ from fedbench.store import Store
 from tests.support.make_runs import small_run
 
 FROM_OTHERS = (
-    "client_accuracy_mean", "client_accuracy_min", "client_accuracy_max", "client_accuracy_std",
-    "client_accuracy_weighted", "system_accuracy_oracle", "system_accuracy", "average_accuracy", "routing_accuracy",
-    "test_images", "bytes_up", "bytes_down", "server_seconds", "evaluation_seconds", "local_training_seconds",
-    "round_seconds", "total_runtime_seconds",
-)  # fmt: skip
+    "client_accuracy_mean",
+    "client_accuracy_min",
+    "client_accuracy_max",
+    "client_accuracy_std",
+    "client_accuracy_weighted",
+    "system_accuracy_oracle",
+    "system_accuracy",
+    "average_accuracy",
+    "routing_accuracy",
+    "test_images",
+    "bytes_up",
+    "bytes_down",
+    "server_seconds",
+    "evaluation_seconds",
+    "local_training_seconds",
+    "round_seconds",
+    "total_runtime_seconds",
+)
 
 
 @pytest.fixture
@@ -55,9 +68,12 @@ def test_clients_that_never_train_are_in_no_mean(small: Metrics) -> None:
     of = small.names.index("client_accuracy")
     rows = np.flatnonzero((small.metric == of) & (small.client == 1))
     met = {
-        "metric": np.full(len(rows), of), "view": small.view[rows], "round": small.round[rows],
-        "client": np.full(len(rows), 2), "value": np.full(len(rows), 0.5),
-    }  # fmt: skip
+        "metric": np.full(len(rows), of),
+        "view": small.view[rows],
+        "round": small.round[rows],
+        "client": np.full(len(rows), 2),
+        "value": np.full(len(rows), 0.5),
+    }
     more = replace(small, **{name: np.concatenate([getattr(small, name), values]) for name, values in met.items()})
     assert contradiction(more, 2) == ""
     assert contradiction(more, 3).startswith("its client_accuracy_m")

@@ -35,14 +35,23 @@ from tests.support.frames import refused
 from tests.support.lab import LabRun, federation, setting, train
 
 CASES = [
-    ("cifar_cnn", (32, 32, 3), 128, 128), ("cifar_cnn", (28, 28, 1), 128, 128),
-    ("cifar_cnn_projection", (32, 32, 3), 576, 128), ("cifar_cnn_projection:projection_size=64", (28, 28, 1), 256, 64),
-    ("digits_cnn", (8, 8, 1), 64, 64), ("digits_cnn", (16, 16, 1), 64, 64), ("digits_cnn", (7, 9, 1), 64, 64),
-    ("emnist_cnn", (28, 28, 1), 128, 128), ("lenet5", (28, 28, 1), 84, 84), ("lenet5", (32, 32, 3), 84, 84),
-    ("lenet_gn", (32, 32, 3), 256, 128), ("lenet_gn:branch=mid", (28, 28, 1), 1024, 128),
-    ("lenet_gn:branch=shallow", (32, 32, 3), 6272, 128), ("lenet_gn:branch=none", (32, 32, 3), 3072, 128),
-    ("resnet18_fedml", (16, 16, 3), 512, 512), ("resnet18_gn", (32, 32, 3), 512, 256),
-]  # fmt: skip
+    ("cifar_cnn", (32, 32, 3), 128, 128),
+    ("cifar_cnn", (28, 28, 1), 128, 128),
+    ("cifar_cnn_projection", (32, 32, 3), 576, 128),
+    ("cifar_cnn_projection:projection_size=64", (28, 28, 1), 256, 64),
+    ("digits_cnn", (8, 8, 1), 64, 64),
+    ("digits_cnn", (16, 16, 1), 64, 64),
+    ("digits_cnn", (7, 9, 1), 64, 64),
+    ("emnist_cnn", (28, 28, 1), 128, 128),
+    ("lenet5", (28, 28, 1), 84, 84),
+    ("lenet5", (32, 32, 3), 84, 84),
+    ("lenet_gn", (32, 32, 3), 256, 128),
+    ("lenet_gn:branch=mid", (28, 28, 1), 1024, 128),
+    ("lenet_gn:branch=shallow", (32, 32, 3), 6272, 128),
+    ("lenet_gn:branch=none", (32, 32, 3), 3072, 128),
+    ("resnet18_fedml", (16, 16, 3), 512, 512),
+    ("resnet18_gn", (32, 32, 3), 512, 256),
+]
 
 
 SHAPE = (32, 32, 3)
@@ -184,10 +193,14 @@ def test_group_scale_norm_is_a_plain_group_norm_with_one_scale_a_group() -> None
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("cifar_cnn", (32, 32, 3)), ("digits_cnn", (8, 8, 1)), ("emnist_cnn", (28, 28, 1)), ("lenet5", (28, 28, 1)),
-        ("resnet18_fedml", (8, 8, 3)), ("resnet18_gn", (32, 32, 3)),
+        ("cifar_cnn", (32, 32, 3)),
+        ("digits_cnn", (8, 8, 1)),
+        ("emnist_cnn", (28, 28, 1)),
+        ("lenet5", (28, 28, 1)),
+        ("resnet18_fedml", (8, 8, 3)),
+        ("resnet18_gn", (32, 32, 3)),
     ],
-)  # fmt: skip
+)
 def test_vmapped_gradients_equal_one_after_another(name: str, shape: tuple[int, int, int]) -> None:
     models = [build(name, shape=shape, classes=3, seed=s).double() for s in (1, 2)]
     with torch.no_grad():  # away from the scales of 0 that cut gradients off
@@ -214,10 +227,18 @@ def test_vmapped_gradients_equal_one_after_another(name: str, shape: tuple[int, 
         ("lenet", (28, 28, 1), 10, "unknown model 'lenet'; did you mean 'lenet5'"),
         ("lenet5", (28, 28, 1), 1, "at least 2 classes, not 1"),
         ("lenet5", (28, 28, 0), 10, "cannot take images of shape"),
-        *((name, (side, side, 3), 10, f"images of {side}x{side}x3 are too small for model {name}") for name, side in (
-            ("cifar_cnn", 12), ("emnist_cnn", 9), ("lenet5", 11), ("digits_cnn", 1), ("resnet18_gn", 24),
-            ("resnet9", 15), ("lenet5_flux", 5),
-        )),
+        *(
+            (name, (side, side, 3), 10, f"images of {side}x{side}x3 are too small for model {name}")
+            for name, side in (
+                ("cifar_cnn", 12),
+                ("emnist_cnn", 9),
+                ("lenet5", 11),
+                ("digits_cnn", 1),
+                ("resnet18_gn", 24),
+                ("resnet9", 15),
+                ("lenet5_flux", 5),
+            )
+        ),
         ("resnet18_gn:projection_siz=3", (32, 32, 3), 10, "'projection_siz'; did you mean 'projection_size'"),
         ("resnet18_gn:neck=512", (32, 32, 3), 10, "unknown option of model resnet18_gn 'neck'"),
         ("cifar_cnn:neck=512", (32, 32, 3), 10, "unknown option of model cifar_cnn 'neck'"),
@@ -235,7 +256,7 @@ def test_vmapped_gradients_equal_one_after_another(name: str, shape: tuple[int, 
         (RESNET, (32, 32, 2), 10, "takes images of 1 or 3 channels, not 2"),
         ("torchvision:vit_b_16", SHAPE, 10, "vit_b_16 cannot take images of 32x32x3: .*224"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_built_is_one_line(name: str, shape: tuple[int, int, int], classes: int, line: str) -> None:
     refused(pattern(line), build, name, shape=shape, classes=classes, seed=0)
     if (":" in name or name == "lenet") and not name.startswith("torchvision"):
@@ -431,22 +452,29 @@ def test_pfedfda_table_8() -> None:
 @pytest.mark.parametrize(
     ("model", "shape", "classes", "total", "latents"),
     [
-        ("lenet5", (32, 32, 3), 10, None, None), ("digits_cnn", (8, 8, 1), 10, None, None),
-        ("resnet18_gn", (32, 32, 3), 100, None, None), ("cifar_cnn_bn", (32, 32, 3), 10, None, None),
+        ("lenet5", (32, 32, 3), 10, None, None),
+        ("digits_cnn", (8, 8, 1), 10, None, None),
+        ("resnet18_gn", (32, 32, 3), 100, None, None),
+        ("cifar_cnn_bn", (32, 32, 3), 10, None, None),
         ("lenet5_binary", (28, 28, 3), 2, None, None),
         # FLUX's, as printed.
-        ("lenet5_flux", (28, 28, 3), 10, 62_006, 400), ("lenet5_flux", (28, 28, 1), 10, 61_706, 400),
-        ("lenet5_flux", (32, 32, 3), 10, 83_126, 576), ("resnet9", (32, 32, 3), 100, 6_775_140, 2048),
-        ("resnet9", (64, 64, 1), 14, 6_683_790, 8192), ("resnet9", (64, 64, 3), 20, 6_734_100, 8192),
+        ("lenet5_flux", (28, 28, 3), 10, 62_006, 400),
+        ("lenet5_flux", (28, 28, 1), 10, 61_706, 400),
+        ("lenet5_flux", (32, 32, 3), 10, 83_126, 576),
+        ("resnet9", (32, 32, 3), 100, 6_775_140, 2048),
+        ("resnet9", (64, 64, 1), 14, 6_683_790, 8192),
+        ("resnet9", (64, 64, 3), 20, 6_734_100, 8192),
     ],
-)  # fmt: skip
+)
 def test_counts_are_those_of_a_network_with_weights(
     model: str, shape: tuple[int, int, int], classes: int, total: int | None, latents: int | None
 ) -> None:
     found, network = counts(model, shape, classes), build(model, shape=shape, classes=classes, seed=0).eval()
     assert [numel(part) for part in (network.backbone, network.projection, network.head)] == [
-        found.backbone, found.projection, found.head,
-    ]  # fmt: skip
+        found.backbone,
+        found.projection,
+        found.head,
+    ]
     assert (found.total, found.features) == (numel(network), network.feature_size)
     if latents or model == "digits_cnn":
         h = network.latent(torch.zeros(2, shape[2], *shape[:2]))
@@ -471,9 +499,11 @@ def test_feddrm_cifar() -> None:
     model = build("resnet18_gn", shape=(32, 32, 3), classes=10, seed=0)
     branches = {clients: numel(model.branch(clients)) for clients in (8, 32)}
     for classes, clients, baseline, feddrm in (
-        (10, 8, 11303242, 11437138), (20, 8, 11305812, 11439708), (100, 8, 11326372, 11460268),
+        (10, 8, 11303242, 11437138),
+        (20, 8, 11305812, 11439708),
+        (100, 8, 11326372, 11460268),
         (10, 32, 11303242, 11443306),
-    ):  # fmt: skip
+    ):
         found = counts("resnet18_gn", (32, 32, 3), classes)
         assert (found.backbone, found.projection, found.head) == (11168832, 131840, 257 * classes)
         assert (found.total, found.total + branches[clients]) == (baseline, feddrm)
@@ -492,10 +522,13 @@ def test_what_cannot_be_counted() -> None:
 @pytest.mark.parametrize(
     ("network", "shape"),
     [
-        ("resnet18", (40, 48, 1)), ("mobilenet_v3_small", (40, 48, 1)), ("efficientnet_b0", SHAPE),
-        ("densenet121", (40, 48, 1)), ("swin_t", SHAPE),
+        ("resnet18", (40, 48, 1)),
+        ("mobilenet_v3_small", (40, 48, 1)),
+        ("efficientnet_b0", SHAPE),
+        ("densenet121", (40, 48, 1)),
+        ("swin_t", SHAPE),
     ],
-)  # fmt: skip
+)
 def test_it_has_the_form_of_a_network(network: str, shape: tuple[int, int, int]) -> None:
     name = f"torchvision:{network}"
     made = models.build(name, shape=shape, classes=7, seed=1)

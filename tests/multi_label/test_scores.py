@@ -112,8 +112,9 @@ def test_it_learns_and_answers_with_probabilities(tmp_path: Path) -> None:
     it = train("fedavg", data, tmp_path, brief(rounds=8, lr=0.2))
     table = it.predictions
     assert [str(table.schema.field(n).type) for n in ("label", "own_scores")] == [
-        "fixed_size_list<element: uint8>[4]", "fixed_size_list<element: float>[4]",
-    ]  # fmt: skip
+        "fixed_size_list<element: uint8>[4]",
+        "fixed_size_list<element: float>[4]",
+    ]
     assert {"own", "votes", "test_phase"}.isdisjoint(table.column_names)
     rows = np.concatenate([t.numpy() for t in data.test])
     own, labels = scores(it), data.labels.numpy()[rows]
@@ -377,9 +378,16 @@ def rays(rows: int = ROWS, train: int = TRAIN, labels: int = 14) -> Dataset:
 
 def spec(**changes: Any) -> PartitionSpec:
     values: dict[str, Any] = {
-        "scheme": "sampled", "clients": 8, "seed": 42, "by": "view+age", "threshold": 50.0, "size": 20, "test_size": 12,
-        "disjoint_by": "patient", "validation": 0.2,
-    }  # fmt: skip
+        "scheme": "sampled",
+        "clients": 8,
+        "seed": 42,
+        "by": "view+age",
+        "threshold": 50.0,
+        "size": 20,
+        "test_size": 12,
+        "disjoint_by": "patient",
+        "validation": 0.2,
+    }
     return partition_spec(DATASET, **{**values, **changes})
 
 

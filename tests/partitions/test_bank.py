@@ -205,7 +205,7 @@ def test_drifting_banks(shift: str, level: int) -> None:
         (Distribution(name="domain Art"), "domain Art"),
         (Distribution(classes=tuple(range(16))), "all classes"),
     ],
-)  # fmt: skip
+)
 def test_distributions_in_words_and_back_from_json(one: Distribution, says: str) -> None:
     assert one.described(tuple("abcdefghijklmnop")) == says
     assert Distribution.from_json(one.to_json()) == one
@@ -326,21 +326,26 @@ def test_numbers_of_groups_of_the_papers_seeds(level: int, groups: list[int]) ->
         *(
             ({"draws": "anda", **wrong}, "the paper's generator draws px, py, pyx, pxy in a known order")
             for wrong in (
-                {"phases": 3, "level": 1}, {"data_share": 0.01}, {"shift": "px+py"}, {"shift": "pxy", "strict": True},
+                {"phases": 3, "level": 1},
+                {"data_share": 0.01},
+                {"shift": "px+py"},
+                {"shift": "pxy", "strict": True},
             )
         ),
         ({"draws": "andy"}, "unknown draws of equal 'andy'"),
         ({"shift": "none", "level": None, "clients": 301}, "300 test images cannot serve 301 clients .*at most 300"),
         ({"shift": "px", "level": 1, "phases": 2, "validation": 0.2, "clients": 290}, "600 training images cannot ser"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_drawn(of: dict[str, Any], says: str) -> None:
     refused(says, made, **{"shift": "pyx", "level": 8, "seed": 42, "clients": 10, "draws": None, "of": FEW, **of})
 
 
 def test_too_few_images_of_a_domain() -> None:
-    for of, clients, says in ((OF, 2, "2 clients are too few for the 3 groups by domain"),
-                              (equals_of(6, 3), 12, "samples of domain ")):  # fmt: skip
+    for of, clients, says in (
+        (OF, 2, "2 clients are too few for the 3 groups by domain"),
+        (equals_of(6, 3), 12, "samples of domain "),
+    ):
         refused(says, partitions.make, lab.spec(clients=clients, validation=0.2, **NATURAL), of)
 
 

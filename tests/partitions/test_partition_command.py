@@ -61,8 +61,18 @@ def test_defaults_are_the_main_setting(home: Path) -> None:
             "--equal --shift pxy+py --level 6 --clients 5 --duplicates 8 --validation 0.25 --data-share 0.05 --strict "
             "--fewer-classes --subsample 0.5 --seed 7 --copies 2",
             {
-                "scheme": "equal", "shift": "pxy+py", "level": 6, "clients": 5, "duplicates": 8, "validation": 0.25,
-                "data_share": 0.05, "subsample": 0.5, "strict": True, "fewer_classes": True, "phases": None, "seed": 7,
+                "scheme": "equal",
+                "shift": "pxy+py",
+                "level": 6,
+                "clients": 5,
+                "duplicates": 8,
+                "validation": 0.25,
+                "data_share": 0.05,
+                "subsample": 0.5,
+                "strict": True,
+                "fewer_classes": True,
+                "phases": None,
+                "seed": 7,
                 "copies": 2,
             },
         ),
@@ -71,7 +81,12 @@ def test_defaults_are_the_main_setting(home: Path) -> None:
         (
             "--dir 0.5 --size 30 --clients 8 --subsample 0.25 --unseen 3 --unseen-as fog-3,contrast-2",
             {
-                "scheme": "limited", "alpha": 0.5, "size": 30, "min_size": None, "subsample": 0.25, "unseen": 3,
+                "scheme": "limited",
+                "alpha": 0.5,
+                "size": 30,
+                "min_size": None,
+                "subsample": 0.25,
+                "unseen": 3,
                 "unseen_as": ("fog-3", "contrast-2"),
             },
         ),
@@ -88,7 +103,7 @@ def test_defaults_are_the_main_setting(home: Path) -> None:
         ("--scheme shards --spc 5", {"scheme": "shards", "shards": 5}),
         ("--scheme iid --iid", {"scheme": "iid"}),
     ],
-)  # fmt: skip
+)
 def test_options_reach_the_spec(home: Path, options: str, fields: dict[str, Any]) -> None:
     spec = run(*options.split()).spec
     assert {name: getattr(spec, name, spec.options.get(name)) for name in fields} == fields

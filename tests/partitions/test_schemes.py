@@ -340,12 +340,15 @@ def test_feddrm_cifar10_dir_03() -> None:
         (CIFAR10, {"alpha": 2.3}, [7291, 7626, 8994, 5516, 8171, 7725, 8091, 6586], None, 0.26),
         (CIFAR10, {"shards": 5}, [7500] * 8, [4, 5, 5, 5, 4, 4, 5, 5], 0.275),
         (
-            CIFAR100, {"alpha": 0.3}, [7566, 7502, 7722, 7560, 7705, 7540, 6847, 7558],
-            [75, 86, 82, 56, 86, 90, 92, 98], None,
+            CIFAR100,
+            {"alpha": 0.3},
+            [7566, 7502, 7722, 7560, 7705, 7540, 6847, 7558],
+            [75, 86, 82, 56, 86, 90, 92, 98],
+            None,
         ),
         (CIFAR100, {"shards": 25}, [7500] * 8, [22, 23, 23, 23, 22, 24, 24, 24], None),
     ],
-)  # fmt: skip
+)
 def test_feddrm(
     of: tuple[int, int], own: dict[str, Any], sizes: list[int], classes: list[int] | None, largest: float | None
 ) -> None:
@@ -388,9 +391,15 @@ def test_feddrm_more_clients(
     ],
 )
 def test_pfedfda(
-    data: Any, alpha: float, attempts: int, spread: Any, first: Any, total: int, classes: float,
+    data: Any,
+    alpha: float,
+    attempts: int,
+    spread: Any,
+    first: Any,
+    total: int,
+    classes: float,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     calls = []
     monkeypatch.setattr(module, "share_out", lambda *given: calls.append(1) or share_out(*given))
     train, test = drawn(*data, scheme="dirichlet", alpha=alpha, clients=100, seed=42, train_fraction=0.8, min_size=63)

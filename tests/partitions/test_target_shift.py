@@ -194,20 +194,26 @@ def one_in(c: int, much: float, less: int, little: float) -> list[float]:
     ("layout", "sizes", "own", "pooled"),
     [
         (
-            "five", FASHION, [one_in(c, 171, 5 + c, 1 / 171) for c in range(5)],
+            "five",
+            FASHION,
+            [one_in(c, 171, 5 + c, 1 / 171) for c in range(5)],
             [[35] * 5 + [1 / 171 if k == c else 1 for k in range(5)] for c in range(5)],
         ),
         (
-            "hundred", ([500] * 10, [500] * 10), [one_in(9 - g, 171, g, 1 / 171) for g in range(10) for _ in range(10)],
+            "hundred",
+            ([500] * 10, [500] * 10),
+            [one_in(9 - g, 171, g, 1 / 171) for g in range(10) for _ in range(10)],
             [[0.1 / 0.95 if k == g else 18 for k in range(10)] for g in range(10) for _ in range(10)],
         ),
         (
-            "two", FASHION, [[0.1 / 5.05] * 5 + [10 / 5.05] * 5, [100] * 5 + [0.01] * 5],
+            "two",
+            FASHION,
+            [[0.1 / 5.05] * 5 + [10 / 5.05] * 5, [100] * 5 + [0.01] * 5],
             [[1] * 10, [50.5] * 5 + [0.505] * 5],
         ),
         ("one", MNIST, [[20] * 5 + [0.05] * 5], [[20] * 5 + [0.05] * 5]),
     ],
-)  # fmt: skip
+)
 def test_ratios_of_the_paper(layout: str, sizes: Any, own: list[list[float]], pooled: list[list[float]]) -> None:
     """FTW-ERM, Proposition 4 (ftw_erm/protocol.md#exact-ratios): q_k/p_k, (1/K) sum_l q_l/p_k, whatever is kept."""
     made = partitions.make(laid_out(layout), dataset(*sizes))

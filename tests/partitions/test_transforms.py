@@ -73,9 +73,17 @@ def test_every_client_has_a_shift_and_a_group(level: str, clients: int) -> None:
 # Do not bring these literals up to date after a change of the code without raising PartitionSpec.version: a partition's
 # identity holds the name of the rule ("corrupted"), not the pairs that come out of it.
 NAMES = (
-    "motion_blur", "defocus_blur", "gaussian_noise", "shot_noise", "impulse_noise",
-    "frost", "fog", "jpeg", "brightness", "contrast",
-)  # fmt: skip
+    "motion_blur",
+    "defocus_blur",
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "frost",
+    "fog",
+    "jpeg",
+    "brightness",
+    "contrast",
+)
 
 
 @pytest.mark.parametrize(

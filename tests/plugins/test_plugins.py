@@ -36,8 +36,12 @@ OF_KIT = {"mine", "kit", "kit.tool", "kit.base"}
         *(
             (statement, {"mine", "helper"})
             for statement in (
-                "import helper\nx = helper.x", "import helper as h\nx = h.x", "from helper import x",
-                "from helper import *", "from . import helper\nx = helper.x", "from .helper import x",
+                "import helper\nx = helper.x",
+                "import helper as h\nx = h.x",
+                "from helper import x",
+                "from helper import *",
+                "from . import helper\nx = helper.x",
+                "from .helper import x",
                 "import importlib, helper\nx = helper.x",
                 "class A:\n    def late(self):\n        from helper import x\n        return x\nx = A().late()",
                 "import typing\nif typing.TYPE_CHECKING:\n    import numpy\nelse:\n    import helper\nx = helper.x",
@@ -47,14 +51,16 @@ OF_KIT = {"mine", "kit", "kit.tool", "kit.base"}
         *(
             (statement, OF_KIT)
             for statement in (
-                "import kit.tool\nx = kit.tool.x", "import kit.tool as t\nx = t.x", "from kit import tool\nx = tool.x",
+                "import kit.tool\nx = kit.tool.x",
+                "import kit.tool as t\nx = t.x",
+                "from kit import tool\nx = tool.x",
                 "from kit.tool import x",
             )
         ),
         ("from plain.part import x", {"mine", "plain", "plain.part", "helper"}),
         ("import math\nimport numpy as np\nfrom fedbench.core import client\nx = 7", {"mine"}),
     ],
-)  # fmt: skip
+)
 def test_every_form_of_import(tmp_path: Path, statement: str, expected: set[str]) -> None:
     texts = {"helper": "x = 7", "plain__part": "import helper\nx = helper.x", **KIT}
     file = write(tmp_path, mine=statement, **texts)
@@ -70,18 +76,27 @@ def test_every_form_of_import(tmp_path: Path, statement: str, expected: set[str]
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        ({"mine": "import one", "one": "from two import x", "two": "import three", "three": "", "four": ""},
-         {"mine", "one", "two", "three"}),
-        ({"mine": "from kit.deep import tool", "kit____init__": "", "kit__deep____init__": "", "kit__base": "",
-          "kit__deep__tool": "from .. import base\nfrom ...outside import x"},
-         {"mine", "kit", "kit.deep", "kit.deep.tool", "kit.base"}),
+        (
+            {"mine": "import one", "one": "from two import x", "two": "import three", "three": "", "four": ""},
+            {"mine", "one", "two", "three"},
+        ),
+        (
+            {
+                "mine": "from kit.deep import tool",
+                "kit____init__": "",
+                "kit__deep____init__": "",
+                "kit__base": "",
+                "kit__deep__tool": "from .. import base\nfrom ...outside import x",
+            },
+            {"mine", "kit", "kit.deep", "kit.deep.tool", "kit.base"},
+        ),
         ({"mine": "import helper", "helper": "import mine"}, {"mine", "helper"}),
         ({"mine": "import sys, fedbench.core.client", "sys": "", "fedbench____init__": ""}, {"mine"}),
         ({"mine": "import numpy, nowhere", "numpy__part": ""}, {"mine"}),
         ({"mine": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import helper\n", "helper": ""}, {"mine"}),
     ],
     ids=["of a helper", "packages", "a circle", "built in", "installed before a mere folder", "for type checkers"],
-)  # fmt: skip
+)
 def test_what_belongs_to_the_source(tmp_path: Path, texts: dict[str, str], expected: set[str]) -> None:
     assert set(read(write(tmp_path, **texts)).modules) == expected
 
@@ -225,8 +240,10 @@ def test_the_plugins_last_line_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_is_one_line_already_an_interrupt_and_fedbenchs_own_mistakes_stay(tmp_path: Path) -> None:
     module, _ = load(write(tmp_path, mine=HOOKS, helper="def divide(x): ..."))
     for hook, error in (
-        (module.refused, FedbenchError), (module.interrupted, KeyboardInterrupt), (lambda: 1 / 0, ZeroDivisionError),
-    ):  # fmt: skip
+        (module.refused, FedbenchError),
+        (module.interrupted, KeyboardInterrupt),
+        (lambda: 1 / 0, ZeroDivisionError),
+    ):
         with pytest.raises(error) as caught, reported():
             hook()
         assert type(caught.value) is error

@@ -197,9 +197,19 @@ def five(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FLUX = [
-    "fedavg", "ifca", "fedrc", "fedem", "fesem", "feddrift", "cfl", "mr_mtl", "apfl_flux", "atp", "flux",
+    "fedavg",
+    "ifca",
+    "fedrc",
+    "fedem",
+    "fesem",
+    "feddrift",
+    "cfl",
+    "mr_mtl",
+    "apfl_flux",
+    "atp",
+    "flux",
     "descriptor_bounds",
-]  # fmt: skip
+]
 
 
 @pytest.fixture

@@ -62,12 +62,15 @@ OTHER = {"fingerprint": "0", "fingerprint_parts": ["methods/gone.py"]}  #: made 
         ([("fedavgft", {"version": 99})], "missing stale", []),
         ([("feddrm", {"overrides": {"lambda": 0.5}})], "missing missing", ["FedDRM (lambda = 0.5)"]),
         ([("feddrm", {"overrides": {"lambda": 0.8}, "defaults": {"lambda": 0.8}})], "done missing", []),
-        ([("fedavgft", {}), ("fedavgft", {"overrides": {"finetune_rounds": 3}})], "missing done",
-         ["FedAvgFT (finetune_rounds = 3)"]),
+        (
+            [("fedavgft", {}), ("fedavgft", {"overrides": {"finetune_rounds": 3}})],
+            "missing done",
+            ["FedAvgFT (finetune_rounds = 3)"],
+        ),
         ([("feddrm", {"version": 99}), ("feddrm", {})], "done missing", ["FedDRM (version 99)"]),
         ([("pfedfda", {}), ("mine", {"title": "My method"})], "missing missing", ["My method", "pFedFDA"]),
     ],
-)  # fmt: skip
+)
 def test_states_and_extra_rows(lab: Lab, runs: list[tuple[str, dict[str, Any]]], shown: str, rows: list[str]) -> None:
     for method, how in runs:
         lab.run(lab.setting("feddrm/1", DIR), method, **how)
@@ -135,10 +138,8 @@ def test_a_run_of_another_version_stands_as_stale_until_todays_is_there(lab: Lab
         "trainer": replace(setting, version=99),
         "network": replace(setting, model_version=99),
         "partitioner": replace(setting, partition=replace(partition, version=99)),
-        "images": replace(
-            setting, partition=replace(partition, dataset=replace(partition.dataset, version=99))
-        ),
-    }[part]  # fmt: skip
+        "images": replace(setting, partition=replace(partition, dataset=replace(partition.dataset, version=99))),
+    }[part]
     run = lab.run(older, "feddrm", version=99 if part == "method" else None)
     assert [word.split()[0] for word in other_versions(run.spec)] == [part]
     cells = lab.cells("feddrm/1")
@@ -326,9 +327,13 @@ def test_executors_are_named_where_times_are_read(lab: Lab) -> None:
     for column, method, executor, told in (
         ("fedbench", "fedavg", "cores", ""),
         ("fedbench", "apfl", "stacked", "fedbench: cores on cpu and stacked on cpu."),
-        ("One after another", "fedavg", "sequential",
-         "One after another: sequential on cpu; fedbench: cores on cpu and stacked on cpu."),
-    ):  # fmt: skip
+        (
+            "One after another",
+            "fedavg",
+            "sequential",
+            "One after another: sequential on cpu; fedbench: cores on cpu and stacked on cpu.",
+        ),
+    ):
         lab.run(lab.setting("pfedfda/6", f"{column}/Local training"), method, executor=executor, **how)
         about = lab.grid("pfedfda/6", extra=True).about
         said = [line.removeprefix("Times are those of different executors. ") for line in about if "executors" in line]

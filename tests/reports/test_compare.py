@@ -409,9 +409,20 @@ def test_the_rows_of_a_table_are_called_as_it_calls_them(store: Store) -> None:
     (table,) = side_by_side(select(Frame(store, shelf), words))
     assert table.keys == ("row",)
     assert [line.label for line in table.lines] == [
-        "ConFREE", "Ditto", "FedALA", "FedAS", "FedAvg", "FedAvgFT", "FedBABU", "FedDRM", "FedPAC", "FedProxFT",
-        "FedRep", "FedSAMFT", "Local",
-    ]  # fmt: skip
+        "ConFREE",
+        "Ditto",
+        "FedALA",
+        "FedAS",
+        "FedAvg",
+        "FedAvgFT",
+        "FedBABU",
+        "FedDRM",
+        "FedPAC",
+        "FedProxFT",
+        "FedRep",
+        "FedSAMFT",
+        "Local",
+    ]
     values = {line.label: line.entries[0].text for line in table.lines}
     assert values["FedPAC"] != values["FedRep"]
 
@@ -427,13 +438,22 @@ def test_a_methods_alpha_is_never_the_partitions(lab: Lab, column: str, alpha: f
 #: (The last two of the data set voting are printed as 0.975 both and ranked 2 and 3, as they were before rounding.)
 DEMSAR = np.array(
     [
-        [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
-        [0.628, 0.661, 0.654, 0.657], [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931],
-        [0.661, 0.668, 0.609, 0.685], [0.583, 0.583, 0.563, 0.625], [0.775, 0.838, 0.866, 0.875],
-        [1.000, 1.000, 1.000, 1.000], [0.940, 0.962, 0.965, 0.962], [0.619, 0.666, 0.614, 0.669],
-        [0.972, 0.981, 0.9751, 0.975], [0.957, 0.978, 0.946, 0.970],
+        [0.763, 0.768, 0.771, 0.798],
+        [0.599, 0.591, 0.590, 0.569],
+        [0.954, 0.971, 0.968, 0.967],
+        [0.628, 0.661, 0.654, 0.657],
+        [0.882, 0.888, 0.886, 0.898],
+        [0.936, 0.931, 0.916, 0.931],
+        [0.661, 0.668, 0.609, 0.685],
+        [0.583, 0.583, 0.563, 0.625],
+        [0.775, 0.838, 0.866, 0.875],
+        [1.000, 1.000, 1.000, 1.000],
+        [0.940, 0.962, 0.965, 0.962],
+        [0.619, 0.666, 0.614, 0.669],
+        [0.972, 0.981, 0.9751, 0.975],
+        [0.957, 0.978, 0.946, 0.970],
     ]
-)  # fmt: skip
+)
 
 
 def test_friedman_as_demsar_works_it_out_as_scipy_does_and_of_one_order_everywhere() -> None:

@@ -214,9 +214,12 @@ def every(filled: Lab) -> Shown:
     part = corrupted_digits(store)
     plane = descriptors.of_run(store.open("run", described_run(store)))
     asked: dict[str, dict[str, Any]] = {
-        "pfedfda/2": {"run": run_of_clients(store, part, {"beta": betas()})}, "pfedfda/4": {}, "flux/8": {},
-        "flux/10": {}, **{f"flux/{n}": {"compare": True} for n in (4, 5, 12)},
-    }  # fmt: skip
+        "pfedfda/2": {"run": run_of_clients(store, part, {"beta": betas()})},
+        "pfedfda/4": {},
+        "flux/8": {},
+        "flux/10": {},
+        **{f"flux/{n}": {"compare": True} for n in (4, 5, 12)},
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "pfedfda", "flux"])
         shown = [(figures.load(name), gathered(figures.load(name), store, **how)[0]) for name, how in asked.items()]
@@ -225,9 +228,11 @@ def every(filled: Lab) -> Shown:
         [kinds.KINDS["bubbles"].panel(partitions.build(part, store), figures.Request(Frame.of(store)))]
     )
     return [
-        *shown, (figures.load("pfedfda/3"), bubbled), *((RATIO, figures.Content(panels)) for panels in wide),
+        *shown,
+        (figures.load("pfedfda/3"), bubbled),
+        *((RATIO, figures.Content(panels)) for panels in wide),
         *((figures.load("flux/11"), figures.Content([plane] * n)) for n in (1, 6)),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.slow
@@ -293,8 +298,10 @@ def test_figures_import_nothing_heavy(store: Store) -> None:
     ids = [run_of_clients(store, corrupted_digits(store), {"beta": betas()}), described_run(store)]
     run = subprocess.run(
         [sys.executable, "-c", CHECK, str(store.home), *ids],
-        capture_output=True, text=True, env={**os.environ, "FEDBENCH_DATA": ""},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FEDBENCH_DATA": ""},
+    )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == "[[], [], [], []]"
 
@@ -396,8 +403,10 @@ def test_a_long_title_is_broken_where_the_picture_ends_and_equal_points_are_both
     own["Test phase"] = own["Known association"]
     drawn = kinds.draw(thresholds, shown)
     assert drawn.get_suptitle().splitlines() == [
-        "FLUX by the threshold of the warm-up", "(budget paper, 10 rounds, 1 seed)", "6 of 84 cells measured"
-    ]  # fmt: skip
+        "FLUX by the threshold of the warm-up",
+        "(budget paper, 10 rounds, 1 seed)",
+        "6 of 84 cells measured",
+    ]
     drawn.draw_without_rendering()
     (title,) = drawn.texts
     assert 0 < title.get_window_extent().x0 < title.get_window_extent().x1 < drawn.bbox.width

@@ -383,10 +383,14 @@ def test_figures_of_clients_and_of_rounds(lab: Lab, tmp_path: Path) -> None:
     lab.rows(run, [("clusters", "", t, -1, float(t or setting.rounds)) for t in range(setting.rounds + 1)])
     assert (setting.rounds, setting.window) == (400, 5)
     for metric, statistic, client, expected in (
-        ("beta", "clients", "", mean), ("beta", "whole_run", "", mean), ("beta", "final", "", mean),
-        ("beta", "final", ", client = 3", 0.02), ("clusters", "last_rounds", "", 398), ("clusters", "final", "", 400),
+        ("beta", "clients", "", mean),
+        ("beta", "whole_run", "", mean),
+        ("beta", "final", "", mean),
+        ("beta", "final", ", client = 3", 0.02),
+        ("clusters", "last_rounds", "", 398),
+        ("clusters", "final", "", 400),
         ("clusters", "whole_run", "", 400),
-    ):  # fmt: skip
+    ):
         line = lab.grid(own_table(tmp_path, metric, statistic, client=client)).lines[metric == "clusters"]
         found = line.entries[0].value
         assert found.mean == pytest.approx(expected), (metric, statistic)

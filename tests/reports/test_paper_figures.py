@@ -126,9 +126,11 @@ def test_what_the_paper_reports_doubles_no_line_and_twelve_methods_are_told_apar
     shown, _ = gathered(LEVELS, here.store, compare=True)
     trusted = tables.load("flux/levels_mnist").trusted
     told = {
-        (name, f"{panel.title}/Level {p.x}"): p.reported for panel in shown.panels for name, points in
-        panel.marks.lines.items() for p in points
-    }  # fmt: skip
+        (name, f"{panel.title}/Level {p.x}"): p.reported
+        for panel in shown.panels
+        for name, points in panel.marks.lines.items()
+        for p in points
+    }
     assert told == trusted
     assert "ATP" not in points.line_names(shown), "its summaries are no target"
     drawn = kinds.draw(LEVELS, shown)
@@ -156,8 +158,10 @@ def test_four_data_sets_stand_below_each_other(here: Lab) -> None:
     here.dataset("fashion_mnist")
     shown, remarks = gathered(FOUR, here.store, compare=True)
     assert [p.title for p in shown.panels[:3]] == [
-        "MNIST, known association", "MNIST, test phase", "FMNIST, known association"
-    ]  # fmt: skip
+        "MNIST, known association",
+        "MNIST, test phase",
+        "FMNIST, known association",
+    ]
     rows = {axes.get_subplotspec().rowspan.start for axes in kinds.draw(FOUR, shown).axes}
     assert rows == {0, 1, 2, 3}
     assert sum("cifar100 are not at hand" in r for r in remarks) == 1
@@ -350,8 +354,11 @@ def test_a_run_without_sound_descriptors(store: Store, draws: Draws, table: pa.T
 
 
 def test_the_figures_own_runs_and_series(here: Lab, draws: Draws) -> None:
-    with pytest.raises(FedbenchError, match=r"the run of flux/11 is not there \(FLUX, Known association/Level 2, "
-                       r"budget small: missing\); make it: fedbench train --table flux/12"):  # fmt: skip
+    with pytest.raises(
+        FedbenchError,
+        match=r"the run of flux/11 is not there \(FLUX, Known association/Level 2, "
+        r"budget small: missing\); make it: fedbench train --table flux/12",
+    ):
         draws("flux/11")
     setting = here.cells("flux/12").settings["Known association/Level 3"][0]
     assert (setting.partition.shift, setting.partition.options.get("level")) == ("px", 3), "a bank of four looks"
@@ -404,8 +411,10 @@ def test_accuracies_by_lambda_and_by_network_and_none_without_a_router(lab: Lab,
         lab.run(replace(setting, model=model), "feddrm", metrics=same(0.3 + 0.1 * i))
     found = means(draws("feddrm/6", "--csv"))
     assert {x: v for (_, line, x), v in found.items() if line == "system accuracy"} == {
-        0: pytest.approx(30), 1: pytest.approx(40), 3: pytest.approx(50),
-    }  # fmt: skip
+        0: pytest.approx(30),
+        1: pytest.approx(40),
+        3: pytest.approx(50),
+    }
     assert ticks("feddrm/6", lab.store) == [["none", "shallow", "deep"]]
     # A run of FedAvg in the table's setting is a row more, without a number and without a complaint.
     setting = lab.setting("feddrm/seeds", "Dir-0.3/Routing")
@@ -684,8 +693,10 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
     shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(Frame.of(store))) for part in made])
     drawn = kinds.draw(BUBBLES, shown)
-    per_sample = [axes.collections[0].get_sizes().sum() / panel.marks.samples.sum() for axes, panel in
-                  zip(drawn.axes, shown.panels, strict=True)]  # fmt: skip
+    per_sample = [
+        axes.collections[0].get_sizes().sum() / panel.marks.samples.sum()
+        for axes, panel in zip(drawn.axes, shown.panels, strict=True)
+    ]
     assert per_sample[0] == pytest.approx(per_sample[1])
     (legend,) = drawn.legends
     sizes = [int(t.get_text().replace(",", "")) for t in legend.get_texts()]

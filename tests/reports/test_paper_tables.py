@@ -53,9 +53,11 @@ def printed(table: Table) -> set[tuple[str, str]]:
 def test_all_tables_are_there_and_every_cell_is_reported_or_not_available_as_in_the_paper() -> None:
     assert {n.removeprefix("flux/") for n in NUMBERED} == {str(n) for n in range(1, 67)}
     assert set(NAMES) - set(NUMBERED) == {
-        "flux/figure8", "flux/figure9", "flux/figure10",
+        "flux/figure8",
+        "flux/figure9",
+        "flux/figure10",
         *(f"flux/levels_{d}" for d in ("mnist", "fashion_mnist", "cifar10", "cifar100")),
-    }  # fmt: skip
+    }
     # The paper has 5,176 numbers of which 798 are N/A; our Table 6 has the test phase too.
     reported = unavailable = 0
     for name in MEASURED:
@@ -171,9 +173,19 @@ def test_a_grid_of_the_levels_and_atps_label_free_accuracy_under_py_given_x(here
 
 def costs_of(**changes: Any) -> cost.Case:
     given: dict[str, Any] = {
-        "model": "lenet5_flux", "shape": (28, 28, 3), "classes": 10, "clients": 10, "clusters": 5, "samples": 4800,
-        "validation": 1200, "rounds": 10, "epochs": 2, "components": 10, "inner_steps": 5, "clustering_round": 4,
-    }  # fmt: skip
+        "model": "lenet5_flux",
+        "shape": (28, 28, 3),
+        "classes": 10,
+        "clients": 10,
+        "clusters": 5,
+        "samples": 4800,
+        "validation": 1200,
+        "rounds": 10,
+        "epochs": 2,
+        "components": 10,
+        "inner_steps": 5,
+        "clustering_round": 4,
+    }
     return cost.Case(**{**given, **changes})
 
 
@@ -345,8 +357,11 @@ def test_what_has_no_levels_is_told(partition: dict[str, str]) -> None:
 
 
 def marks(grid: Grid) -> dict[str, dict[str, str]]:
-    return {line.label: {h.label: e.text or e.symbol for h, e in zip(grid.heads, line.entries, strict=True)}
-            for line in grid.lines if line.in_table}  # fmt: skip
+    return {
+        line.label: {h.label: e.text or e.symbol for h, e in zip(grid.heads, line.entries, strict=True)}
+        for line in grid.lines
+        if line.in_table
+    }
 
 
 def test_tables_2_and_3_have_the_papers_marks(lab: Lab) -> None:
@@ -356,8 +371,10 @@ def test_tables_2_and_3_have_the_papers_marks(lab: Lab) -> None:
     assert (at["FedAvg"], at["FLUX"]) == ("N/A" * 6 + "✓" * 4, "✓––✓✓✓✓✓✓✓")
     assert (at["pFedMe"], at["ATP"]) == ("–✓–––✓✓✓○✓", "––✓–✓✓✓✓○✓")
     assert {row: line[:6] for row, line in at.items() if row in ("IFCA", "CFL", "APFL")} == {
-        "IFCA": "✓–––––", "CFL": "✓––––✓", "APFL": "–✓–––✓",
-    }  # fmt: skip
+        "IFCA": "✓–––––",
+        "CFL": "✓––––✓",
+        "APFL": "–✓–––✓",
+    }
     assert not grid.verdicts
     printed = {"latex": r"$\surd$", "csv": "Client,mark,,done,0.5", "json": '"value": 0.5'}
     assert [form for form in FORMATS if printed.get(form, "✓") not in render([grid], form)] == []
@@ -374,8 +391,16 @@ def test_tables_2_and_3_have_the_papers_marks(lab: Lab) -> None:
 
 def test_a_family_of_clustered_methods_that_there_is_not_is_an_error(tmp_path: Path) -> None:
     assert {name for name, one in declarations.built_in().items() if one.clusters_by} == {
-        "ifca", "fesem", "fedem", "fedrc", "feddrift", "cfl", "flux", "flux_soft", "haccs",
-    }  # fmt: skip
+        "ifca",
+        "fesem",
+        "fedem",
+        "fedrc",
+        "feddrift",
+        "cfl",
+        "flux",
+        "flux_soft",
+        "haccs",
+    }
     mine = own_method(tmp_path, 'yield Train(cross_entropy)\n\n    name = "mine"\n    clusters_by = "hand"')
     says = "unknown clusters_by of method mine 'hand'; known: descriptors, losses, parameters"
     assert says in refused("", lambda: declarations.of(mine))
@@ -388,9 +413,19 @@ LOST = ("4", "5", "9", "figure2", "figure4")
 
 
 TWELVE = [
-    "local", "fedavg", "fedavgft", "apfl", "ditto", "fedbabu", "fedpac", "fedrep", "fedrod", "lg_fedavg", "pfedme",
+    "local",
+    "fedavg",
+    "fedavgft",
+    "apfl",
+    "ditto",
+    "fedbabu",
+    "fedpac",
+    "fedrep",
+    "fedrod",
+    "lg_fedavg",
+    "pfedme",
     "pfedfda",
-]  # fmt: skip
+]
 
 
 def settings(name: str, budget: str = "paper") -> dict[str, Any]:
@@ -399,25 +434,63 @@ def settings(name: str, budget: str = "paper") -> dict[str, Any]:
 
 
 PAPERS = {
-    "rounds": 10, "epochs": 2, "batch_size": 64, "lr": 0.005, "momentum": 0.9, "weight_decay": 0.0, "init_seed": 42,
-    "momentum_restarts": True, "init": "torch", "model": "lenet5_flux", "votes": False, "seed": 42,
-}  # fmt: skip
+    "rounds": 10,
+    "epochs": 2,
+    "batch_size": 64,
+    "lr": 0.005,
+    "momentum": 0.9,
+    "weight_decay": 0.0,
+    "init_seed": 42,
+    "momentum_restarts": True,
+    "init": "torch",
+    "model": "lenet5_flux",
+    "votes": False,
+    "seed": 42,
+}
 ENDLESS = {
-    "steps": 1, "batch_size": 64, "passes": "endless", "cohort": None, "votes": False, "train_fraction": None,
+    "steps": 1,
+    "batch_size": 64,
+    "passes": "endless",
+    "cohort": None,
+    "votes": False,
+    "train_fraction": None,
     "shift": "none",
-}  # fmt: skip
+}
 PFEDFDA = {
-    "clients": 100, "train_fraction": 0.8, "min_size": 63, "rounds": 200, "epochs": 5, "batch_size": 50, "lr": 0.01,
-    "model": "cifar_cnn", "momentum": 0.5, "weight_decay": 5e-4, "participation": 0.3, "full_last_round": True,
-    "votes": False, "scheme": "dirichlet", "alpha": 0.5,
-}  # fmt: skip
+    "clients": 100,
+    "train_fraction": 0.8,
+    "min_size": 63,
+    "rounds": 200,
+    "epochs": 5,
+    "batch_size": 50,
+    "lr": 0.01,
+    "model": "cifar_cnn",
+    "momentum": 0.5,
+    "weight_decay": 5e-4,
+    "participation": 0.3,
+    "full_last_round": True,
+    "votes": False,
+    "scheme": "dirichlet",
+    "alpha": 0.5,
+}
 
 
 @pytest.mark.parametrize(
     ("name", "column", "facts"),
     [
-        ("flux/13", "Known association/Level 5", {**PAPERS, "test_phase": True, "scheme": "equal", "shift": "px",
-         "level": 5, "clients": 10, "validation": 0.2}),
+        (
+            "flux/13",
+            "Known association/Level 5",
+            {
+                **PAPERS,
+                "test_phase": True,
+                "scheme": "equal",
+                "shift": "px",
+                "level": 5,
+                "clients": 10,
+                "validation": 0.2,
+            },
+        ),
         ("flux/50", "Known association/P(X)", {"clients": 1200, "copies": 120, "duplicates": None, "cohort": 240}),
         ("flux/54", "Known association/P(Y|X)", {"clients": 50, "copies": 2, "duplicates": None, "level": 5}),
         ("flux/57", "Known association/Level 6", {"shift": "pxy+py", "level": 6}),
@@ -428,40 +501,124 @@ PFEDFDA = {
         ("pfedfda/1", "CIFAR100-S/25 %", {**PFEDFDA, "shift": "corrupted", "subsample": 0.25}),
         ("pfedfda/1_code", "CIFAR10-S/100 %", {**PFEDFDA, "shift": "corrupted_code", "subsample": None}),
         ("pfedfda/2", "CIFAR10/Dir(0.5)", {**PFEDFDA, "shift": "none"}),
-        ("pfedfda/2", "EMNIST/Writers", {"scheme": "natural", "by": "writer", "clients": 1000, "model": "emnist_cnn",
-         "participation": 0.03, "batch_size": 16}),
+        (
+            "pfedfda/2",
+            "EMNIST/Writers",
+            {
+                "scheme": "natural",
+                "by": "writer",
+                "clients": 1000,
+                "model": "emnist_cnn",
+                "participation": 0.03,
+                "batch_size": 16,
+            },
+        ),
         ("pfedfda/3", "Dir(0.1)/CIFAR10", {"scheme": "limited", "alpha": 0.1, "size": 63, "batch_size": 50}),
         ("pfedfda/3", "Dir(0.5)/CIFAR100", {"scheme": "limited", "alpha": 0.5, "size": 63, "batch_size": 50}),
         ("pfedfda/4", "Original", {"clients": 100, "unseen": 50, "unseen_as": tuple(f"{n}-3" for n in CORRUPTIONS)}),
         ("pfedfda/5", "Accuracy/CIFAR100", {"executor": "sequential", "alpha": 0.1}),
         ("pfedfda/6", "One after another/Local training", {"executor": "sequential"}),
         ("pfedfda/6", "fedbench/Total runtime", {"executor": None}),
-        ("pfedfda/7", "Accuracy/25 %", {"within": "domain", "clients": 20, "cap": 9298, "alpha": 0.5,
-         "participation": 1.0}),
+        (
+            "pfedfda/7",
+            "Accuracy/25 %",
+            {"within": "domain", "clients": 20, "cap": 9298, "alpha": 0.5, "participation": 1.0},
+        ),
         ("pfedfda/9", "CIFAR10/Network", {"executor": "sequential"}),
-        *(("pfedfda/figure4", f"{group}/E = {e}", {"epochs": e, "subsample": share, "shift": shift})
-          for group, share, shift in (("CIFAR100", None, "none"), ("CIFAR100-S 25 %", 0.25, "corrupted"))
-          for e in (1, 2, 5, 10, 20)),
-        ("ftw_erm/1", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 5, "model": "lenet_tanh", "lr": 1e-3,
-         "rounds": 5000, "weight_decay": 0.0, "augment": "none"}),
-        ("ftw_erm/2", "Worst client", {**ENDLESS, "scheme": "mixture", "clients": 100, "cohort": 5,
-         "model": "resnet18_bn", "lr": 1e-4, "rounds": 200_000}),
-        ("ftw_erm/3", "Average", {**ENDLESS, "scheme": "colored", "clients": 2, "model": "lenet5_binary", "lr": 1e-3,
-         "rounds": 5000}),
-        ("ftw_erm/7", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 5, "model": "resnet18_bn", "lr": 1e-4,
-         "rounds": 20000, "weight_decay": 1e-4, "augment": "pad_flip"}),
+        *(
+            ("pfedfda/figure4", f"{group}/E = {e}", {"epochs": e, "subsample": share, "shift": shift})
+            for group, share, shift in (("CIFAR100", None, "none"), ("CIFAR100-S 25 %", 0.25, "corrupted"))
+            for e in (1, 2, 5, 10, 20)
+        ),
+        (
+            "ftw_erm/1",
+            "Client 1",
+            {
+                **ENDLESS,
+                "scheme": "mixture",
+                "clients": 5,
+                "model": "lenet_tanh",
+                "lr": 1e-3,
+                "rounds": 5000,
+                "weight_decay": 0.0,
+                "augment": "none",
+            },
+        ),
+        (
+            "ftw_erm/2",
+            "Worst client",
+            {
+                **ENDLESS,
+                "scheme": "mixture",
+                "clients": 100,
+                "cohort": 5,
+                "model": "resnet18_bn",
+                "lr": 1e-4,
+                "rounds": 200_000,
+            },
+        ),
+        (
+            "ftw_erm/3",
+            "Average",
+            {**ENDLESS, "scheme": "colored", "clients": 2, "model": "lenet5_binary", "lr": 1e-3, "rounds": 5000},
+        ),
+        (
+            "ftw_erm/7",
+            "Client 1",
+            {
+                **ENDLESS,
+                "scheme": "mixture",
+                "clients": 5,
+                "model": "resnet18_bn",
+                "lr": 1e-4,
+                "rounds": 20000,
+                "weight_decay": 1e-4,
+                "augment": "pad_flip",
+            },
+        ),
         ("ftw_erm/10", "Client 1", {**ENDLESS, "scheme": "mixture", "clients": 2, "model": "lenet_tanh", "lr": 1e-3}),
         ("ftw_erm/13", "Bound", {**ENDLESS, "scheme": "mixture", "clients": 1, "model": "lenet_tanh", "rounds": 1}),
-        ("feddrm/1", "CIFAR-10/Dir-0.3", {"alpha": 0.3, "clients": 8, "shift": "high", "rounds": 800, "window": 50,
-         "model": "resnet18_gn", "seed": 2025, "steps": 10, "epochs": None, "batch_size": 128, "lr": 0.01,
-         "momentum": 0.9, "weight_decay": 5e-4, "schedule": "cosine", "participation": 1.0, "votes": True,
-         "train_fraction": 0.7}),
+        (
+            "feddrm/1",
+            "CIFAR-10/Dir-0.3",
+            {
+                "alpha": 0.3,
+                "clients": 8,
+                "shift": "high",
+                "rounds": 800,
+                "window": 50,
+                "model": "resnet18_gn",
+                "seed": 2025,
+                "steps": 10,
+                "epochs": None,
+                "batch_size": 128,
+                "lr": 0.01,
+                "momentum": 0.9,
+                "weight_decay": 5e-4,
+                "schedule": "cosine",
+                "participation": 1.0,
+                "votes": True,
+                "train_fraction": 0.7,
+            },
+        ),
         ("feddrm/1", "CIFAR-10/5-SPC", {"scheme": "shards"}),
-        ("feddrm/figure7", "RETINA/System accuracy", {"rounds": 100, "steps": 10, "augment": "none", "clients": 3,
-         "scheme": "natural", "lr": 0.01, "batch_size": 32, "window": 50,
-         "model": "resnet18_gn:projection_size=512"}),
+        (
+            "feddrm/figure7",
+            "RETINA/System accuracy",
+            {
+                "rounds": 100,
+                "steps": 10,
+                "augment": "none",
+                "clients": 3,
+                "scheme": "natural",
+                "lr": 0.01,
+                "batch_size": 32,
+                "window": 50,
+                "model": "resnet18_gn:projection_size=512",
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_settings_are_the_papers(name: str, column: str, facts: dict[str, Any]) -> None:
     found = settings(name)[column]
     every = {**schemes.facts(found.partition), **{key: getattr(found, key) for key in facts if hasattr(found, key)}}
@@ -511,9 +668,13 @@ def test_pfedfdas_numbers_that_survive_are_there_with_their_rows_and_columns_and
     for column, corruption in zip(four.columns[2:], CORRUPTIONS, strict=True):
         assert corruption.startswith(column.label.lower())
     assert {(r.method, r.params.get("newcomers")) for r in four.rows} == {
-        ("fedavgft", None), ("fedbabu", "head"), ("fedbabu", "all"), ("fedpac", "head"), ("fedpac", "all"),
+        ("fedavgft", None),
+        ("fedbabu", "head"),
+        ("fedbabu", "all"),
+        ("fedpac", "head"),
+        ("fedpac", "all"),
         ("pfedfda", None),
-    }  # fmt: skip
+    }
     five, found = tables.load("pfedfda/5"), settings("pfedfda/5")
     assert [r.params["betas"] for r in five.rows] == [0, 1, 2]
     labels = ("CIFAR100", "CIFAR100 25 %", "CIFAR100-S")
@@ -605,10 +766,15 @@ def test_all_numbers_of_the_paper_are_there() -> None:
 
 def test_runs_at_the_papers_budget(ftw: Lab) -> None:
     expected = {
-        "ftw_erm/1": (30, {5000, 15000}), "ftw_erm/2": (4, {200000}), "ftw_erm/3": (30, {5000}),
-        "ftw_erm/7": (12, {20000, 200000}), "ftw_erm/10": (25, {5000}), "ftw_erm/13": (7, {1}),
-        "ftw_erm/4": (25, {5000}), "ftw_erm/5": (60, {5000}),
-    }  # fmt: skip
+        "ftw_erm/1": (30, {5000, 15000}),
+        "ftw_erm/2": (4, {200000}),
+        "ftw_erm/3": (30, {5000}),
+        "ftw_erm/7": (12, {20000, 200000}),
+        "ftw_erm/10": (25, {5000}),
+        "ftw_erm/13": (7, {1}),
+        "ftw_erm/4": (25, {5000}),
+        "ftw_erm/5": (60, {5000}),
+    }
     jobs = {name: cells(ftw, name).runs(State.MISSING) for name in expected}
     assert {name: (len(own), {job.setting.rounds for job in own}) for name, own in jobs.items()} == expected
 

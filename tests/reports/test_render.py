@@ -110,9 +110,14 @@ def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], for
     HTML folded."""
     brief, full = (" ".join(render(grids[:1], format, full=full).split()) for full in (False, True))
     for said in (
-        "Budget small, not the paper's: 400 rounds of 10 steps", "standard deviation (ddof 0)", "seed 2025", "55.00",
-        "3 of 78 cells", "fedbench train --table feddrm/1 --budget small", "Claims: 2 hold so far, 2 not measured",
-    ):  # fmt: skip
+        "Budget small, not the paper's: 400 rounds of 10 steps",
+        "standard deviation (ddof 0)",
+        "seed 2025",
+        "55.00",
+        "3 of 78 cells",
+        "fedbench train --table feddrm/1 --budget small",
+        "Claims: 2 hold so far, 2 not measured",
+    ):
         assert said in html.unescape(brief)
     assert "holds so far" in full
     for said in ("Colours are shifted once", "100 %", "FedDRM is best", "FedDRM answers with", "Budget paper"):
@@ -167,10 +172,15 @@ def test_csv_and_json_read_back_exactly(grids: list[Grid]) -> None:
     read = json.loads(render(grids, "json"))
     assert [t["table"] for t in read] == ["feddrm/1", "pfedfda/8", "feddrm/4"]
     assert read[0]["claims"][0] == {
-        "text": "FedDRM is best in every column", "state": "holds so far", "held": 1, "made": 1, "asked": 6,
-        "undecided": 0, "detail": "smallest margin 8.85 at FedDRM, CIFAR-10/Dir-0.3 (one seed: noise unknown)",
+        "text": "FedDRM is best in every column",
+        "state": "holds so far",
+        "held": 1,
+        "made": 1,
+        "asked": 6,
+        "undecided": 0,
+        "detail": "smallest margin 8.85 at FedDRM, CIFAR-10/Dir-0.3 (one seed: noise unknown)",
         "reported": "holds",
-    }  # fmt: skip
+    }
     assert read[0]["footnotes"] == [{"methods": ["a"], "text": "100 % of a_b"}]
     assert read[0]["deviations"] == {"FedDRM": "a"}
     assert read[0]["command"] == "fedbench train --table feddrm/1 --budget small"
@@ -180,14 +190,23 @@ def test_csv_and_json_read_back_exactly(grids: list[Grid]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a_b", r"a\_b"), ("50 %", r"50 \%"), ("{#&$}", r"\{\#\&\$\}"), ("a\\b", r"a\textbackslash{}b"),
-        ("α = 0.3", r"$\alpha$ = 0.3"), ("±", r"$\pm$"), ("° shipped", r"$^{\circ}$ shipped"),
-        ("--x", "{-}{-}x"), ("Müller", "Müller"), ("ő", "o"),
+        ("a_b", r"a\_b"),
+        ("50 %", r"50 \%"),
+        ("{#&$}", r"\{\#\&\$\}"),
+        ("a\\b", r"a\textbackslash{}b"),
+        ("α = 0.3", r"$\alpha$ = 0.3"),
+        ("±", r"$\pm$"),
+        ("° shipped", r"$^{\circ}$ shipped"),
+        ("--x", "{-}{-}x"),
+        ("Müller", "Müller"),
+        ("ő", "o"),
         ("日", "?"),
-        ("a\nb\x00", "a b "), ("<|>", "$<$$|$$>$"), ("~^", r"\textasciitilde{}\textasciicircum{}"),
+        ("a\nb\x00", "a b "),
+        ("<|>", "$<$$|$$>$"),
+        ("~^", r"\textasciitilde{}\textasciicircum{}"),
         ("`--x a_b` and `", r"\texttt{{-}{-}x a\_b} and \textquoteleft{}"),
     ],
-)  # fmt: skip
+)
 def test_latex_escapes(text: str, expected: str) -> None:
     assert escape(text) == expected
 
@@ -482,9 +501,15 @@ def parted(spec: PartitionSpec, classes: Sequence[str], test: Sequence[bool]) ->
     label = np.tile(np.arange(k, dtype=np.int32), n)
     client = np.repeat(np.arange(n, dtype=np.int32), k)
     return Partition(
-        spec, tuple(classes), client, np.arange(n * k, dtype=np.int32), np.tile(test, n), label, (Transform(),) * n,
+        spec,
+        tuple(classes),
+        client,
+        np.arange(n * k, dtype=np.int32),
+        np.tile(test, n),
+        label,
+        (Transform(),) * n,
         [0] * n,
-    )  # fmt: skip
+    )
 
 
 def fill(lab: Lab, setting: Setting) -> None:
@@ -536,9 +561,11 @@ def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None
     assert all("index.html" in of_page <= set(site.pages) for of_page in links.values())
     page = Page(site.of("fedavg", 1))
     assert [a["aria-label"] for a in page.all("svg")] == [
-        "average accuracy, %, by round", "client accuracy of each client, %", "training loss, by round",
+        "average accuracy, %, by round",
+        "client accuracy of each client, %",
+        "training loss, by round",
         "samples of each class by client",
-    ]  # fmt: skip
+    ]
     kinds = [a.get("class") for a in page.all("polyline")]
     assert kinds == ["other", "other", "own"] * 2  # the other seeds stand behind
     bars = [a.get("class") for a in page.all("rect")]

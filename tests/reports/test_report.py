@@ -163,7 +163,7 @@ def test_tables_lists_states_by_budget(lab: Lab, call: Call, monkeypatch: pytest
     assert max(map(len, paper)) <= 80
     assert {t["table"] for t in json.loads(call("tables feddrm --json").stdout)} == {
         *(f"feddrm/{n}" for n in (1, 2, 3, 4, "figure4", "figure5", "figure6", "figure7", "routing", "seeds"))
-    }  # fmt: skip
+    }
 
 
 def test_one_tables_cells(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,8 +461,13 @@ def test_what_lies_within_the_noise_of_the_seeds_is_undecided(claim: Claim, stat
     assert (verdict.state, verdict.detail[: len(detail)]) == (state, detail)
 
 
-@pytest.mark.parametrize(("seeds", "words"), [(4, "4 seeds (two standard errors: 1.4); about 8 seeds"),
-                                              (1, "one seed (two standard errors: 2.8); about 8 seeds")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        (4, "4 seeds (two standard errors: 1.4); about 8 seeds"),
+        (1, "one seed (two standard errors: 2.8); about 8 seeds"),
+    ],
+)
 def test_what_would_decide_is_told(seeds: int, words: str) -> None:
     noises = {(row, "x"): SeedNoise(1.0, seeds) for row in ROWS}
     verdict = judge(Claim("", "above", ["a"], ["b"], ["x"]), FULL, ROWS, COLUMNS, {}, noises=noises)

@@ -52,9 +52,10 @@ def test_programs_can_tell_them_apart_too(lab: Lab, format: str) -> None:
     cells = json.loads(text)[0]["cells"] if format == "json" else of_csv(text)
     found = [(c["row"], c["method"], c["source"] or "", float(c["value"])) for c in cells if c["kind"] == "extra"]
     assert found == [
-        ("APFL (apfl)", "apfl", "", 25.0), ("APFL (apfl_flux)", "apfl_flux", "", 75.0),
+        ("APFL (apfl)", "apfl", "", 25.0),
+        ("APFL (apfl_flux)", "apfl_flux", "", 75.0),
         ("Mine", "mine", "ab" * 32, 50.0),
-    ]  # fmt: skip
+    ]
 
 
 def extra(
@@ -81,19 +82,29 @@ APFLS = (("apfl", 0.25, "APFL"), ("apfl_flux", 0.75, "APFL"))
     ("runs", "rows"),
     [
         (APFLS, {"APFL (apfl)": ["25.00"], "APFL (apfl_flux)": ["75.00"]}),
-        ((("mine", 0.5, "Mine", "ab" * 32), ("mine", 0.25, "Mine", "cd" * 32)),
-         {"Mine (file abababab)": ["50.00"], "Mine (file cdcdcdcd)": ["25.00"]}),
-        ((("pfedfda", 0.5, {"version": 1}), ("pfedfda", 0.25, {"version": 2})),
-         {"pFedFDA (version 1)": ["50.00"], "pFedFDA (version 2)": ["25.00"]}),
-        ((("pfedfda", 0.5, {"overrides": {"cov_ridge": 0.1}}),
-          ("pfedfda", 0.25, {"overrides": {"cov_ridge": 0.10000001}})),
-         {"pFedFDA (cov_ridge = 0.1)": ["50.00"], "pFedFDA (cov_ridge = 0.10000001)": ["25.00"]}),
+        (
+            (("mine", 0.5, "Mine", "ab" * 32), ("mine", 0.25, "Mine", "cd" * 32)),
+            {"Mine (file abababab)": ["50.00"], "Mine (file cdcdcdcd)": ["25.00"]},
+        ),
+        (
+            (("pfedfda", 0.5, {"version": 1}), ("pfedfda", 0.25, {"version": 2})),
+            {"pFedFDA (version 1)": ["50.00"], "pFedFDA (version 2)": ["25.00"]},
+        ),
+        (
+            (
+                ("pfedfda", 0.5, {"overrides": {"cov_ridge": 0.1}}),
+                ("pfedfda", 0.25, {"overrides": {"cov_ridge": 0.10000001}}),
+            ),
+            {"pFedFDA (cov_ridge = 0.1)": ["50.00"], "pFedFDA (cov_ridge = 0.10000001)": ["25.00"]},
+        ),
         ((("feddrm", 0.75), ("mine", 0.5, "FedDRM")), {"FedDRM (mine)": ["50.00"]}),
         ((("pfedfda", 0.5), ("pfedfda", 0.25, {"column": SPC})), {"pFedFDA": ["50.00", "25.00"]}),
-        ((*APFLS, ("sly", 0.5, "APFL (apfl)")),
-         {"APFL (apfl), run {0}": ["25.00"], "APFL (apfl_flux)": ["75.00"], "APFL (apfl), run {2}": ["50.00"]}),
+        (
+            (*APFLS, ("sly", 0.5, "APFL (apfl)")),
+            {"APFL (apfl), run {0}": ["25.00"], "APFL (apfl_flux)": ["75.00"], "APFL (apfl), run {2}": ["50.00"]},
+        ),
     ],
-)  # fmt: skip
+)
 def test_no_two_rows_have_one_label(lab: Lab, runs: Any, rows: dict[str, list[str]]) -> None:
     ids = [
         extra(lab, *[a for a in run if not isinstance(a, dict)], **(run[-1] if isinstance(run[-1], dict) else {})).id
@@ -274,9 +285,12 @@ def test_after_the_file_changed_earlier_runs_are_rows_that_say_how_they_differ(l
     (tmp_path / "idea.py").open("a").write("\nOVER = 1\n")
     earlier = f"file {source[:8]}"
     assert printed(path, lab) == {
-        "FedAvg": ["", ""], "Mine": ["", ""], "Mine, 0.1": ["", ""],
-        f"Idea ({earlier})": ["50.0", ""], f"Idea (mu = 0.1, {earlier})": ["", "25.0"],
-    }  # fmt: skip
+        "FedAvg": ["", ""],
+        "Mine": ["", ""],
+        "Mine, 0.1": ["", ""],
+        f"Idea ({earlier})": ["50.0", ""],
+        f"Idea (mu = 0.1, {earlier})": ["", "25.0"],
+    }
     assert f"{earlier}: another text of idea.py than it has now." in own_grid(path, lab).about
     path = own_table(tmp_path, ('label = "Mine", ', 'label = "Idea", '))
     assert printed(path, lab)[f"Idea ({earlier})"] == ["50.0", ""]
@@ -344,8 +358,9 @@ def test_precisions_are_never_mixed(lab: Lab) -> None:
         assert {job.setting.precision for job in found.runs(*State)} == {precision}
         rows = {line.label: line.entries[0].text for line in of_precision(lab, precision).lines}
         assert (rows["FedDRM"], rows.get("pFedFDA")) == (
-            f"{10 * value}.00", None if precision == "tf32" else f"{5 * value}.00",
-        )  # fmt: skip
+            f"{10 * value}.00",
+            None if precision == "tf32" else f"{5 * value}.00",
+        )
         lab.store.remove("run", runs[precision])
         assert all(c.state is not State.DONE for c in cells(lab, precision).all), "none of another precision"
 
@@ -364,8 +379,10 @@ def test_every_format_says_so_where_it_states_its_budget(lab: Lab) -> None:
             assert "feddrm/1, budget small in bf16" in text.replace("<small>", "")
     lines = of_csv(render([bf16, fp32, counted], "csv"))
     assert {(x["table"], x["precision"]) for x in lines} == {
-        ("feddrm/1", "bf16"), ("feddrm/1", "fp32"), ("pfedfda/8", ""),
-    }  # fmt: skip
+        ("feddrm/1", "bf16"),
+        ("feddrm/1", "fp32"),
+        ("pfedfda/8", ""),
+    }
     assert {x["precision"] for x in lines if x["value"] and x["table"] == "feddrm/1"} == {"bf16"}
     read = json.loads(render([bf16, fp32, counted], "json"))
     assert [t["precision"] for t in read] == ["bf16", "fp32", None]

@@ -211,8 +211,11 @@ def test_seeds_are_paired_with_the_same_seeds(lab: Lab, setting: Setting, draws:
         lab.run(replace(setting, partition=replace(setting.partition, clients=7)), method, clients=some(0.4, 0.5))
     panels = json.loads(draws("clients", "--json").stdout)["panels"]
     assert [(panel["title"][-1], panel["rows"][0]["line"]) for panel in panels] == [
-        ("8", "FedDRM"), ("8", "Local"), ("7", "FedDRM"), ("7", "Local"),
-    ]  # fmt: skip
+        ("8", "FedDRM"),
+        ("8", "Local"),
+        ("7", "FedDRM"),
+        ("7", "Local"),
+    ]
 
 
 def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Setting) -> None:
@@ -354,8 +357,9 @@ def test_two_methods_of_one_title_are_two_lines(lab: Lab) -> None:
     for by in ((), ("method",)):
         ranks = ranked(ranked_runs, by=by)
         assert dict(zip(ranks.lines, ranks.result.average, strict=True)) == {
-            "FedProx (fedprox)": 2.0, "FedProx (prox)": 1.0,
-        }  # fmt: skip
+            "FedProx (fedprox)": 2.0,
+            "FedProx (prox)": 1.0,
+        }
     (printed,) = side_by_side(ranked_runs)
     assert {line.keys[printed.keys.index("method")] for line in printed.lines} == set(ranks.lines)
     assert sum("FedProx (prox)" in line.label for line in printed.lines) == 2

@@ -80,11 +80,17 @@ def family(tmp_path: Path) -> Path:
 def test_tables_are_the_combinations_of_the_axes_and_a_placeholder_alone_keeps_its_type(family: Path) -> None:
     told = {n: tables.load(f"{family}:{n}") for n in ("7", "8", "mean_ten", "mean_hundred")}
     assert {n: t.title for n, t in told.items()} == {
-        "7": "Ten, plain", "8": "Eight", "mean_ten": "Ten, more", "mean_hundred": "Hundred, more",
-    }  # fmt: skip
+        "7": "Ten, plain",
+        "8": "Eight",
+        "mean_ten": "Ten, more",
+        "mean_hundred": "Hundred, more",
+    }
     assert {n: [c.dataset for c in t.measured] for n, t in told.items()} == {
-        "7": ["cifar10"] * 2, "8": ["cifar100"] * 2, "mean_ten": ["cifar10"], "mean_hundred": ["cifar100"],
-    }  # fmt: skip
+        "7": ["cifar10"] * 2,
+        "8": ["cifar100"] * 2,
+        "mean_ten": ["cifar10"],
+        "mean_hundred": ["cifar100"],
+    }
     assert [t.notes for t in told.values()] == [[], ["Of table 8 alone."], [], []]
     table = tables.load(f"{family}:7")
     assert [c.partition["alpha"] for c in table.measured] == [0.1, 0.3]
@@ -225,7 +231,7 @@ def test_a_shipped_table_is_complete_and_its_claims_stand_on_the_papers_numbers(
         for column in table.columns
         if not row.added and column.key in columns and row.label != column.relative_to
         if not table.undefines(row.label, column.key)
-    }  # fmt: skip
+    }
     assert set(table.reported) == asked
     numbers = {place: value for place, (value, _) in table.trusted.items()}
     rows, keys = [r.label for r in table.rows if not r.added], [c.key for c in table.printed]
@@ -284,9 +290,11 @@ def test_tables_by_number_name_and_file_and_table_4_repeats_1_and_2(tmp_path: Pa
     (tmp_path / "reported.csv").write_text("table,row,group,column,value,std\nmine,Mini,,IID,1,\n")
     with pytest.raises(FedbenchError, match=r"unknown row of table mine .*'Mini'; did you mean"):
         _ = tables.load(str(tmp_path / "mine.toml")).reported
-    for line, says in (("nine,Mini,,IID,1,", "unknown table in .*, line 2 'nine'"),
-                       ("mine,Mine,,IID,\u0668\u0660,", "value must be a number"),
-                       ("mine,Mine,,IID,800,", "value must lie in 0..1")):  # fmt: skip
+    for line, says in (
+        ("nine,Mini,,IID,1,", "unknown table in .*, line 2 'nine'"),
+        ("mine,Mine,,IID,\u0668\u0660,", "value must be a number"),
+        ("mine,Mine,,IID,800,", "value must lie in 0..1"),
+    ):
         (tmp_path / "reported.csv").write_text(f"table,row,group,column,value,std\n{line}\n", encoding="utf-8")
         refused(says, lambda: tables.load(str(tmp_path / "mine.toml")).reported)
 
@@ -315,9 +323,14 @@ TENFOLD = ", ".join(f'"{name} in many"' for name in "abcdefghijkn")
 LONG = SMALL.replace('id = "digits"', f'id = "{"x" * 10**5}"', 1)
 #: name -> the text of a right table, or family (with the number of one of its tables); of a shipped table, its name.
 RIGHT = {
-    "mine": MINE, "columns": COLUMNS, "costs": COSTS, "family:7": FAMILY, "small:2": SMALL, "small:1": SMALL,
+    "mine": MINE,
+    "columns": COLUMNS,
+    "costs": COSTS,
+    "family:7": FAMILY,
+    "small:2": SMALL,
+    "small:1": SMALL,
     "long:1": LONG,
-}  # fmt: skip
+}
 RIGHT |= {name: tables.load(name).path.read_text() for name in ("ftw_erm/11", "flux/2", "flux/4", "flux/9")}
 CLIENT = 'label = "IID", metric = "client_accuracy", statistic = "final", client = '
 ROW = '"Mine", method = "fedavgft"'
@@ -345,72 +358,137 @@ ROW = '"Mine", method = "fedavgft"'
         ("mine", "", 'claim = [{ text = "x", kind = "bets" }]', "unknown claim kind ...did you mean 'best'"),
         ("mine", "", "budget.small.round = 3", "unknown key ...budget.small 'round'...'rounds'"),
         ("mine", "", 'budget.small.precision = "bf16"', "'precision'"),
-        ("mine", "", "remark = [{ text = 'x', where = { shfit = ['low'] } }]",
-         "unknown fact in ...'shfit'; did you mean 'shift'"),
+        (
+            "mine",
+            "",
+            "remark = [{ text = 'x', where = { shfit = ['low'] } }]",
+            "unknown fact in ...'shfit'; did you mean 'shift'",
+        ),
         ("mine", "", "remark = [{ text = 'x', where = { shift = 'low' } }]", "where.shift must be a list, not 'low'"),
         ("mine", ROW, f"{ROW}, train = {{ lrr = 0.5 }}", "unknown key ...row 1, train 'lrr'; did you mean 'lr'"),
-        ("mine", ROW, f"{ROW}, budget = {{ smal = {{ rounds = 3 }} }}",
-         "unknown budget ...row Mine 'smal'; did you mean 'small'"),
+        (
+            "mine",
+            ROW,
+            f"{ROW}, budget = {{ smal = {{ rounds = 3 }} }}",
+            "unknown budget ...row Mine 'smal'; did you mean 'small'",
+        ),
         ("mine", ROW, f"{ROW}, budget = {{ small = {{ seed = 3 }} }}", "unknown key ...'seed'"),
-        ("mine", 'label = "IID"', 'label = "IID", metric = "client_accuracy", statistic = "final"',
-         "IID: client_accuracy needs a client; client = 1 is the first"),
-        *(("mine", 'label = "IID"', f'label = "IID", metric = "{metric}", statistic = "{over}"',
-           f"IID: statistic {over} does not go with {metric}; 'fedbench metrics'") for over, metric in (("clients",
-           "average_accuracy"), ("unseen", "beta"), ("last_rounds", "client_accuracy"), ("rounds", "client_auc"))),
+        (
+            "mine",
+            'label = "IID"',
+            'label = "IID", metric = "client_accuracy", statistic = "final"',
+            "IID: client_accuracy needs a client; client = 1 is the first",
+        ),
+        *(
+            (
+                "mine",
+                'label = "IID"',
+                f'label = "IID", metric = "{metric}", statistic = "{over}"',
+                f"IID: statistic {over} does not go with {metric}; 'fedbench metrics'",
+            )
+            for over, metric in (
+                ("clients", "average_accuracy"),
+                ("unseen", "beta"),
+                ("last_rounds", "client_accuracy"),
+                ("rounds", "client_auc"),
+            )
+        ),
         ("mine", 'label = "IID"', f"{CLIENT}0", "IID: clients are counted from 1, not 0"),
-        ("mine", 'label = "IID"', f"{CLIENT}2".replace("final",
-         "clients"), "a client goes with statistic final or best_round"),
+        (
+            "mine",
+            'label = "IID"',
+            f"{CLIENT}2".replace("final", "clients"),
+            "a client goes with statistic final or best_round",
+        ),
         ("mine", 'label = "IID"', f"{CLIENT}2".replace("client_", "average_"), "average_accuracy is no client's"),
         ("mine", "", "seeds = [-1]", "mine.toml, seeds 1 must lie in 0 to 4,294,967,295, not -1"),
         ("mine", "", "decimals = 2000000000", "mine.toml, decimals must lie in 0 to 15, not 2000000000"),
         ("mine", "", "budget.small.lr = 'x'", "mine.toml, budget.small.lr must be a number, not 'x'"),
-        ("mine", f'"feddrm"\n{HEAD[HEAD.index("metric"):]}{ROWS}', f'1\n{HEAD[HEAD.index("metric"):]}rows = "all"\n',
-         "mine.toml, protocol must be text, not 1"),
+        (
+            "mine",
+            f'"feddrm"\n{HEAD[HEAD.index("metric") :]}{ROWS}',
+            f'1\n{HEAD[HEAD.index("metric") :]}rows = "all"\n',
+            "mine.toml, protocol must be text, not 1",
+        ),
         ("mine", '"iid"', '"iid", alpha = "x"', "column 1, partition.alpha must be a number"),
         ("mine", '"Mine", ', '"Mine", params = { a = [1] }, ', "row 1, params.a must be text or"),
-        ("columns", '"Accuracy/Little"]', '"Accuracy/Litle"]',
-         "unknown column in ...Gain, of...did you mean 'Accuracy/Little'"),
-        ("columns", '"Mean", of = ["Accuracy/Much"', '"Mean", of = ["Mean"',
-         "unknown column before it in ...Mean, of 'Mean'"),
+        (
+            "columns",
+            '"Accuracy/Little"]',
+            '"Accuracy/Litle"]',
+            "unknown column in ...Gain, of...did you mean 'Accuracy/Little'",
+        ),
+        (
+            "columns",
+            '"Mean", of = ["Accuracy/Much"',
+            '"Mean", of = ["Mean"',
+            "unknown column before it in ...Mean, of 'Mean'",
+        ),
         ("columns", 'relative_to = "Local"', 'relative_to = "Locl"', "unknown row in ...did you mean 'Local'"),
-        ("columns", 'relation = "percent"', 'relation = "per cent"',
-         "unknown relation in ...did you mean 'percent'"),
+        ("columns", 'relation = "percent"', 'relation = "per cent"', "unknown relation in ...did you mean 'percent'"),
         ("columns", ', relation = "percent"', "", "relative_to (a row) and relation go together"),
-        ("columns", 'label = "Mean"', 'label = "Mean", dataset = "cifar10"',
-         "Mean is a mean over columns, so it has no data set"),
+        (
+            "columns",
+            'label = "Mean"',
+            'label = "Mean", dataset = "cifar10"',
+            "Mean is a mean over columns, so it has no data set",
+        ),
         ("columns", 'label = "Last two"', 'label = "Last two", relation = "percent"', "go with 'of'"),
         ("columns", "clients = [2, 3]", "clients = [3, 2]", "clients are [first, last], counted from 1, not [3, 2]"),
         ("columns", "clients = [2, 3]", "clients = [0, 3]", "counted from 1"),
         ("columns", "clients = [2, 3]", "clients = [2]", "[first, last]"),
-        ("columns",
-         "clients = [2, 3]", 'clients = [2, 3], statistic = "last_rounds"',
-         "clients go with statistic clients or weighted_clients"),
-        ("columns", "small = { rounds = 44 }", "smal = { rounds = 44 }",
-         "unknown budget ...column Accuracy/Little 'smal'"),
+        (
+            "columns",
+            "clients = [2, 3]",
+            'clients = [2, 3], statistic = "last_rounds"',
+            "clients go with statistic clients or weighted_clients",
+        ),
+        (
+            "columns",
+            "small = { rounds = 44 }",
+            "smal = { rounds = 44 }",
+            "unknown budget ...column Accuracy/Little 'smal'",
+        ),
         ("columns", '"Last two"', '"L", stands_in = { mnist = { clint = 3 } }', "unknown key ...mnist 'clint'"),
         ("costs", '"ifca"', '"ifac"', "unknown method in ..., row A 'ifac'; did you mean 'ifca'"),
         ("costs", "clusters = 5", "clusters = 0", "column 1, costs.clusters must lie in 1 to 1,000,000,000, not 0"),
         ("costs", '"lenet5_flux"', '"lenet55"', "unknown model 'lenet55'; did you mean 'lenet5'"),
         ("costs", 'method = "ifca"', 'model = "lenet5", classes = 10, shape = [28, 28, 1]', "row A needs model"),
-        ("costs", COSTS[COSTS.index("costs =") :], "",
-         "row A needs model, shape and classes, or everywhere a method with costs"),
+        (
+            "costs",
+            COSTS[COSTS.index("costs =") :],
+            "",
+            "row A needs model, shape and classes, or everywhere a method with costs",
+        ),
         ("ftw_erm/11", '"two"', '"tow"', "unknown preset in ...'tow'; did you mean 'two'"),
         ("ftw_erm/11", "smallest = { train = 6000, test = 1000 }\n", "", "lacks 'smallest'"),
-        ("ftw_erm/11", 'side = "test"', 'side = "tset"',
-         "row Client 1, test needs a client (from 1) and side = 'train' or 'test'"),
+        (
+            "ftw_erm/11",
+            'side = "test"',
+            'side = "tset"',
+            "row Client 1, test needs a client (from 1) and side = 'train' or 'test'",
+        ),
         ("ftw_erm/11", "category = 3\n", "", "Class/3: class_count needs a category: the class, from 0"),
         ("ftw_erm/11", '"class_count"', '"class_counts"', "unknown metric ...did you mean 'class_count'"),
         ("ftw_erm/11", '"class_count"', '"flip_probability"', "flip_probability is about no category"),
         ("flux/2", '"mark"', '"marks"', "unknown metric in ... 'marks'; did you mean 'mark'"),
         ("flux/2", 'unit = "marks"', 'unit = "count"', "unit marks and statistic marks go together"),
         ("flux/2", "marks = { yes", "marks = { yet", "unknown mark in ..., column Category/CFL 'yet'; did you mean"),
-        ("flux/2", '["pFedMe", "APFL"]', '["pFedME", "APFL"]',
-         "unknown row in ..., column Category/PFL, marks 'pFedME'; did you mean 'pFedMe'"),
+        (
+            "flux/2",
+            '["pFedMe", "APFL"]',
+            '["pFedME", "APFL"]',
+            "unknown row in ..., column Category/PFL, marks 'pFedME'; did you mean 'pFedMe'",
+        ),
         ("flux/2", 'method = "ifca"', 'method = "ifac"', "unknown method in ..., row IFCA 'ifac'"),
         ("mine", 'label = "IID"', 'label = "IID", marks = { yes = ["Mine"] }', "marks go with statistic marks"),
         ("flux/4", 'statistic = "pairs"', 'statistic = "folds"', "unknown metric in ... 'xi_mean'"),
-        ("flux/4",
-         "[[column]]", '[[column]]\nstatistic = "folds"', "statistic pairs is all of a table's columns' or none's"),
+        (
+            "flux/4",
+            "[[column]]",
+            '[[column]]\nstatistic = "folds"',
+            "statistic pairs is all of a table's columns' or none's",
+        ),
         ("flux/9", "classes = 10\n", "", "Level 1 needs a level and classes"),
         ("flux/9", 'partition = { shift = "{shift.id}" }', "", "lacks a shift"),
         ("family:7", '"7-8"', '"7-9"', "names 5 tables, but its axes make 4"),
@@ -418,14 +496,26 @@ ROW = '"Mine", method = "fedavgft"'
         ("family:7", "{dataset.name}", "{dataset.nam}", "unknown value in ...family.toml 'dataset.nam'"),
         ("family:7", "[own.8]", "[own.9]", "unknown table in ...own '9'"),
         ("family:7", '"kind", "dataset"]', '"kinds", "dataset"]', "unknown values in ... 'kinds'; did you mean 'kind'"),
-        ("family:7", "share in kind.shares", "share in kind.name",
-         "each = 'share in kind.name' needs a list, not 'plain'"),
+        (
+            "family:7",
+            "share in kind.shares",
+            "share in kind.name",
+            "each = 'share in kind.name' needs a list, not 'plain'",
+        ),
         ("family:7", '"sample"', '"simple"', "unknown spread ...'simple'; did you mean 'sample'"),
         ("family:7", '"*/α = *"', '"*/β = *"', "unknown column in ... of '*/β = *'"),
-        ("family:7", 'rows = ["FedDRM"]', 'rows = ["FedDRN"]',
-         "unknown row in ..., undefined 'FedDRN'; did you mean 'FedDRM'"),
-        ("family:7", 'none = ["plain/α = 0.1"]', 'none = ["plain/α = 0.2"]',
-         "unknown column in ..., undefined 'plain/α = 0.2'"),
+        (
+            "family:7",
+            'rows = ["FedDRM"]',
+            'rows = ["FedDRN"]',
+            "unknown row in ..., undefined 'FedDRN'; did you mean 'FedDRM'",
+        ),
+        (
+            "family:7",
+            'none = ["plain/α = 0.1"]',
+            'none = ["plain/α = 0.2"]',
+            "unknown column in ..., undefined 'plain/α = 0.2'",
+        ),
         ("family", "", "", "family.toml is a family of tables; ...family.toml:7 for example; it has 7, 8"),
         ("family:9", "", "", "family.toml has no table '9'; ...:7 for example"),
         ("small:2", TABLES, 'tables = ["1-999999999"]', "has more than 1,000 tables"),
@@ -435,15 +525,19 @@ ROW = '"Mine", method = "fedavgft"'
         ("small:2", AXES, 'axes = ["many", "dataset"]', "names 2 tables, but its axes make 20"),
         ("small:2", '{ id = "mnist"', '{ no = "mnist"', "values.dataset 2 lacks 'id'"),
         ("small:2", '{ id = "mnist"', "{ id = 1", "values.dataset 2 lacks 'id'"),
-        ("small:2", EACH, 'each = ["n of dataset.n"]',
-         "each = 'n of dataset.n' is neither 'name' nor 'name in other.key'"),
+        (
+            "small:2",
+            EACH,
+            'each = ["n of dataset.n"]',
+            "each = 'n of dataset.n' is neither 'name' nor 'name in other.key'",
+        ),
         ("small:2", EACH, f"each = [{TENFOLD}]", "makes too large a table"),
         ("small:2", TITLE, f'title = "{"{many}" * 3}"', "{many} is a list, which cannot stand within a text"),
         ("small:2", TITLE, f'{TITLE}\nown.2.title = ["x"]', "table 2, title must be text"),
         ("small:1", 'id = "digits"', 'id = "{dataset.id}"', "unknown dataset '{dataset.id}'"),
         ("long:1", TITLE, f'title = "{"{dataset.id} " * 10**4}"', "makes too large a table"),
     ],
-)  # fmt: skip
+)
 def test_a_faulty_table_is_one_line(tmp_path: Path, of: str, old: str, new: str, says: str) -> None:
     """The text with `new` in place of `old` (at its end where that is nothing); `...` leaves something out."""
     name, colon, number = of.partition(":")
@@ -532,8 +626,12 @@ def test_every_cell_that_counts_as_done_prints_and_no_other(store: Store) -> Non
 def test_ftw_erms_scenarios_hold_what_they_assume_and_each_has_its_weights() -> None:
     """Table 5; Table 4's functions are those that HDRM has."""
     table, presets = tables.load("ftw_erm/5"), protocol.load("ftw_erm").presets
-    run = {(r.params.get("case"), c.partition["preset"]) for r in table.rows for c in table.columns
-           if not table.undefines(r.label, c.key) and not r.added}  # fmt: skip
+    run = {
+        (r.params.get("case"), c.partition["preset"])
+        for r in table.rows
+        for c in table.columns
+        if not table.undefines(r.label, c.key) and not r.added
+    }
     assert run == {("no_cs", "no_shift"), ("cs_one", "one_shift"), ("cs_both", "two"), ("cs_multi", "five")}
     assert {c.client for c in table.columns} == {1}
     shifted = {

@@ -181,9 +181,15 @@ def test_only_noise_of_single_rounds_is_rounded(rows: list[Row]) -> None:
 def test_of_a_long_run_a_thousand_rounds_are_kept_of_what_is_noise(rounds: int) -> None:
     number, metric = np.arange(1, rounds + 1), np.repeat([0, 1], rounds)
     whole = Metrics(
-        id="", names=["bytes_up", "train_loss"], views=[""], metric=metric, view=np.zeros_like(metric),
-        round=np.concatenate([number, number]), client=np.full(len(metric), -1), value=np.ones(len(metric)),
-    )  # fmt: skip
+        id="",
+        names=["bytes_up", "train_loss"],
+        views=[""],
+        metric=metric,
+        view=np.zeros_like(metric),
+        round=np.concatenate([number, number]),
+        client=np.full(len(metric), -1),
+        value=np.ones(len(metric)),
+    )
     short = compact(whole)
     assert short.series("bytes_up") == whole.series("bytes_up")
     losses = sorted(short.series("train_loss"))
@@ -253,8 +259,10 @@ def test_a_shipped_run_has_no_files_and_is_found_by_the_beginning_of_its_id(rows
     write(tmp_path / "two.parquet", [dataclasses.replace(row, by="others") for row in rows[1:3]])
     shelf = Packs([tmp_path / "one.parquet", tmp_path / "two.parquet"])
     assert {run.id: run.origin.by for run in shelf.runs()} == {
-        rows[0].id: "us", rows[1].id: "us", rows[2].id: "others",
-    }  # fmt: skip
+        rows[0].id: "us",
+        rows[1].id: "us",
+        rows[2].id: "others",
+    }
     shelf = Packs([tmp_path / "one.parquet"])
     assert getattr(shelf.find(rows[0].id[:8]), "id", None) == rows[0].id
     assert shelf.find("nothing") is None
@@ -398,7 +406,7 @@ FAULTS: list[tuple[str, object, str]] = [
     ("about", pa.array(["[]"] * 3), "what is said about it is no object"),
     ("about", pa.array(['{"libraries": 3}'] * 3), "its libraries is not legible"),
     ("about", pa.array(['{"deviations": [3]}'] * 3), "its deviations or libraries are not legible"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("column", "holds", "says"), FAULTS, ids=[says for _, _, says in FAULTS])
@@ -430,8 +438,10 @@ def test_a_run_whose_mean_is_not_that_of_its_clients_is_refused(store: Store, ro
     refused(
         rf"run {rows[1].id} of .*bad.parquet contradicts itself: its client_accuracy_mean of the plain images after "
         "round 3 is 0.75, but 0.99 follows",
-        take_in, bad, store,
-    )  # fmt: skip
+        take_in,
+        bad,
+        store,
+    )
     assert not (store.home / "results").exists()
 
 
@@ -472,10 +482,13 @@ def test_a_pack_by_its_address_is_checked_as_a_file_is(
         refused(said, into, f"{server.base}/{name}.parquet", store)
     assert len(Packs.of(store).whole) == 2
     for address, said in (
-        ("http://example.org/x.parquet", "over https only"), ("file:///x.parquet", "over https only"),
-        ("http://127.0.0.1.example.org/x.parquet", "over https only"), ("https://[/x.parquet", "is no address"),
-        ("https://example.org/x.zip", "does not end in the name"), ("https://example.org/..%2f.parquet", "not end in"),
-    ):  # fmt: skip
+        ("http://example.org/x.parquet", "over https only"),
+        ("file:///x.parquet", "over https only"),
+        ("http://127.0.0.1.example.org/x.parquet", "over https only"),
+        ("https://[/x.parquet", "is no address"),
+        ("https://example.org/x.zip", "does not end in the name"),
+        ("https://example.org/..%2f.parquet", "not end in"),
+    ):
         refused(said, into, address, store)
 
 
@@ -525,13 +538,17 @@ def test_a_folder_with_a_damaged_pack_gives_the_others(
 def test_a_builtin_methods_own_metric_has_a_range_and_a_users_none(rows: list[Row]) -> None:
     row = rows[0]
     for name, method, value, fault in (
-        ("beta", "pfedfda", 7.0, "beta is 7, not 0 to 1"), ("beta", "fedavg", 7.0, ""), ("mine", "fedavg", -1e9, ""),
-        ("mine", "fedavg", np.nan, "mine is nan, not a number"), ("network_share", "fedavg", 1.2, ""),
+        ("beta", "pfedfda", 7.0, "beta is 7, not 0 to 1"),
+        ("beta", "fedavg", 7.0, ""),
+        ("mine", "fedavg", -1e9, ""),
+        ("mine", "fedavg", np.nan, "mine is nan, not a number"),
+        ("network_share", "fedavg", 1.2, ""),
         ("adjusted_rand_index", "fedavg", -2.0, "adjusted_rand_index is -2, not -1 to 1"),
-        ("train_loss", "fedavg", -3.0, ""), ("bytes_up", "fedavg", -3.0, "bytes_up is -3, not 0 or more"),
+        ("train_loss", "fedavg", -3.0, ""),
+        ("bytes_up", "fedavg", -3.0, "bytes_up is -3, not 0 or more"),
         ("ratio_bound", "ftw_erm", -1.0, "ratio_bound is -1, not 0 or more"),
         ("average_accuracy", "fedavg", 1 + 1e-12, ""),
-    ):  # fmt: skip
+    ):
         one = np.zeros(1, np.int32)
         metrics = Metrics("", [name], [""], one, one, one, one - 1, np.array([value]))
         spec = dataclasses.replace(row.spec, method=method)

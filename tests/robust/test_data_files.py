@@ -138,10 +138,15 @@ def images(draw: st.DrawFn) -> bytes:
 
 
 CELLS = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(max_size=5), st.binary(max_size=5),
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=5),
+    st.binary(max_size=5),
     st.lists(st.integers(0, 3), max_size=3),
     st.dictionaries(st.sampled_from(["bytes", "path", "x"]), st.binary(), min_size=1),
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -169,8 +174,11 @@ def parquet(draw: st.DrawFn) -> Files:
     """Columns of wrong types, nested ones, nulls, no rows, columns that are missing or there twice, damaged bytes."""
     rows = draw(st.sampled_from([4, 4, 4, 0, 1]))
     blobs = [*PNGS[:3], draw(st.one_of(st.just(PNGS[3]), images()))]
-    held = {"image": draw(columns(blobs, rows)), "label": draw(columns([0, 1, 2, 1], rows)),
-            "who": draw(columns(["x", "y", "x", "y"], rows))}  # fmt: skip
+    held = {
+        "image": draw(columns(blobs, rows)),
+        "label": draw(columns([0, 1, 2, 1], rows)),
+        "who": draw(columns(["x", "y", "x", "y"], rows)),
+    }
     names = draw(st.sampled_from([list(held), list(held), list(held), ["image", "label"], ["image", "image", "who"]]))
     out = io.BytesIO()
     pq.write_table(pa.table([held[name] for name in names], names=names), out)
@@ -200,10 +208,20 @@ path = "{}"
 member = [{{ path = "{{label}}/{{who}}/*.png" }}]
 """
 UNSAFE = st.sampled_from(["../x.png", "/a/w/1.png", "a/../../x.png", "C:/x.png", "a\\..\\..\\x", "a/w/1.png", "", "."])
-TYPES = st.sampled_from([
-    tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE,
-    tarfile.DIRTYPE, tarfile.GNUTYPE_SPARSE, tarfile.CONTTYPE, b"Z",
-])  # fmt: skip
+TYPES = st.sampled_from(
+    [
+        tarfile.REGTYPE,
+        tarfile.SYMTYPE,
+        tarfile.LNKTYPE,
+        tarfile.CHRTYPE,
+        tarfile.BLKTYPE,
+        tarfile.FIFOTYPE,
+        tarfile.DIRTYPE,
+        tarfile.GNUTYPE_SPARSE,
+        tarfile.CONTTYPE,
+        b"Z",
+    ]
+)
 
 
 @st.composite
@@ -269,9 +287,20 @@ GOOD_LEAF = {
     },
 }
 JSON = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.sampled_from(["\ud800", "x" * 2000]),
-    st.just([]), st.just({}), st.just([[1]]), st.just({"x": []}), st.just(10**30), st.just([[]] * 3), st.just("u"),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+    st.sampled_from(["\ud800", "x" * 2000]),
+    st.just([]),
+    st.just({}),
+    st.just([[1]]),
+    st.just({"x": []}),
+    st.just(10**30),
+    st.just([[]] * 3),
+    st.just("u"),
+)
 
 
 @st.composite
@@ -299,12 +328,20 @@ LEAF = 'columns = { writer = "writer" }\n[[source.file]]\npath = "leaf"\n'
 @st.composite
 def mat(draw: st.DrawFn) -> Files:
     """Other shapes, types and classes of X and y; then damaged."""
-    other = st.sampled_from([
-        np.zeros((4, 5, 3, 4)), *(np.zeros(shape, np.uint8) for shape in ((0, 0), (5, 4, 3, 4), (4, 5, 3))),
-        np.array([1.5, 2, 3, 1]), *(np.array([value] * 4) for value in (np.nan, np.inf, 1e300, "a", 1j)),
-        np.array([[1, 2, 3, 1]], np.uint64) + np.uint64(2**63), {"a": 1}, np.array([{}], object),
-        np.array([-1, 1, 2, 1]), np.array([True, False, True, True]), "text",
-    ])  # fmt: skip
+    other = st.sampled_from(
+        [
+            np.zeros((4, 5, 3, 4)),
+            *(np.zeros(shape, np.uint8) for shape in ((0, 0), (5, 4, 3, 4), (4, 5, 3))),
+            np.array([1.5, 2, 3, 1]),
+            *(np.array([value] * 4) for value in (np.nan, np.inf, 1e300, "a", 1j)),
+            np.array([[1, 2, 3, 1]], np.uint64) + np.uint64(2**63),
+            {"a": 1},
+            np.array([{}], object),
+            np.array([-1, 1, 2, 1]),
+            np.array([True, False, True, True]),
+            "text",
+        ]
+    )
     held: dict[str, Any] = {"X": IMAGES.transpose(1, 2, 3, 0), "y": np.array(LABELS)[:, None] + 1}
     for name in draw(st.sets(st.sampled_from(["X", "y"]))):
         held[name] = draw(other)
@@ -316,9 +353,28 @@ def mat(draw: st.DrawFn) -> Files:
 
 MAT = '[[source.file]]\npath = "toy.mat"\n'
 CELL = st.sampled_from(
-    ["", "a/0.png", "../toy.csv", "/etc/passwd", "a\0b", "x" * 5000, "x" * 200_000, "nan", "1e999", "9" * 30,
-     "9" * 6000, "-1", "a", "é", "img", ".", "a/none.png", '"', "\r\n"]
-)  # fmt: skip
+    [
+        "",
+        "a/0.png",
+        "../toy.csv",
+        "/etc/passwd",
+        "a\0b",
+        "x" * 5000,
+        "x" * 200_000,
+        "nan",
+        "1e999",
+        "9" * 30,
+        "9" * 6000,
+        "-1",
+        "a",
+        "é",
+        "img",
+        ".",
+        "a/none.png",
+        '"',
+        "\r\n",
+    ]
+)
 
 
 @st.composite

@@ -381,9 +381,12 @@ def test_no_permission_to_read(store: Store, monkeypatch: pytest.MonkeyPatch) ->
 def test_killed_between_the_two_renames(store: Store) -> None:
     """The former artifact has made room and the new one is not there: whoever looks first puts it back."""
     for look in (
-        lambda: store.get(DIGITS), lambda: store.has(DIGITS), lambda: [*store.list("dataset")], store.clean,
+        lambda: store.get(DIGITS),
+        lambda: store.has(DIGITS),
+        lambda: [*store.list("dataset")],
+        store.clean,
         lambda: store.open("dataset", DIGITS.id),
-    ):  # fmt: skip
+    ):
         final = write(store).path
         final.rename(scratch(final, "aside"))
         assert look() or look == store.clean

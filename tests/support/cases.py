@@ -38,8 +38,19 @@ CASES += [
 #: Methods whose requests are unlike one another's: of several models, with rules, kept features, centres that follow,
 #: gradients, looks at other splits of the data. The others ask for nothing that these do not.
 UNLIKE = (
-    "fedavg", "pfedfda", "apfl", "pfedme", "scaffold", "fedsam", "moon", "fedem", "ftw_erm", "atp", "fedpac", "flux",
-)  # fmt: skip
+    "fedavg",
+    "pfedfda",
+    "apfl",
+    "pfedme",
+    "scaffold",
+    "fedsam",
+    "moon",
+    "fedem",
+    "ftw_erm",
+    "atp",
+    "fedpac",
+    "flux",
+)
 
 
 #: Every method, as parameters of a test; in the usual suite those of UNLIKE.

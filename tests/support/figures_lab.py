@@ -26,8 +26,16 @@ from fedbench.store import Store
 SHIFTS = ("px", "py", "pyx", "pxy")  #: of FLUX's tables
 
 
-def build(table: Table, budget: str, store: Store, *, seeds: Sequence[int] = (), frame: Frame | None = None,
-          precision: str | None = None, **form: Any) -> Grid:  # fmt: skip
+def build(
+    table: Table,
+    budget: str,
+    store: Store,
+    *,
+    seeds: Sequence[int] = (),
+    frame: Frame | None = None,
+    precision: str | None = None,
+    **form: Any,
+) -> Grid:
     """A table's printed form, its cells looked up in a store."""
     cells = find(table, budget, frame or Frame(store), [], precision=precision, seeds=seeds)
     return grid_of(cells, seeds=seeds, **form)
@@ -99,9 +107,12 @@ def known(setting: Setting) -> float:
 
 
 def fill_series(
-    lab: Any, table: str, wanted: Callable[[Setting], bool], methods: Iterable[tuple[str, Mapping[str, Any]]],
+    lab: Any,
+    table: str,
+    wanted: Callable[[Setting], bool],
+    methods: Iterable[tuple[str, Mapping[str, Any]]],
     budget: str = "small",
-) -> None:  # fmt: skip
+) -> None:
     """Runs of these methods in the wanted settings of a table, which are its row's for a method that has one; half as
     good in the test phase."""
     cells = find(tables.load(table), budget, Frame(lab.store), [])

@@ -59,9 +59,16 @@ def bare_client(index: int, size: int, state: State, received: State, upload: An
 def grouped_setting(**changes: Any) -> Setting:
     """A short setting for it with a test phase; nobody votes. With `drifts`, of data in as many phases and one."""
     values: dict[str, Any] = {
-        "rounds": 6, "window": 1, "votes": False, "test_phase": True, "momentum_restarts": True, "lr": 0.1,
-        "weight_decay": 0.0, "momentum": 0.9, "epochs": 2,
-    }  # fmt: skip
+        "rounds": 6,
+        "window": 1,
+        "votes": False,
+        "test_phase": True,
+        "momentum_restarts": True,
+        "lr": 0.1,
+        "weight_decay": 0.0,
+        "momentum": 0.9,
+        "epochs": 2,
+    }
     if "drifts" in changes:
         phases = len(changes["drifts"]) + 1
         values["partition"] = partition_spec(

@@ -20,9 +20,13 @@ BRIEF: dict[str, Any] = {"rounds": 2, "window": 2, "epochs": 5}
 
 
 def kept(
-    how: Method, folder: Path, executor: str = "sequential", keep: frozenset[str] = frozenset({MODEL}),
-    observe: Callable[[Progress], None] = lambda _: None, **values: Any,
-) -> LabRun:  # fmt: skip
+    how: Method,
+    folder: Path,
+    executor: str = "sequential",
+    keep: frozenset[str] = frozenset({MODEL}),
+    observe: Callable[[Progress], None] = lambda _: None,
+    **values: Any,
+) -> LabRun:
     it = trainer(how, DATA, folder, setting(**{**BRIEF, **values}), executor=executor)
     it.checkpoint.keep = keep
     return finish(it, observe)

@@ -23,9 +23,24 @@ from fedbench.methods.base import Method
 from fedbench.specs import Setting
 
 __all__ = [
-    "LabRun", "client", "digits", "drive", "equal", "federation", "finish", "method", "needs_gpu", "own",
-    "parquet_bytes", "same", "setting", "staged", "train", "trainer", "vectors",
-]  # fmt: skip
+    "LabRun",
+    "client",
+    "digits",
+    "drive",
+    "equal",
+    "federation",
+    "finish",
+    "method",
+    "needs_gpu",
+    "own",
+    "parquet_bytes",
+    "same",
+    "setting",
+    "staged",
+    "train",
+    "trainer",
+    "vectors",
+]
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

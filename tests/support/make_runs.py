@@ -52,10 +52,18 @@ def rounds_table(rounds: int, **columns: Any) -> pa.Table:
     """A line a round; columns not given hold ones."""
     ones = np.ones(rounds)
     table: dict[str, Any] = {
-        "round": np.arange(1, rounds + 1, dtype=np.int32), "participants": np.full(rounds, 2, np.int32),
-        "images": np.full(rounds, 9), "loss": ones, "lr": ones, "local_seconds": ones, "server_seconds": ones,
-        "evaluation_seconds": ones, "total_seconds": ones, "bytes_up": ones.astype(int), "bytes_down": ones.astype(int),
-    }  # fmt: skip
+        "round": np.arange(1, rounds + 1, dtype=np.int32),
+        "participants": np.full(rounds, 2, np.int32),
+        "images": np.full(rounds, 9),
+        "loss": ones,
+        "lr": ones,
+        "local_seconds": ones,
+        "server_seconds": ones,
+        "evaluation_seconds": ones,
+        "total_seconds": ones,
+        "bytes_up": ones.astype(int),
+        "bytes_down": ones.astype(int),
+    }
     return pa.table({**table, **columns})
 
 

@@ -14,9 +14,21 @@ from fedbench.core.federation import Federation
 from fedbench.resources import RECIPES
 
 LABELS = [
-    "No Finding", "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Opacity", "Lung Lesion", "Edema", "Consolidation",
-    "Pneumonia", "Atelectasis", "Pneumothorax", "Pleural Effusion", "Pleural Other", "Fracture", "Support Devices",
-]  # fmt: skip
+    "No Finding",
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Pleural Effusion",
+    "Pleural Other",
+    "Fracture",
+    "Support Devices",
+]
 HEADS = ["Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *LABELS]
 #: What the release writes for a label that is there, that is not, that is uncertain, that is not mentioned.
 VALUES = ("1.0", "0.0", "-1.0", "")

@@ -118,10 +118,14 @@ def test_the_profile_is_the_supremum_that_a_library_finds(seed: int) -> None:
     tilt = np.exp(gamma + h @ xi.T)
     rows = np.column_stack([np.ones(n), tilt])
     library = minimize(
-        lambda q: -np.log(q).sum(), start, jac=lambda q: -1 / q, method="SLSQP", bounds=[(1e-9, 1)] * n,
+        lambda q: -np.log(q).sum(),
+        start,
+        jac=lambda q: -1 / q,
+        method="SLSQP",
+        bounds=[(1e-9, 1)] * n,
         constraints={"type": "eq", "fun": lambda q: q @ rows - 1, "jac": lambda q: rows.T},
         options={"maxiter": 500, "ftol": 1e-12},
-    )  # fmt: skip
+    )
     assert library.success
     ours = likelihood.profile(h, client, gamma, xi)
     own = (gamma + h @ xi.T)[np.arange(n), client].sum()

@@ -113,9 +113,15 @@ class Jobs(Engine):
     """Up to `count` worker processes with `cores` cores each; `devices` (GPU numbers) are assigned to them in turn."""
 
     def __init__(
-        self, store: Store, roots: list[Path], count: int, cores: int, device: str = "auto", executor: str = "auto",
+        self,
+        store: Store,
+        roots: list[Path],
+        count: int,
+        cores: int,
+        device: str = "auto",
+        executor: str = "auto",
         devices: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.store, self.roots, self.slots, self.cores = store, roots, count, cores
         self.device, self.executor, self.devices = device, executor, devices
         self.lock, self.inputs = threading.Lock(), threading.Lock()
@@ -212,9 +218,12 @@ class Process:
         )
         # A new session: Ctrl-C in the terminal must reach only the driver, which then stops the workers.
         self.child = subprocess.Popen(
-            [sys.executable, "-c", code], env={**os.environ, **environment}, pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-c", code],
+            env={**os.environ, **environment},
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         theirs.close()
         self.line = Connection(ours.detach())
 

@@ -180,8 +180,9 @@ def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
             option = f"--{kind.lower()}s-per-run"
             raise FedbenchError(
                 f"a run is to have {number:g} {what}{'s' * (number != 1)}, and no node of the cluster has more than "
-                f"{most:g}", f"see {option}",
-            )  # fmt: skip
+                f"{most:g}",
+                f"see {option}",
+            )
     room = (min(one.get(kind, 0.0) / n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n) for one in nodes)
     return gpus, max(sum(map(int, room)), 1)
 
@@ -201,9 +202,15 @@ class Ray(Engine):
     goes_on = "The same command starts incomplete runs again."
 
     def __init__(
-        self, store: Store, roots: list[Path], address: str, cpus: float = 1.0, gpus: float | None = None,
-        device: str = "auto", executor: str = "auto",
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        roots: list[Path],
+        address: str,
+        cpus: float = 1.0,
+        gpus: float | None = None,
+        device: str = "auto",
+        executor: str = "auto",
+    ) -> None:
         self.store, self.roots, self.address, self.cpus, self.gpus = store, roots, address, cpus, gpus
         self.device, self.executor = device, executor
         self.connected = self.stopping = False

@@ -79,10 +79,15 @@ class Order:
     def of(cls, jobs: Sequence[Job], roots: Sequence[Path], device: str, executor: str) -> Order:
         users = tuple(of_run(jobs[0].named, jobs[0].spec))
         sent = [
-            {"run": job.spec.to_dict(), "named": job.named, "overrides": dict(job.overrides),
-             "replaces": job.replaces, "keep": job.keep}
+            {
+                "run": job.spec.to_dict(),
+                "named": job.named,
+                "overrides": dict(job.overrides),
+                "replaces": job.replaces,
+                "keep": job.keep,
+            }
             for job in jobs
-        ]  # fmt: skip
+        ]
         return cls(sent, users, [root.absolute() for root in roots], device, executor)
 
     def opened(self) -> list[Job]:

@@ -144,9 +144,11 @@ class Flux(WarmsUp):
         3, "first round whose slope counts; 2 in the released code", source="Eq. 14", least=2
     )
     box: str = hyperparameter(
-        "common", "bounds of the synthetic points", source="code; the paper: coordinate",
+        "common",
+        "bounds of the synthetic points",
+        source="code; the paper: coordinate",
         choices=("common", "coordinate"),
-    )  # fmt: skip
+    )
     blocks: str = hyperparameter(
         "all", "moments of the descriptor that are clustered", source="Table 66", choices=tuple(BLOCKS)
     )
@@ -160,16 +162,20 @@ class Flux(WarmsUp):
         "nearest", "cluster of a client without labels", source="Table 65", choices=("nearest", "random")
     )
     average: str = hyperparameter(
-        "participants", "models that a cluster's is the mean of: the round's, or all since the clustering",
-        source="Algorithm 1; the released code: running", choices=("participants", "running"),
-    )  # fmt: skip
+        "participants",
+        "models that a cluster's is the mean of: the round's, or all since the clustering",
+        source="Algorithm 1; the released code: running",
+        choices=("participants", "running"),
+    )
     epsilon: float = hyperparameter(
         0.0, "privacy budget of a coordinate under Laplace noise; 0: no noise", "ε", "Table 5", least=0
     )
     noise: str = hyperparameter(
-        "independent", "noise of the clients", source="paper; the released code: common",
+        "independent",
+        "noise of the clients",
+        source="paper; the released code: common",
         choices=("independent", "common"),
-    )  # fmt: skip
+    )
 
     def build(self, model: nn.Module, context: Context) -> nn.Module:
         import sklearn.cluster  # noqa: F401 - slow, and would else count as the work of the round that clusters

@@ -25,8 +25,9 @@ from fedbench.specs import Setting
 CLUSTERS = Measure(
     "clusters",
     "clusters that there are after a round; for the run those that clients are in at its end",
-    "count", source="FLUX (NeurIPS 2025), section 5",
-)  # fmt: skip
+    "count",
+    source="FLUX (NeurIPS 2025), section 5",
+)
 
 #: With more clients than MANY_CLIENTS, a method that wants one model per group gets at most MOST_MODELS.
 MANY_CLIENTS = MOST_MODELS = 10
@@ -233,9 +234,12 @@ class LowestLoss(GivenCount):
     serves = (MEMBER, UNSEEN, UNLABELLED)
 
     unchosen: str = hyperparameter(
-        "keep", "what becomes of a model that no client of a round has", source="IFCA, Alg. 1; FedRC's code: zero",
-        choices=("keep", "zero"), later=True,
-    )  # fmt: skip
+        "keep",
+        "what becomes of a model that no client of a round has",
+        source="IFCA, Alg. 1; FedRC's code: zero",
+        choices=("keep", "zero"),
+        later=True,
+    )
 
     def start(self, server: Server) -> None:
         server.models = fresh_models(server, self.count(server.context))

@@ -35,8 +35,12 @@ RATIO_BOUND = Measure(
     "ratio_bound",
     "estimate of the largest ratio of test to training density, which the method notes of a client before training; "
     "for the federation the largest of its clients",
-    "ratio", of="client", federation="max", source="FTW-ERM (TMLR 2023), Table 13", least=0,
-)  # fmt: skip
+    "ratio",
+    of="client",
+    federation="max",
+    source="FTW-ERM (TMLR 2023), Table 13",
+    least=0,
+)
 #: Measures of the methods that weight training images; the last three exist only for estimated weights.
 MEASURES = (
     RATIO_BOUND,
@@ -90,9 +94,13 @@ def keep_matched(client: Client, estimate: Estimate, times: int = 1) -> None:
     """Set estimated weights times `times`, and report how many were lowered to the bound or raised to the floor."""
     n = len(estimate.weights)
     keep(
-        client, times * estimate.weights, ratio_bound=times * estimate.bound, ratio_clamped=estimate.at_bound / n,
-        ratio_floored=estimate.at_floor / n, ratio_ascents=estimate.ascents,
-    )  # fmt: skip
+        client,
+        times * estimate.weights,
+        ratio_bound=times * estimate.bound,
+        ratio_clamped=estimate.at_bound / n,
+        ratio_floored=estimate.at_floor / n,
+        ratio_ascents=estimate.ascents,
+    )
 
 
 def sample(client: Client, size: int, in_order: bool = False) -> Tensor:

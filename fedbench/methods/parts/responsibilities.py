@@ -116,9 +116,12 @@ class Mixtures(GivenCount):
     serves = (MEMBER, UNSEEN, UNLABELLED)
 
     judged_on: str = hyperparameter(
-        "train", "images whose losses say whose a training image is; validation: those at the same positions",
-        source="FLUX's copy of FedRC's code: validation", choices=("train", "validation"), later=True,
-    )  # fmt: skip
+        "train",
+        "images whose losses say whose a training image is; validation: those at the same positions",
+        source="FLUX's copy of FedRC's code: validation",
+        choices=("train", "validation"),
+        later=True,
+    )
 
     def start(self, server: Server) -> None:
         models = fresh_models(server, len(server.initial[PI]))

@@ -265,10 +265,20 @@ def jpeg(block: Images, severity: int, rng: np.random.Generator) -> Images:
 
 #: In the order in which CIFAR-S assigns them to clients, at severities 1 to SEVERITIES.
 _OF: dict[str, Callable[[Images, int, np.random.Generator], Images]] = {
-    one.__name__: one for one in (
-        motion_blur, defocus_blur, gaussian_noise, shot_noise, impulse_noise, frost, fog, jpeg, brightness, contrast,
+    one.__name__: one
+    for one in (
+        motion_blur,
+        defocus_blur,
+        gaussian_noise,
+        shot_noise,
+        impulse_noise,
+        frost,
+        fog,
+        jpeg,
+        brightness,
+        contrast,
     )
-}  # fmt: skip
+}
 CORRUPTIONS = tuple(_OF)
 SEVERITIES = 5
 #: Minimum number of rows and columns of an image.

@@ -186,6 +186,15 @@ def _flux(c: Case) -> Cost:
 
 #: Method -> cost function; `mr_mtl` is FLUX's pFedMe, and `apfl_flux` its APFL.
 METHODS: Mapping[str, Callable[[Case], Cost]] = {
-    "fedavg": _fedavg, "ifca": _ifca, "fesem": _fesem, "fedem": _fedem, "fedrc": _fedrc, "feddrift": _feddrift,
-    "cfl": _cfl, "mr_mtl": _pfedme, "apfl_flux": _apfl, "atp": _atp, "flux": _flux,
-}  # fmt: skip
+    "fedavg": _fedavg,
+    "ifca": _ifca,
+    "fesem": _fesem,
+    "fedem": _fedem,
+    "fedrc": _fedrc,
+    "feddrift": _feddrift,
+    "cfl": _cfl,
+    "mr_mtl": _pfedme,
+    "apfl_flux": _apfl,
+    "atp": _atp,
+    "flux": _flux,
+}

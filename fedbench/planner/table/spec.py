@@ -57,9 +57,7 @@ STATISTICS = {
         metrics=("xi_max", "xi_min", "xi_mean"),
     ),
     #: Parameters of a network, or a method's costs per round with it.
-    "count": Statistic(
-        "Counted from layer shapes", row="model, shape and classes, or everywhere a method with costs"
-    ),
+    "count": Statistic("Counted from layer shapes", row="model, shape and classes, or everywhere a method with costs"),
     #: The clients' data by a preset of a protocol.
     "preset": Statistic(
         "Follows from preset '{preset}'",
@@ -74,10 +72,8 @@ STATISTICS = {
         metrics=("angles", "colours", "classes", "swapped", "turned", "distributions"),
     ),
     #: Marks that the columns declare.
-    "marks": Statistic(
-        "✓ yes, ○ on a condition, – no, as the table's file says", row="a method", metrics=("mark",)
-    ),
-}  # fmt: skip
+    "marks": Statistic("✓ yes, ○ on a condition, – no, as the table's file says", row="a method", metrics=("mark",)),
+}
 #: Unit -> (factor from the stored value, printed symbol). Accuracies are stored as fractions, times in seconds.
 UNITS = {
     "percent": (100.0, "%"),

@@ -78,41 +78,77 @@ def _unseen(run: Run, metrics: Metrics, view: str) -> float | None:
 #: The default numbers; those that no run has are omitted.
 USUAL = (
     Number(
-        "average_accuracy", "Average accuracy", "fraction", "max",
+        "average_accuracy",
+        "Average accuracy",
+        "fraction",
+        "max",
         "average accuracy: of each client's model on its own test images, weighted by training sizes",
-        _federation("average_accuracy"), each="client_accuracy",
+        _federation("average_accuracy"),
+        each="client_accuracy",
     ),
     Number(
-        "client_auc_mean", "Average AUC", "fraction", "max", "average AUC: macro ROC AUC of each client's model on its "
-        "own test images, unweighted", _federation("client_auc_mean"), each="client_auc",
+        "client_auc_mean",
+        "Average AUC",
+        "fraction",
+        "max",
+        "average AUC: macro ROC AUC of each client's model on its own test images, unweighted",
+        _federation("client_auc_mean"),
+        each="client_auc",
     ),
     Number(
-        "client_accuracy_std", "std", "fraction", "none", "std: standard deviation (ddof 1) of the clients' accuracies",
-        _over_clients(_std), "Over clients",
-    ),
-    Number(
-        "client_accuracy_worst_tenth", "worst 10 %", "fraction", "max",
-        "worst 10 %: mean of the worst tenth of clients", _over_clients(worst_tenth), "Over clients",
-    ),
-    Number(
-        "client_accuracy_min", "worst", "fraction", "max", "worst: the worst client", _over_clients(np.min),
+        "client_accuracy_std",
+        "std",
+        "fraction",
+        "none",
+        "std: standard deviation (ddof 1) of the clients' accuracies",
+        _over_clients(_std),
         "Over clients",
     ),
     Number(
-        UNSEEN, "Unseen clients", "fraction", "max", "unseen clients: mean accuracy of the clients that never train, "
-        "each on its own test images", _unseen,
+        "client_accuracy_worst_tenth",
+        "worst 10 %",
+        "fraction",
+        "max",
+        "worst 10 %: mean of the worst tenth of clients",
+        _over_clients(worst_tenth),
+        "Over clients",
     ),
     Number(
-        "system_accuracy", "System accuracy", "fraction", "max", "system accuracy: of the federation as a whole on all "
-        "test images", _federation("system_accuracy"),
+        "client_accuracy_min",
+        "worst",
+        "fraction",
+        "max",
+        "worst: the worst client",
+        _over_clients(np.min),
+        "Over clients",
     ),
     Number(
-        "total_runtime_seconds", "Time", "seconds", "min", "time: all rounds with their evaluation",
+        UNSEEN,
+        "Unseen clients",
+        "fraction",
+        "max",
+        "unseen clients: mean accuracy of the clients that never train, each on its own test images",
+        _unseen,
+    ),
+    Number(
+        "system_accuracy",
+        "System accuracy",
+        "fraction",
+        "max",
+        "system accuracy: of the federation as a whole on all test images",
+        _federation("system_accuracy"),
+    ),
+    Number(
+        "total_runtime_seconds",
+        "Time",
+        "seconds",
+        "min",
+        "time: all rounds with their evaluation",
         _federation("total_runtime_seconds"),
     ),
     Number("bytes", "Sent", "bytes", "min", "sent: bytes up and down in all rounds", _bytes),
     Number("rounds", "Rounds", "count", "none", "", lambda run, _, __: float(run.spec.setting.rounds)),
-)  # fmt: skip
+)
 
 #: Units of metrics for which less is better.
 _LESS = ("seconds", "bytes", "nats")

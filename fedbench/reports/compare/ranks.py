@@ -92,8 +92,9 @@ def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
     if len(whole) < 2 or len(places) < 2:
         raise FedbenchError(
             f"ranks need two rows with a number in each of two columns, and {len(whole)} of {len(rows)} rows have one "
-            f"in all {len(places)}", next((f"make them: {grid.command}" for _, grid in grids if grid.command), ""),
-        )  # fmt: skip
+            f"in all {len(places)}",
+            next((f"make them: {grid.command}" for _, grid in grids if grid.command), ""),
+        )
     matrix = np.array(list(whole.values()), np.float64).T
     lacking = [f"{name} has no number in all columns" for name in rows if name not in whole]
     return Ranks(number, list(whole), places, matrix, friedman(matrix, number.best), lacking)

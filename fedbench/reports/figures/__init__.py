@@ -32,4 +32,4 @@ __all__ = [
     "kind_of",
     "load",
     "names",
-]  # fmt: skip
+]

@@ -186,9 +186,15 @@ def _bars(axes: Axes, marks: Betas) -> None:
         axes.bar(middle, over.mean, wide - _GAP, color=_BAR, zorder=1)
         places = middle + (wide - _GAP) * ((np.arange(len(group)) + 0.5) / len(group) - 0.5)
         axes.scatter(
-            places, [c.beta for c in group], s=14, color=[_colour(c.severity) for c in group], edgecolor="white",
-            linewidth=0.3, zorder=3, clip_on=False,
-        )  # fmt: skip
+            places,
+            [c.beta for c in group],
+            s=14,
+            color=[_colour(c.severity) for c in group],
+            edgecolor="white",
+            linewidth=0.3,
+            zorder=3,
+            clip_on=False,
+        )
         if over.count > 1:
             axes.errorbar(middle, over.mean, over.std, color="0.2", linewidth=1.0, capsize=3, zorder=2)
     names = [f"{name.replace('_', ' ')} ({len(group)})" for name, group in marks.groups.items()]

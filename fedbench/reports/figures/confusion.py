@@ -113,8 +113,11 @@ class Confusion(Kind[Matrix]):
         letters = max((len(name) for panel in content.panels for name in _names(panel.marks)), default=0)
         picture, grid = subplots(
             (1.6 + 0.07 * letters + max(sides), sum(1.0 + 0.04 * letters + side for side in sides)),
-            len(sides), 2, width_ratios=[max(sides), 0.9], height_ratios=sides,
-        )  # fmt: skip
+            len(sides),
+            2,
+            width_ratios=[max(sides), 0.9],
+            height_ratios=sides,
+        )
         for (axes, right), panel in zip(grid, content.panels, strict=True):
             _paint(axes, panel.marks, shades)
             _bars(right, panel.marks)

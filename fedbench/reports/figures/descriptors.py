@@ -129,8 +129,10 @@ def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
         )
     table, clients = run.table("descriptors"), run.table("clients")
     for name, of, columns in (
-        ("client", "descriptors", table), ("descriptor", "descriptors", table), ("group", "clients", clients),
-    ):  # fmt: skip
+        ("client", "descriptors", table),
+        ("descriptor", "descriptors", table),
+        ("group", "clients", clients),
+    ):
         if name not in columns.column_names:
             raise broken(run, f"table {of} has no column '{name}'")
     rows = table.column("descriptor").to_pylist()
@@ -189,16 +191,32 @@ def _panel(axes: Axes, marks: Plane) -> None:
             axes.plot(*zip(middle, end, strict=True), color=colour, linewidth=0.7, alpha=0.7, zorder=1)
         out = np.where(middle < centre, -1, 1)  # the label points away from the centre
         axes.annotate(
-            f"{number + 1} ({len(members)})" if few else f"{number + 1}", middle, xytext=tuple(4 * out),
-            textcoords="offset points", ha="right" if out[0] < 0 else "left", va="top" if out[1] < 0 else "bottom",
-            color=colour, fontsize=7, zorder=2, annotation_clip=False, path_effects=halo,
-        )  # fmt: skip
+            f"{number + 1} ({len(members)})" if few else f"{number + 1}",
+            middle,
+            xytext=tuple(4 * out),
+            textcoords="offset points",
+            ha="right" if out[0] < 0 else "left",
+            va="top" if out[1] < 0 else "bottom",
+            color=colour,
+            fontsize=7,
+            zorder=2,
+            annotation_clip=False,
+            path_effects=halo,
+        )
     for (x, y), cluster, g in zip(marks.place, marks.cluster, marks.group, strict=True):
         colour = _NONE if cluster is None else colour_of(clusters[cluster])
         axes.plot(
-            x, y, linestyle="none", marker=_MARKERS[groups[g] % len(_MARKERS)], markersize=6 if few else 4,
-            color=colour, markeredgecolor="white", markeredgewidth=0.5, alpha=0.9, zorder=3,
-        )  # fmt: skip
+            x,
+            y,
+            linestyle="none",
+            marker=_MARKERS[groups[g] % len(_MARKERS)],
+            markersize=6 if few else 4,
+            color=colour,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            alpha=0.9,
+            zorder=3,
+        )
     for which, share in zip(("x", "y"), marks.share, strict=True):
         getattr(axes, f"set_{which}label")(f"principal axis {1 + 'xy'.index(which)} ({100 * share:.0f} %)")
     axes.margins(0.18, 0.12)

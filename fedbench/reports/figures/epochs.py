@@ -23,9 +23,20 @@ class Epochs(Series):
 
     options = ("budget", "seed")
     columns = (
-        "panel", "budget", "row", "rounds", "epochs", "mean", "std", "clients", "weighted", "unweighted", "seeds",
-        "seed_std", "runs",
-    )  # fmt: skip
+        "panel",
+        "budget",
+        "row",
+        "rounds",
+        "epochs",
+        "mean",
+        "std",
+        "clients",
+        "weighted",
+        "unweighted",
+        "seeds",
+        "seed_std",
+        "runs",
+    )
 
     def x(self, table: Table, row: Row, column: Column, name: str, budget: str) -> float | None:
         """The number of local epochs. Raises FedbenchError for a column that trains by local steps."""
@@ -53,10 +64,17 @@ class Epochs(Series):
         v = point.value
         assert v is not None
         return {
-            "epochs": point.x, "rounds": point.rounds, "mean": v.mean, "std": v.std, "clients": v.count,
-            "weighted": v.weighted, "unweighted": v.unweighted, "seeds": v.seeds, "seed_std": v.seed_std,
+            "epochs": point.x,
+            "rounds": point.rounds,
+            "mean": v.mean,
+            "std": v.std,
+            "clients": v.count,
+            "weighted": v.weighted,
+            "unweighted": v.unweighted,
+            "seeds": v.seeds,
+            "seed_std": v.seed_std,
             "runs": list(point.runs),
-        }  # fmt: skip
+        }
 
     def words(self, figure: FigureSpec, content: Content[Lines]) -> Iterable[str]:
         for panel in content.panels:

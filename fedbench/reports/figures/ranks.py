@@ -64,10 +64,13 @@ class Ranking(Kind[Ranks]):
         """Friedman's test, the critical difference, and the sets of lines that differ by less."""
         result = marks.result
         return {
-            "chi2": result.chi2, "f": None if result.f == float("inf") else result.f, "p": result.p, "level": LEVEL,
+            "chi2": result.chi2,
+            "f": None if result.f == float("inf") else result.f,
+            "p": result.p,
+            "level": LEVEL,
             "critical_difference": result.difference,
             "alike": [[marks.lines[j] for j in members] for members in result.indistinguishable],
-        }  # fmt: skip
+        }
 
     def words(self, figure: FigureSpec, content: Content[Ranks]) -> Iterable[str]:
         for panel in content.panels:

@@ -49,9 +49,15 @@ class Rounds(Series):
         """None: a cell's points have an x each, the cell has none."""
 
     def points(
-        self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
-        reported: tuple[float, float | None] | None, frame: Frame,
-    ) -> list[Point]:  # fmt: skip
+        self,
+        filled: source.Filled,
+        row: Row,
+        column: Column,
+        entry: Entry,
+        x: float | None,
+        reported: tuple[float, float | None] | None,
+        frame: Frame,
+    ) -> list[Point]:
         """The column's metric after each round of the cell's first run. Raises FedbenchError if it has none."""
         metrics, run, column = frame.named(entry.runs[0]).metrics, entry.runs[:1], row.reads(column)
         view = str(filled.table.view) if filled.table.view in metrics.views else "plain"

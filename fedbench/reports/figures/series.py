@@ -37,9 +37,20 @@ class Series(Kind[Lines]):
     needs: ClassVar[str] = "series"
     options: ClassVar[tuple[str, ...]] = ("budget", "seed", "compare")
     columns: ClassVar[tuple[str, ...]] = (
-        "panel", "table", "budget", "line", "axis", "x", "mean", "std", "error", "seeds", "reported", "reported_std",
+        "panel",
+        "table",
+        "budget",
+        "line",
+        "axis",
+        "x",
+        "mean",
+        "std",
+        "error",
+        "seeds",
+        "reported",
+        "reported_std",
         "runs",
-    )  # fmt: skip
+    )
 
     def gather(self, figure: FigureSpec, request: Request) -> Content[Lines]:
         """The measured cells as points; missing cells break their line and are named in a remark.
@@ -115,9 +126,15 @@ class Series(Kind[Lines]):
         return place
 
     def points(
-        self, filled: source.Filled, row: Row, column: Column, entry: Entry, x: float | None,
-        reported: tuple[float, float | None] | None, frame: Frame,
-    ) -> list[Point]:  # fmt: skip
+        self,
+        filled: source.Filled,
+        row: Row,
+        column: Column,
+        entry: Entry,
+        x: float | None,
+        reported: tuple[float, float | None] | None,
+        frame: Frame,
+    ) -> list[Point]:
         """The points of a cell: here a single one."""
         from fedbench.planner.settings import sketch
 
@@ -245,11 +262,15 @@ def looks_of(content: Content[Lines], axis: SeriesSpec) -> dict[str, dict[str, A
         thick, nth = i < len(bold), i - len(bold)
         colour, hollow = (COLOURS[i], False) if thick else (rest[nth % len(rest)], nth >= len(rest))
         looks[name] = {
-            "color": colour, "marker": _MARKERS[i % len(_MARKERS)], "markersize": 5 if thick else 3.6,
-            "linewidth": 1.8 if thick else 0.9, "linestyle": (0, (4, 1.5)) if hollow else "-",
-            "markerfacecolor": "white" if hollow else colour, "markeredgewidth": 0.8,
+            "color": colour,
+            "marker": _MARKERS[i % len(_MARKERS)],
+            "markersize": 5 if thick else 3.6,
+            "linewidth": 1.8 if thick else 0.9,
+            "linestyle": (0, (4, 1.5)) if hollow else "-",
+            "markerfacecolor": "white" if hollow else colour,
+            "markeredgewidth": 0.8,
             "zorder": 3 if thick else 4,  # a thick line would hide a thin one
-        }  # fmt: skip
+        }
     return looks
 
 
@@ -275,9 +296,17 @@ def _panel(axes: Axes, marks: Lines, axis: SeriesSpec, looks: dict[str, dict[str
             axes.plot(at, means, **look)
             if any(errors):
                 axes.errorbar(
-                    at, means, errors, color=look["color"], linestyle="none", capsize=1.5,
-                    capthick=0.6, linewidth=1.0 if name in axis.bold else 0.6, alpha=0.75, zorder=2,
-                )  # fmt: skip
+                    at,
+                    means,
+                    errors,
+                    color=look["color"],
+                    linestyle="none",
+                    capsize=1.5,
+                    capthick=0.6,
+                    linewidth=1.0 if name in axis.bold else 0.6,
+                    alpha=0.75,
+                    zorder=2,
+                )
         for p in points:
             if p.x is None and p.value is not None:
                 axes.axhline(p.value.mean, color=look["color"], linewidth=0.9, linestyle="--", zorder=1)

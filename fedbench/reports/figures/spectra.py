@@ -95,9 +95,17 @@ class Spectra(source.OfPartitions[Sequence[ClientSpectra]]):
 
     options = ("partition", "filters", "client", "seed", "ridge")
     columns = (
-        "panel", "dataset", "partition", "client", "rank", "train_singular_value", "test_singular_value", "raw_ratio",
-        "ratio", "bound",
-    )  # fmt: skip
+        "panel",
+        "dataset",
+        "partition",
+        "client",
+        "rank",
+        "train_singular_value",
+        "test_singular_value",
+        "raw_ratio",
+        "ratio",
+        "bound",
+    )
 
     def see(
         self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None
@@ -209,9 +217,16 @@ def _ratio(axes: Axes, marks: Sequence[ClientSpectra], colours: dict[int, str]) 
     for bound, name, dash in ((LEAST_BOUND, "1", "-"), (LARGEST_BOUND, "1.618", ":")):
         axes.axhline(bound, color="0.45", linewidth=0.8, linestyle=dash, zorder=0)
         axes.annotate(
-            name, (1, bound), xycoords=("axes fraction", "data"), xytext=(-1, 2), textcoords="offset points",
-            ha="right", va="bottom", color="0.35", fontsize=7,
-        )  # fmt: skip
+            name,
+            (1, bound),
+            xycoords=("axes fraction", "data"),
+            xytext=(-1, 2),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color="0.35",
+            fontsize=7,
+        )
     for curve in marks:
         c, shade = curve.comparison, colours[curve.client]
         ranks = np.arange(1, c.rank + 1)

@@ -69,8 +69,10 @@ class Images(source.OfPartitions[Views]):
 
         room_for(len(clients), MOST, "clients are too many to be seen", f"choose up to {MOST}: --client")
         if partition.spec.dataset.vectors:
-            raise FedbenchError(f"{partition.spec.dataset.name} holds vectors, of which there is nothing to see",
-                                "a figure of images takes a data set of images")  # fmt: skip
+            raise FedbenchError(
+                f"{partition.spec.dataset.name} holds vectors, of which there is nothing to see",
+                "a figure of images takes a data set of images",
+            )
         dataset = data.load(partition.spec.dataset, request.store, request.roots, request.notify)
         alike = partition.drawn is None and partition.colour is None
         if request.image and not alike:

@@ -34,9 +34,19 @@ Section = tuple[str, tuple[str, ...]]
 
 #: Fields of a setting that other sections or `Setting.descent` print, or that change no number.
 _OMITTED = {
-    "partition", "budget", "seed", "init_seed", "version", "model_version", "executor", "votes", "optimizer",
-    "momentum", "momentum_lives", "weight_decay",
-}  # fmt: skip
+    "partition",
+    "budget",
+    "seed",
+    "init_seed",
+    "version",
+    "model_version",
+    "executor",
+    "votes",
+    "optimizer",
+    "momentum",
+    "momentum_lives",
+    "weight_decay",
+}
 #: BibTeX entry, as in CITATION.cff.
 CITATION = (
     "@software{fedbench,",
@@ -69,12 +79,14 @@ def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
         "Compute": [*_compute(runs, spare)],
         "Software": [*_software([*runs, *spare])],
         "Deviations and remarks": [*notes.remarks(), *_deviations(notes)],
-        "To run it again": [] if table.counted else [
+        "To run it again": []
+        if table.counted
+        else [
             f"`{command(cells, tuple(seeds))}`, then `fedbench report`; `fedbench results verify` trains a "
             "sample of runs out of result packs again."
         ],
         "References": [*_references(notes)],
-    }  # fmt: skip
+    }
     return tuple((heading, tuple(lines)) for heading, lines in lines_of.items() if lines)
 
 

@@ -77,15 +77,19 @@ class Notes:
         """All other lines, without the methods' deviations and the claims."""
         table = self.table
         executors = times.executors(self.timed)
-        runs = [] if table.counted else [
-            *sentences.the_papers(self.cells),
-            *sentences.hyper_parameters(self.cells, self.rows),
-            *sentences.tuned_by_row(self.cells, self.rows),
-            *([] if self._other_view else self.augmentation()),
-            *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
-            *(sentences.cost(records(self.cells, self.extra)) if compare else []),
-            *(sentences.tolerances(table) if compare else []),
-        ]  # fmt: skip
+        runs = (
+            []
+            if table.counted
+            else [
+                *sentences.the_papers(self.cells),
+                *sentences.hyper_parameters(self.cells, self.rows),
+                *sentences.tuned_by_row(self.cells, self.rows),
+                *([] if self._other_view else self.augmentation()),
+                *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
+                *(sentences.cost(records(self.cells, self.extra)) if compare else []),
+                *(sentences.tolerances(table) if compare else []),
+            ]
+        )
         return [*runs, *self.remarks()]
 
     def remarks(self) -> list[str]:
@@ -181,9 +185,12 @@ def facts(table: Table, budget: str, rows: Sequence[Row] = ()) -> Iterator[dict[
             yield {
                 **schemes.facts(setting.partition),
                 **{f.name: getattr(setting, f.name) for f in dataclasses.fields(Setting)},
-                "budget": budget, "dataset": column.dataset, "method": row.method,
-                "metric": read.metric, "statistic": read.statistic,
-            }  # fmt: skip
+                "budget": budget,
+                "dataset": column.dataset,
+                "method": row.method,
+                "metric": read.metric,
+                "statistic": read.statistic,
+            }
 
 
 def _name(table: Table) -> str:

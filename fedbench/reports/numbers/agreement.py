@@ -115,10 +115,15 @@ class Tally:
         if off.points is not None:
             alike = bool(off.within_errors)
             return cls(
-                measured=1, accuracies=1, points=off.points, close=off.within_points,
-                compared=off.within_errors is not None, alike=alike, alike_far=alike and not off.near,
+                measured=1,
+                accuracies=1,
+                points=off.points,
+                close=off.within_points,
+                compared=off.within_errors is not None,
+                alike=alike,
+                alike_far=alike and not off.near,
                 one_seed=off.one_seed,
-            )  # fmt: skip
+            )
         if off.counted:
             return cls(measured=1, counted=1, equal=bool(off.near))
         return cls(measured=1, others=off.near is not None, tolerated=bool(off.near))

@@ -10,9 +10,14 @@ from fedbench.reports.layout.grid import Grid
 
 FORMATS = ("console", "latex", "markdown", "csv", "html", "json")
 _SUFFIXES = {
-    ".tex": "latex", ".md": "markdown", ".csv": "csv", ".html": "html", ".htm": "html", ".json": "json",
+    ".tex": "latex",
+    ".md": "markdown",
+    ".csv": "csv",
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
     ".txt": "console",
-}  # fmt: skip
+}
 
 
 def choose(format: str | None, output: Path | None) -> str:

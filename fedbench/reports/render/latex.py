@@ -35,19 +35,69 @@ _NOTES = "\\begin{tablenotes}[flushleft]\\scriptsize"
 _BELOW = "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}"
 
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$",
-    '"': "''", "`": r"\textquoteleft{}", "[": "{[}", "]": "{]}", "*": "{*}",
-    "\n": " ", "\t": " ",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    '"': "''",
+    "`": r"\textquoteleft{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "\n": " ",
+    "\t": " ",
+}
 _MATH = {
-    "±": r"\pm", "×": r"\times", "−": "-", "·": r"\cdot", "…": r"\ldots", "≤": r"\le", "≥": r"\ge", "†": r"\dagger",
-    "‡": r"\ddagger", "°": r"^{\circ}", "✓": r"\surd", "≠": r"\neq",
-    "✗": r"\times", "○": r"\circ", "→": r"\to", "∞": r"\infty", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma",
-    "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu",
-    "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "ω": r"\omega",
-    "Δ": r"\Delta", "Θ": r"\Theta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "²": "^2", "³": "^3",
-}  # fmt: skip
+    "±": r"\pm",
+    "×": r"\times",
+    "−": "-",
+    "·": r"\cdot",
+    "…": r"\ldots",
+    "≤": r"\le",
+    "≥": r"\ge",
+    "†": r"\dagger",
+    "‡": r"\ddagger",
+    "°": r"^{\circ}",
+    "✓": r"\surd",
+    "≠": r"\neq",
+    "✗": r"\times",
+    "○": r"\circ",
+    "→": r"\to",
+    "∞": r"\infty",
+    "α": r"\alpha",
+    "β": r"\beta",
+    "γ": r"\gamma",
+    "δ": r"\delta",
+    "ε": r"\varepsilon",
+    "η": r"\eta",
+    "θ": r"\theta",
+    "κ": r"\kappa",
+    "λ": r"\lambda",
+    "μ": r"\mu",
+    "ξ": r"\xi",
+    "π": r"\pi",
+    "ρ": r"\rho",
+    "σ": r"\sigma",
+    "τ": r"\tau",
+    "φ": r"\varphi",
+    "ω": r"\omega",
+    "Δ": r"\Delta",
+    "Θ": r"\Theta",
+    "Σ": r"\Sigma",
+    "Φ": r"\Phi",
+    "Ω": r"\Omega",
+    "²": "^2",
+    "³": "^3",
+}
 #: Marks after values.
 _MARKS = {"†": r"\dagger", "‡": r"\ddagger", "°": r"\circ", "≠": r"\neq"}
 _TEXT = {"–": r"\textendash{}", "—": r"\textemdash{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
@@ -120,10 +170,15 @@ def _float(grid: Grid, unescaped: _Unescaped, full: bool) -> str:
         body += "\n".join([_BELOW, *(rf"\par {text}" for text in said), r"\end{minipage}", ""])
     named = grid.id + (f", {grid.scope}" if grid.scope else "")
     lines = [
-        "\\begin{table}[!htb]", "\\centering",
-        f"\\caption{{{grid.caption} ({named}).}}", f"\\label{{{unescaped.label}}}", unescaped.size,
-        body + "\\end{table}", *([f"% To fill it: {unescaped.command}"] if unescaped.command else []), "",
-    ]  # fmt: skip
+        "\\begin{table}[!htb]",
+        "\\centering",
+        f"\\caption{{{grid.caption} ({named}).}}",
+        f"\\label{{{unescaped.label}}}",
+        unescaped.size,
+        body + "\\end{table}",
+        *([f"% To fill it: {unescaped.command}"] if unescaped.command else []),
+        "",
+    ]
     return "\n".join(lines)
 
 

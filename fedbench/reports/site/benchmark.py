@@ -180,12 +180,13 @@ def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
         budgets.setdefault(one.table.id, []).append(one)
     order = [id for id in paper.best if id in budgets]
     body = [
-        f"<h1>{e(title)}</h1>", f'<p class="about">{e(about)}</p>',
+        f"<h1>{e(title)}</h1>",
+        f'<p class="about">{e(about)}</p>',
         *_leaderboards(paper),
         _contents(paper),
         *(f'<figure><img src="{e(file)}" alt="{e(what)}" loading="lazy"></figure>' for file, what in pictures.items()),
         *(_table(budgets[id], opened=id == order[0]) for id in order),
-    ]  # fmt: skip
+    ]
     return document(title, NOTEBOOK[1], body)
 
 

@@ -56,15 +56,19 @@ def method_page(one: Declaration, tables: Sequence[Claims]) -> str:
     rows = list(_places(one, tables))
     heads = ("table", "what", "row", "budget", "mean rank", "in the paper", "of rows")
     body = [
-        f"<h1>{e(one.title)}</h1>", f'<p class="about">{e(one.summary)}</p>',
+        f"<h1>{e(one.title)}</h1>",
+        f'<p class="about">{e(one.summary)}</p>',
         *(f"<p>{_prose(part)}</p>" for part in parts if not part.startswith("deviates:")),
         values((name, value) for name, value in facts.items() if value),
         command(f"fedbench train --method {one.name}"),
         *(["<h2>Where it stands</h2>", listing(heads, rows, texts=4)] if rows else []),
-        *(["<h2>Hyper-parameters</h2>", listing(("option", "", "what", "source", "default"), options, texts=4)]
-          if options else []),
+        *(
+            ["<h2>Hyper-parameters</h2>", listing(("option", "", "what", "source", "default"), options, texts=4)]
+            if options
+            else []
+        ),
         folded("How it deviates from its paper", one.deviations),
-    ]  # fmt: skip
+    ]
     return document(one.title, NOTEBOOK[1], body)
 
 
