@@ -196,7 +196,7 @@ def _coverage(cells: Cells, columns: Sequence[Column]) -> str:
         return f"mean of {len(used)} seeds: {every}"
     trained = ", ".join(map(str, sorted(set().union(*there))))
     some = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{some} of {len(used)} seeds ({trained} of {every})"
+    return f"{some} of {len(used)} seeds ({every if trained == every else f'{trained} of {every}'})"
 
 
 def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:
