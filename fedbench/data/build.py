@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# -- union -----------------------------------------------------------------------------------------------------
 # Several data sets as one: images resized to one shape, and a column for the data set of each.
 
 
@@ -61,9 +60,6 @@ def read_union(recipe: Recipe, parts: Iterable[Dataset]) -> Iterator[Part]:
             own = part.images[rows] + np.array(part.offset) if part.offset else part.images[rows]
             images, domain = fit(own, recipe.form), np.full(int(rows.sum()), code, np.int64)
             yield Part(f"{name} ({split})", split, images, {"label": part.labels[rows], "domain": domain})
-
-
-# -- build -----------------------------------------------------------------------------------------------------
 
 
 def obtain(
@@ -287,7 +283,6 @@ def _codes(values: np.ndarray, number: int, where: str) -> np.ndarray:
     return values.astype(np.int64)
 
 
-# -- check -----------------------------------------------------------------------------------------------------
 # Verify source files against their recipe's checksums, and artifacts against their manifests; look for test images
 # among the training images.
 

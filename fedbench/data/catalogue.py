@@ -104,7 +104,6 @@ def fetchable(source: Source) -> bool:
     return foreign.fetchable(source) or all(file.urls for file in source.file)
 
 
-# -- parsing ---------------------------------------------------------------------------------------------------
 # Read and validate a recipe's TOML; error messages name the file, the table and the key.
 
 

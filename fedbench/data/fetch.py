@@ -27,7 +27,6 @@ from fedbench.files import alone, disk_errors
 from fedbench.specs import require
 from fedbench.store import Store
 
-# -- download --------------------------------------------------------------------------------------------------
 # Download one file from its mirrors, with limits on size and time.
 #
 # A mirror may misbehave: a wrong or missing length, redirects, an endless or very slow stream. Then the next mirror is
@@ -168,9 +167,6 @@ def _short(text: object) -> str:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-# -- fetch -----------------------------------------------------------------------------------------------------
 
 
 def fetch(

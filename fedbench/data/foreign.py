@@ -24,7 +24,6 @@ from fedbench.specs import require
 from fedbench.store import Store
 from fedbench.words import path_of
 
-# -- torchvision sets ------------------------------------------------------------------------------------------
 # torchvision's image classification data sets: the paths of their files, and their splits.
 
 
@@ -69,9 +68,6 @@ SETS: dict[str, Set] = {
     "SVHN": Set(("train_32x32.mat", "test_32x32.mat")),
     "USPS": Set(("usps.bz2", "usps.t.bz2"), _TRAIN),
 }
-
-
-# -- foreign ---------------------------------------------------------------------------------------------------
 
 
 HUB, TORCHVISION = "hf:", "torchvision:"

@@ -147,7 +147,6 @@ def mixed(grey: int, count: int) -> str:
     return f"{grey:,} of {count:,} images are grey and are read as colour like the others" if 0 < grey < count else ""
 
 
-# -- encoded ---------------------------------------------------------------------------------------------------
 # Encoded images (JPEG, PNG, WebP, ...) in a Parquet column, or as files in folders and archives.
 
 

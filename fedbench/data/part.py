@@ -67,7 +67,6 @@ class Part:
         return picked
 
 
-# -- lists -----------------------------------------------------------------------------------------------------
 # Conversions of Parquet columns to arrays, without pandas, and of arrays [N, W] to columns of lists of fixed length,
 # which store several labels or scores per image.
 

@@ -30,7 +30,6 @@ from fedbench.data.vectors import read_table, read_text
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
 
-# -- idx -------------------------------------------------------------------------------------------------------
 # IDX files, the format of MNIST and similar data sets.
 
 
@@ -82,7 +81,6 @@ def read_idx_parts(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Ite
         yield Part(where, split, images[..., None] if images.ndim == 3 else images, columns)
 
 
-# -- mat -------------------------------------------------------------------------------------------------------
 # MATLAB files of cropped digits, the format of SVHN: X uint8 [height, width, channels, n] and y [n, 1].
 
 
@@ -138,7 +136,6 @@ def _variables(path: Path) -> dict[str, np.ndarray]:
     return content
 
 
-# -- leaf ------------------------------------------------------------------------------------------------------
 # JSON files of the LEAF benchmark (Caldas et al. 2018), each with the data of about a hundred users.
 #
 # A file holds `users`, `num_samples`, and `user_data`, which has for each user `x`, the images as rows of height *
@@ -249,7 +246,6 @@ def _whole(values: list[Any], where: str) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-# -- pflib -----------------------------------------------------------------------------------------------------
 # Clients' images in PFLlib's folders: train/N.npz and test/N.npz for client N, and config.json.
 #
 # PFLlib itself saves one pickled object `data` per file. Loading a pickle can run any code, so it is refused. Files
@@ -380,7 +376,6 @@ def _classes(path: Path) -> tuple[str, ...]:
     return tuple(map(str, range(int(count or 0))))
 
 
-# -- medmnist --------------------------------------------------------------------------------------------------
 # MedMNIST's archives (Yang et al., Scientific Data 2023; medmnist.com): {train,val,test}_images uint8 [n, H, W] or
 # [n, H, W, 3], and {train,val,test}_labels [n, 1], or [n, U] for multi-label images (ChestMNIST).
 
@@ -420,9 +415,6 @@ def read_medmnist(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iter
         labels = y.astype(np.uint8) if many else y[:, 0].astype(np.int64)
         images = x if x.ndim == 4 else x[..., None]
         yield Part(f"{path} ({side})", side, images, {"label": labels}, classes, f"{left:,} validation images left out")
-
-
-# -- readers ---------------------------------------------------------------------------------------------------
 
 
 def read(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:

@@ -202,7 +202,6 @@ def _group(names: np.ndarray) -> np.ndarray:
     return names if number is None else np.array([number[value] for value in unique.tolist()], np.int64)[index]
 
 
-# -- formats ---------------------------------------------------------------------------------------------------
 # For each file format: the names of its columns, and the first `rows` rows of some columns as arrays, [n] or [n, W],
 # with a note for the user on how the file was read.
 

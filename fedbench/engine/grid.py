@@ -177,7 +177,6 @@ def _product(axes: Axes) -> Iterator[dict[str, Any]]:
         yield dict(zip(axes, one, strict=True))
 
 
-# -- best ------------------------------------------------------------------------------------------------------
 # The best values of a grid by validation accuracy; test images are not used.
 
 
@@ -229,7 +228,6 @@ def runs(points: Sequence[GridPoint], store: Store) -> list[Run]:
     return [Run.of(artifact, store) for artifact in artifacts if artifact is not None]
 
 
-# -- saved -----------------------------------------------------------------------------------------------------
 # Save a grid as a table's file, from which `report --table` prints the same runs.
 
 

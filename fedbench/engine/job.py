@@ -132,7 +132,6 @@ class Job:
         return " ".join([fingerprint(*self.parts), *versions])
 
 
-# -- work ------------------------------------------------------------------------------------------------------
 # The work folder of an unfinished run: its spec, its checkpoint, and why it failed.
 
 

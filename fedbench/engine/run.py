@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from fedbench.core.trainer import Progress, Trainer
 
 
-# -- place -----------------------------------------------------------------------------------------------------
 # The device of a run, and whether it supports the run.
 
 
@@ -56,7 +55,6 @@ def check_place(device: str, executor: str, precision: str) -> torch.device:
     return place
 
 
-# -- progress --------------------------------------------------------------------------------------------------
 # The progress of unfinished runs, written to files for `fedbench status`.
 
 
@@ -111,9 +109,6 @@ def _gpu(device: Any) -> dict[str, int] | None:
     torch = sys.modules["torch"]
     own = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {"reserved": torch.cuda.memory_reserved(), "bytes": own.total_memory}
-
-
-# -- run -------------------------------------------------------------------------------------------------------
 
 
 #: Executors that are faster with more clients at once. With the others, training seeds together saves no time.

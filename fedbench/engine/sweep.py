@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from fedbench.results.packs import Packs
 
 
-# -- at once ---------------------------------------------------------------------------------------------------
 # Several tasks at once, each in a thread that waits for a worker process, and their results as they arrive.
 
 
@@ -97,9 +96,6 @@ def at_once(
             stop()
             for thread in threads:
                 thread.join()
-
-
-# -- sweep -----------------------------------------------------------------------------------------------------
 
 
 #: (jobs, title) -> artifacts: trains jobs that differ only in their seeds, like `engine.run.execute_all`.

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from fedbench.store.claim import Hold
 
 
-# -- inputs ----------------------------------------------------------------------------------------------------
 # Load images and partitions, or make them, and put them on the device as federations.
 
 
@@ -141,7 +140,6 @@ def _joined(parts: Iterable[Mapping[str, Any]], device: torch.device) -> list[Fe
         return Federation.joined([Federation.of(**arrays, device=device) for arrays in parts])
 
 
-# -- association -----------------------------------------------------------------------------------------------
 # The cluster of each client after its data have drifted between training and test, if its distribution is known.
 
 
@@ -160,9 +158,6 @@ def known_association(
         votes.setdefault(groups[i], Counter())[m] += 1
     cluster_of = {g: min(count, key=lambda m: (-count[m], m)) for g, count in votes.items()}
     return {**assigned, **{i: cluster_of[group] for i, group in enumerate(test_groups) if group in cluster_of}}
-
-
-# -- training --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

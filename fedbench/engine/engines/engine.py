@@ -54,7 +54,6 @@ class Engine:
         """End worker processes and connections."""
 
 
-# -- here ------------------------------------------------------------------------------------------------------
 # The engine `here`: one run after another in this process.
 
 

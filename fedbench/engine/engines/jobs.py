@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fedbench.store import Artifact
 
 
-# -- worker ----------------------------------------------------------------------------------------------------
 # A worker process: it receives orders over a connection, and sends progress and results back.
 
 
@@ -96,9 +95,6 @@ def main(descriptor: int, home: str) -> None:
     threading.Thread(target=worker.listen, daemon=True, name="driver").start()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
         worker.serve()
-
-
-# -- jobs ------------------------------------------------------------------------------------------------------
 
 
 #: Seconds after which a worker that should end is killed.

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fedbench.store import Artifact
 
 
-# -- task ------------------------------------------------------------------------------------------------------
 # Code that is executed on a node of the cluster.
 
 
@@ -102,9 +101,6 @@ def train(
     with contextlib.suppress(RayError):  # the mailbox's node may be lost
         ray.get(mailbox.put.remote(key))
     return Delivery(result, files)
-
-
-# -- cluster ---------------------------------------------------------------------------------------------------
 
 
 #: Address that means: start a cluster on this machine, for this command only.
@@ -185,9 +181,6 @@ def places(cpus: float, gpus: float | None, device: str) -> tuple[float, int]:
             )
     room = (min(one.get(kind, 0.0) / n for kind, n in (("CPU", cpus), ("GPU", gpus)) if n) for one in nodes)
     return gpus, max(sum(map(int, room)), 1)
-
-
-# -- on ray ----------------------------------------------------------------------------------------------------
 
 
 #: How many times Ray starts a run again after its node or its process is lost.

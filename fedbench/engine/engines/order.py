@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from fedbench.store import Store
 
 
-# -- users' classes --------------------------------------------------------------------------------------------
 # Users' classes for another process, with their source: the file may be missing there, or edited meanwhile.
 
 
@@ -61,7 +60,6 @@ def of_run(method: str, spec: RunSpec) -> Iterator[UserClass]:
         yield UserClass.of("partitioner", *known)
 
 
-# -- order -----------------------------------------------------------------------------------------------------
 # Jobs for another process, and its results, as values that can be pickled.
 
 
