@@ -28,8 +28,7 @@ from fedbench.errors import FedbenchError
 from fedbench.methods import cfl, haccs
 from fedbench.methods.feddrift import Compared, FedDrift, FedDriftMemory, apart, groups, in_parts, merge
 from fedbench.methods.flux import clustering
-from fedbench.methods.flux_soft import FedDriftMemory as SoftMemory
-from fedbench.methods.flux_soft import soft_weights
+from fedbench.methods.flux_soft import FluxSoftMemory, soft_weights
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import right as is_right
 from fedbench.methods.parts.description import Describe, Phase, projection
@@ -642,7 +641,7 @@ def test_soft_weights_and_the_test_phase_by_hand(tmp_path: Path) -> None:
 def test_mixing_by_hand() -> None:
     weights = torch.tensor([[0.75, 0.25, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
     trained = [{"w": torch.tensor([1.0, 2.0]) * k} for k in (1, 10, 100)]
-    memory = SoftMemory(Phase.GROUPED, cube(torch.tensor(2.0), 3), weights=weights)
+    memory = FluxSoftMemory(Phase.GROUPED, cube(torch.tensor(2.0), 3), weights=weights)
     server = Server({}, {"w": torch.zeros(2)}, memory=memory, models=list(trained))
     server.assigned = {5: 0, 7: 1, 9: 2}
     here: Any = [SimpleNamespace(index=5), SimpleNamespace(index=9), SimpleNamespace(index=4)]
