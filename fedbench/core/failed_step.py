@@ -9,10 +9,12 @@ clients were in its stack.
 from __future__ import annotations
 
 import io
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -31,6 +33,11 @@ UNKNOWN = "no step of a client that works alone: `state` is what this client rec
 
 Update = Callable[[Client], ClientUpdate | None]
 
+#: The note of the file that an executor's first failure left, by its event of cancelling: other threads can fail at the
+#: same time, and whichever error is raised names what is in the file.
+_LEFT: WeakKeyDictionary[threading.Event, str] = WeakKeyDictionary()
+_ONE_AT_A_TIME = threading.Lock()
+
 
 def serve(worker: Worker, clients: Sequence[Client], update: Update) -> None:
     """`worker.serve`. With --debug (`Work.failure_file`), an error leaves the file, which a note of the error names."""
@@ -43,7 +50,10 @@ def serve(worker: Worker, clients: Sequence[Client], update: Update) -> None:
         # A client's seconds are counted when it has done its work.
         unfinished = [(now, start) for now, start in begun if now.work.seconds == start.work.seconds]
         if unfinished:
-            error.add_note(_leave_file(worker, unfinished, update, error))
+            with _ONE_AT_A_TIME:
+                if worker.cancel not in _LEFT:
+                    _LEFT[worker.cancel] = _leave_file(worker, unfinished, update, error)
+                error.add_note(_LEFT[worker.cancel])
         raise
 
 
