@@ -27,7 +27,7 @@ from fedbench.store.provenance import fingerprint, git_revision, other_code, pro
 from tests.support.lab import setting
 
 #: Loaded only because a package's __init__ offers them too; nothing that a run computes goes through them.
-BESIDE = {"data/build.py", "data/fetch.py", "partitions/builder.py"}
+BESIDE = {"data/build.py", "data/fetch.py", "partitions/builder.py", "partitions/mixture_file.py"}
 
 
 def parts(name: str, **changes: Any) -> set[str]:
