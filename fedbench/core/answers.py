@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedbench.core.client import Client, ClientUpdate
 from fedbench.core.executors import Executor
-from fedbench.core.failed_step import serve
+from fedbench.core.failed_step import Serving
 from fedbench.core.federation import Federation
 from fedbench.core.images import CHUNK, Piece, pieces
 from fedbench.core.server import Server
@@ -127,6 +127,7 @@ def own_answers(
     views = tuple(views)
     served = shared.models(clients) if shared is not None and "plain" in views else {}
     names = () if shared is None else shared.names
+    serving = Serving(personalise)
 
     def later(client: Client, view: str) -> bool:
         if view != "plain" or client.index not in served or client.answer is not None or client.answers_by:
@@ -134,7 +135,7 @@ def own_answers(
         return all(client.state[n] is client.received[n] for n in names)
 
     def job(worker: Worker, block: list[Client]) -> list[dict[int, Answers]]:
-        serve(worker, block, personalise)
+        serving.serve(worker, block)
         by_view = []
         for view in views:
             own = {c.index: _given(c, executor.federation) for c in block if c.answer is not None}

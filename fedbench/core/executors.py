@@ -21,7 +21,7 @@ from torch import nn
 
 from fedbench.core.captured import GraphedWorker
 from fedbench.core.client import Client, ClientUpdate
-from fedbench.core.failed_step import serve
+from fedbench.core.failed_step import Serving
 from fedbench.core.federation import Federation
 from fedbench.core.optimizer import optimizer
 from fedbench.core.plan import Plan
@@ -92,7 +92,7 @@ class Executor:
 
     def run(self, clients: Sequence[Client], update: Callable[[Client], ClientUpdate | None]) -> None:
         """Run `update` for every client; updates the clients in place, such as their `state`, `work` and `metrics`."""
-        self.map(lambda worker, block: serve(worker, block, update), self.blocks(clients))
+        self.map(Serving(update).serve, self.blocks(clients))
 
     def blocks(self, clients: Sequence[Client]) -> list[list[Client]]:
         """The clients grouped as a worker processes them."""

@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -33,28 +32,34 @@ UNKNOWN = "no step of a client that works alone: `state` is what this client rec
 
 Update = Callable[[Client], ClientUpdate | None]
 
-#: The note of the file that an executor's first failure left, by its event of cancelling: other threads can fail at the
-#: same time, and whichever error is raised names what is in the file.
-_LEFT: WeakKeyDictionary[threading.Event, str] = WeakKeyDictionary()
-_ONE_AT_A_TIME = threading.Lock()
 
+class Serving:
+    """An update of many clients by an executor's workers.
 
-def serve(worker: Worker, clients: Sequence[Client], update: Update) -> None:
-    """`worker.serve`. With --debug (`Work.failure_file`), an error leaves the file, which a note of the error names."""
-    begun = [(client, _copied(client)) for client in clients if client.work.failure_file is not None]
-    try:
-        worker.serve(clients, update)
-    except Cancelled:
-        raise
-    except Exception as error:
-        # A client's seconds are counted when it has done its work.
-        unfinished = [(now, start) for now, start in begun if now.work.seconds == start.work.seconds]
-        if unfinished:
-            with _ONE_AT_A_TIME:
-                if worker.cancel not in _LEFT:
-                    _LEFT[worker.cancel] = _leave_file(worker, unfinished, update, error)
-                error.add_note(_LEFT[worker.cancel])
-        raise
+    With --debug (`Work.failure_file`), the first error leaves the file, and a note of every error names it, because
+    workers can fail at the same time and any of their errors may be the one that is raised.
+    """
+
+    def __init__(self, update: Update) -> None:
+        self.update = update
+        self.lock = threading.Lock()
+        self.note: str | None = None  #: once there is a file
+
+    def serve(self, worker: Worker, clients: Sequence[Client]) -> None:
+        """`worker.serve` of some of the clients."""
+        begun = [(client, _copied(client)) for client in clients if client.work.failure_file is not None]
+        try:
+            worker.serve(clients, self.update)
+        except Cancelled:
+            raise
+        except Exception as error:
+            # A client's seconds are counted when it has done its work.
+            unfinished = [(now, start) for now, start in begun if now.work.seconds == start.work.seconds]
+            if unfinished:
+                with self.lock:
+                    self.note = self.note or _leave_file(worker, unfinished, self.update, error)
+                error.add_note(self.note)
+            raise
 
 
 def _copied(client: Client) -> Client:
