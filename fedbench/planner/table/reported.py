@@ -10,7 +10,7 @@ import io
 import math
 import re
 from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from fedbench import reader
@@ -73,13 +73,22 @@ def tables_in(folder: Path) -> Collection[str]:
     names: set[str] = set()
     for path in folder.glob("*.toml"):
         try:
-            raw = reader.toml(path, "table file")
-            names |= {*numbers(raw, path)} if path.name.endswith(SUFFIX) else {path.stem}
-        except FedbenchError:  # told by the command that reads this table
+            changed = path.stat()
+            names |= _names_in(path, changed.st_mtime_ns, changed.st_size)
+        except (FedbenchError, OSError):  # told by the command that reads this table
             return ()
-        for part in (raw, *(raw.get("own", {}).values() if isinstance(raw.get("own"), dict) else ())):
-            names |= {str(name) for name in part.get("reported_in", ())}
     return () if any("{" in name for name in names) else names
+
+
+@cache
+def _names_in(path: Path, changed: int, size: int) -> frozenset[str]:
+    """The tables of a file, and those that they say they are reported in. Kept while the file is the same: each table
+    of a paper asks for the names of all."""
+    raw = reader.toml(path, "table file")
+    names = {*numbers(raw, path)} if path.name.endswith(SUFFIX) else {path.stem}
+    for part in (raw, *(raw.get("own", {}).values() if isinstance(raw.get("own"), dict) else ())):
+        names |= {str(name) for name in part.get("reported_in", ())}
+    return frozenset(names)
 
 
 @lru_cache(maxsize=16)
