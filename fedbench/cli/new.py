@@ -11,16 +11,13 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fedbench import resources
 from fedbench.cli import context, options
 from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError, check_known
 from fedbench.files import whole_folder, write_whole
-
-if TYPE_CHECKING:
-    pass
 
 app = App()
 

@@ -16,15 +16,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedbench.core.client import Client, Collect, logits
 from fedbench.core.server import Server
 from fedbench.core.state import State, compact, name_in, separate
 from fedbench.errors import FedbenchError
-
-if TYPE_CHECKING:
-    pass
 
 #: The value of `--keep`.
 MODEL = "model"

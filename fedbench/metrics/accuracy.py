@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from fedbench.metrics.predictions import (
 from fedbench.metrics.scores import scored
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact
-
-if TYPE_CHECKING:
-    pass
 
 
 def accuracies(p: Predictions, clients: ClientSizes) -> dict[str, list[np.ndarray]]:

@@ -6,14 +6,11 @@ import csv
 import io
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedbench.data.guard import content, readable, reading
 from fedbench.data.spreadsheet import decoded, form
 from fedbench.errors import FedbenchError
-
-if TYPE_CHECKING:
-    pass
 
 _COLUMNS = ("client", "split", "class", "value")
 _SIDES = ("train", "test")

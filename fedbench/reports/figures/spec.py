@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fedbench import reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.planner.table.claims import Claim
 from fedbench.reader import Among
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,11 @@ def _clients(part: PartitionSpec) -> str:
 def the_papers(cells: Cells) -> list[str]:
     """A line with the paper's budget, if the table's runs have another one."""
     table, rules = cells.table, protocol.load(cells.table.protocol)
-    if cells.budget == "paper" or "paper" not in rules.budgets or not table.of_paper:
+    if cells.budget == protocol.PAPER or protocol.PAPER not in rules.budgets or not table.of_paper:
         return []
-    seeds = rules.seeds("paper", table.seeds)
+    seeds = rules.seeds(protocol.PAPER, table.seeds)
     same = len(seeds) == len(rules.seeds(cells.budget, table.seeds))
-    return [f"Budget paper: {scale(table, 'paper')}{'' if same else f', {len(seeds)} seeds'}."]
+    return [f"Budget {protocol.PAPER}: {scale(table, protocol.PAPER)}{'' if same else f', {len(seeds)} seeds'}."]
 
 
 def scale(table: Table, budget: str) -> str:

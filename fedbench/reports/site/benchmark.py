@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fedbench import resources
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
+from fedbench.protocol import PAPER
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Judged
 from fedbench.reports.numbers.agreement import POINTS, Tally
@@ -29,9 +30,6 @@ from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.reports.figures.spec import FigureSpec
-
-#: Budget of the papers' own training.
-PAPER = "paper"
 
 
 @dataclass(frozen=True)
