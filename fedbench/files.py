@@ -140,6 +140,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def json_at_hand(path: Path) -> dict[str, Any]:
+    """The contents of a JSON file; empty if it is missing, damaged or not readable."""
+    try:
+        return read_json(path)
+    except (FedbenchError, OSError):
+        return {}
+
+
 #: Key of the checksum in a JSON object.
 SEAL = "sha256"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError
-from fedbench.files import erase, read_json
+from fedbench.files import erase, json_at_hand
 from fedbench.specs import RunSpec
 from fedbench.store.artifact import MANIFEST
 from fedbench.store.claim import FILE as CLAIM
@@ -69,8 +69,8 @@ def unfinished(store: Store) -> list[Unfinished]:
 
 def _read(store: Store, id: str) -> Unfinished | None:
     work, failure = store.work(id), store.home / "failed" / f"{id}.json"
-    failed, progress, checkpoint = _json(failure), _json(work / PROGRESS), _json(work / CHECKPOINT)
-    begun = _json(work / SPEC)
+    failed, progress, checkpoint = json_at_hand(failure), json_at_hand(work / PROGRESS), json_at_hand(work / CHECKPOINT)
+    begun = json_at_hand(work / SPEC)
     raw, keep = begun.get("run") or failed.get("spec"), begun.get("keep") or failed.get("keep")
     try:
         spec = RunSpec.shared(raw) if isinstance(raw, dict) else None
@@ -117,14 +117,6 @@ def ids(store: Store) -> Iterator[str]:
         for path in store.home.glob(f"{folder}/*"):
             if not path.name.startswith("."):
                 yield path.name.removesuffix(".json").removesuffix(".pt")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """The contents of a JSON file; empty if it is missing, damaged or not readable."""
-    try:
-        return read_json(path)
-    except (FedbenchError, OSError):
-        return {}
 
 
 def _stat(path: Path) -> tuple[float, int]:

@@ -7,7 +7,6 @@ predictions do; a manifest's provenance keeps the former id.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import FedbenchError
-from fedbench.files import SEAL, alone, disk_errors, erase, intact, read_json, scratch, sealed, write_json
+from fedbench.files import SEAL, alone, disk_errors, erase, intact, json_at_hand, scratch, sealed, write_json
 from fedbench.specs import SCHEMA, SPECS
 from fedbench.specs.upgrade import RENAMED, former_id, is_former, upgraded
 from fedbench.store.artifact import MANIFEST, opened
@@ -51,7 +50,7 @@ def upgrade(home: Path) -> Upgraded:
         return done
     with disk_errors("upgrading the store", home), alone(home):
         for path in (home / "run").glob("*"):  # an upgrade that was killed has renamed these
-            if isinstance(former := _json(path / MANIFEST).get("provenance", {}).get(FORMER_ID), str):
+            if isinstance(former := json_at_hand(path / MANIFEST).get("provenance", {}).get(FORMER_ID), str):
                 done.renamed[former] = path.name
         for folder in (home / "work").glob("*"):
             if (process := holder(folder)) is not None:
@@ -61,8 +60,9 @@ def upgrade(home: Path) -> Upgraded:
                 _rename(home, path, manifest, done)
         _rename_work(home)
         _rename_failures(home)
-        if isinstance(run := _json(home / "current.json").get("run"), str):
-            write_json(home / "current.json", {**_json(home / "current.json"), "run": done.renamed.get(run, run)})
+        current = json_at_hand(home / "current.json")
+        if isinstance(run := current.get("run"), str):
+            write_json(home / "current.json", {**current, "run": done.renamed.get(run, run)})
         write_json(home / MARKER, {"schema": SCHEMA})
     return done
 
@@ -70,7 +70,7 @@ def upgrade(home: Path) -> Upgraded:
 def _former(folder: Path, kind: str, done: Upgraded) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The folders and manifests of a kind's artifacts of schema 1; damaged ones are noted and left out."""
     for path in sorted(folder.glob("*")):
-        manifest = _json(path / MANIFEST)
+        manifest = json_at_hand(path / MANIFEST)
         spec = manifest.get("spec")
         if path.name.startswith(".") or (isinstance(spec, dict) and not is_former(kind, spec)):
             continue
@@ -121,7 +121,7 @@ def _rename(home: Path, path: Path, manifest: dict[str, Any], done: Upgraded) ->
 def _rename_work(home: Path) -> None:
     """Unfinished runs: their checkpoints go on under the new ids."""
     for path in sorted((home / "work").glob("*")):
-        begun = _json(path / SPEC)
+        begun = json_at_hand(path / SPEC)
         if isinstance(raw := begun.get("run"), dict) and is_former("run", raw):
             new = upgraded("run", raw)
             final = path.with_name(SPECS["run"].shared(new).id)
@@ -136,7 +136,7 @@ def _rename_work(home: Path) -> None:
 
 def _rename_failures(home: Path) -> None:
     for path in sorted((home / "failed").glob("*.json")):
-        failed = _json(path)
+        failed = json_at_hand(path)
         if isinstance(raw := failed.get("spec"), dict) and is_former("run", raw):
             new = upgraded("run", raw)
             write_json(path.with_name(f"{SPECS['run'].shared(new).id}.json"), {**failed, "spec": new})
@@ -149,10 +149,3 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """The contents of a JSON file; empty if it is missing or damaged."""
-    with contextlib.suppress(FedbenchError, OSError):
-        return read_json(path)
-    return {}
