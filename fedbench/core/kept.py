@@ -24,7 +24,7 @@ from fedbench.errors import FedbenchError
 
 #: The value of `--keep`.
 MODEL = "model"
-#: `How.output` of a client that predicts with its network's logits.
+#: `Predicts.output` of a client that predicts with its network's logits.
 PLAIN = "logits"
 #: Key in the file's metadata of everything but tensors, as JSON.
 ABOUT = "fedbench"

@@ -68,13 +68,17 @@ def lines(path: Path, how: Form, limit: int | None = None) -> Iterator[list[str]
 
     Raises FedbenchError for a file of more than `limit` bytes, in another encoding or with an unfinished quote.
     """
-    text = decoded(path, guard.content(path, limit), how)
+    text = decoded(path, how, limit)
     with guard.reading(path, "is damaged or not a CSV file"):
         yield from _lines(text, how.separator, strict=True)
 
 
-def decoded(path: Path, data: bytes | bytearray, how: Form) -> str:
-    """The text of a file. Raises FedbenchError that names the line if it is not in its encoding."""
+def decoded(path: Path, how: Form, limit: int | None = None) -> str:
+    """The text of a file.
+
+    Raises FedbenchError for a file of more than `limit` bytes, and, with the line, for another encoding than its own.
+    """
+    data = guard.content(path, limit)
     try:
         return data.decode(how.encoding)
     except UnicodeDecodeError as error:

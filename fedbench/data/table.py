@@ -94,7 +94,7 @@ def _lines(source: Source, file: File, path: Path) -> list[_Line]:
     """The lines of a file entry, without empty ones."""
     how = form(path)
     if source.kind == "list":
-        content = decoded(path, guard.content(path, guard.LIMIT // _WEIGHT), how)
+        content = decoded(path, how, guard.LIMIT // _WEIGHT)
         rows = [[source.image, source.label], *(line.strip().rsplit(None, 1) for line in content.splitlines())]
     else:
         rows = list(lines_of(path, how, guard.LIMIT // _WEIGHT))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedbench.data.guard import content, fits, npz, reading, regular
+from fedbench.data.guard import fits, npz, reading, regular
 from fedbench.data.images import parquet_table
 from fedbench.data.names import composed, wholes
 from fedbench.data.part import LONGEST, Part, filled, text, values_of
@@ -244,7 +244,7 @@ def _csv_table(path: Path, how: Form, features: Sequence[str], others: Sequence[
     )
     source: Any = path
     if how.encoding != "utf-8-sig":
-        source = pa.BufferReader(decoded(path, content(path), how).encode())
+        source = pa.BufferReader(decoded(path, how).encode())
     try:
         with reading(path, "is damaged or not a CSV file"):
             return reader.read_csv(
@@ -255,7 +255,7 @@ def _csv_table(path: Path, how: Form, features: Sequence[str], others: Sequence[
             )
     except FedbenchError as error:
         if "UTF8" in error.message:
-            decoded(path, content(path), how)  # raises an error that names the line
+            decoded(path, how)  # raises an error that names the line
         raise
 
 
@@ -324,7 +324,7 @@ def _npz(path: Path, features: Sequence[str], others: Sequence[str], rows: int |
 def _matrix(path: Path) -> np.ndarray:
     """Read a text file of numbers as float64 [n, W]."""
     how = form(path)
-    data = decoded(path, content(path), how)
+    data = decoded(path, how)
     decimal = re.search(r"\d,\d[^\n]*\d[ \t]+[-+.\d]|\d[ \t]+[-+.]?\d+,\d", data)
     require(
         ";" not in data and decimal is None,

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedbench.data.guard import content, readable, reading
+from fedbench.data.guard import readable, reading
 from fedbench.data.spreadsheet import decoded, form
 from fedbench.errors import FedbenchError
 
@@ -58,7 +58,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
         raise FedbenchError(f"cannot read {path}: it is no file", "--counts takes a CSV file")
     with readable(path):
         how = form(path)
-        text = decoded(path, content(path), how)
+        text = decoded(path, how)
     with reading(path, "is not a CSV file"):
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=how.separator)
         names = reader.fieldnames or ()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbench.data.guard import content, fits, readable, reading, regular
+from fedbench.data.guard import fits, readable, reading, regular
 from fedbench.data.spreadsheet import decoded, form
 from fedbench.errors import FedbenchError, check_known, unknown
 from fedbench.specs import require
@@ -128,7 +128,7 @@ def _csv(path: Path) -> pa.Table:
 
     with readable(path):
         how = form(path)
-        text = decoded(path, content(path), how)
+        text = decoded(path, how)
     with reading(path, "is not a CSV file as it should be"):
         options = csv.ConvertOptions(column_types=dict.fromkeys(how.heads, pa.string()), strings_can_be_null=False)
         return csv.read_csv(
