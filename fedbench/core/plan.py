@@ -50,15 +50,6 @@ class Plan:
         takes_part = stream(s.seed, "cohort", t).random(clients) < s.participation
         return [int(i) for i in np.flatnonzero(takes_part)]
 
-    def empty_rounds(self) -> int:
-        """Number of rounds in which no client takes part."""
-        return sum(not self.cohort(t) for t in range(1, self.setting.rounds + 1)) if self.may_be_empty else 0
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether a round can have no participant: clients join at random."""
-        return self.setting.cohort is None and self.setting.participation < 1
-
     def turn(self, client: int, t: int) -> int:
         """Number of rounds before t in which the client took part."""
         s = self.setting

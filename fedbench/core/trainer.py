@@ -267,8 +267,8 @@ class Trainer(Simulation):
 
 def check_participants(plan: Plan) -> None:
     """Raise FedbenchError if no client takes part in any round: the untrained model is no result."""
-    if plan.empty_rounds() == plan.setting.rounds:
-        setting = plan.setting
+    setting = plan.setting
+    if not any(plan.cohort(t) for t in range(1, setting.rounds + 1)):
         raise FedbenchError(
             f"no client takes part in any of the {counted(setting.rounds, 'round')} at participation "
             f"{setting.participation:g}, so nothing would be trained",

@@ -78,7 +78,7 @@ def test_nobody_has_no_loss_and_a_run_of_nobody_is_refused(tmp_path: Path) -> No
     run = train("fedavg", DATA, tmp_path / "some", setting(rounds=12, participation=0.3))
     empty = {t for t in range(1, 13) if not run.trainer.plan.cohort(t)}
     assert {report.round for report in run.reports if report.loss is None} == empty
-    assert run.trainer.plan.empty_rounds() == len(empty) > 0
+    assert 0 < len(empty) < 12
     nobody = setting(rounds=3, participation=1e-6)
     says = "no client takes part in any of the 3 rounds at participation 1e-06"
     refused(says, trainer, method("fedavg"), DATA, tmp_path / "none", nobody)
