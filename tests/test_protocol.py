@@ -82,6 +82,7 @@ def test_every_protocol_serves_every_budget_on_digits() -> None:
             assert budget in budgets_of(s).split(" and ")
             rounds.append((s.rounds, len(protocol.seeds(budget, (0, 1, 2, 3, 4)))))
         assert rounds == sorted(rounds), "smoke < small <= the most"
+        assert rounds[0] < rounds[1], "smoke < small"
         assert len({work for work, _ in rounds}) > 1
 
 

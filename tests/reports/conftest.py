@@ -27,6 +27,7 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.read import load, metrics_of, writing
 from fedbench.planner import table as tables
 from fedbench.planner.cells import Cells, find
+from fedbench.planner.settings import sketch
 from fedbench.planner.table.spec import Table
 from fedbench.reports.layout.grid import Grid
 from fedbench.results.frame import Frame
@@ -175,6 +176,12 @@ def _over(how: Callable[[list[float]], float], each: Mapping[int, Callable[[int]
 def written(folder: Path, text: str) -> Table:
     (folder / "mine.toml").write_text(text)
     return tables.load(str(folder / "mine.toml"))
+
+
+def settings(name: str, budget: str = "paper") -> dict[str, Setting]:
+    """Column's key -> its setting under a budget, for the measured columns of a table."""
+    table = tables.load(name)
+    return {c.key: sketch(table, c, budget) for c in table.measured}
 
 
 def of_csv(text: str) -> list[dict[str, str]]:

@@ -10,14 +10,7 @@ from fedbench import protocol
 from fedbench.methods import declarations
 from fedbench.partitions import schemes
 from fedbench.partitions.transforms.corruption import CORRUPTIONS
-from fedbench.planner import table as tables
-from fedbench.planner.settings import sketch
-
-
-def settings(name: str, budget: str = "paper") -> dict[str, Any]:
-    table = tables.load(name)
-    return {c.key: sketch(table, c, budget) for c in table.measured}
-
+from tests.reports.conftest import settings
 
 PAPERS = {
     "rounds": 10,

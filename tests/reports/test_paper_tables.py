@@ -33,7 +33,7 @@ from fedbench.reports.render import FORMATS, render
 from fedbench.resources import TABLES
 from fedbench.results.run import State
 from fedbench.specs import DatasetSpec, Setting
-from tests.reports.conftest import Lab, written
+from tests.reports.conftest import Lab, settings, written
 from tests.support.cli_user import own_method
 from tests.support.frames import refused
 from tests.support.latex import compiled, fits
@@ -425,11 +425,6 @@ TWELVE = [
     "pfedme",
     "pfedfda",
 ]
-
-
-def settings(name: str, budget: str = "paper") -> dict[str, Any]:
-    table = tables.load(name)
-    return {c.key: sketch(table, c, budget) for c in table.measured}
 
 
 def test_pfedfdas_numbers_that_survive_are_there_with_their_rows_and_columns_and_the_wrong_ones_are_flagged() -> None:
