@@ -81,6 +81,7 @@ def export(
     from fedbench.planner.cells import of_tables
     from fedbench.planner.runs import select
     from fedbench.results.frame import Frame
+    from fedbench.results.importing import refuse_faulty
     from fedbench.results.making import diverged, refuse_other_code, row_of
     from fedbench.results.pack import add
     from fedbench.words import one_line
@@ -97,6 +98,7 @@ def export(
         refuse_other_code([run.artifact for run in runs])
     steps = track(runs, "runs", console=console, transient=True)
     rows = [row_of(run.artifact, store, by) for run in steps]
+    refuse_faulty(rows)
     failures = diverged(store, ids) if table or not filters else []
     total, bytes = add(output, rows, failures), output.stat().st_size
     if json:
@@ -160,6 +162,24 @@ def import_(
     if refused:
         others = "; ".join([*map(str, refused[:3]), *(["..."] if refused[3:] else [])])
         raise FedbenchError(f"{len(refused)} of {counted(len(packs), 'pack')} not taken in: {others}")
+
+
+@app.command("merge")
+def merge(
+    packs: Annotated[list[Path], options.argument("Packs, such as of several machines.", "PACK")],
+    output: Annotated[Path, "Pack (.parquet); runs are added to one that is there.", "-o"],
+    prefer: Annotated[
+        str | None, "Of runs that two packs have with other numbers: new (those of the later pack) or old."
+    ] = None,
+) -> None:
+    """Put the runs of several packs into one. Each pack is checked as by import; who made a run stays."""
+    from fedbench.results.importing import merge as merged
+
+    output = _pack_path(output)
+    added, skipped, total = merged([path_of(str(pack), "PACK") for pack in packs], output, prefer)
+    said = f"{counted(added, 'run')}{_of(total, added)} in {output}, {size(output.stat().st_size)}"
+    said += f"; {counted(skipped, 'run')} left out that an earlier pack has with other numbers" if skipped else ""
+    context.err().print(said, soft_wrap=True, markup=False)
 
 
 @app.command("page")

@@ -7,7 +7,7 @@ import dataclasses
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from fedbench.measure import restored
 from fedbench.metrics.evaluate import MEASURES, evaluate
 from fedbench.metrics.follows import contradiction
 from fedbench.metrics.read import load
-from fedbench.results.pack import Pack, Row, add, leave_out, same_numbers
+from fedbench.results.pack import Pack, Row, add, alone_with, fault_of, latest, leave_out, same_numbers, write
 from fedbench.results.packs import FOLDER, Packs, imported
 from fedbench.store import Store
 from fedbench.words import counted, path_of
@@ -116,21 +116,10 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
     `prefer` is None. Returns the pack in the store, the imported runs, how many were skipped, and how many runs that
     pack has now.
     """
-    if not path.is_file():
-        raise FedbenchError(f"there is no file {path}", "name a result pack (.parquet)")
-    if path.name.startswith("."):
-        raise FedbenchError(f"a pack whose name begins with a dot is hidden, and never read: {path}", "rename it")
-    if prefer not in (None, NEW, OLD):
-        raise unknown("run to prefer", prefer, (NEW, OLD))
-    pack = Pack(path)
-    rows = pack.rows()
-    if not rows:
-        raise FedbenchError(f"there are no runs in {path}", "'fedbench results export' makes a pack")
+    _known(prefer)
+    pack, rows = read(path)
     if not by and not all(row.by for row in rows):
         raise FedbenchError(f"{path} does not say who made its runs", "say it: --by NAME")
-    for row in rows:
-        if fault := contradicted(row):
-            raise FedbenchError(f"run {row.id} of {path} contradicts itself: {fault}", "ask who made it")
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
     target = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()
@@ -139,13 +128,7 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
             held.enter_context(alone(target.parent))
         packs = Packs.of(store)
         clashes = {row.id: names for row in rows if (names := _clashes_of(row, store, packs))}
-        if clashes and prefer is None:
-            examples = [f"{id} ({', '.join(names)})" for id, names in [*clashes.items()][:3]]
-            raise FedbenchError(
-                f"{counted(len(clashes), 'run')} of {path} {'has' if len(clashes) == 1 else 'have'} other numbers than "
-                f"are there: {', '.join([*examples, *(['...'] if len(clashes) > 3 else [])])}",
-                f"--prefer {NEW} takes these, --prefer {OLD} leaves them out",
-            )
+        _decided(path, clashes, prefer)
         added = [row for row in rows if row.id not in clashes] if prefer == OLD else rows
         total = add(target, added, pack.failures) if added or pack.failures else 0
         if prefer == NEW:
@@ -153,6 +136,79 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
                 if not clashes.keys().isdisjoint(other.places):
                     leave_out(other.path, clashes)
     return target, added, len(rows) - len(added), total
+
+
+def merge(paths: Sequence[Path], output: Path, prefer: str | None = None) -> tuple[int, int, int]:
+    """Add the runs of packs, in this order, to the pack `output` (created if missing); who made them stays.
+
+    A run with other numbers than an earlier pack's is handled as in `take_in`: NEW replaces the earlier one, OLD skips
+    it. Raises FedbenchError as `take_in` does, before anything is written. Returns how many runs were added or
+    replaced, how many were skipped, and how many runs `output` has now.
+    """
+    _known(prefer)
+    packs = [read(path) for path in paths]
+    with alone_with(output):
+        merged = {row.id: row for row in read(output)[1]} if output.exists() else {}
+        before, skipped = {**merged}, 0
+        failures = Pack(output).failures if output.exists() else []
+        for path, (pack, rows) in zip(paths, packs, strict=True):
+            there = {row.id: merged[row.id] for row in rows if row.id in merged}
+            clashes = {
+                row.id: [there[row.id].by or "no name"]
+                for row in rows
+                if row.id in there and not same_numbers(there[row.id].metrics, row.metrics)
+            }
+            _decided(path, clashes, prefer)
+            left = {row.id for row in rows if row.id in there and not (row.id in clashes and prefer == NEW)}
+            skipped += len(left & clashes.keys())
+            merged |= {row.id: row for row in rows if row.id not in left}
+            failures = [*failures, *pack.failures]
+        kept = latest(merged.values())
+        write(output, kept, failures)
+    return sum(before.get(row.id) is not row for row in kept), skipped, len(kept)
+
+
+def read(path: Path) -> tuple[Pack, list[Row]]:
+    """A pack and its runs, all checked. Raises FedbenchError if it is missing, hidden, damaged or empty, or if a run's
+    metrics contradict each other."""
+    if not path.is_file():
+        raise FedbenchError(f"there is no file {path}", "name a result pack (.parquet)")
+    if path.name.startswith("."):
+        raise FedbenchError(f"a pack whose name begins with a dot is hidden, and never read: {path}", "rename it")
+    pack = Pack(path)
+    rows = pack.rows()
+    if not rows:
+        raise FedbenchError(f"there are no runs in {path}", "'fedbench results export' makes a pack")
+    for row in rows:
+        if fault := contradicted(row):
+            raise FedbenchError(f"run {row.id} of {path} contradicts itself: {fault}", "ask who made it")
+    return pack, rows
+
+
+def _known(prefer: str | None) -> None:
+    if prefer not in (None, NEW, OLD):
+        raise unknown("run to prefer", prefer, (NEW, OLD))
+
+
+def _decided(path: Path, clashes: Mapping[str, Sequence[str]], prefer: str | None) -> None:
+    """Raise FedbenchError if runs of a pack exist with other numbers (id -> where) and it is not said which to keep."""
+    if clashes and prefer is None:
+        examples = [f"{id} ({', '.join(names)})" for id, names in [*clashes.items()][:3]]
+        raise FedbenchError(
+            f"{counted(len(clashes), 'run')} of {path} {'has' if len(clashes) == 1 else 'have'} other numbers than "
+            f"are there: {', '.join([*examples, *(['...'] if len(clashes) > 3 else [])])}",
+            f"--prefer {NEW} takes these, --prefer {OLD} leaves them out",
+        )
+
+
+def refuse_faulty(rows: Iterable[Row]) -> None:
+    """Raise FedbenchError for a run that `take_in` would refuse: a pack that is written must be readable."""
+    for row in rows:
+        if fault := fault_of(row) or contradicted(row):
+            raise FedbenchError(
+                f"run {row.id} cannot be exported: {fault}",
+                f"'fedbench evaluate --again {row.id}' computes its metrics anew; else this is a fault of fedbench",
+            )
 
 
 def contradicted(row: Row) -> str:

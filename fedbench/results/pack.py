@@ -445,9 +445,14 @@ def add(path: Path, rows: Iterable[Row], failures: Iterable[Failure] = ()) -> in
     with alone_with(path):
         before = Pack(path) if path.exists() else None
         every = {row.id: row for row in (*(before.rows() if before else ()), *rows)}
-        last = {row.spec.stem: row for row in sorted(every.values(), key=lambda row: row.started)}
-        write(path, last.values(), [*(before.failures if before else ()), *failures])
-    return len(last)
+        kept = latest(every.values())
+        write(path, kept, [*(before.failures if before else ()), *failures])
+    return len(kept)
+
+
+def latest(rows: Iterable[Row]) -> list[Row]:
+    """Of runs that differ only in versions, the one made last."""
+    return [*{row.spec.stem: row for row in sorted(rows, key=lambda row: row.started)}.values()]
 
 
 def leave_out(path: Path, ids: Collection[str]) -> None:
