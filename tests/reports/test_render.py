@@ -198,9 +198,19 @@ def test_csv_and_json_read_back_exactly(grids: list[Grid]) -> None:
         ("±", r"$\pm$"),
         ("° shipped", r"$^{\circ}$ shipped"),
         ("--x", "{-}{-}x"),
-        ("Müller", "Müller"),
-        ("ő", "o"),
-        ("日", "?"),
+        ("Müller, İstanbul", r"M\"{u}ller, \.{I}stanbul"),
+        ("Erdős, Dvořák, Łódź", r"Erd\H{o}s, Dvo\v{r}\'{a}k, \L{}\'{o}d\'{z}"),
+        ("naïve, e\u0301", r"na\"{\i}ve, \'{e}"),
+        ("ễ and x⃗", r"$\tilde{\hat{\mathrm{e}}}$ and $\vec{\mathrm{x}}$"),
+        ("ą đ", r"{\fontencoding{T1}\selectfont \k{a}} {\fontencoding{T1}\selectfont \dj{}}"),
+        ("10⁴, 10⁻³, x¹⁰", "10$^{4}$, 10$^{-3}$, x$^{10}$"),
+        ("H₂O, x₊₁, eᵝ", r"H$_{2}$O, x$_{+1}$, e$^{\beta}$"),
+        ("½ and 1⅔", r"$\frac{1}{2}$ and 1$\frac{2}{3}$"),
+        ("µ and μ", r"$\mu$ and $\mu$"),  # the sign of micro, and the letter
+        ("≈ ∈ ∇ √2 ⟨x⟩", r"$\approx$ $\in$ $\nabla$ $\sqrt{2}$ $\langle$x$\rangle$"),
+        ("ℝ 𝛼 𝐱 ℒ ϵ Ω", r"$\mathbb{R}$ $\alpha$ $\mathbf{x}$ $\mathcal{L}$ $\epsilon$ $\Omega$"),
+        ("ﬁne ⅷ ①", r"fine viii \textcircled{1}"),
+        ("日", "{[}U+65E5{]}"),
         ("a\nb\x00", "a b "),
         ("<|>", "$<$$|$$>$"),
         ("~^", r"\textasciitilde{}\textasciicircum{}"),
@@ -214,10 +224,27 @@ def test_latex_escapes(text: str, expected: str) -> None:
 @given(st.text())
 def test_latex_never_lets_a_special_character_through(text: str) -> None:
     text = text.replace("`", "")  # typed, above
-    bare = re.sub(r"\\(text(backslash|asciitilde|asciicircum|endash|emdash))\{\}|\\[{}$&#%_]", "", escape(text))
-    bare = re.sub(r"\$[^$]+\$|\{[-\[\]*]\}", "", bare)  # our own formulas, and what would begin an option of a command
-    assert not set(bare) & set("\\{}$&#%_^\n")
-    assert all(c.isprintable() for c in bare)
+    escaped = escape(text)
+    assert escaped.isascii()
+    assert escaped.isprintable()
+    bare = re.sub(r"\\[A-Za-z]+|\\[^A-Za-z]", "c", escaped)  # commands and escaped characters
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    outside = re.sub(r"\$[^$]+\$|\{[-\[\]*]\}", "", bare)  # our own formulas, and what would begin a command's option
+    assert not set(outside) & set("$&#%_^[]*<>|")
+
+
+HARD = "10⁻³ x¹⁰ ½ ⅔ H₂O µ α̂ ά ≈ √2 ℝ ℒ 𝐱 Erdős Łódź Dvořák naïve ĵ ị ş Ș ễ x⃗ ą đ « » ß æ £ § ① ﬁ 日 A\u20dd 猫"
+
+
+def test_latex_sets_each_character_or_names_it(lab: Lab, tmp_path: Path) -> None:
+    lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6, title=HARD)
+    grid = lab.grid("feddrm/1", extra=True)
+    text = render([grid], "latex", standalone=True)
+    assert "% Not in LaTeX's standard fonts, so set as codes: U+65E5 (CJK UNIFIED IDEOGRAPH-65E5), U+20DD" in text
+    assert ",amssymb}" in text
+    compiled(tmp_path, text)
+    assert "% Not in" not in render([lab.grid("feddrm/1")], "latex")
 
 
 def test_latex_is_well_built_and_a_document_is_asked_for(grids: list[Grid]) -> None:

@@ -6,12 +6,12 @@ All texts of a grid are escaped first (`text.harmless`).
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedbench.reports.layout.appendix import CITATION
 from fedbench.reports.layout.grid import Entry, Grid, Line
+from fedbench.reports.render.latex.characters import escape, packages, unset
 from fedbench.reports.render.text import brief, claims, harmless, shown
 from fedbench.words import plain
 
@@ -34,73 +34,8 @@ _NOTES = "\\begin{tablenotes}[flushleft]\\scriptsize"
 #: Before brief notes.
 _BELOW = "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}"
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
-    '"': "''",
-    "`": r"\textquoteleft{}",
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-    "\n": " ",
-    "\t": " ",
-}
-_MATH = {
-    "±": r"\pm",
-    "×": r"\times",
-    "−": "-",
-    "·": r"\cdot",
-    "…": r"\ldots",
-    "≤": r"\le",
-    "≥": r"\ge",
-    "†": r"\dagger",
-    "‡": r"\ddagger",
-    "°": r"^{\circ}",
-    "✓": r"\surd",
-    "≠": r"\neq",
-    "✗": r"\times",
-    "○": r"\circ",
-    "→": r"\to",
-    "∞": r"\infty",
-    "α": r"\alpha",
-    "β": r"\beta",
-    "γ": r"\gamma",
-    "δ": r"\delta",
-    "ε": r"\varepsilon",
-    "η": r"\eta",
-    "θ": r"\theta",
-    "κ": r"\kappa",
-    "λ": r"\lambda",
-    "μ": r"\mu",
-    "ξ": r"\xi",
-    "π": r"\pi",
-    "ρ": r"\rho",
-    "σ": r"\sigma",
-    "τ": r"\tau",
-    "φ": r"\varphi",
-    "ω": r"\omega",
-    "Δ": r"\Delta",
-    "Θ": r"\Theta",
-    "Σ": r"\Sigma",
-    "Φ": r"\Phi",
-    "Ω": r"\Omega",
-    "²": "^2",
-    "³": "^3",
-}
 #: Marks after values.
 _MARKS = {"†": r"\dagger", "‡": r"\ddagger", "°": r"\circ", "≠": r"\neq"}
-_TEXT = {"–": r"\textendash{}", "—": r"\textemdash{}", "“": "``", "”": "''", "‘": "`", "’": "'", "\u00a0": "~"}
 
 
 def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
@@ -110,10 +45,12 @@ def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
     """
     # `_Unescaped` reads the texts before they are escaped.
     body = "\n".join(_float(harmless(grid, escape), _Unescaped.of(grid), full) for grid in grids)
-    packages = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
+    needed = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
+    needed += packages(body)
+    body = "".join(f"% {line}\n" for line in unset(body)) + body
     if not standalone:
-        return f"% Needs \\usepackage{{{','.join(packages)}}}\n{body}"
-    return _whole(packages, body)
+        return f"% Needs \\usepackage{{{','.join(needed)}}}\n{body}"
+    return _whole(needed, body)
 
 
 def _whole(packages: Sequence[str], body: str) -> str:
@@ -236,27 +173,3 @@ def _size(grid: Grid) -> tuple[str, bool]:
     gap = rf"\setlength{{\tabcolsep}}{{{2.5 if len(widths) > 7 else 3.5}pt}}" if width > 75 else ""
     size = r"\small" if width <= 85 else r"\footnotesize" if width <= 92 else r"\scriptsize"
     return size + gap, width > 118
-
-
-def escape(text: str) -> str:
-    """Text that LaTeX prints literally. Characters that its fonts lack lose their accents or become '?'."""
-    parts = re.split("`([^`]+)`", text)  # odd parts were between backticks: code
-    escaped = ["".join(_escaped(c) for c in part).replace("--", "{-}{-}") for part in parts]
-    return "".join(rf"\texttt{{{part}}}" if k % 2 else part for k, part in enumerate(escaped))
-
-
-def _escaped(c: str) -> str:
-    if c in _SPECIAL:
-        return _SPECIAL[c]
-    if c in _MATH:
-        return f"${_MATH[c]}$"
-    if c in _TEXT:
-        return _TEXT[c]
-    if unicodedata.combining(c):
-        return ""
-    if c.isascii():
-        return c if c.isprintable() else " "
-    if "À" <= c <= "ÿ" and (c in "ßÆØæø" or unicodedata.decomposition(c)):
-        return c
-    bare = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
-    return "".join(_escaped(b) for b in bare) or "?"
