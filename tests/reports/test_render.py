@@ -237,14 +237,13 @@ def test_latex_never_lets_a_special_character_through(text: str) -> None:
 HARD = "10⁻³ x¹⁰ ½ ⅔ H₂O µ α̂ ά ≈ √2 ℝ ℒ 𝐱 Erdős Łódź Dvořák naïve ĵ ị ş Ș ễ x⃗ ą đ « » ß æ £ § ① ﬁ 日 A\u20dd 猫"
 
 
-def test_latex_sets_each_character_or_names_it(lab: Lab, tmp_path: Path) -> None:
-    lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6, title=HARD)
-    grid = lab.grid("feddrm/1", extra=True)
-    text = render([grid], "latex", standalone=True)
+def test_latex_sets_each_character_or_names_it(grids: list[Grid], tmp_path: Path) -> None:
+    grid, line = grids[0], dataclasses.replace(grids[0].lines[0], label=HARD)
+    text = render([dataclasses.replace(grid, lines=(line, *grid.lines[1:]))], "latex", standalone=True)
     assert "% Not in LaTeX's standard fonts, so set as codes: U+65E5 (CJK UNIFIED IDEOGRAPH-65E5), U+20DD" in text
     assert ",amssymb}" in text
     compiled(tmp_path, text)
-    assert "% Not in" not in render([lab.grid("feddrm/1")], "latex")
+    assert "% Not in" not in render([grid], "latex")
 
 
 def test_latex_is_well_built_and_a_document_is_asked_for(grids: list[Grid]) -> None:

@@ -181,39 +181,16 @@ _MATH = {
     "φ": r"\varphi",
     "ο": "o",
 }
-_GREEK = [
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "zeta",
-    "eta",
-    "theta",
-    "iota",
-    "kappa",
-    "lambda",
-    "mu",
-    "nu",
-    "xi",
-    "pi",
-    "rho",
-    "sigma",
-    "tau",
-    "upsilon",
-    "chi",
-    "psi",
-    "omega",
-    "Gamma",
-    "Delta",
-    "Theta",
-    "Xi",
-    "Pi",
-    "Sigma",
-    "Upsilon",
-    "Phi",
-    "Psi",
-    "Omega",
-]
+#: Greek letters with a command, small and capital.
+_GREEK = {
+    *("alpha", "beta", "gamma", "delta", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu"),
+    *("xi", "pi", "rho", "sigma", "tau", "upsilon", "chi", "psi", "omega"),
+    *("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega"),
+}
+#: Greek capital letters that look like Latin ones.
+_ALIKE = dict(
+    zip("Alpha Beta Epsilon Zeta Eta Iota Kappa Mu Nu Omicron Rho Tau Chi".split(), "ABEZHIKMNOPTX", strict=True)
+)
 #: Combining mark -> (command of text, of mathematics, or "" where it has none). \k is of the font encoding T1.
 _ACCENTS = {
     "\u0300": (r"\`", r"\grave"),
@@ -343,9 +320,7 @@ def _in_math(c: str) -> str:
         command = word.lower() if greek[1] == "SMALL" else word.title()
         if command in _GREEK:
             return f"\\{command}"
-        alike = {"Alpha": "A", "Beta": "B", "Epsilon": "E", "Zeta": "Z", "Eta": "H", "Iota": "I", "Kappa": "K"}
-        alike |= {"Mu": "M", "Nu": "N", "Omicron": "O", "Rho": "P", "Tau": "T", "Chi": "X"}
-        return rf"\mathrm{{{alike[command]}}}" if command in alike else ""
+        return rf"\mathrm{{{_ALIKE[command]}}}" if command in _ALIKE else ""
     if unicodedata.decomposition(c).startswith("<font>"):
         base = unicodedata.normalize("NFKC", c)
         inner = base if base.isascii() else _in_math(base)
