@@ -188,9 +188,10 @@ _GREEK = {
     *("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega"),
 }
 #: Greek capital letters that look like Latin ones.
-_ALIKE = dict(
-    zip("Alpha Beta Epsilon Zeta Eta Iota Kappa Mu Nu Omicron Rho Tau Chi".split(), "ABEZHIKMNOPTX", strict=True)
-)
+_ALIKE = {
+    **{"Alpha": "A", "Beta": "B", "Epsilon": "E", "Zeta": "Z", "Eta": "H", "Iota": "I", "Kappa": "K", "Mu": "M"},
+    **{"Nu": "N", "Omicron": "O", "Rho": "P", "Tau": "T", "Chi": "X"},
+}
 #: Combining mark -> (command of text, of mathematics, or "" where it has none). \k is of the font encoding T1.
 _ACCENTS = {
     "\u0300": (r"\`", r"\grave"),
