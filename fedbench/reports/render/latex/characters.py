@@ -189,8 +189,19 @@ _GREEK = {
 }
 #: Greek capital letters that look like Latin ones.
 _ALIKE = {
-    **{"Alpha": "A", "Beta": "B", "Epsilon": "E", "Zeta": "Z", "Eta": "H", "Iota": "I", "Kappa": "K", "Mu": "M"},
-    **{"Nu": "N", "Omicron": "O", "Rho": "P", "Tau": "T", "Chi": "X"},
+    "Alpha": "A",
+    "Beta": "B",
+    "Epsilon": "E",
+    "Zeta": "Z",
+    "Eta": "H",
+    "Iota": "I",
+    "Kappa": "K",
+    "Mu": "M",
+    "Nu": "N",
+    "Omicron": "O",
+    "Rho": "P",
+    "Tau": "T",
+    "Chi": "X",
 }
 #: Combining mark -> (command of text, of mathematics, or "" where it has none). \k is of the font encoding T1.
 _ACCENTS = {
