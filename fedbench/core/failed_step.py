@@ -21,6 +21,7 @@ from torch import Tensor
 from fedbench.core.client import Answer, Batch, Client, ClientUpdate, Collect, Differentiated, Gradient, Request, Train
 from fedbench.core.images import Piece, windows_of
 from fedbench.core.local_update import LocalUpdate, all_finite, check_finite
+from fedbench.core.network import has_no_variance, single_image
 from fedbench.core.state import State
 from fedbench.core.worker import Cancelled, Worker
 from fedbench.files import disk_errors, write_whole
@@ -59,6 +60,10 @@ class Serving:
                 with self.lock:
                     self.note = self.note or _leave_file(worker, unfinished, self.update, error)
                 error.add_note(self.note)
+            if has_no_variance(error):  # of a request that `rehearse` has not met
+                size = worker.setting.batch_size
+                client = next((c for c in clients if c.work.plan.leaves_one(c.n_train, size)), clients[0])
+                raise single_image(client.work.plan, client.index, client.work.plan.n_train) from error
             raise
 
 

@@ -20,28 +20,47 @@ from fedbench.errors import FedbenchError
 from fedbench.models.base import seeded
 
 
-def check_batches(model: nn.Module, plan: Plan, shape: tuple[int, int, int]) -> None:
-    """Raise FedbenchError if some batch has a single image (of shape height, width, channels) and a batch norm of the
-    model then sees one value per channel, because training would fail in the round with that batch."""
-    size = plan.setting.batch_size
-    client = plan.lone(size)
-    if client is None or not any(isinstance(module, _BatchNorm) for module in model.modules()):
-        return
+def has_no_variance(error: Exception) -> bool:
+    """Whether the error is torch's about a batch norm in training mode that sees a single value per channel."""
+    return isinstance(error, ValueError) and "more than 1 value per channel" in str(error)
+
+
+def takes_single_images(model: nn.Module, shape: tuple[int, int, int]) -> bool:
+    """Whether the model trains on a batch of one image (of shape height, width, channels). It does not if one of its
+    batch norms then sees one value per channel."""
+    if not any(isinstance(module, _BatchNorm) for module in model.modules()):
+        return True
     image = torch.zeros(1, shape[2], *shape[:2], device=next(model.parameters()).device)
     try:
         with torch.no_grad(), seeded(0, None):
             copy.deepcopy(model).train()(image)
     except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
+        if not has_no_variance(error):
             raise
-        images = plan.n_train[client]
-        others = range(max(size, 2), max(plan.n_train) + 1)
-        other = next((str(one) for one in others if plan.lone(one) is None), None)
-        raise FedbenchError(
-            f"client {client}, of {images} training image{'s' * (images > 1)} in batches of {size}, has a batch of a "
-            "single image, of which the network's batch norm finds no variance",
-            f"choose {f'--batch-size {other}' if other else 'a partition of larger clients'}, or a network without it",
-        ) from None
+        return False
+    return True
+
+
+def single_image(plan: Plan, client: int, sizes: Sequence[int], split: str = "train") -> FedbenchError:
+    """The error that this client trains on a batch of a single image, which the network does not take. `sizes`: images
+    of each client in the split from which the batch is."""
+    size, images = plan.setting.batch_size, sizes[client]
+    others = range(max(size, 2), max(sizes) + 1)
+    other = next((str(one) for one in others if not any(plan.leaves_one(n, one) for n in sizes)), None)
+    kind = {"train": "training", "validation": "validation", "test": "test"}[split]
+    return FedbenchError(
+        f"client {client}, of {images} {kind} image{'s' * (images > 1)} in batches of {size}, has a batch of a "
+        "single image, of which the network's batch norm finds no variance",
+        f"choose {f'--batch-size {other}' if other else 'a partition of larger clients'}, or a network without it",
+    )
+
+
+def check_batches(model: nn.Module, plan: Plan, shape: tuple[int, int, int]) -> None:
+    """Raise FedbenchError if some batch of the setting's local work has a single image and the model does not take it,
+    because training would fail in the round with that batch."""
+    client = plan.lone()
+    if client is not None and not takes_single_images(model, shape):
+        raise single_image(plan, client, plan.n_train)
 
 
 class Several(nn.ModuleList):

@@ -115,13 +115,18 @@ class Plan:
         share = s.participation if s.cohort is None else s.cohort / max(self.trainees, 1)
         return a_round * ((s.rounds - 1) * share + 1 if s.full_last_round else s.rounds * share)
 
-    def lone(self, batch_size: int) -> int | None:
-        """The first client that would train on a batch of one image with this batch size; None if there is none."""
+    def leaves_one(self, images: int, batch_size: int) -> bool:
+        """Whether a pass over so many images has a batch of one with this batch size."""
+        size = min(batch_size, images)
+        return size == 1 or (size > 1 and images % size == 1 and self.setting.tail == "keep")
+
+    def lone(self) -> int | None:
+        """The first client whose local work, as the setting counts it, has a batch of one image; None if none has."""
         s = self.setting
         for client, n in enumerate(self.n_train[: self.trainees]):
-            whole, rest = divmod(n, size := min(batch_size, n) or 1)
-            reached = s.steps is None or s.passes == "endless" or s.steps > whole
-            if n and (size == 1 or (rest == 1 and s.tail == "keep" and reached)):
+            whole = n // (min(s.batch_size, n) or 1)
+            reached = s.steps is None or s.passes == "endless" or s.steps > whole or whole == n
+            if reached and self.leaves_one(n, s.batch_size):
                 return client
         return None
 

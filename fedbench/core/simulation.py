@@ -162,6 +162,16 @@ class Simulation:
         client.work.offloads, client.work.failure_file = self.offloads, self.failure_file
         return client
 
+    def entering(self, server: Server, index: int) -> Client:
+        """A client at the start of the server's round, with what the method sends it."""
+        client = self.client(index, server.view(index), server.round)
+        if self.setting.momentum_lives:
+            client.work.momenta = dict(server.momenta.get(index, {}))
+        self.change(self.method.broadcast, server, client)
+        self.check_message(client, "inbox")
+        client.received = dict(client.state)
+        return client
+
     def answering(self, server: Server, index: int, kind: str, t: int, state: State | None = None) -> Client:
         """A client for evaluation, with `state`, or else with what the method serves it."""
         client = self.client(index, server.view(index) if state is None else state, t, PERSONALISING)

@@ -22,6 +22,7 @@ from fedbench.core.kept import MODEL
 from fedbench.core.method import Method
 from fedbench.core.network import check_batches
 from fedbench.core.plan import Plan
+from fedbench.core.rehearsal import rehearse
 from fedbench.core.server import Server
 from fedbench.core.simulation import Simulation, bytes_down, bytes_up, learning_rate, survey
 from fedbench.core.state import Mean, State, matches
@@ -127,6 +128,7 @@ class Trainer(Simulation):
                 observe(Progress(0, self.setting.rounds, 0.0, None, "clients describe their data"))
             self.surveyed = survey(self, self.server, range(self.plan.trainees), 0)
             self.survey_seconds = self.clock.reset().get("survey", 0.0)
+            rehearse(self, self.server)
         else:
             self.server = self.server.copy(self.checkpoint.round)
             host = "personal/" if self.offloads else ()  # these tensors stay in host memory between updates
@@ -164,15 +166,9 @@ class Trainer(Simulation):
         """Make clients of the cohort, ready for their local work."""
         started = time.perf_counter()
         server = round.server
-        clients = [self.client(i, server.view(i), server.round) for i in block]
-        for client in clients:
-            if self.setting.momentum_lives:
-                client.work.momenta = dict(server.momenta.get(client.index, {}))
-            self.change(self.method.broadcast, server, client)
-            self.check_message(client, "inbox")
-            client.received = dict(client.state)
-            if round.communicates:
-                round.line["bytes_down"] += bytes_down(server, client, self.method.is_personal)
+        clients = [self.entering(server, i) for i in block]
+        if round.communicates:
+            round.line["bytes_down"] += sum(bytes_down(server, client, self.method.is_personal) for client in clients)
         round.seconds += time.perf_counter() - started
         return clients
 

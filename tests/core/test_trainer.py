@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock, call
+from unittest.mock import MagicMock, call, patch
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ from fedbench.models import build
 from fedbench.models.base import FLModel
 from tests.support.frames import refused
 from tests.support.groups_lab import grouped_federation, grouped_setting
-from tests.support.lab import client, federation, finish, method, own, setting, staged, train, trainer
+from tests.support.lab import client, equal, federation, finish, method, own, setting, staged, train, trainer
 
 DATA = federation()
 
@@ -273,6 +273,79 @@ def test_a_batch_of_a_single_image_is_refused_before_training(
     # A batch norm over many pixels takes a single image.
     network = partial(small, norm=True) if who else Flat
     assert finish(trainer(method("fedavg"), federation((30, 47)), tmp_path, s, network=network)).tensors
+
+
+#: Clients of 21, 42 and 30 training images, of which a pass in batches of ten ends in a single image for the first; and
+#: in the other order. Two local steps never get there. The first has nine test images, the second eighteen.
+LONE, LONE_LAST = federation((30, 60, 43)), federation((43, 60, 30))
+TWO_STEPS = setting(rounds=3, window=1, steps=2, batch_size=10)
+#: The last of three clients never trains.
+JOINS_LAST = replace(TWO_STEPS, partition=replace(TWO_STEPS.partition, clients=3, unseen=1))
+
+
+def asks_once(self: Method, server: Server, t: int, k: int) -> message.Question | None:
+    """A question after the last round."""
+    return message.Question() if t == server.context.setting.rounds and k == 0 else None
+
+
+def on_one_image(self: Method, client: Client) -> ClientUpdate:
+    """The smallest client's gradient on its last image, in the last round."""
+    if client.n_train == 21 and client.final:
+        yield Gradient(cross_entropy, part=(20, 21))
+
+
+OWN: dict[str, Method] = {
+    "its gradient": own(local=on_one_image),
+    "its reply": own(reply=on_one_image, ask=asks_once),
+    "its personal model": own(personalise=on_one_image),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "joins"),
+    [
+        *((name, {}, False) for name in ("fedrep", "fedbabu", "fedpac", "confree", "fedas", *OWN)),
+        ("fedavgft", {"finetune_epochs": 1}, False),
+        *((name, {}, True) for name in ("fedbabu", "fedpac", "its personal model")),
+        ("fedavgft", {"finetune_epochs": 1}, True),
+        ("fedbabu", {"newcomers": "all"}, True),
+    ],
+)
+def test_so_is_that_of_any_other_request(tmp_path: Path, name: str, more: dict[str, Any], joins: bool) -> None:
+    data, s = (LONE_LAST, JOINS_LAST) if joins else (LONE, TWO_STEPS)
+    it = trainer(OWN[name] if name in OWN else method(name, **more), data, tmp_path, s, network=Flat)
+    line = refused(f"client {2 if joins else 0}, of 21 training images in batches of 10, has a batch of a", it.run)
+    assert line.endswith("choose --batch-size 11, or a network without it")
+    assert it.server.round == 0
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked", "streams"])
+def test_and_one_that_nobody_could_foresee_ends_in_the_same_line(tmp_path: Path, executor: str) -> None:
+    """In the second round of three."""
+
+    def local(self: Method, client: Client) -> ClientUpdate:
+        yield Train(cross_entropy, epochs=1, steps=None) if client.round == 2 else Train(cross_entropy)
+
+    it = trainer(own(local=local), LONE, tmp_path, TWO_STEPS, network=Flat, executor=executor)
+    refused("client 0, of 21 training images in batches of 10, has a batch of a single image", finish, it)
+    assert it.server.round == 1
+
+
+def test_what_is_tried_before_the_first_round_changes_nothing(tmp_path: Path) -> None:
+    """Not even where a network draws at random, and its clients are at risk and take no single image after all."""
+
+    class Dropping(Flat):
+        def __init__(self) -> None:
+            super().__init__()
+            self.projection = nn.Dropout(0.5)
+
+    runs = []
+    for tried in (True, False):
+        torch.manual_seed(3)
+        it = trainer(method("fedavg"), LONE, tmp_path / str(tried), TWO_STEPS, network=Dropping)
+        with contextlib.nullcontext() if tried else patch("fedbench.core.trainer.rehearse"):
+            runs.append(finish(it))
+    equal(*runs)
 
 
 THREE = federation((40, 30, 30))
