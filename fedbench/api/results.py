@@ -94,33 +94,33 @@ def run(id: str, *, store: Home = None) -> Run:
     return Run.of(named[0].artifact, named[0].store)
 
 
-def listed(words: Sequence[str], store: Home, mine: bool = False) -> list[BaseRun]:
-    """The runs that match all words: of the store and, unless `mine`, shipped ones. No words: all of the store."""
+def listed(words: Sequence[str], store: Home, shipped: bool = True) -> list[BaseRun]:
+    """The runs that match all words: of the store and, if `shipped`, shipped ones. No words: all of the store."""
     home = store_of(store)
-    known = Frame(home) if mine else Frame.of(home, lambda problem: say(str(problem)))
+    known = Frame.of(home, lambda problem: say(str(problem))) if shipped else Frame(home)
     return select(known, words, roots())
 
 
-def chosen(filters: Sequence[str | BaseRun], store: Home, mine: bool = False) -> list[BaseRun]:
+def chosen(filters: Sequence[str | BaseRun], store: Home, shipped: bool = True) -> list[BaseRun]:
     """The given runs, and the runs that match all given words, each once; without arguments, all runs of the store."""
     given = [one for one in filters if isinstance(one, BaseRun)]
     words = [one for one in filters if isinstance(one, str)]
-    every = [*given, *(listed(words, store, mine) if words or not given else [])]
+    every = [*given, *(listed(words, store, shipped) if words or not given else [])]
     return list({one.id: one for one in every}.values())
 
 
 @checked
-def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
+def runs(*filters: str, shipped: bool = True, store: Home = None) -> pd.DataFrame:
     """A data frame with a row for each run that matches all filters (`method=fedavg,ditto`, `lr=0.1`, an id; none: all
     of the store). Columns: what the run is, in what the runs differ, and the headline metrics of the last rounds. An
-    id, `table=feddrm/1`, `paper=`, `protocol=` and `shipped=yes` also match shipped runs, unless `mine` is true.
+    id, `table=feddrm/1`, `paper=`, `protocol=` and `shipped=yes` also match shipped runs, unless `shipped` is false.
 
     >>> runs("method=fedavg")[["method", "dataset", "split"]].values.tolist()[0]
     ['fedavg', 'digits', 'Dir-0.3']
     """
     import pandas as pd
 
-    named = listed(filters, store, mine)
+    named = listed(filters, store, shipped)
     keys = [*MAIN, *(key for key in differing(named) if key not in MAIN)]
     rows = []
     for one in named:
@@ -132,7 +132,7 @@ def runs(*filters: str, mine: bool = False, store: Home = None) -> pd.DataFrame:
 
 @checked
 def curves(
-    *filters: str | Run, metric: str | Sequence[str] = "average_accuracy", mine: bool = False, store: Home = None
+    *filters: str | Run, metric: str | Sequence[str] = "average_accuracy", shipped: bool = True, store: Home = None
 ) -> pd.DataFrame:
     """A data frame with a row for each round in which a metric of a run was measured (columns run, label, seed, round,
     metric, value). Runs that differ only in their seeds have the same label. A filter is one of `runs`, or a `Run`.
@@ -142,7 +142,7 @@ def curves(
     """
     import pandas as pd
 
-    shown = chosen(filters, store, mine)
+    shown = chosen(filters, store, shipped)
     keys, names = [key for key in differing(shown) if key not in SEEDS], names_of_methods(shown)
     rows = [
         (one.id, label(one, ["method", *keys], names), one.spec.setting.seed, round, name, value)

@@ -66,7 +66,7 @@ def report(
     compare: bool = False,
     only_done: bool = False,
     view: str | None = None,
-    mine: bool = False,
+    shipped: bool = True,
     extra: bool = False,
     store: Home = None,
 ) -> Tables:
@@ -91,7 +91,7 @@ def report(
         compare=compare,
         only_done=only_done,
         view=view,
-        mine=mine,
+        shipped=shipped,
         extra=extra,
     )
     return Tables(tuple(grids))
@@ -105,13 +105,13 @@ def compare(
     test: bool = False,
     over: str | None = None,
     view: str = VIEW,
-    mine: bool = False,
+    shipped: bool = True,
     store: Home = None,
 ) -> Tables:
     """Tables of runs side by side (`fedbench compare`): in what they differ, and mean ± standard deviation over seeds.
 
     A filter is one of `runs`, or a `Run`. `test` adds a table of significance tests for every two rows on the same
-    data, over seeds or clients. `metrics` replace the usual columns; `mine` leaves out shipped runs.
+    data, over seeds or clients. `metrics` replace the usual columns; `shipped=False` leaves out shipped runs.
 
     >>> compare("dataset=digits").frame["metric"].iloc[0]
     'average_accuracy'
@@ -119,4 +119,6 @@ def compare(
     from fedbench.reports.compare.layout import side_by_side
 
     names = [metrics] if isinstance(metrics, str) else metrics
-    return Tables(tuple(side_by_side(chosen(filters, store, mine), names, sort=sort, test=test, over=over, view=view)))
+    return Tables(
+        tuple(side_by_side(chosen(filters, store, shipped), names, sort=sort, test=test, over=over, view=view))
+    )

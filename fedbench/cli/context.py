@@ -70,11 +70,11 @@ def store() -> Store:
     return Store(_context.home)
 
 
-def frame(mine: bool = False) -> Frame:
-    """The runs of the store and, unless `mine`, of result packs; prints a line for each pack that cannot be read."""
+def frame(shipped: bool = True) -> Frame:
+    """The runs of the store and, if `shipped`, of result packs; prints a line for each pack that cannot be read."""
     from fedbench.results.frame import Frame
 
-    return Frame(store()) if mine else Frame.of(store(), lambda problem: err().print(str(problem), markup=False))
+    return Frame.of(store(), lambda problem: err().print(str(problem), markup=False)) if shipped else Frame(store())
 
 
 def roots() -> list[Path]:

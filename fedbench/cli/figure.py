@@ -56,7 +56,7 @@ def figure(
     ] = None,
     text: Annotated[bool, "Print it as text only, as a terminal shows it: its rows, of curves a chart."] = False,
     compare: Annotated[bool, "Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12)."] = False,
-    mine: options.Mine = False,
+    no_shipped: options.NoShipped = False,
     budget: options.RunBudget = None,
     ridge: Annotated[float | None, "Penalty that the bound on the ratio is taken for (default: 1).", "λ"] = None,
     seed: Annotated[
@@ -95,7 +95,7 @@ def figure(
         "ridge": ridge,
         "compare": compare or None,
     }
-    request = figures.Request(context.frame(mine), context.roots(), context.err().print, **chosen)
+    request = figures.Request(context.frame(shipped=not no_shipped), context.roots(), context.err().print, **chosen)
     kind.check(spec, request)
     content = kind.gather(spec, request)
 

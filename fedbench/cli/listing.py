@@ -91,7 +91,7 @@ def _artifacts(
     if filters:
         from fedbench.planner.runs import select
 
-        return [run.artifact for run in select(context.frame(mine=True), filters, context.roots())], []
+        return [run.artifact for run in select(context.frame(shipped=False), filters, context.roots())], []
     there = [one for kind in kinds if kind != UNFINISHED for one in store.scan(kind)]
     return [a for a in there if isinstance(a, Artifact)], [a for a in there if isinstance(a, FedbenchError)]
 

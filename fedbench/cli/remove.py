@@ -89,7 +89,7 @@ def _named(store: Store, words: Sequence[str]) -> list[_Thing]:
     from fedbench.planner.runs import select
 
     things = []
-    for run in select(context.frame(mine=True), words, context.roots()):
+    for run in select(context.frame(shipped=False), words, context.roots()):
         things.append(_thing(run.artifact))
         if (metrics := store.whole(spec_of(run.artifact))) is not None:
             things.append(_thing(metrics))

@@ -29,7 +29,7 @@ def report(
     compare: Annotated[bool, "Set the paper's numbers below ours."] = False,
     notes: Annotated[str, "Notes below the table: brief, or full (deviations, remarks, claims)."] = "brief",
     only_done: Annotated[bool, "Leave out rows and columns that have no number."] = False,
-    mine: options.Mine = False,
+    no_shipped: options.NoShipped = False,
     extra: Annotated[bool, "Add rows of your other runs in the table's settings (train --table -m)."] = False,
     budget: options.RunBudget = None,
     precision: options.RunPrecision = None,
@@ -65,7 +65,7 @@ def report(
         seeds=seed or (),
         compare=compare,
         only_done=only_done,
-        mine=mine,
+        shipped=not no_shipped,
         extra=extra,
         appendix=appendix,
     )
@@ -80,7 +80,7 @@ def claims(
         options.argument("Papers (feddrm) or tables (feddrm/1, 1); default: all.", completion=completion.tables),
     ] = None,
     budget: Annotated[str | None, "Budget of the runs (default: the one with most numbers)."] = None,
-    mine: options.Mine = False,
+    no_shipped: options.NoShipped = False,
     output: Annotated[Path | None, "Write Markdown to this file.", "-o"] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -94,7 +94,7 @@ def claims(
         raise FedbenchError(f"claims are written in Markdown, and {output} does not end so", "-o NAME.md")
     if output is not None and as_json:
         raise FedbenchError("--output does not go with --json", "leave one of the two out")
-    tables = list(every(names or (), context.frame(mine), context.roots(), budget))
+    tables = list(every(names or (), context.frame(shipped=not no_shipped), context.roots(), budget))
     if as_json:
         printing.print_json([_document(one) for one in tables])
         return
@@ -156,13 +156,13 @@ def compare(
     format: options.Format = None,
     output: options.Output = None,
     as_json: options.Json = False,
-    mine: options.Mine = False,
+    no_shipped: options.NoShipped = False,
 ) -> None:
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
     from fedbench.planner.runs import select
     from fedbench.reports.compare.layout import side_by_side
 
     chosen = printing.form(format, output, as_json)
-    runs = select(context.frame(mine), filter or [], context.roots())
+    runs = select(context.frame(shipped=not no_shipped), filter or [], context.roots())
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
     printing.put(grids, chosen, output)

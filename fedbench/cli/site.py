@@ -26,7 +26,7 @@ app = App()
 def site(
     folder: Annotated[Path, options.argument("The folder to write to, as index.html and others.", "OUT")],
     filter: options.Filters = None,
-    mine: options.Mine = False,
+    no_shipped: options.NoShipped = False,
 ) -> None:
     """Write the benchmark as web pages: papers beside their reported numbers, methods, the arena, your own runs.
 
@@ -46,7 +46,7 @@ def site(
     filter = [word for word, name in named.items() if name not in papers]
     if papers and filter:
         raise FedbenchError(f"pages are of papers ({papers[0]}) or of runs ({filter[0]})", "leave one of the two out")
-    frame = context.frame(mine)
+    frame = context.frame(shipped=not no_shipped)
     try:
         runs = [] if papers else select(frame, filter, context.roots())
     except FedbenchError:

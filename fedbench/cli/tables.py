@@ -27,7 +27,7 @@ app = App()
 BAR = 10
 #: Marks shipped cells, as in reports; and the explanation of the mark.
 SHIPPED = "°"
-MARKED = f"{SHIPPED} shipped; --mine leaves them out"
+MARKED = f"{SHIPPED} shipped; --no-shipped leaves them out"
 #: Colours of the states of cells; other states are dim.
 COLOURS = {
     "done": "green",
@@ -47,13 +47,13 @@ def tables(
     ] = None,
     budget: options.RunBudget = None,
     precision: options.RunPrecision = None,
-    mine: options.Mine = False,
+    no_shipped: options.NoShipped = False,
     as_json: Annotated[bool, "For scripts; of several tables at all budgets.", "--json"] = False,
 ) -> None:
     """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
     from fedbench.planner import table as specs
 
-    frame = context.frame(mine)
+    frame = context.frame(shipped=not no_shipped)
     name = name and resources.named(name)
     families = [family for family in specs.families() if name is None or family[0].startswith(f"{name}/")]
     if families:

@@ -177,7 +177,7 @@ def test_filters_name_shipped_runs_too(session: Session, tmp_path: Path) -> None
     assert not fb.runs("method=fedavg", store=session.home)["shipped"].any(), "those of the store come first"
     for attempt in (fb.runs, fb.curves, fb.compare):
         with pytest.raises(FedbenchError, match="there is no run"):
-            attempt(*theirs, store=home, mine=True)
+            attempt(*theirs, store=home, shipped=False)
         for words in ((), ("method=fedavg",)):
             with pytest.raises(FedbenchError, match=r"there is no run.*shipped=yes"):
                 attempt(*words, store=home)

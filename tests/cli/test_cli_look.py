@@ -195,7 +195,7 @@ def test_options_are_the_fields_of_specs_and_every_help_text_names_its_value() -
     helps = {one.help: one.name for command in commands.values() for one in command.params if getattr(one, "help", "")}
     assert len(helps) > 130
     assert not [one for one in helps if one.startswith(("Of ", "Whose ", "How ", "So "))]
-    for option in ("--json", "--protocol", "--mine", "--executor", "--column", "--dataset"):  # but for `tables`
+    for option in ("--json", "--protocol", "--no-shipped", "--executor", "--column", "--dataset"):  # but for `tables`
         said_of = {c: one.help for c, command in commands.items() for one in command.params if option in one.opts}
         assert len({help for c, help in said_of.items() if c != "tables"}) == 1 < len(said_of), option
     said = " ".join(good("train", "--help").out.split())
@@ -303,7 +303,7 @@ def test_a_site_is_an_index_and_a_page_a_run(both: Path, tmp_path: Path) -> None
 
 def test_what_shows_runs_imports_nothing_heavy(both: Path, tmp_path: Path) -> None:
     """No command that looks around waits for torch or pandas, and what reads no Parquet neither for pyarrow."""
-    words = ["--help", "train --help", "partition --help", "list", "report --table 1 --mine", "data list"]
+    words = ["--help", "train --help", "partition --help", "list", "report --table 1 --no-shipped", "data list"]
     light = [("--home", str(tmp_path), *word.split()) for word in words]
     reports = [("report", "-t", "1", "-t", "ftw_erm/9", "--dataset", "digits", *SMOKE, "-f", form) for form in FORMATS]
     out = in_one_process(*light, *reports, ("compare",), ("site", str(tmp_path / "out"), "dataset=digits"))
@@ -470,7 +470,7 @@ def test_a_pack_fills_tables_elsewhere_is_shown_and_verified(pack: Path, tmp_pat
     assert "1 run by Ada, in" in good("results", "import", pack, "--home", other).err
     assert "Ada" in good("results", "list", "--home", other).out
     assert "° 1 run by Ada" in table(other)
-    assert "°" not in table(other, "--mine")
+    assert "°" not in table(other, "--no-shipped")
     listed = json.loads(good("results", "list", "--json", "--home", other).out)
     assert [(one["runs"], one["by"], one["datasets"]) for one in listed] == [(1, ["Ada"], ["digits"])]
     said = " ".join(good("show", run[:8], "--home", other).out.replace("│", " ").split())

@@ -193,16 +193,16 @@ def test_shipped_cells_count_and_are_marked(lab: Lab, call: Call) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "fedavg")
     text = call("tables feddrm").output
     assert re.search(r"^feddrm/1 +▏░{9} +1 \+ 1°/78  small  System accuracy", text, re.MULTILINE)
-    assert "Done of all cells (° shipped; --mine leaves them out), each table at its fullest budget." in text
-    assert re.search(r"^feddrm/1 +▏░{9} +1/78  small  System", call("tables feddrm --mine").output, re.MULTILINE)
+    assert "Done of all cells (° shipped; --no-shipped leaves them out), each table at its fullest budget." in text
+    assert re.search(r"^feddrm/1 +▏░{9} +1/78  small  System", call("tables feddrm --no-shipped").output, re.MULTILINE)
     told = json.loads(call("tables feddrm --json").stdout)[0]
     assert (told["states"]["small"]["done"], told["shipped"]["small"], told["shipped"]["paper"]) == (2, 1, 0)
     text = call("tables 1").output
     assert re.search(r"^FedDRM +done° ", text, re.MULTILINE)
-    assert "(1° shipped; --mine leaves them out)" in text
+    assert "(1° shipped; --no-shipped leaves them out)" in text
     one = json.loads(call("tables 1 --json").stdout)
     assert (one["shipped"], [c["row"] for c in one["cells"] if c["shipped"]]) == (1, ["FedDRM"])
-    assert "°" not in call("tables 1 --mine").output
+    assert "°" not in call("tables 1 --no-shipped").output
 
 
 OWN = """

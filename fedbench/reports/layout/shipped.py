@@ -17,7 +17,7 @@ NOBODY = "an unnamed maker"
 def of_runs(runs: Iterable[Shipped]) -> Iterator[str]:
     """One line per maker, machine and version of torch, with commands to verify or exclude their runs."""
     for line in makers(runs):
-        yield f"{line}: 'fedbench results verify' trains some again; --mine leaves them out."
+        yield f"{line}: 'fedbench results verify' trains some again; --no-shipped leaves them out."
 
 
 def makers(runs: Iterable[Shipped]) -> Iterator[str]:

@@ -32,17 +32,17 @@ def grids_of(
     seeds: Sequence[int] = (),
     compare: bool = False,
     only_done: bool = False,
-    mine: bool = False,
+    shipped: bool = True,
     extra: bool = False,
     appendix: bool = False,
 ) -> list[Grid]:
-    """The grids of these tables (empty: the headline tables), from runs of the store and, unless `mine`, of result
+    """The grids of these tables (empty: the headline tables), from runs of the store and, if `shipped`, of result
     packs. Evaluates runs without metrics. The options are those of `fedbench report`.
 
     Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` without any number.
     """
     check_known("test augmentation", view, VIEWS)
-    frame = Frame(store) if mine else Frame.of(store)
+    frame = Frame.of(store) if shipped else Frame(store)
     grids = []
     for name in dict.fromkeys(names or [name for _, name in specs.headline().values()]):
         table = specs.load(name)
