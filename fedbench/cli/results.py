@@ -169,7 +169,7 @@ def merge(
     packs: Annotated[list[Path], options.argument("Packs, such as of several machines.", "PACK")],
     output: Annotated[Path, "Pack (.parquet); runs are added to one that is there.", "-o"],
     prefer: Annotated[
-        str | None, "Of runs that two packs have with other numbers: new (those of the later pack) or old."
+        str | None, "Numbers to keep of runs that two packs have with other ones: new (the later pack) or old."
     ] = None,
 ) -> None:
     """Put the runs of several packs into one. Each pack is checked as by import; who made a run stays."""
