@@ -111,6 +111,7 @@ def metrics(json: options.Json = False) -> None:
     """List the metrics that runs have and tables can name: those of every run, and those that methods declare."""
     from fedbench.methods.declarations import built_in
     from fedbench.metrics.definitions import all_metrics
+    from fedbench.planner.table.statistic import over_clients
 
     owners: dict[str, list[str]] = {}
     for method in built_in().values():
@@ -126,3 +127,5 @@ def metrics(json: options.Json = False) -> None:
         table.add_row(name, one.unit, one.description + methods)
     context.out().print(table)
     context.out().print("What names methods at its end is a metric of their runs alone.")
+    of_clients = " or ".join(f"client_accuracy_{name}" for name in over_clients())
+    context.out().print(f"'fedbench compare' also takes a statistic of the clients' values: {of_clients}.")

@@ -1,9 +1,12 @@
-"""Names of users' classes in specs: the class name and the digest of its source, such as `Net@0123456789ab`. The same
-text is the same class in any folder, and results of it can be identified and reported without the file."""
+"""Names of users' classes in specs, and of users' functions in tables: the name and the digest of its source, such as
+`Net@0123456789ab`. The same text is the same class in any folder, and results of it can be identified and reported
+without the file."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from fedbench.errors import FedbenchError, unknown
 from fedbench.plugins.load import Place, T, is_file, load, pick, place
@@ -13,44 +16,50 @@ from fedbench.plugins.source import Plugin, read
 AT = "@"
 #: Number of hexadecimal digits of the digest.
 DIGITS = 12
-#: Maximum number of a file's classes that the error lists if the user names none.
+#: Maximum number of a file's classes or functions that the error lists if the user names none.
 MOST = 3
 
 
 class Known(NamedTuple):
-    """A user's class that this process has been given."""
+    """A user's class or function that this process has been given."""
 
     place: Place
     source: Plugin  #: as it was read when it was named
 
 
 class Named:
-    """The users' classes of one kind that this process has been given."""
+    """The users' classes, or functions, of one kind that this process has been given."""
 
-    def __init__(self, what: str, option: str) -> None:
+    def __init__(self, what: str, option: str, functions: bool = False) -> None:
         self.what = what  #: such as "model"
-        self.option = option  #: command-line option that gives one
+        self.option = option  #: command-line option, or key of a table, that gives one
+        self.kind = "function" if functions else "class"
         self._known: dict[str, Known] = {}
 
     def name(self, given: str) -> str:
         """The name of a class in specs: for 'FILE.py:Class' the class and its source digest, else `given` itself. No
-        code is run. Raises FedbenchError if the file is missing or not Python, or the class not named or not in it."""
+        code is run. Raises FedbenchError if the file is missing or not Python, or the class not named or not in it; so
+        of a function."""
         if not is_file(given):
             return given
         at = place(given, self.what)
         if at.name is None or not at.name.isidentifier():
-            own = [f"{at.file.name}:{name}" for name in sorted(read(at.file).classes())]
+            own = [f"{at.file.name}:{name}" for name in sorted(self._defined(read(at.file)))]
             example = f"such as {' or '.join(own[:MOST])}" if own else "it defines none"
-            raise FedbenchError(f"{given} does not say which of its classes is the {self.what}", example)
+            kinds = "functions" if self.kind == "function" else "classes"
+            raise FedbenchError(f"{given} does not say which of its {kinds} is the {self.what}", example)
         source = read(at.file)
-        if at.name not in source.classes(assigned=True):
-            raise unknown(f"{self.what} class in {given}", at.name, source.classes())
+        if at.name not in self._defined(source, assigned=True):
+            raise unknown(f"{self.what} {self.kind} in {given}", at.name, self._defined(source))
         name = f"{at.name}{AT}{source.digest[:DIGITS]}"
         self._known[name] = Known(at, source)
         return name
 
+    def _defined(self, source: Plugin, assigned: bool = False) -> set[str]:
+        return source.functions() if self.kind == "function" else source.classes(assigned)
+
     def is_plugin(self, name: str) -> bool:
-        """Whether a name in a spec refers to a user's class."""
+        """Whether a name in a spec refers to a user's class or function."""
         return AT in name
 
     def __contains__(self, name: str) -> bool:
@@ -73,8 +82,17 @@ class Named:
         Raises FedbenchError if it does not derive from `base` or if its file has changed since it was named;
         PluginError if the file does not load.
         """
+        at, module = self._module(name)
+        return pick(module, base, at.name, at.reference, self.what), at
+
+    def function(self, name: str) -> tuple[Callable[..., Any], Place]:
+        """That function and its place. Raises the same errors."""
+        at, module = self._module(name)
+        return vars(module)[str(at.name)], at
+
+    def _module(self, name: str) -> tuple[Place, ModuleType]:
         at, source = self.known(name)
         module, now = load(at.file)
         if now.digest != source.digest:
             raise FedbenchError(f"{at.reference} was changed while fedbench was at work", "give the command again")
-        return pick(module, base, at.name, at.reference, self.what), at
+        return at, module

@@ -54,6 +54,17 @@ class Plugin:
         names = {n.id for n in nodes if assigned and isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         return names | {node.name for node in nodes if isinstance(node, ast.ClassDef)}
 
+    def functions(self) -> set[str]:
+        """Names of the functions that the file defines, also within `if` and `try`, but not in classes or functions."""
+        found, waiting = set[str](), [*ast.parse(self.modules[self.main].text).body]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.FunctionDef):
+                found.add(node.name)
+            elif not isinstance(node, ast.ClassDef | ast.AsyncFunctionDef):
+                waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+        return found
+
 
 #: File -> the plug-in that another process read from it.
 _given: dict[Path, Plugin] = {}

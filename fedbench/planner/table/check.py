@@ -14,14 +14,9 @@ from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.models import counts
 from fedbench.partitions import schemes
-from fedbench.planner.table import cost
+from fedbench.planner.table import cost, statistic
 from fedbench.planner.table.spec import (
-    COUNTED,
     MARKED,
-    OVER_CLIENTS,
-    OVER_SEEDS,
-    SOME_CLIENTS,
-    STATISTICS,
     Column,
     Row,
     Table,
@@ -87,7 +82,7 @@ def _rules(table: Table, metrics: Mapping[str, Definition]) -> Iterator[tuple[bo
         for wrong, says, *hint in (*_of_any(table, column), *rules):
             yield wrong, f", column {column.key}", says, "".join(hint)
     for row in table.rows:
-        needs = STATISTICS[table.statistic].row or "a method"
+        needs = statistic.find(table.statistic).row or "a method"
         yield not _says_all(table, row), f", row {row.label}", f" needs {needs}", ""
     for name, values in table.tune.items():
         says = f": tune needs values of {name} to choose from, and runs"
@@ -107,7 +102,9 @@ def _of_any(table: Table, c: Column) -> Iterator[Rule]:
     yield bool(c.of and for_runs), " is a mean over columns, so it has no data set and no setting of its own"
     yield bool(c.relative_to) != bool(c.relation), ": relative_to (a row) and relation go together"
     yield not c.metric, " lacks a metric"
-    mixed = (c.statistic in COUNTED) != table.counted or (table.counted and c.statistic != table.statistic)
+    mixed = bool(statistic.find(str(c.statistic)).row) != table.counted or (
+        table.counted and c.statistic != table.statistic
+    )
     yield mixed, ": counted and measured columns cannot stand in one table"
     yield (
         (c.statistic == "pairs") != (table.statistic == "pairs"),
@@ -124,7 +121,7 @@ def _of_statistic(table: Table, c: Column, metrics: Mapping[str, Definition]) ->
     """Rules for a column of its statistic."""
     if table.statistic == "levels":
         yield "shift" not in c.partition, " lacks a shift", 'partition = { shift = "px" }'
-    elif table.statistic == "preset" and c.metric in STATISTICS["preset"].metrics:
+    elif table.statistic == "preset" and c.metric in statistic.find("preset").metrics:
         about = c.metric in OF_CLASS
         needs = "needs a category: the class, from 0" if about else "is about no category"
         yield about != (c.category is not None and c.category >= 0), f": {c.metric} {needs}"
@@ -132,30 +129,20 @@ def _of_statistic(table: Table, c: Column, metrics: Mapping[str, Definition]) ->
         yield c.metric == "class_count" and unsized, " lacks 'smallest'", "smallest = { train = 6000, test = 1000 }"
     elif not table.counted:
         each = metrics[c.metric].clients if c.metric in metrics else "no"
-        alone = c.client is None and c.statistic in OVER_SEEDS and c.statistic not in SOME_CLIENTS
+        entry = statistic.find(str(c.statistic))
+        alone = c.client is None and entry.one_client
         yield alone and each == "only", f": {c.metric} needs a client", "client = 1 is the first"
         of_client = c.client is not None
         yield of_client and (c.client or 0) < 1, f": clients are counted from 1, not {c.client}"
-        yield of_client and c.statistic not in OVER_SEEDS, f": a client goes with statistic {' or '.join(OVER_SEEDS)}"
+        names = " or ".join(name for name, one in statistic.STATISTICS.items() if one.one_client)
+        yield of_client and not entry.one_client, f": a client goes with statistic {names}"
         yield of_client and each == "no", f": {c.metric} is no client's but the federation's"
-        many = bool(c.clients) and c.statistic not in OVER_CLIENTS
-        yield many, f": clients go with statistic {' or '.join(OVER_CLIENTS)}"
+        names = " or ".join(name for name, one in statistic.STATISTICS.items() if one.range_of_clients)
+        yield bool(c.clients) and not entry.range_of_clients, f": clients go with statistic {names}"
         if c.metric in metrics and not c.of:
-            yield from _of_metric(c, metrics[c.metric])
-
-
-def _of_metric(c: Column, metric: Definition) -> Iterator[Rule]:
-    """Rules for a metric that its statistic cannot summarise."""
-    of_images = metric.by_view
-    of_clients = metric.clients != "no" and (of_images or c.metric not in METRICS)
-    goes = {
-        **dict.fromkeys(OVER_CLIENTS, of_clients),
-        **dict.fromkeys(SOME_CLIENTS, of_clients and of_images),
-        **dict.fromkeys(("whole_run", "rounds"), not of_images),
-        "last_rounds": metric.clients != "only",
-    }
-    says = f": statistic {c.statistic} does not go with {c.metric}"
-    yield not goes.get(str(c.statistic), True), says, "'fedbench metrics' tells what each metric is of"
+            says = f": statistic {c.statistic} does not go with {c.metric}"
+            takes = entry.takes(c.metric, metrics[c.metric])
+            yield not takes, says, "'fedbench metrics' tells what each metric is of"
 
 
 def _says_all(table: Table, row: Row) -> bool:
@@ -198,7 +185,7 @@ def _names_of_table(table: Table, presets: Collection[str], budgets: Collection[
 
 def _names_of_rows(table: Table, metrics: Collection[str], budgets: Collection[str]) -> Iterator[Name]:
     """Budgets, metrics and methods of rows; a measured row's method may be planned or a user's file."""
-    known = STATISTICS[table.statistic].metrics or metrics
+    known = statistic.find(table.statistic).metrics or metrics
     with_costs = table.counted and any(c.costs for c in table.columns)
     for r in table.rows:
         where = f", row {r.label}"
@@ -212,7 +199,7 @@ def _names_of_columns(
     table: Table, metrics: Collection[str], presets: Collection[str] | None, budgets: Collection[str]
 ) -> Iterator[Name]:
     """Budgets, rows, presets and metrics of columns. `presets`: None without a protocol."""
-    known = STATISTICS[table.statistic].metrics or metrics
+    known = statistic.find(table.statistic).metrics or metrics
     for c in table.columns:
         where = f", column {c.key}"
         yield from (("budget", name, budgets, where) for name in c.budget)

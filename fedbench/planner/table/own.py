@@ -1,4 +1,5 @@
-"""Files of the user's methods, networks, partitioners and data sets in a table, relative to the table's folder."""
+"""Files of the user's methods, networks, partitioners, statistics and data sets in a table, relative to the table's
+folder."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 from fedbench import models
 from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
+from fedbench.planner.table import statistic
 from fedbench.plugins.load import is_file
 
 #: List in a table's content -> name of an entry.
@@ -18,7 +20,7 @@ _ENTRIES = {"rows": "row", "column": "column"}
 
 def with_paths(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The content of a table's file, with the user's files in it ('./net.py:Net', './pets.toml') replaced: networks,
-    partitioners and data sets by their names in specs, methods by their full paths.
+    partitioners, statistics and data sets by their names in specs, methods by their full paths.
 
     Raises FedbenchError, naming the row or the column, for a missing file.
     """
@@ -29,6 +31,8 @@ def with_paths(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
             out[key] = [_entry(entry, files, f"{path}, {called}", i) for i, entry in enumerate(entries, 1)]
     if isinstance(template := raw.get("template"), str):
         out["template"] = files.dataset(template)
+    if isinstance(own := raw.get("statistic"), str):
+        out["statistic"] = files.statistic(own)
     return out
 
 
@@ -57,6 +61,7 @@ class _Files:
         names = {
             "model": lambda text: models.named(self._path(text)) if is_file(text) else text,
             "scheme": lambda text: schemes.named(self._path(text)) if is_file(text) else text,
+            "statistic": self.statistic,
             "method": lambda text: self._path(text) if is_file(text) else text,
             "dataset": self.dataset,
         }
@@ -80,6 +85,10 @@ class _Files:
         if (other := self._recipes.setdefault(name, path)) != path:
             raise FedbenchError(f"two data sets are called {name}: {other} and {path}", "rename one of the files")
         return name
+
+    def statistic(self, text: str) -> str:
+        """The name of a statistic; `text` may be a user's function."""
+        return statistic.named(self._path(text)) if is_file(text) else text
 
     def _path(self, text: str) -> str:
         return str(self.folder / os.path.expanduser(text))  # Path.expanduser raises for an unknown user

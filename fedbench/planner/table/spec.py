@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from fedbench import resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.metrics.definitions import METRICS
+from fedbench.planner.table import statistic
 from fedbench.planner.table.claims import Claim
 from fedbench.planner.table.cost import Case
 from fedbench.planner.table.reported import Reported, reported, tables_in
@@ -21,59 +22,6 @@ from fedbench.protocol import Chosen, Remark, Seed, Training
 from fedbench.reader import Among, Between
 from fedbench.specs import Plain
 
-
-@dataclass(frozen=True)
-class Statistic:
-    """How a cell's number is computed from metrics."""
-
-    words: str  #: sentence below a table
-    ddof: int | None = None  #: of the ±, if it is over seeds
-    over: str = ""  #: "clients": over all clients of a run; "some": per run over some of its clients
-    row: str = ""  #: if it needs no run: the fields of its rows, in words
-    metrics: tuple[str, ...] = ()  #: its metrics, if it does not use those of runs
-
-
-STATISTICS = {
-    "last_rounds": Statistic("± is the standard deviation (ddof 0) over the last {window} rounds of a run"),
-    "clients": Statistic("± is the standard deviation (ddof 1) across clients after the last round", over="clients"),
-    "weighted_clients": Statistic(
-        "Means over clients are weighted by their test images; ± is the standard deviation (ddof 1, unweighted) across "
-        "clients after the last round",
-        over="clients",
-    ),
-    "rounds": Statistic("± is the standard deviation (ddof 1) over a run's rounds, of three or more without the first"),
-    "whole_run": Statistic("One number a run"),
-    "final": Statistic("Value after the last round", ddof=1),
-    "best_round": Statistic(  # the best unweighted one
-        "Value at the evaluated round of the best mean client accuracy (selected on test data)", ddof=1
-    ),
-    "folds": Statistic("Value after the last round", ddof=0),  # as over folds of cross-validation
-    "worst_tenth": Statistic(  # of the clients that train, at least one
-        "Mean over the worst tenth of the clients after the last round", ddof=1, over="some"
-    ),
-    "unseen": Statistic("Mean over the clients that never train, after the last round", ddof=1, over="some"),
-    "pairs": Statistic(  # pools all seeds
-        "Over all pairs of a run's snapshots; ± is the standard deviation (ddof 0) over the pairs",
-        metrics=("xi_max", "xi_min", "xi_mean"),
-    ),
-    #: Parameters of a network, or a method's costs per round with it.
-    "count": Statistic("Counted from layer shapes", row="model, shape and classes, or everywhere a method with costs"),
-    #: The clients' data by a preset of a protocol.
-    "preset": Statistic(
-        "Follows from preset '{preset}'",
-        row="a client (from 1) and side = 'train' or 'test'",
-        metrics=("class_count", "class_probability", "flip_probability"),
-    ),
-    #: Numbers at a level of a protocol's shifts: of angles, of colours, of classes that a client keeps, of classes with
-    #: swapped labels, of classes with turned images, and of distributions.
-    "levels": Statistic(
-        "Counted in the distributions that clients draw",
-        row="a level and classes",
-        metrics=("angles", "colours", "classes", "swapped", "turned", "distributions"),
-    ),
-    #: Marks that the columns declare.
-    "marks": Statistic("✓ yes, ○ on a condition, – no, as the table's file says", row="a method", metrics=("mark",)),
-}
 #: Unit -> (factor from the stored value, printed symbol). Accuracies are stored as fractions, times in seconds.
 UNITS = {
     "percent": (100.0, "%"),
@@ -92,14 +40,6 @@ POINTS_IN = {"percent": 1.0, "fraction": 100.0}
 #: Value in unit "marks" -> printed mark; and key of a column's `marks` -> value, which is else 0.
 MARKS = {1.0: "✓", 0.5: "○", 0.0: "–"}
 MARKED = {"yes": 1.0, "partly": 0.5}
-#: Statistics over all clients of a run.
-OVER_CLIENTS = tuple(name for name, statistic in STATISTICS.items() if statistic.over == "clients")
-#: Statistics over some clients of a run.
-SOME_CLIENTS = tuple(name for name, statistic in STATISTICS.items() if statistic.over == "some")
-#: Statistics that need no run.
-COUNTED = tuple(name for name, statistic in STATISTICS.items() if statistic.row)
-#: Statistics whose ± is over seeds -> its ddof.
-OVER_SEEDS = {name: statistic.ddof for name, statistic in STATISTICS.items() if statistic.ddof is not None}
 BEST = ("max", "min", "none")
 #: Relation of a derived column -> function from a row's value and the base row's to the printed number.
 RELATIONS: dict[str, Callable[[float, float], float]] = {
@@ -132,7 +72,7 @@ class Range:
             raise FedbenchError(f"{where}: {self.words}, not {value}")
 
 
-StatisticName = Annotated[str, Among("statistic", tuple(STATISTICS))]
+StatisticName = Annotated[str, statistic.Known()]
 Unit = Annotated[str, Among("unit", tuple(UNITS))]
 Best = Annotated[str, Among("best", BEST)]
 
@@ -208,7 +148,7 @@ class Column:
     train: Training = field(default_factory=dict)
     budget: Mapping[str, Training] = field(default_factory=dict)  #: budget -> setting overrides
     client: int | None = None  #: the metric of this client, counted from 1; None: of the federation
-    #: For OVER_CLIENTS: the first and last client.
+    #: Of a statistic over clients: the first and last client.
     clients: Annotated[list[int], Range("clients are [first, last], counted from 1", 1)] = field(default_factory=list)
     category: int | None = None  #: statistic "preset": the class
     costs: Case | None = None  #: statistic "count" of methods
@@ -315,7 +255,7 @@ class Table:
     @property
     def counted(self) -> bool:
         """Whether the table needs no runs."""
-        return self.statistic in COUNTED
+        return bool(statistic.find(self.statistic).row)
 
     @cached_property
     def reported(self) -> Reported:

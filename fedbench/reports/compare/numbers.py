@@ -13,6 +13,7 @@ from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defin
 from fedbench.metrics.evaluate import measures_of
 from fedbench.metrics.read import UNSEEN, Metrics, unseen
 from fedbench.metrics.statistics import worst_tenth
+from fedbench.planner.table.statistic import OfClients, over_clients
 from fedbench.results.run import Run
 
 #: (run, its metrics, view of the test images) -> the run's number, or None if it has none.
@@ -51,7 +52,7 @@ def clients(run: Run, metrics: Metrics, view: str, metric: str = "client_accurac
     return metrics.per_client(metric, seen, after)[: run.spec.setting.partition.trainees]
 
 
-def _over_clients(statistic: Callable[[np.ndarray], float], metric: str = "client_accuracy") -> Reader:
+def _over_clients(statistic: OfClients, metric: str = "client_accuracy") -> Reader:
     def read(run: Run, metrics: Metrics, view: str) -> float | None:
         values = clients(run, metrics, view, metric)
         values = values[~np.isnan(values)]
@@ -159,6 +160,8 @@ def of_metric(metric: str, runs: Sequence[Run]) -> Number:
     usual = {number.name: number for number in USUAL}
     if metric in usual:
         return usual[metric]
+    if (number := _of_clients(metric)) is not None:
+        return number
     definition = METRICS.get(metric) or _declared(metric, runs)
     less = definition.unit in _LESS or metric.endswith("_std")
     best = "min" if less else "max" if "accuracy" in metric or "auc" in metric else "none"
@@ -168,6 +171,18 @@ def of_metric(metric: str, runs: Sequence[Run]) -> Number:
     each = _EACH.get(metric, metric if definition.clients == "too" else "")
     what = f"{metric}: {definition.description}"
     return Number(metric, metric, definition.unit, best, what, _federation(metric), each=each)
+
+
+def _of_clients(name: str) -> Number | None:
+    """The number of a statistic of the clients: METRIC_STATISTIC, such as client_accuracy_gini; None if it is none."""
+    for called, statistic in over_clients().items():
+        metric = name.removesuffix(f"_{called}")
+        definition = METRICS.get(metric) if metric != name else None
+        if statistic.clients is not None and definition is not None and statistic.takes(metric, definition):
+            what = f"{name}: {statistic.words}; each one's: {definition.description}"
+            read = _over_clients(statistic.clients, metric)
+            return Number(name, name, statistic.unit or definition.unit, statistic.best or "max", what, read)
+    return None
 
 
 #: Metric that is a mean over clients -> the per-client metric.

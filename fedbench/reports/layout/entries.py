@@ -15,7 +15,8 @@ from fedbench.metrics.definitions import METRICS, TEST_PHASE
 from fedbench.metrics.evaluate import MEASURES
 from fedbench.planner.cells import Cell, Cells, worst
 from fedbench.planner.others import Hits
-from fedbench.planner.table.spec import OVER_SEEDS, Column, Table
+from fedbench.planner.table import statistic
+from fedbench.planner.table.spec import Column, Table
 from fedbench.reports.layout.grid import Entry, filled
 from fedbench.reports.numbers.counted import counted, derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
@@ -104,7 +105,7 @@ class Entries:
             return Entry(state)
         if state is State.UNEVALUATED:  # `_number` has just evaluated it
             state = _state_of([run for _, run in runs])
-        value = over_seeds([*values.items()], OVER_SEEDS.get(str(column.statistic)))
+        value = over_seeds([*values.items()], statistic.find(str(column.statistic)).ddof)
         return dataclasses.replace(
             filled(state, value, column, tuple(run.id for run in used)),
             shipped=any(run.shipped for run in used),

@@ -14,7 +14,8 @@ from fedbench.planner.cells import Cells
 from fedbench.planner.counts import done as numbered
 from fedbench.planner.others import Hits, other_texts, records
 from fedbench.planner.settings import sketch
-from fedbench.planner.table.spec import STATISTICS, Column, Row, Table
+from fedbench.planner.table import statistic
+from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.protocol import Remark
 from fedbench.reports.layout import sentences, times
 from fedbench.reports.layout.shipped import of_runs
@@ -52,7 +53,7 @@ class Notes:
         versions, machines or sources."""
         table = self.table
         if table.counted:
-            what = STATISTICS[table.statistic].words.format(preset=table.preset)
+            what = statistic.find(table.statistic).words.format(preset=table.preset)
             return [f"{what}: needs no run, and no budget applies."]
         return [
             sentences.the_budget(self.cells),

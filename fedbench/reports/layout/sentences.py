@@ -14,8 +14,9 @@ from fedbench.metrics.definitions import all_metrics
 from fedbench.planner.cells import Cell, Cells
 from fedbench.planner.others import Hits, records
 from fedbench.planner.settings import sketch
+from fedbench.planner.table import statistic
 from fedbench.planner.table.load import short
-from fedbench.planner.table.spec import OVER_SEEDS, SPREADS, STATISTICS, Column, Row, Table
+from fedbench.planner.table.spec import SPREADS, Column, Row, Table
 from fedbench.results.run import Run, State
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import counted, duration
@@ -162,14 +163,15 @@ def _statistic(
 ) -> str:
     window = either(str(sketch(cells.table, c, cells.budget).window) for c in columns)
     once = name == "last_rounds" and window == "1"
-    said = STATISTICS["final" if once else name].words.format(window=window)
+    entry = statistic.find("final" if once else name)
+    said = entry.words.format(window=window)
     used = sorted(set(cells.seeds))
     if name == "pairs":
         return f"{said}; seed{'s' * (len(used) > 1)} {', '.join(map(str, used))}"
-    if name in OVER_SEEDS and len(used) > 1:
-        said += f"; ± is the standard deviation (ddof {OVER_SEEDS[name]}) over seeds"
+    if not once and entry.ddof is not None and len(used) > 1:
+        said += f"; ± is the standard deviation (ddof {entry.ddof}) over seeds"
     text = f"{said}; {_coverage(cells, columns)}"
-    if name not in ("whole_run", "rounds"):
+    if entry.of_images:
         once = name == "last_rounds" and any(only for _, only in views)
         return text + "; untouched test images are asked for after the last round only, so without ±" * once
     devices = either(

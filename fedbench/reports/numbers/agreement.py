@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedbench import protocol
+from fedbench.planner.table import statistic
 from fedbench.planner.table.noise import SeedNoise, two_errors
-from fedbench.planner.table.spec import OVER_SEEDS, POINTS_IN, Column, Table
+from fedbench.planner.table.spec import POINTS_IN, Column, Table
 from fedbench.reports.numbers.measured import Value
 
 #: Percentage points within which a number is near, and beyond which it never is.
@@ -68,7 +69,7 @@ def offset(
 
 def _two_errors(table: Table, column: Column, value: Value, std: float | None) -> float | None:
     """Two standard errors of the difference, in the printed unit; None if the paper's ± does not give them."""
-    ddof, spread, seeds = OVER_SEEDS.get(str(column.statistic)), column.spread, _seeds(table)
+    ddof, spread, seeds = statistic.find(str(column.statistic)).ddof, column.spread, _seeds(table)
     if std is None or ddof is None or seeds < 2 or spread == "sample":
         return None
     if spread in ("rms", "mean"):  # ± of a typical part; parts are independent, so that of their mean is less
