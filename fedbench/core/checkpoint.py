@@ -12,6 +12,7 @@ not list.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 #: Fields that are stored in checkpoint.json unchanged.
-_LASTING = ("code", "round", "rounds", "notes", "written")
+_LASTING = ("code", "run", "round", "rounds", "notes", "written")
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Checkpoint:
 
     folder: Path
     code: str = ""  #: fingerprint of code and libraries; a checkpoint with another fingerprint is discarded
+    run: dict[str, Any] = field(default_factory=dict)  #: what is trained (`Trainer`); that of another is refused
     round: int = 0  #: last completed round on disk
     rounds: list[dict[str, Any]] = field(default_factory=list)  #: one row per round: loss, seconds, bytes
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  #: client -> metrics at the last evaluation
@@ -83,7 +85,8 @@ class Checkpoint:
         self._clear(name)
 
     def load(self) -> State | None:
-        """Resume: return the saved tensors, or None for a fresh start. Raises FedbenchError for a damaged file.
+        """Resume: return the saved tensors, or None for a fresh start. Raises FedbenchError for a damaged file, and for
+        a checkpoint of another run.
 
         A checkpoint of another code version is deleted, so that one version computes a whole run.
         """
@@ -102,6 +105,9 @@ class Checkpoint:
             self.index.unlink()
             self._clear(None)
             return None
+        self.run = json.loads(json.dumps(self.run))
+        if (difference := _difference(entry.get("run", {}), self.run)) is not None:
+            raise FedbenchError(f"the checkpoint {self.index} is of another run: {difference}", remedy)
         for name, digest in {**entry["written"], **entry["state"]}.items():
             path = self.folder / name
             if not path.is_file() or sha256_of(path) != digest:
@@ -145,6 +151,18 @@ class Checkpoint:
                 if path.name not in keep:
                     with contextlib.suppress(FileNotFoundError):
                         path.unlink()
+
+
+def _difference(there: Any, here: Any, what: str = "") -> str | None:
+    """The first value in which two descriptions of a run, of JSON values, differ, in words; None if they are equal."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        each = (_difference(there.get(k), here.get(k), f"{what} {k}".strip()) for k in {**here, **there})
+        return next((words for words in each if words is not None), None)
+    return None if there == here else f"{what} is {_shown(there)} there and {_shown(here)} here"
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value)
 
 
 def _round_of(name: str) -> int:

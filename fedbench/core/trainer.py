@@ -101,6 +101,12 @@ class Trainer(Simulation):
     ) -> None:
         super().__init__(setting, method, federation, executor, plan, initial, context, failure_file)
         self.checkpoint, self.associate = checkpoint, associate
+        checkpoint.run = {
+            "method": method.name,
+            "method version": method.version,
+            "hyper-parameter": method.params,
+            "setting": setting.to_dict(),
+        }
         shared = {name: t for name, t in initial.items() if not method.is_personal(name)}
         self.server = Server(initial, shared, context=self.context)
         self.change(method.start, self.server)

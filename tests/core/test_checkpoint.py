@@ -137,6 +137,31 @@ def test_predictions_stand_in_the_order_of_the_rounds(tmp_path: Path) -> None:
     assert it.read("predictions")["round"].to_pylist() == [9, 9, 10, 10, 100, 100, 999_999, 999_999]
 
 
+@pytest.mark.parametrize(
+    ("how", "s", "difference"),
+    [
+        (method("fedprox", mu=0.5), setting(), "hyper-parameter mu is 0.1 there and 0.5 here"),
+        (method("fedavg"), setting(), 'method is "fedprox" there and "fedavg" here'),
+        (method("fedprox", mu=0.1), setting(rounds=4), "setting rounds is 3 there and 4 here"),
+        (method("fedprox", mu=0.1), setting(cohort=2), "setting cohort is not set there and 2 here"),
+        (method("fedprox", mu=0.1), setting(seed=2), "setting seed is 1 there and 2 here"),
+        (method("fedprox", mu=0.1), setting(), ""),
+    ],
+)
+def test_of_another_run_is_refused_by_what_it_says(tmp_path: Path, how: Method, s: Any, difference: str) -> None:
+    """Wherever it lies."""
+    with pytest.raises(Interrupted):
+        train(method("fedprox", mu=0.1), federation(), tmp_path, observe=stop_after(1))
+    it = trainer(how, federation(), tmp_path, s)
+    if difference:
+        refused(
+            rf"checkpoint\.json is of another run: {difference}; delete the folder .* begin this run again", it.resume
+        )
+    else:
+        it.resume()
+        assert it.server.round == 1
+
+
 def test_a_fresh_start_clears_leftovers_and_nothing_else(tmp_path: Path) -> None:
     for name in ("state-000009.safetensors", "state-000009.safetensors.part", "predictions-000009.parquet", "claim"):
         (tmp_path / name).write_bytes(b"half")

@@ -382,7 +382,7 @@ def test_who_answers_with_which_mixture(name: str, some: LabRun, tmp_path: Path)
     unlabelled = some.trainer.answering(server, 0, UNLABELLED, 3)
     np.testing.assert_allclose(unlabelled.inbox.weights.numpy(), weights / 5, rtol=1e-12)
     assert torch.equal(unlabelled.state[PI], server.initial[PI]), "an unlabelled client has no mixture of its own"
-    it = trainer(method(name, clusters=1), DATA, tmp_path, SOME)
+    it = trainer(method(name, clusters=1), DATA, tmp_path / "one", SOME)
     it.resume()
     client = it.client(1, it.server.view(1), 1)
     with pytest.raises(StopIteration) as stop:
