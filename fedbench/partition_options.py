@@ -8,18 +8,19 @@ partitioner. A value is a text, or already converted; a flag is True.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, check_known
 from fedbench.options import check, check_bounds, option, parse
 from fedbench.specs import PartitionSpec, require
 from fedbench.specs.base import native
 from fedbench.specs.fields import kind_of, typed
-from fedbench.words import path_of
+from fedbench.words import counted, path_of
 
 if TYPE_CHECKING:
     from fedbench.partitions import Scheme
@@ -57,7 +58,7 @@ class PartitionerChoice:
     )
 
 
-#: Option that all partitions have -> type of its value.
+#: Option that all partitions have -> type of its value. `unseen` also takes names of groups, see `_numbered`.
 COMMON: Mapping[str, type] = {
     name: str if (kind := kind_of(cls, field)) is tuple else kind
     for cls in (PartitionerChoice, PartitionSpec)
@@ -122,6 +123,8 @@ def spec_of(
     Raises FedbenchError for an unknown option, an invalid value, and options that do not fit the data.
     """
     from fedbench import data, partitions
+    from fedbench.partitions import schemes
+    from fedbench.partitions.names import column_of
 
     options = _given_options(options)
     if (folder := _folder(options)) is not None:
@@ -155,7 +158,7 @@ def spec_of(
         data.obtain(source, store, roots, remark)
         about = data.info(source, store)
     if counting:
-        common["clients"] = data.groups(source, store, specific["by"])
+        common["clients"] = len(data.groups(source, store, specific["by"]).keys() - {""})
     if "counts" in options:
         specific |= partitions.read_mixture(_path("counts", options), len(about.classes))
         common.setdefault("clients", len(specific["train_mix"]))
@@ -166,10 +169,97 @@ def spec_of(
 
     def groups(column: str) -> int:
         data.obtain(source, store, roots, remark)
-        return data.groups(source, store, column, least=2)  # at least one training and one test image
+        return len(_groups(data.groups(source, store, column)))
 
     preset: Any = common.pop("preset", None)
-    return rules.partition_spec(source, about.partition_classes, preset, groups, **{**specific, **common})
+    unseen = _numbered(common)
+    spec = rules.partition_spec(source, about.partition_classes, preset, groups, **{**specific, **common})
+    if by := column_of(spec):
+        data.obtain(source, store, roots, remark)
+        there = data.groups(source, store, by)
+        if unseen:
+            spec = _without(spec, unseen, there, "clients" in common)
+        if none := there.get(""):
+            remark(f"{counted(none, source.samples.removesuffix('s'))} of no {by} left out")
+    elif unseen:
+        raise FedbenchError(
+            f"--unseen {','.join(unseen)} names groups, and {schemes.label(spec)} has none",
+            "say how many clients never train, such as --unseen 2, or part by a column of groups: --by COLUMN",
+        )
+    return spec
+
+
+def groups_of(
+    dataset: str, options: Mapping[str, Any], rules: Protocol, store: Store, roots: Sequence[Path] = ()
+) -> list[str]:
+    """The names of the groups that are the clients of a partition by these options, to leave out each in turn.
+
+    Raises FedbenchError as `spec_of` does, and if the clients are no groups.
+    """
+    from fedbench import data
+    from fedbench.partitions import schemes
+    from fedbench.partitions.names import column_of
+
+    spec = spec_of(dataset, {**options, "unseen": None}, rules, store, roots)
+    by = column_of(spec)
+    if not by:
+        raise FedbenchError(
+            f"--unseen each leaves out one group after the other, and {schemes.label(spec)} has none",
+            "part by a column of groups: --by COLUMN",
+        )
+    order = spec.options.get("order")
+    there = _groups(data.groups(spec.dataset, store, by))
+    return data.group_names(spec.dataset, by, [group for group in there if not order or str(group) in order])
+
+
+def _groups(counts: Mapping[str | int, int]) -> list[str | int]:
+    """The groups that can be clients: with at least one training and one test image."""
+    return [group for group, images in counts.items() if group != "" and images >= 2]
+
+
+def _numbered(common: dict[str, Any]) -> list[str]:
+    """Make the option `unseen` a number, or remove it and return the names of groups that it gives instead."""
+    given = common.get("unseen")
+    if given is None:
+        return []
+    if not isinstance(given, str | list | tuple) or re.fullmatch(r"\s*[-+]?[0-9.]+\s*", str(given)):
+        common["unseen"] = parse("partition", "unseen", int, given, most=math.inf)
+        return []
+    del common["unseen"]
+    names = [str(name).strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    if "" in names or len(set(names)) < len(names):
+        raise FedbenchError(
+            f"--unseen {','.join(names)} has a name twice or an empty one", "such as --unseen Graz,Zürich"
+        )
+    return names
+
+
+def _without(
+    spec: PartitionSpec, unseen: Sequence[str], counts: Mapping[str | int, int], chosen: bool
+) -> PartitionSpec:
+    """The partition with the groups of these names (as its clients are called) last: they never train.
+
+    `counts`: `data.groups`; `chosen`: whether the user gives a number of clients.
+    """
+    from fedbench.data import group_names
+    from fedbench.partitions import schemes
+    from fedbench.partitions.names import column_of
+
+    said = f"--unseen {','.join(unseen)} names groups"
+    if "order" not in schemes.load(spec.scheme).options() or spec.options.get("round_robin"):
+        raise FedbenchError(
+            f"{said}, and in {schemes.label(spec)} a client is not just one", "give a number, such as --unseen 2"
+        )
+    require(not chosen, f"{said}, and --clients draws some of them by chance", "leave one of the two out")
+    order = spec.options.get("order")
+    groups = [group for group in counts if str(group) in order] if order else _groups(counts)
+    names = dict(zip(group_names(spec.dataset, column_of(spec), groups), map(str, groups), strict=True))
+    for name in unseen:
+        check_known(f"{column_of(spec)} in --unseen", name, names)
+    last = [names[name] for name in unseen]
+    order = [*(group for group in order or names.values() if group not in last), *last]
+    values = {**schemes.facts(spec), "order": order, "clients": len(order), "unseen": len(last)}
+    return schemes.spec(**{name: value for name, value in values.items() if name != "version"})
 
 
 def _folder(options: Mapping[str, Any]) -> str | None:
@@ -222,7 +312,7 @@ def _given_options(options: Mapping[str, Any]) -> dict[str, Any]:
         for name, given in options.items()
         if (value := native(given)) is not None and value is not False
     }
-    common = {name: value for name, value in converted.items() if name in COMMON}
+    common = {name: value for name, value in converted.items() if name in COMMON and name != "unseen"}
     return converted | {k: parse("partition", k, COMMON[k], value, most=math.inf) for k, value in common.items()}
 
 

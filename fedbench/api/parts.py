@@ -43,11 +43,13 @@ class Part:
 
     @property
     def counts(self) -> pd.DataFrame:
-        """Samples of each client (rows): by class, and how many are for training and for testing (columns)."""
+        """Samples of each client (rows): by class, and how many are for training and for testing (columns). A client
+        that is a natural group has its name in the index, such as a hospital's; others have their number."""
         import pandas as pd
 
         p = self.data
-        frame = pd.DataFrame(p.class_counts(), columns=list(p.classes)).rename_axis("client")
+        index = pd.Index(p.names or range(p.clients), name="client")
+        frame = pd.DataFrame(p.class_counts(), columns=list(p.classes), index=index)
         return frame.assign(train=p.n_train, test=p.n_test)
 
     def __repr__(self) -> str:

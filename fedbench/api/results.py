@@ -43,10 +43,13 @@ class Run(BaseRun):
 
     @property
     def accuracies(self) -> pd.Series[float]:
-        """Accuracy of each client after the last round."""
+        """Accuracy of each client after the last round, by the names of natural groups where clients are such (a
+        hospital's), else by number."""
         import pandas as pd
 
-        return pd.Series(self.metrics.per_client("client_accuracy", VIEW), name="accuracy").rename_axis("client")
+        values = self.metrics.per_client("client_accuracy", VIEW)
+        index = pd.Index(self.client_names or range(len(values)), name="client")
+        return pd.Series(values, index, name="accuracy")
 
     @property
     def predictions(self) -> pd.DataFrame:
@@ -60,8 +63,11 @@ class Run(BaseRun):
 
     @property
     def clients(self) -> pd.DataFrame:
-        """Sample counts and groups of each client, and what the method measured of it."""
-        return self.artifact.frame("clients")
+        """Sample counts and groups of each client, its name if it is a natural group, and what the method measured."""
+        frame = self.artifact.frame("clients")
+        if self.client_names:
+            frame.insert(1, "name", list(self.client_names))
+        return frame
 
     def __repr__(self) -> str:
         results = f", accuracy {self.accuracy:.1%}" if "average_accuracy" in self.results else ""

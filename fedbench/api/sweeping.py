@@ -28,6 +28,7 @@ class Sweep:
     store: Store
     points: Sequence[GridPoint]
     failures: Mapping[str, Exception]  #: title of the run -> its error
+    leaves_out: bool = False  #: whether one group after the other is left out
 
     @property
     def runs(self) -> list[Run]:
@@ -38,8 +39,12 @@ class Sweep:
 
     @property
     def table(self) -> Tables:
-        """The runs side by side, mean ± standard deviation over seeds."""
-        return compare(*self.runs, store=self.store)
+        """The runs side by side, mean ± standard deviation over seeds; with `unseen="each"` also their accuracy on the
+        group that each left out, and the mean over the groups."""
+        from fedbench.reports.compare.left_out import left_out
+
+        runs = self.runs
+        return Tables((*compare(*runs, store=self.store).grids, *(left_out(runs) if self.leaves_out else ())))
 
     @property
     def best(self) -> list[dict[str, Any]]:
@@ -85,7 +90,8 @@ def sweep(
 ) -> Sweep:
     """Train every method with every value of every option and every seed, as `fedbench sweep` does. Runs in the store
     are not trained again. An option takes a value or a list of values; `**{"ditto.mu": [0.1, 1]}` sets it for one
-    method only. `jobs` sets how many runs train at a time, each in a separate process; `engine="ray"` uses Ray.
+    method only, and `unseen="each"` leaves out one group of `by` after the other. `jobs` sets how many runs train at a
+    time, each in a separate process; `engine="ray"` uses Ray.
 
     >>> grid = sweep("digits", ["local", "fedavg"], seeds=[0, 1], dir=0.3, clients=5, rounds=2, validation=0.2)
     >>> len(grid.runs), sorted({one["method"] for one in grid.best})
@@ -133,7 +139,7 @@ def sweep(
                 failures[outcome.title] = outcome.error
             if outcome.end is not End.APART:
                 bars.end(1.0)
-    return Sweep(home, points, failures)
+    return Sweep(home, points, failures, grid.leaves_out)
 
 
 def _listed(name: str, value: Any) -> Sequence[Any]:

@@ -6,7 +6,9 @@ from operator import attrgetter
 from typing import Any
 
 from fedbench.cli.describe import describe
+from fedbench.partitions.names import NAMES
 from fedbench.reports.layout.shipped import NOBODY
+from fedbench.reports.site.pictures import NAMED
 from fedbench.results.making import machine
 from fedbench.results.packs import Shipped
 from fedbench.specs import DatasetSpec, RunSpec
@@ -67,6 +69,10 @@ def details(artifact: Artifact, to_share: bool = False) -> list[str]:
         if keeps := keep.line(artifact):
             lines.append(keeps)
         lines += [f"measures {one}" for one in measures_of(artifact).values() if MEASURES in p]
+    if groups := p.get(NAMES):
+        named = [f"{client} {name}" for client, name in enumerate(groups[:NAMED])]
+        more = [f"{len(groups) - NAMED:,} more"] * (len(groups) > NAMED)
+        lines.insert(0, "clients: " + ", ".join([*named, *more]))
     if isinstance(spec, DatasetSpec):
         lines.insert(0, f"content {spec.content}")
     return lines

@@ -169,8 +169,9 @@ def _describe(p: Partition) -> dict[str, Any]:
     described = [one.described(p.classes) for one in p.distributions]
 
     def details(c: int) -> dict[str, Any]:
-        """The entries of a client that exist only with validation images or with drawn distributions."""
-        own: dict[str, Any] = {} if p.validation is None else {"n_validation": int(p.n_validation[c])}
+        """The entries of a client that exist only with natural groups, validation images or drawn distributions."""
+        own: dict[str, Any] = {"name": p.names[c]} if p.names else {}
+        own |= {} if p.validation is None else {"n_validation": int(p.n_validation[c])}
         if described:
             phases = [phase[c] for phase in p.phase_groups]
             own |= {"phase_groups": phases, "test_group": p.test_groups[c], "distribution": described[p.groups[c]]}

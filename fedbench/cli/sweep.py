@@ -17,7 +17,7 @@ from fedbench.errors import FedbenchError
 from fedbench.words import counted
 
 if TYPE_CHECKING:
-    from fedbench.engine.grid import GridPoint
+    from fedbench.engine.grid import GridPoint, SweepGrid
 
 app = App()
 
@@ -79,7 +79,7 @@ def sweep(
         path = shlex.quote(f"./{save}" if not save.is_absolute() else str(save))
         other = "" if budget == DEFAULT_BUDGET else f" --budget {budget}"
         context.err().print(f"saved: fedbench report --table {path}{other}")
-    _print(points, grid.varied, as_json)
+    _print(points, grid, as_json)
     if not whole:
         sys.exit(1)
 
@@ -114,25 +114,28 @@ def _print_cost(points: Sequence[GridPoint], device: str, as_json: bool) -> None
     context.out().print(f"{len(lacking)} of {counted(len(unique(points)), 'run')} to make{about(costs)}")
 
 
-def _print(points: Sequence[GridPoint], varied: Sequence[str], as_json: bool) -> None:
-    """Print the comparison of the complete runs, and the best values by validation accuracy."""
+def _print(points: Sequence[GridPoint], grid: SweepGrid, as_json: bool) -> None:
+    """Print the comparison of the complete runs, what they reach on groups that they left out, and the best values by
+    validation accuracy."""
     from fedbench.engine import grid as best
     from fedbench.reports.compare.comparison import compare
     from fedbench.reports.compare.layout import grid as layout
+    from fedbench.reports.compare.left_out import left_out
 
     there = best.runs(points, context.store())
     if not there:
         if as_json:
             printing.print_json([])
         return
-    printing.put([layout(compare(there, []))], "json" if as_json else "console", None)
+    by_group = left_out(there) if grid.leaves_out else []
+    printing.put([layout(compare(there, [])), *by_group], "json" if as_json else "console", None)
     console = context.err()
-    if not varied:
+    if not set(grid.varied) - {"unseen"}:
         return
     scores = best.best(points, context.store())
     for one in scores:
         values = {**one.point.partition, **one.point.setting, **one.point.params}
-        chosen = ", ".join(f"{k} {values[k]}" for k in varied if k in values) or "as it is"
+        chosen = ", ".join(f"{k} {values[k]}" for k in grid.varied if k in values) or "as it is"
         over = f" ± {100 * one.std:.2f} over {one.seeds} seeds" if one.std is not None else ""
         console.print(f"best by validation accuracy: {one.point.method}, {chosen} ({100 * one.mean:.2f} %{over})")
     if not scores:

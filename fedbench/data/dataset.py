@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedbench.data.catalogue import candidates, recipe
-from fedbench.data.part import as_array, values_of
+from fedbench.data.part import as_array
 from fedbench.errors import FedbenchError, check_known
 from fedbench.specs import DatasetSpec
 from fedbench.store import Artifact, Store
@@ -110,12 +111,34 @@ def info(which: DatasetSpec | str, store: Store | None = None) -> Info:
     return Info(named.name, named.form, named.classes, named.partition_label, named.partition_classes, named.columns)
 
 
-def groups(spec: DatasetSpec, store: Store, column: str, least: int = 1) -> int:
-    """Number of values of a natural column with at least `least` images. Raises FedbenchError for unknown columns."""
+def groups(spec: DatasetSpec, store: Store, column: str) -> dict[str | int, int]:
+    """Group -> its number of images, of a natural column, in the order of the groups; "" are the images of no group.
+    Raises FedbenchError for unknown columns."""
     check_known(f"column of {spec.name}", column, info(spec, store).columns)
-    table = store.open(spec.kind, spec.id).table("data", [column])
-    counts = values_of(table[column].value_counts().field("counts"))
-    return int((counts >= least).sum())
+    values, counts = np.unique(group_column(store.open(spec.kind, spec.id), column), return_counts=True)
+    named = belongs(values)
+    there = dict(zip(values[named].tolist(), counts[named].tolist(), strict=True))
+    return there if named.all() else {**there, "": int(counts[~named].sum())}
+
+
+def group_column(artifact: Artifact, column: str) -> np.ndarray:
+    """[N] a natural column of a stored data set."""
+    return _plain(artifact.table("data", [column])[column])
+
+
+def belongs(groups: np.ndarray) -> np.ndarray:
+    """bool [n]: whether each is a group's name; an empty text is none, so its images belong to no group."""
+    return np.char.strip(groups) != "" if groups.dtype.kind == "U" else np.ones(len(groups), bool)
+
+
+def group_names(spec: DatasetSpec, column: str, groups: Iterable[str | int]) -> list[str]:
+    """The names of groups: text as it is, a number with its column (writer 12), a union's domain by its part."""
+    sources = [source for known in candidates(spec.name) for source in known.sources if source.name == spec.source]
+    parts = sources[0].parts if sources and column == "domain" else ()
+    return [
+        group if isinstance(group, str) else parts[group] if 0 <= group < len(parts) else f"{column} {group}"
+        for group in groups
+    ]
 
 
 def class_counts(spec: DatasetSpec, store: Store) -> dict[str, tuple[int, int]] | None:

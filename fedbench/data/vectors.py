@@ -101,7 +101,12 @@ def _part(
 ) -> Part:
     """`first`: number of the file's rows before these, for error messages; `found`: see `Part`."""
     require(len(values) > 0, f"{where} holds no row")
-    texts = {name: _names(one, f"{where}: column {name}", first) for name, one in columns.items()}
+    texts = {name: _names(one, f"{where}: column {name}") for name, one in columns.items()}
+    unlabelled = texts[source.label] == ""
+    row = first + 1 + int(unlabelled.argmax())
+    require(
+        not unlabelled.any(), f"{where}: column {source.label} is empty in row {row}", "leave rows without a value out"
+    )
     labels, classes = _labels(recipe, source, texts[source.label], f"{where}: column {source.label}")
     own = {name: _group(one) for name, one in texts.items() if name != source.label}
     return Part(where, split, values[:, None, None, :], {**own, source.label: labels}, classes, found)
@@ -178,16 +183,14 @@ def _labels(recipe: Recipe, source: Source, names: np.ndarray, where: str) -> tu
     return unique.astype(np.int64)[index], ()
 
 
-def _names(values: np.ndarray, where: str, first: int) -> np.ndarray:
-    """[n] values as text; 1.0 becomes "1"."""
+def _names(values: np.ndarray, where: str) -> np.ndarray:
+    """[n] values as text; 1.0 becomes "1", and a missing value ""."""
     if values.ndim == 2 and values.shape[1] == 1:  # [n, 1], as many libraries save labels
         values = values[:, 0]
     require(values.ndim == 1, f"{where} holds several values a row: it is {list(values.shape)} and should be [n]")
     unique, index = np.unique(values, return_inverse=True)
     names = [_name(value) for value in unique.tolist()]
-    row = next((int((index == i).argmax()) for i, name in enumerate(names) if name in ("", "nan")), None)
-    require(row is None, f"{where} is empty in row {(row or 0) + first + 1}", "leave rows without a value out")
-    return text(names, where)[index]
+    return text(["" if name == "nan" else name for name in names], where)[index]
 
 
 def _name(value: object) -> str:
@@ -196,10 +199,14 @@ def _name(value: object) -> str:
 
 
 def _group(names: np.ndarray) -> np.ndarray:
-    """[n] a natural column: integers if all values are, else text."""
+    """[n] a natural column: integers if all values are, else text, in which "" is no group."""
     unique, index = np.unique(names, return_inverse=True)
-    number = wholes(unique.tolist())
-    return names if number is None else np.array([number[value] for value in unique.tolist()], np.int64)[index]
+    number = wholes(filter(None, unique.tolist()))
+    if number is None:
+        return names
+    if "" in unique:
+        return np.array([str(number.get(value, "")) for value in unique.tolist()], np.str_)[index]
+    return np.array([number[value] for value in unique.tolist()], np.int64)[index]
 
 
 # For each file format: the names of its columns, and the first `rows` rows of some columns as arrays, [n] or [n, W],

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Options whose text may contain a comma: it is not split into values.
 WHOLE = ("model", "unseen_as", "counts", "scheme", "preset")
+#: Value of `unseen` that leaves out each group in turn.
+EACH = "each"
 #: Most runs of a grid; more are probably a typing error.
 MOST_RUNS = 100_000
 
@@ -91,7 +93,13 @@ class SweepGrid:
     def varied(self) -> list[str]:
         """The options with more than one value, as points have them: mu for ditto.mu."""
         every = [*self.partition.items(), *self.setting.items(), *self.params.items()]
-        return list(dict.fromkeys(bare(name) for name, values in every if len(values) > 1))
+        several = (name for name, values in every if len(values) > 1 or EACH in _words(name, values))
+        return list(dict.fromkeys(map(bare, several)))
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether it leaves out one group after the other."""
+        return EACH in _words("unseen", self.partition.get("unseen", ()))
 
     def points(self, rules: Protocol, budget: str, store: Store, roots: Sequence[Path]) -> list[GridPoint]:
         """All points, in the order of the options. Raises FedbenchError for impossible runs or more than MOST_RUNS."""
@@ -100,13 +108,23 @@ class SweepGrid:
         if size * math.prod(map(len, others)) > MOST_RUNS:
             raise FedbenchError(f"that are more than {MOST_RUNS:,} runs", "leave some values out")
         points: list[GridPoint] = []
-        for at in _product(self.partition):
+        for at in self._partitions(rules, store, roots):
             partition = partition_options.spec_of(self.dataset, at, rules, store, roots)
             for values in _product(self.setting):
                 setting = {name: value_of("sweep", name, text) for name, text in values.items()}
                 for method in self.methods:
                     points += self._of_method(method, partition, at, setting, rules, budget)
         return points
+
+    def _partitions(self, rules: Protocol, store: Store, roots: Sequence[Path]) -> Iterator[dict[str, Any]]:
+        """The values of the options of each partition; `EACH` of `unseen` is one group after the other."""
+        for at in _product(self.partition):
+            if EACH not in _words("unseen", [at.get("unseen")]):
+                yield at
+                continue
+            groups = partition_options.groups_of(self.dataset, at, rules, store, roots)
+            for group in groups:
+                yield {**at, "unseen": [group] if "," in group else group}
 
     def _of_method(
         self,
@@ -133,6 +151,11 @@ class SweepGrid:
         """The hyper-parameters of a method; METHOD.NAME has precedence over NAME."""
         own = [name for name in self.params if _is_of(kind, name)]
         return {bare(name): self.params[name] for name in sorted(own, key=lambda name: "." in name)}
+
+
+def _words(option: str, values: Iterable[Any]) -> list[str]:
+    """The words among the values of the option `unseen`; of others none."""
+    return [value for value in values if isinstance(value, str)] if option == "unseen" else []
 
 
 def bare(name: str) -> str:

@@ -87,6 +87,7 @@ class Partition:
     drawn: Drawn | None = None  #: true distributions of the clients; None: the partitioner did not draw distributions
     #: Training and test distributions of the clients, if the partitioner knows them; None: estimate them from samples.
     declared: Densities | None = None
+    names: tuple[str, ...] = ()  #: [M] of clients that are natural groups, such as hospitals; () if they have none
 
     @property
     def id(self) -> str:

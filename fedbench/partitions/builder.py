@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.partitions import modifiers, schemes
+from fedbench.partitions import modifiers, names, schemes
 from fedbench.partitions.artifact import Partition, numbered
 from fedbench.partitions.scheme import Assignment, Indices, cut
 from fedbench.partitions.tables import read, write
 from fedbench.partitions.transforms import SHIFTS, Transform, of_clients
 from fedbench.plugins import reported
 from fedbench.specs import PartitionSpec, require
-from fedbench.store import Artifact, Contents, Store, artifact_of
+from fedbench.store import Artifact, Contents, Store, Writer, artifact_of
 
 if TYPE_CHECKING:
     from fedbench.data import Dataset
@@ -33,7 +33,8 @@ def build(
     `notify` receives a line if the data set must be built first. Raises FedbenchError if the data set lacks the column
     to partition by, and as `make` does.
     """
-    return read(obtain(spec, store, roots, notify))
+    partition = read(obtain(spec, store, roots, notify))
+    return replace(partition, names=names.of(spec, store))
 
 
 def obtain(
@@ -50,7 +51,13 @@ def obtain(
     def drawn() -> Contents:
         images = images_of(spec.dataset, store, roots, notify, again)
         partition = make(spec, from_artifact(images))
-        return Contents(lambda writer: write(writer, partition), {"dataset": images}, {"dataset": spec.dataset.id})
+
+        def written(writer: Writer) -> None:
+            write(writer, partition)
+            if partition.names:
+                writer.provenance[names.NAMES] = list(partition.names)
+
+        return Contents(written, {"dataset": images}, {"dataset": spec.dataset.id})
 
     return artifact_of(spec, store, ("partitions/builder.py", *schemes.code_of(spec.scheme)), drawn, again)
 
@@ -84,7 +91,8 @@ def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
         )
     with reported():
         groups, declared = scheme.groups(partition), scheme.densities(partition)
-    return replace(partition, groups=groups or partition.groups, declared=declared)
+    called = names.drawn(spec, dataset, partition.client, partition.sample)
+    return replace(partition, groups=groups or partition.groups, declared=declared, names=called)
 
 
 def _partition(spec: PartitionSpec, dataset: Dataset, assignment: Assignment) -> Partition:

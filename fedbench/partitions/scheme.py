@@ -68,6 +68,17 @@ def split(
     return sides
 
 
+#: At most so many groups of an order are named.
+_NAMED = 12
+
+
+def ordered(groups: Sequence[str], spec: PartitionSpec) -> str:
+    """The groups of a partition in this order, in words: all, or those that never train."""
+    chosen = groups[spec.trainees :] if spec.unseen else groups
+    more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
+    return f"{', '.join(chosen[:_NAMED])}{more}" + (" unseen" if spec.unseen else "")
+
+
 def shards(samples: Indices, clients: int) -> list[Indices]:
     """Cut into consecutive pieces of equal size, one per client; the last piece also gets the remainder."""
     return cut(samples, [len(samples) // clients] * (clients - 1) + [len(samples)])

@@ -36,6 +36,7 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
 from fedbench.partitions.artifact import Partition
 from fedbench.partitions.distribution import Densities, Distribution, Drawn
+from fedbench.partitions.names import NAMES
 from fedbench.partitions.transforms import Transform
 from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Writer
@@ -69,6 +70,7 @@ def read(artifact: Artifact) -> Partition:
         validation=back if back.any() else None,
         phase=values_of(samples["stage"]) if "stage" in samples.column_names else None,
         drawn=_drawn(artifact, clients) if "distribution" in clients.column_names else None,
+        names=tuple(artifact.provenance.get(NAMES, ())),
     )
     stated = [values_of(clients[name]) for name in ("n_train", "n_test")]
     counted = [partition.n_train, partition.n_test]

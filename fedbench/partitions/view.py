@@ -16,6 +16,7 @@ from fedbench.partitions import schemes
 from fedbench.partitions.artifact import Partition
 from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.distribution import counted
+from fedbench.partitions.names import column_of
 from fedbench.partitions.shade import (
     CLASSES,
     LARGEST,
@@ -103,7 +104,7 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
         f"  {schemes.label(spec)}  {spec.clients} clients  {seen}  seed {spec.seed}\n{_sizes(p, dealt)}",
         "; grey images have no hue and no saturation to shift" if _grey(p) else "",
         "\n",
-        *(f"{line}\n" for line in (*_details(spec), leakage(p)) if line),
+        *(f"{line}\n" for line in (*_details(p), leakage(p)) if line),
     )
     yield from _tables(p, width)
     if p.drawn is not None:
@@ -144,13 +145,15 @@ def _tables(p: Partition, width: int) -> Iterable[RenderableType]:
     yield _compact(p, len(LARGEST) + max(0, spare))
 
 
-def _details(spec: PartitionSpec) -> Iterable[str]:
+def _details(p: Partition) -> Iterable[str]:
     """Yield how the samples were assigned in addition, and which clients never train."""
+    spec = p.spec
     if details := schemes.details(spec):
         yield "; ".join(details)
     if spec.unseen:
         first, last = spec.trainees, spec.all_clients - 1
-        yield f"clients {first} to {last} (counted from 0) never train (*)"
+        who = f"clients {first} to {last}" if last > first else f"client {first}"
+        yield f"{who} (counted from 0) never train{'s' * (first == last)} (*)"
 
 
 def _grey(p: Partition) -> bool:
@@ -171,26 +174,39 @@ def display(console: Console, partition: Partition) -> None:
 
 def _matrix(p: Partition, shift: bool = True) -> Table:
     """Return a table of samples by class, each cell shaded by its share of the client's samples."""
-    grid = head(["client", *map(two_lines, p.classes)], gap=1)
+    grid = head([*_who(p), *map(two_lines, p.classes)], gap=1)
     counts = p.class_counts()
     return _fill(grid, p, lambda c: class_cells(counts[c]), shift)
 
 
 def _compact(p: Partition, room: int) -> Table:
     """Return a table of the number of classes, and of the largest ones in `room` terminal columns."""
-    grid = head(["client", "classes"], gap=2)
+    grid = head([*_who(p), "classes"], gap=2)
     grid.add_column(LARGEST, no_wrap=True)
     counts = p.class_counts()
     return _fill(grid, p, lambda c: largest_cells(counts[c], p.classes, room))
 
 
+#: At most so many letters of a client's name.
+_LETTERS = 24
+
+
+def _who(p: Partition) -> list[str]:
+    """The heads of the columns that say which client it is: its number, and the name of its natural group."""
+    return ["client", words.plain(column_of(p.spec))] if p.names else ["client"]
+
+
 def _fill(grid: Table, p: Partition, cells: Callable[[int], list[Text]], shift: bool = True) -> Table:
     """Add sizes, and optionally the shift, after the cells of each client. Unused steps of the shift have no column."""
+    from rich.text import Text
+
     steps = {"gamma": "{:g}", "hue": "{:+g}", "saturation": "{:g}", "posterize": "{:d}", "corruption": "{}"}
     heads = {"saturation": "satu-\nration", "posterize": "poste-\nrize", "validation": "vali-\ndation"}
     shown = rows_shown(p.clients)
     used = [s for s in steps if shift and any(getattr(one, s) is not None for one in p.transforms[:shown])]
     own = [] if p.drawn is None else ["group"]
+    if p.names:
+        grid.columns[1].justify = "left"
     validated = [] if p.validation is None else ["validation"]
     for name in ("train", *validated, "test", *used, *own):
         grid.add_column(heads.get(name, name), justify="right", no_wrap=True)
@@ -200,7 +216,10 @@ def _fill(grid: Table, p: Partition, cells: Callable[[int], list[Text]], shift: 
         written = ["-" if v is None else steps[s].format(v) for s, v in zip(used, values, strict=True)]
         mark = ("*" if p.unseen[c] else " ") if p.spec.unseen else ""
         sizes = [f"{sizes[c]:,}" for sizes in (p.n_train, *([p.n_validation] if validated else []), p.n_test)]
-        grid.add_row(f"{c}{mark}", *cells(c), *sizes, *written, *([of_client(p, c)] if own else []))
+        group = [Text(words.plain(p.names[c]))] if p.names else []
+        for called in group:
+            called.truncate(_LETTERS, overflow="ellipsis")
+        grid.add_row(f"{c}{mark}", *group, *cells(c), *sizes, *written, *([of_client(p, c)] if own else []))
     return grid
 
 

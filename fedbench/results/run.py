@@ -18,7 +18,7 @@ from fedbench import methods, models, protocol
 from fedbench.data.locate import VERSION as READERS
 from fedbench.methods import declarations
 from fedbench.metrics.read import Metrics, load, metrics_of, spec_of
-from fedbench.partitions import schemes
+from fedbench.partitions import names, schemes
 from fedbench.results.packs import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
@@ -137,6 +137,12 @@ class Run:
 
         run = self.artifact
         return run.metrics if isinstance(run, Shipped) else load(evaluate(run, self.store))
+
+    @cached_property
+    def client_names(self) -> tuple[str, ...]:
+        """The name of each client that is a natural group, such as a hospital; () if they have none, or if the store
+        lacks the partition, as for most shipped runs."""
+        return names.of(self.spec.setting.partition, self.store)
 
     @property
     def title(self) -> str:

@@ -98,7 +98,11 @@ class PartitionSpec(Spec):
         called="the number of copies of a training sample",
         metavar="N",
     )
-    unseen: int | None = _beside("Number of clients, the last ones, that never train.", stored="newcomers", metavar="N")
+    unseen: int | None = _beside(
+        "Number of clients, the last ones, that never train; or groups by name: Graz,Zürich.",
+        stored="newcomers",
+        metavar="N|NAMES",
+    )
     #: Per corruption one more client for each unseen one, after all others, with corrupted training and test images.
     unseen_as: tuple[str, ...] | None = _beside(
         "Corruptions that unseen clients come again under: fog-3,contrast-3 or all-3.",

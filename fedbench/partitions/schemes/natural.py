@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbench.data.dataset import belongs
 from fedbench.errors import unknown
 from fedbench.options import option
 from fedbench.partitions.distribution import Distribution, Drawn
-from fedbench.partitions.scheme import Assignment, Indices, Scheme, split
+from fedbench.partitions.scheme import Assignment, Indices, Scheme, ordered, split
 from fedbench.partitions.transforms import Transform
 from fedbench.specs import PartitionSpec, require
 
@@ -57,7 +58,7 @@ class Natural(Scheme):
         self._transforms()
 
     def label(self, spec: PartitionSpec) -> str:
-        how = f" ({', '.join(self.order)})" if self.order else ", in turn" if self.round_robin else ""
+        how = f" ({ordered(self.order, spec)})" if self.order else ", in turn" if self.round_robin else ""
         return f"by {self.by}{how}"
 
     def details(self, spec: PartitionSpec) -> list[str]:
@@ -91,8 +92,8 @@ class Natural(Scheme):
             return self._in_turn(groups, spec, rng)
         if self.order:
             return [self._group(groups, name) for name in self.order]
-        _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
-        fit = np.flatnonzero(counts >= 2)
+        named, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
+        fit = np.flatnonzero((counts >= 2) & belongs(named))
         require(
             spec.clients <= len(fit),
             f"there are {len(fit)} groups by {self.by} with at least 2 samples, too few for {spec.clients} clients",
@@ -115,14 +116,16 @@ class Natural(Scheme):
         self, groups: NDArray[np.generic], spec: PartitionSpec, rng: np.random.RandomState
     ) -> Sequence[Indices]:
         names, first, group = np.unique(groups, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        order = order[belongs(names[order])]
         require(
-            spec.clients >= len(names),
-            f"{spec.clients} clients are too few for the {len(names)} groups by {self.by}: each group needs one",
-            f"ask for {len(names)} at least with --clients",
+            spec.clients >= len(order),
+            f"{spec.clients} clients are too few for the {len(order)} groups by {self.by}: each group needs one",
+            f"ask for {len(order)} at least with --clients",
         )
-        of = rng.permutation(np.argsort(first)[np.arange(spec.clients) % len(names)])
+        of = rng.permutation(order[np.arange(spec.clients) % len(order)])
         clients: list[Indices] = [np.empty(0, np.int64)] * spec.clients
-        for g in np.argsort(first):
+        for g in order:
             members = np.flatnonzero(of == g)
             rows = rng.permutation(np.flatnonzero(group == g))
             require(

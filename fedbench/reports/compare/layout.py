@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from fedbench.errors import FedbenchError, check_known
 from fedbench.groups import by_key
 from fedbench.metrics.read import VIEW
 from fedbench.planner.runs import text
 from fedbench.planner.table.spec import VIEWS, Column
 from fedbench.reports.compare.comparison import Comparison, Group, compare
-from fedbench.reports.compare.numbers import Number, scale, why_not
+from fedbench.reports.compare.numbers import Number, clients, scale, why_not
 from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, grid_of_runs, ranked
@@ -125,6 +127,7 @@ def _notes(side: Comparison) -> Iterable[str]:
     )
     what = "; ".join(number.what for number in side.numbers if number.what)
     yield f"After the last round, on {images}. {what[:1].upper()}{what[1:]}."
+    yield from _worst(side)
     yield from _machines(side)
     yield from by_other_code(side.runs)
     yield from of_runs(run.shipped for run in side.runs if run.shipped)
@@ -136,6 +139,22 @@ def _notes(side: Comparison) -> Iterable[str]:
     )
     for (name, why), titles in by_key(absent, once=True).items():
         yield f"No {name}: {', '.join(titles)} ({why})."
+
+
+#: Of at most so many rows the worst client is named.
+_ROWS = 12
+
+
+def _worst(side: Comparison) -> Iterable[str]:
+    """A line on which natural group, such as a hospital, is the worst client of each row."""
+    worst: list[str] = []
+    for group in side.groups:
+        there = [run for run in group if run.id in side.metrics]
+        of_runs = ((run.client_names, clients(run, side.metrics[run.id], side.view)) for run in there)
+        named = {names[int(np.nanargmin(values))] for names, values in of_runs if names and np.isfinite(values).any()}
+        worst += [f"{' or '.join(sorted(named))} ({side.label(group)})"] if named else []
+    if worst and len(side.groups) <= _ROWS and any(number.name == "client_accuracy_min" for number in side.numbers):
+        yield f"The worst client: {plain(', '.join(worst))}."
 
 
 def over_seeds(groups: Sequence[Group]) -> str:

@@ -84,7 +84,7 @@ def _cards(side: Comparison, group: Group, run: Run, history: Origin, partition:
     else:
         yield card("Learning", pictures.learning(metrics, others, left))
         for title, content in (
-            ("Clients", pictures.clients(metrics, spec.setting.partition.trainees)),
+            ("Clients", pictures.clients(metrics, spec.setting.partition.trainees, run.client_names)),
             ("Loss", pictures.loss(metrics, others)),
         ):
             if content:

@@ -11,6 +11,8 @@ import numpy as np
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import Metrics
+from fedbench.partitions import names
+from fedbench.partitions.names import called
 from fedbench.partitions.view import class_counts
 from fedbench.reports.figures.clients import DEFAULTS as OF_CLIENTS
 from fedbench.reports.figures.learning import DEFAULTS, VIEWS, by_round
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Maximal number of non-empty cells in a picture of a partition, which limits the size of the page.
 CELLS = 3000
+#: At most so many clients are named below a picture.
+NAMED = 40
 
 
 def learning(own: Metrics, others: Sequence[Metrics], left: int = 0) -> str:
@@ -59,21 +63,29 @@ def _points(metrics: Metrics, metric: str, view: str, factor: float) -> Points:
     return [(t, factor * value) for t, value in by_round(metrics, metric, view).items() if math.isfinite(value)]
 
 
-def clients(metrics: Metrics, trainees: int) -> str:
+def clients(metrics: Metrics, trainees: int, groups: Sequence[str] = ()) -> str:
     """The accuracy (else the AUC) of each client on its test images as HTML; bars of clients after the first `trainees`
-    are hollow. "" if not measured."""
+    are hollow; `groups`: names of clients that are natural ones. "" if not measured."""
     metric = next((name for name in OF_CLIENTS if name in metrics.names), "")
     values = 100 * metrics.per_client(metric, "plain") if metric else np.zeros(0)
     if not np.isfinite(values).any():
         return ""
     unseen = [client >= trainees for client in range(len(values))]
     titles = [
-        f"client {c}{', never trains' * out}: {v:.2f} %" for (c, v), out in zip(enumerate(values), unseen, strict=True)
+        f"{called(groups, c)}{', never trains' * out}: {v:.2f} %"
+        for (c, v), out in zip(enumerate(values), unseen, strict=True)
     ]
     trained = values[np.isfinite(values) & ~np.array(unseen)]
     what = metric.replace("_", " ").replace("auc", "AUC")
     drawn = bars(f"{what} of each client, %", values.tolist(), titles, unseen, "client")
-    return f"<h3>{e(what)}, %</h3>{drawn}<p>{e(' '.join(_spread(trained, any(unseen))))}</p>"
+    words = [*_spread(trained, any(unseen)), *_numbers(groups)]
+    return f"<h3>{e(what)}, %</h3>{drawn}<p>{e(' '.join(words))}</p>"
+
+
+def _numbers(groups: Sequence[str]) -> list[str]:
+    """Which client is which group; of many the first ones."""
+    shown = ", ".join(f"{client} {name}" for client, name in enumerate(groups[:NAMED]))
+    return [f"Clients: {shown}{f' and {len(groups) - NAMED:,} more' if len(groups) > NAMED else ''}."] * bool(groups)
 
 
 def _spread(values: np.ndarray, unseen: bool) -> list[str]:
@@ -99,7 +111,7 @@ def partition(spec: PartitionSpec, store: Store) -> str:
     image = svg_cells("samples of each class by client", counts[:first].tolist(), classes, "client")
     held = f"{_range(sizes)} {'labels' if labels else 'samples'} of {_range(several)} classes a client"
     words = [f"{held}; the stronger a cell, the more, up to {counts.max():,}."]
-    words += [f"Clients 0 to {first - 1} of {len(counts)}."] * (first < len(counts))
+    words += [f"Clients 0 to {first - 1} of {len(counts)}."] * (first < len(counts)) + _numbers(names.of(spec, store))
     return f"<h3>class</h3>{image}<p>{e(' '.join(words))}</p>"
 
 
