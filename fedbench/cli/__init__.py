@@ -12,36 +12,36 @@ import typer.main
 
 from fedbench import __version__
 from fedbench.cli import context
-from fedbench.cli.options import grouped
-from fedbench.cli.parser import App, Group
+from fedbench.cli.options import MORE, grouped
+from fedbench.cli.parser import ALL, App, Group
 
-#: Panel of the help -> command or group of commands -> its file in this folder.
+#: Panel of the help (MORE: only with --help-all) -> command or group of commands -> its file in this folder.
 PANELS = {
-    "Start here": {"demo": "demo"},
-    "The way to a table": {
+    "From data to a table": {
+        "demo": "demo",
         "partition": "partition",
         "train": "train",
         "evaluate": "evaluate",
-        "resume": "resume",
-        "status": "status",
         "report": "report",
-        "claims": "report",
         "compare": "report",
-        "site": "site",
         "figure": "figure",
-        "export": "export",
     },
-    "Your own": {"sweep": "sweep", "new": "new", "check": "check"},
     "What there is": {
         "tables": "tables",
-        "metrics": "browse",
+        "claims": "report",
         "methods": "browse",
+        "data": "data",
         "list": "listing",
+        "status": "status",
+    },
+    "Your own": {"new": "new", "check": "check", "sweep": "sweep", "results": "results"},
+    MORE: {
         "show": "browse",
         "remove": "remove",
-        "data": "data",
-        "results": "results",
         "store": "store",
+        "metrics": "browse",
+        "export": "export",
+        "site": "site",
     },
 }
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
@@ -55,6 +55,7 @@ class Commands(Mapping[str, Any]):
         group = typer.main.get_group(importlib.import_module(f"fedbench.cli.{PANELS[panel][name]}").app)
         command: Any = group.commands.get(name, group)
         command.rich_help_panel = panel
+        command.hidden = panel == MORE
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -70,6 +71,14 @@ class Fedbench(Group):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = Commands()  # type: ignore[assignment]
+
+    _hides = True
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and ctx.meta.get(ALL):
+            command.hidden = False
+        return command
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)

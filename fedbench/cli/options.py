@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -19,6 +20,9 @@ from fedbench.words import option_of
 C = TypeVar("C", bound=Callable[..., Any])
 
 Options = Mapping[str, inspect.Parameter]
+
+#: The panel of what is rarely needed: a help shows it with --help-all only.
+MORE = "More"
 
 
 def argument(help: str, metavar: str | None = None, completion: Completion | None = None) -> Any:
@@ -116,6 +120,32 @@ def grouped(**groups: Options) -> Callable[[C], C]:
         return cast(C, call)
 
     return decorate
+
+
+def paneled(panels: Mapping[str, Collection[str]]) -> Callable[[C], C]:
+    """Decorator for a command (below it `grouped`): the options of these names stand in these panels of its help, in
+    this order; those that no panel names come first. Of several panels the last one counts; those of MORE are hidden.
+    """
+    panel_of = {name: panel for panel, names in panels.items() for name in names}
+    order = ["", *panels]
+
+    def decorate(command: C) -> C:
+        parameters = [_in_panel(one, panel_of.get(one.name, "")) for one in of_function(command).values()]
+        parameters.sort(key=lambda one: order.index(panel_of.get(one.name, "")))
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return decorate
+
+
+def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
+    kind, *about = getattr(parameter.annotation, "__origin__", None), *getattr(parameter.annotation, "__metadata__", ())
+    if not panel or not any(isinstance(one, OptionInfo) for one in about):
+        return parameter
+    option = copy.copy(next(one for one in about if isinstance(one, OptionInfo)))
+    option.rich_help_panel, option.hidden = panel, panel == MORE
+    return parameter.replace(annotation=Annotated[kind, option])
 
 
 def declared(command: Callable[..., Any]) -> list[str]:

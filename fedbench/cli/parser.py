@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from fedbench.cli.options import grouped
 from fedbench.errors import FedbenchError
@@ -29,8 +32,29 @@ def twice(option: str) -> FedbenchError:
     return FedbenchError(f"{option} is given twice", "leave one of the two out")
 
 
+#: Key of a context's `meta`: the help shows everything.
+ALL = "fedbench.help_all"
+
+
 class _Strict:
-    """Checks the option values before the command's parser converts them."""
+    """Checks the option values before the command's parser converts them; has --help-all if its help hides anything."""
+
+    @cached_property
+    def _hides(self) -> bool:
+        """Whether --help leaves out options or commands."""
+        return any(getattr(one, "hidden", False) for one in self.params)  # type: ignore[attr-defined]
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        if ctx.meta.get(ALL):
+            params = [copy.copy(one) for one in params]
+            for one in params:
+                one.hidden = False
+        if not self._hides:
+            return params
+        about = "Show also what is rarely needed, and exit."
+        options = {"is_flag": True, "is_eager": True, "expose_value": False, "help": about, "callback": _help_all}
+        return [*params, TyperOption(param_decls=["--help-all"], default=False, **options)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         parsed, _, order = self.make_parser(ctx).parse_args(args=list(args))  # type: ignore[attr-defined]
@@ -45,6 +69,20 @@ class _Strict:
                 if isinstance(word, str) and name in called:
                     parsed_value(called[name], word)
         return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
+
+
+def _help_all(ctx: Any, _: Any, value: bool) -> None:
+    """Print the help with what --help hides."""
+    if not value or ctx.resilient_parsing:
+        return
+    ctx.meta[ALL] = True
+    typer.echo(ctx.get_help(), nl=False)
+    raise typer.Exit
+
+
+def flowed(text: str) -> str:
+    """A docstring whose paragraphs are a line each: the terminal breaks them, not the source."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
 class Command(_Strict, TyperCommand):
@@ -67,10 +105,11 @@ class App(typer.Typer):
 
     def command(self, name: str | None = None, **options: Any) -> Any:
         """Register a command, as Typer does, with the options that `of_function` finds."""
-        register = super().command(name, **{"cls": Command, **options})
+        register = super().command
 
         def declare(function: C) -> C:
-            register(grouped()(function))
+            about = flowed(function.__doc__ or "")
+            register(name, **{"cls": Command, "help": about, **options})(grouped()(function))
             return function
 
         return declare

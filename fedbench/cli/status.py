@@ -1,9 +1,11 @@
-"""`fedbench status`: progress of running and interrupted runs, read-only."""
+"""`fedbench status`: progress of running and interrupted runs; `--resume` continues runs, whichever command started
+them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from fedbench.cli import context, options, printing
@@ -28,13 +30,22 @@ _BAR = 12
 @app.command("status")
 def status(
     watch: Annotated[bool, "Look again every two seconds, until Ctrl-C.", "-w"] = False,
+    resume: Annotated[
+        list[str] | None, "Continue this run (repeatable), or all: every interrupted one.", "--resume", "ID"
+    ] = None,
+    device: options.Device = "auto",
     json: options.Json = False,
 ) -> None:
-    """Show the runs under way, by whichever process, and those that were interrupted or failed."""
-    if watch and json:
-        raise FedbenchError("--watch does not go with --json", "leave one of the two out")
+    """Show the runs under way, by whichever process, and those that were interrupted or failed; or continue these.
+
+    A run of a user's own files is continued by the command that began it.
+    """
+    if watch and (json or resume):
+        raise FedbenchError(f"--watch does not go with --{'json' if json else 'resume'}", "leave one of the two out")
     store = context.store()
-    if json:
+    if resume:
+        _resume(resume, store, device, json)
+    elif json:
         printing.print_json([{**unfinished_document(run), "goes_on": goes_on(run)} for run in unfinished(store)])
     elif watch:
         _watch(store)
@@ -57,7 +68,11 @@ def _watch(store: Store) -> None:
 
 def goes_on(run: Unfinished) -> str | None:
     """The command that resumes a run that has stopped; None for a run that needs a user's file."""
-    return f"fedbench resume {run.id}" if run.state is not UnfinishedState.RUNNING and user_file(run) is None else None
+    return (
+        f"fedbench status --resume {run.id}"
+        if run.state is not UnfinishedState.RUNNING and user_file(run) is None
+        else None
+    )
 
 
 def _view(store: Store) -> Group:
@@ -114,3 +129,38 @@ def user_file(run: Unfinished) -> str | None:
         return f"method {spec.method}"
     names = {"model": spec.setting.model, "partitioner": spec.setting.partition.scheme}
     return next((f"{kind} {name}" for kind, name in names.items() if "@" in name), None)
+
+
+def _resume(words: Sequence[str], store: Store, device: str, as_json: bool) -> None:
+    """Continue the runs with these ids, or beginnings of ids; 'all' is every interrupted run."""
+    from fedbench.cli.evaluate import show
+    from fedbench.cli.making import run as train
+    from fedbench.engine.engines import Where
+    from fedbench.engine.job import Job
+    from fedbench.engine.keep import MODEL
+
+    waiting = [run for run in unfinished(store) if run.state is not UnfinishedState.RUNNING]
+    if "all" in words:
+        chosen = [run for run in waiting if run.state is UnfinishedState.INTERRUPTED]
+    else:
+        chosen = [_one(waiting, word, store) for word in dict.fromkeys(words)]
+    jobs = []
+    for run in chosen:
+        if (name := user_file(run)) is not None:
+            raise FedbenchError(f"run {run.id} is of {name}, a user's file", "give the command that began it again")
+        job = Job.of_spec(run.spec, f"remove it: fedbench remove {run.id}")
+        jobs.append(replace(job, keep=run.keep & {MODEL}).again(store))  # older versions kept more
+    if not jobs:
+        context.err().print("no run was interrupted")
+        show([], store, as_json)
+        return
+    with Where(device).engine_for(store, context.roots(), jobs[0].spec.setting.precision) as engine:
+        show([artifact for job in jobs for artifact in train([job], engine)], store, as_json)
+
+
+def _one(waiting: Sequence[Unfinished], prefix: str, store: Store) -> Unfinished:
+    hits = [run for run in waiting if run.id.startswith(prefix)]
+    if len(hits) != 1:
+        which = "several runs" if hits else "no run"
+        raise FedbenchError(f"{which} '{prefix}' to resume in {store.home}", "'fedbench status' lists them")
+    return hits[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +30,7 @@ app = App()
 #: The options that the fields of Setting declare.
 SETTING = options.of_spec(Setting)
 #: The options of a partition in one help panel, without --seed, which is the run's here.
-PARTITION_OPTIONS = options.of_spec(PartitionerChoice, PartitionSpec, panel="With DATASET: how it is partitioned")
+PARTITION_OPTIONS = options.of_spec(PartitionerChoice, PartitionSpec)
 del PARTITION_OPTIONS["seed"]
 
 
@@ -41,7 +41,22 @@ class DatasetCommand(Command):
         return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
 
 
+#: The panels of the help; what stands in none comes first.
+PANELS: dict[str, Collection[str]] = {
+    "Training (default: the protocol's)": SETTING.keys() - {"seed"},
+    "The data (with DATASET)": PARTITION_OPTIONS,
+    "A table (with --table)": ("column", "dataset"),
+    "Where it runs, and what is kept": (*WHERE, "keep", "log", "observe"),
+    options.MORE: (
+        *("momentum_lives", "select", "every", "drifts", "precision", "weighting", "again", "unshipped"),
+        *("counts", "subsample", "duplicates", "unseen_as", "phases", "partition_seed"),
+        *("executor", "cpus_per_run", "gpus_per_run"),
+    ),
+}
+
+
 @app.command("train", cls=DatasetCommand, context_settings={"ignore_unknown_options": True})
+@options.paneled(PANELS)
 @options.grouped(chosen=SETTING, place=WHERE, partitioning=PARTITION_OPTIONS)
 def train(
     words: Annotated[

@@ -85,7 +85,7 @@ show abc => no dataset or partition or run or metrics 'abc'
 list rum => did you mean 'run'?
 list dataset method=local => filters are for runs
 remove => remove needs ids, filters or --unfinished
-resume RUN => no run
+status --resume RUN => no run
 status --watch --json => --watch
 train -m fedavg --seed 0 --seed 1 => --seed is given twice; leave one of the two out
 train -m feddrm --lambda 0.5 --lambda=0.6 => --lambda is given twice; leave one of the two out

@@ -182,7 +182,7 @@ def test_a_read_only_store(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_interrupted_run_is_told_and_goes_on_as_if_never_stopped(stopped: Path, home: Path) -> None:
     (run,) = json.loads(good("status", "--json").out)
     assert (run["id"], run["state"], run["round"], run["rounds"]) == (stopped.name, "interrupted", 3, 4)
-    assert run["goes_on"] == f"fedbench resume {stopped.name}"
+    assert run["goes_on"] == f"fedbench status --resume {stopped.name}"
     said = good("status").out
     for words in (f"nothing runs in {home}", "round 3 of 4 is saved", f"  {run['goes_on']}\n"):
         assert words in said
@@ -191,11 +191,11 @@ def test_an_interrupted_run_is_told_and_goes_on_as_if_never_stopped(stopped: Pat
     (listed,) = json.loads(good("list", "unfinished", "--json").out)
     assert (listed["kind"], listed["id"], listed["method"]) == ("unfinished", stopped.name, "ditto")
     other = shutil.copytree(home, home.with_name("other"))
-    (summary,) = json.loads(good("resume", stopped.name[:6], "--json").out)
+    (summary,) = json.loads(good("status", "--resume", stopped.name[:6], "--json").out)
     assert summary["run"] == stopped.name
     assert json.loads(good("status", "--json").out) == []
     assert good("list", "unfinished").out == f"nothing in {home} of the kind unfinished\n"
-    assert good("resume", "--all").err == "no run was interrupted\n"
+    assert good("status", "--resume", "all").err == "no run was interrupted\n"
     path = home / "run" / stopped.name / "predictions.parquet"
     stayed = path.read_bytes()
     good("remove", stopped.name, "--yes")
@@ -208,13 +208,13 @@ def test_an_interrupted_run_is_told_and_goes_on_as_if_never_stopped(stopped: Pat
 
 def test_resuming_keeps_what_was_to_be_kept_and_of_ones_own_file_names_no_command(ready: Path, tmp_path: Path) -> None:
     interrupted("train", "--method", "local", "--keep", "model", *SMOKE)
-    (summary,) = json.loads(good("resume", "--all", "--json").out)
+    (summary,) = json.loads(good("status", "--resume", "all", "--json").out)
     assert keep.of(Store(ready).open("run", summary["run"])) == {"model"}
     interrupted("train", "--method", own_method(tmp_path), *SMOKE)
     (run,) = json.loads(good("status", "--json").out)
     assert run["goes_on"] is None
     assert "the command that started it resumes it" in good("status").out
-    assert "a user's file; give the command that began it again" in bad("resume", run["id"])
+    assert "a user's file; give the command that began it again" in bad("status", "--resume", run["id"])
 
 
 def test_what_somebody_holds_is_shown_and_stays(stopped: Path, home: Path) -> None:
@@ -227,7 +227,7 @@ def test_what_somebody_holds_is_shown_and_stays(stopped: Path, home: Path) -> No
         for words in ((stopped.name,), (stopped.name, "--yes")):
             assert f"run {stopped.name} is being trained by process {os.getpid()}" in bad("remove", *words)
         assert good("remove", "--unfinished", "--yes").out.startswith("nothing is unfinished")
-        assert "no run" in bad("resume", stopped.name)
+        assert "no run" in bad("status", "--resume", stopped.name)
         line = bad(*DITTO)
         assert line.startswith(f"fedbench: run {stopped.name} is being trained by process {os.getpid()} on ")
         assert line.endswith("; wait for it, or stop it first")
@@ -260,7 +260,7 @@ def test_watch_ends_and_a_failed_run_says_why(stopped: Path, monkeypatch: pytest
     assert (run["state"], run["reason"]) == ("failed", "the loss is not a number")
     assert "the loss is not a number" in good("status").out
     assert "failed: the loss is not a number" in good("list", "unfinished").out
-    good("resume", stopped.name)
+    good("status", "--resume", stopped.name)
     assert not (home / "failed" / f"{stopped.name}.json").exists()
 
 

@@ -24,7 +24,9 @@ from typer.main import get_command
 
 from fedbench import methods
 from fedbench.__main__ import main
-from fedbench.cli import app, completion
+from fedbench.cli import PANELS, app, completion
+from fedbench.cli.options import MORE
+from fedbench.cli.parser import flowed
 from fedbench.core.trainer import Progress
 from fedbench.engine.engines import Where
 from fedbench.machine import processor
@@ -201,6 +203,30 @@ def test_options_are_the_fields_of_specs_and_every_help_text_names_its_value() -
     said = " ".join(good("train", "--help").out.split())
     assert "Usage: fedbench train" in said
     assert "Every hyper-parameter of a method is an option too, such as --lambda 0.8" in said
+
+
+def test_what_is_rarely_needed_is_shown_by_help_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    commands = _commands(get_command(app))
+    shown, everything = good("--help").out, good("--help-all").out
+    top = [name for name in commands if name and " " not in name]
+    assert [name for name in top if f"│ {name} " not in everything] == []
+    assert [name for name in top if f"│ {name} " not in shown] == list(PANELS[MORE])
+    assert good("--help").out == shown, "--help-all is of one call"
+    options = {one.opts[0] for one in commands["train"].params if one.opts[0].startswith("--")}
+    missing = {option for option in options if f" {option} " not in good("train", "--help").out}
+    assert {"--executor", "--drifts"} <= missing <= options
+    assert [option for option in options if f" {option} " not in good("train", "--help-all").out] == []
+    assert "No such option" in bad("list", "--help-all"), "which hides nothing"
+
+
+def test_help_texts_break_where_the_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    line = (
+        "Every hyper-parameter of a method is an option too, such as --lambda 0.8 for feddrm: 'fedbench methods feddrm'"
+    )
+    assert line in good("train", "--help").out
+    assert flowed("One\n  line.\n\n    Two\n    lines.\n    ") == "One line.\n\nTwo lines."
 
 
 def test_lists_on_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
