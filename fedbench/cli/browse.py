@@ -127,5 +127,6 @@ def metrics(json: options.Json = False) -> None:
         table.add_row(name, one.unit, one.description + methods)
     context.out().print(table)
     context.out().print("What names methods at its end is a metric of their runs alone.")
-    of_clients = " or ".join(f"client_accuracy_{name}" for name in over_clients())
-    context.out().print(f"'fedbench compare' also takes a statistic of the clients' values: {of_clients}.")
+    context.out().print("'fedbench compare' also takes statistics of the clients' values:")
+    for name in over_clients():
+        context.out().print(f"  client_accuracy_{name}")
