@@ -1,4 +1,4 @@
-"""Chores: `nox` runs lint, types and tests; `nox -s demo`, `nox -s robust` and `nox -s bench` the slower ones."""
+"""Chores: `nox` runs lint, types and tests; `nox -s demo`, `robust`, `bench` and `agreement` the slower ones."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def robust(session: nox.Session) -> None:
     """Thousands of generated hostile cases and many kills, newly drawn; arguments after -- go to pytest."""
     _install(session, ".[test]")
     session.run("pytest", "tests/robust", "--budget", "thousands", "-m", "long", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def agreement(session: nox.Session) -> None:
+    """Other projects' code against fedbench on the same tensors; -- --pflib PATH names a checkout (tests/README.md)."""
+    _install(session, ".[test]")
+    session.run("python", "-m", "tests.agreement", *session.posargs)
 
 
 @nox.session

@@ -60,6 +60,7 @@ def methods(
     json: options.Json = False,
 ) -> None:
     """List the methods, or one method's hyper-parameters and deviations."""
+    from fedbench.methods.agreement import summary
     from fedbench.methods.declarations import built_in, of
 
     with reported():
@@ -74,6 +75,7 @@ def methods(
                 "options": [{"name": name, **asdict(it)} for name, it in one.hyper_parameters.items()],
                 "deviations": one.deviations,
                 "measures": stored(one.measures),
+                "agreement": summary(one.name),
             }
             for one in declarations
         ]
@@ -94,6 +96,8 @@ def methods(
     for one in declarations:
         console.print(Text.assemble((one.title, "bold"), f" ({one.name}, version {one.version})\n"))
         console.print(f"{one.text}\n")
+        if agreement := summary(one.name):
+            console.print(f"agreement: {agreement}.\n")
         for option, it in one.hyper_parameters.items():
             symbol = f" {it.symbol}" if it.symbol else ""
             source = f" [{it.source}]" if it.source else ""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 #: Files of this folder that are not methods.
-_OTHERS = {"__init__", "base", "declarations", "parts"}
+_OTHERS = {"__init__", "agreement", "base", "declarations", "parts"}
 #: Options of the commands that train, in addition to those of settings and partitions.
 _COMMANDS = frozenset(
     {

@@ -1,0 +1,99 @@
+"""How near the methods come to other projects' code on the same tensors: what `python -m tests.agreement --record`
+measured, from agreement.json in this folder. AGREEMENT.md beside it is its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, floor, log10
+from pathlib import Path
+
+FILE = Path(__file__).with_name("agreement.json")
+#: A difference up to this is one of rounding: float32 has 7 digits, of which rounds of training cost some.
+ROUNDING = 2e-5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest absolute difference between tensors of fedbench and of another project that should be equal."""
+
+    method: str  #: fedbench's name
+    theirs: str  #: the project's name of it
+    case: str  #: sizes of clients, and who takes part
+    quantity: str  #: which tensors
+    largest: float
+    reason: str = ""  #: where it is more than rounding; several are separated by "; "
+    condition: str = ""  #: a change without which there is a difference, made in memory to prove its reason
+
+    @property
+    def equal(self) -> bool:
+        """Whether only rounding differs."""
+        return self.largest <= ROUNDING
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project at one commit, and what was compared."""
+
+    title: str
+    repository: str
+    commit: str
+    changes: Sequence[str]  #: to its code, in memory, so that it runs beside fedbench
+    versions: Mapping[str, int]  #: fedbench's methods that were compared, and their versions then
+    differences: Sequence[Difference]
+
+    @property
+    def name(self) -> str:
+        """Title and commit."""
+        return f"{self.title} {self.commit[:7]}"
+
+
+def recorded(file: Path = FILE) -> dict[str, Project]:
+    """Return the projects of a record by their options' names."""
+    documents = json.loads(file.read_text(encoding="utf-8"))
+    return {
+        key: Project(**{**raw, "differences": [Difference(**one) for one in raw["differences"]]})
+        for key, raw in documents.items()
+    }
+
+
+@cache
+def summary(method: str) -> str:
+    """Say in one line how near a built-in method comes to other projects; empty if it was compared with none."""
+    return "; ".join(filter(None, (in_words(project, method) for project in recorded().values())))
+
+
+def in_words(project: Project, method: str) -> str:
+    """Say how near a method comes to a project; empty if they were not compared."""
+    mine = [one for one in project.differences if one.method == method]
+    as_is, changed = ([one for one in mine if bool(one.condition) is there] for there in (False, True))
+    equal, others = ([one for one in as_is if one.equal is whether] for whether in (True, False))
+    parts = [f"equals {project.name} to {most(equal)}"] if equal else []
+    if others:
+        words = "else" if equal else f"from {project.name}"
+        parts.append(f"differs {words} by up to {most(others)}: {' and '.join(reasons(others))}")
+    if changed and all(one.equal for one in changed):
+        parts.append(f"without that equal to {most(changed)}")
+    return ", ".join(parts)
+
+
+def reasons(differences: Iterable[Difference]) -> list[str]:
+    """Return the reasons, each once."""
+    return list(dict.fromkeys(reason for one in differences for reason in one.reason.split("; ")))
+
+
+def most(differences: Iterable[Difference]) -> str:
+    """Return the largest difference in words."""
+    return rounded_up(max(one.largest for one in differences))
+
+
+def rounded_up(difference: float) -> str:
+    """A difference with one digit, rounded up, such as 2e-7."""
+    if difference == 0:
+        return "0"
+    power = floor(log10(difference))
+    digit = ceil(round(difference / 10**power, 6))
+    digit, power = (1, power + 1) if digit == 10 else (digit, power)
+    return f"{digit}e{power}"

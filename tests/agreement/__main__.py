@@ -1,0 +1,79 @@
+"""Run other projects' code and fedbench on the same tensors, and print how near they come.
+
+    python -m tests.agreement --pflib PATH --fl-bench PATH
+
+Each option names the folder of a checkout, which is not written to. Ends with 1 where a difference is more than
+rounding and no reason is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from fedbench.errors import FedbenchError
+from fedbench.methods import names
+from fedbench.methods.agreement import FILE, Difference, Project, recorded
+from fedbench.methods.declarations import of
+from tests.agreement.foreign import commit
+from tests.agreement.record import PAGE, page, write
+
+#: Modules of this folder, by their options.
+PROJECTS = ("pflib",)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code."""
+    given = _parser().parse_args(arguments)
+    methods = given.method or names()
+    folders = {name: folder for name in PROJECTS if (folder := getattr(given, name))}
+    torch.set_num_threads(1)
+    out = sys.stdout  # theirs is silenced
+    unexplained = 0
+    try:
+        commits = {name: commit(folder) for name, folder in folders.items()}
+        for name, folder in folders.items():
+            adapter = importlib.import_module(f"tests.agreement.{name}")
+            print(f"{adapter.TITLE} {commits[name]}", *adapter.CHANGES, sep="\n  changed: ", file=out)
+            found: list[Difference] = []
+            for one in adapter.differences(folder.resolve(), methods):
+                print(line(one), file=out, flush=True)
+                found.append(one)
+            unexplained += sum(not one.equal and not one.reason for one in found)
+            if given.record:
+                versions = {method: of(method).version for method in sorted({one.method for one in found})}
+                measured = Project(adapter.TITLE, adapter.REPOSITORY, commits[name], adapter.CHANGES, versions, found)
+                keep = recorded() if FILE.is_file() else {}
+                write({key: {**keep, name: measured}[key] for key in PROJECTS if key in {**keep, name: measured}})
+                PAGE.write_text(page(), encoding="utf-8")
+    except FedbenchError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return int(unexplained > 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m tests.agreement", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in PROJECTS:
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="PATH", type=Path)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--method", action="append", choices=names(), metavar="NAME", help="only this; may be repeated")
+    which.add_argument("--record", action="store_true", help="keep what is measured in agreement.json, and its page")
+    return parser
+
+
+def line(one: Difference) -> str:
+    """Method, case, quantity, difference and reason."""
+    what = f"{one.condition} {one.quantity}" if one.condition else one.quantity
+    return f"  {one.method:14} {one.case:24} {one.largest:7.1e}  {what}{one.reason and f': {one.reason}'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Other projects' code, imported from the folder of a checkout and left unchanged on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+from fedbench.errors import FedbenchError
+
+
+class Stub(ModuleType):
+    """A library that a project imports and that the compared code does not use: every name is there, and is a mock."""
+
+    __path__: list[str] = []  # noqa: RUF012  # so that it has submodules
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return mock.MagicMock(name=f"{self.__name__}.{name}")
+
+
+@contextlib.contextmanager
+def importable(folder: Path, needs: Sequence[str] = ()) -> Iterator[None]:
+    """Let modules be imported from a folder, and forget them afterwards, since projects use the same names (utils,
+    models). `needs`: libraries for which there is a stub where they are not installed. Prints nothing of theirs."""
+    if not folder.is_dir():
+        raise FedbenchError(f"there is no folder {folder}", "name the folder of a checkout")
+    before = set(sys.modules)
+    for name in needs:
+        if missing(name):
+            parts = name.split(".")
+            for k in range(len(parts)):
+                sys.modules.setdefault(".".join(parts[: k + 1]), Stub(".".join(parts[: k + 1])))
+    sys.path.insert(0, str(folder))
+    random_states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.path.remove(str(folder))
+        new = {name: sys.modules[name] for name in set(sys.modules) - before}
+        for name in [name for name, module in new.items() if isinstance(module, Stub) or within(module, folder)]:
+            del sys.modules[name]
+        random.setstate(random_states[0])
+        np.random.set_state(random_states[1])
+        torch.set_rng_state(random_states[2])
+
+
+def within(module: ModuleType, folder: Path) -> bool:
+    """Whether a module, or a package without a file, is from this folder."""
+    file = getattr(module, "__file__", None)
+    paths = [file] if file else list(getattr(module, "__path__", []))
+    return any(Path(path).is_relative_to(folder) for path in paths)
+
+
+def missing(name: str) -> bool:
+    """Whether a library cannot be imported."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return True
+    return False
+
+
+def commit(folder: Path) -> str:
+    """The commit of a checkout. Raises FedbenchError if there is none, or if its code was changed."""
+
+    def git(*words: str) -> str | None:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+        return None if done.returncode else done.stdout.strip()
+
+    found, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no", "--", "*.py")
+    if found is None or changed is None:
+        raise FedbenchError(f"{folder} is not a checkout of git", "clone the project")
+    if changed:
+        raise FedbenchError(f"{folder} differs from its commit: {changed.splitlines()[0]}", "clone the project anew")
+    return found
