@@ -105,13 +105,15 @@ def compare(
     test: bool = False,
     over: str | None = None,
     view: str = VIEW,
+    round: str = "last",
     shipped: bool = True,
     store: Home = None,
 ) -> Tables:
     """Tables of runs side by side (`fedbench compare`): in what they differ, and mean ± standard deviation over seeds.
 
     A filter is one of `runs`, or a `Run`. `test` adds a table of significance tests for every two rows on the same
-    data, over seeds or clients. `metrics` replace the usual columns; `shipped=False` leaves out shipped runs.
+    data, over seeds or clients. `round`: last, best (by validation) or mean:10. `metrics` replace the usual columns;
+    `shipped=False` leaves out shipped runs.
 
     >>> compare("dataset=digits").frame["metric"].iloc[0]
     'average_accuracy'
@@ -119,6 +121,5 @@ def compare(
     from fedbench.reports.compare.layout import side_by_side
 
     names = [metrics] if isinstance(metrics, str) else metrics
-    return Tables(
-        tuple(side_by_side(chosen(filters, store, shipped), names, sort=sort, test=test, over=over, view=view))
-    )
+    runs = chosen(filters, store, shipped)
+    return Tables(tuple(side_by_side(runs, names, sort=sort, test=test, over=over, view=view, round=round)))

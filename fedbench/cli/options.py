@@ -41,6 +41,7 @@ Columns = Annotated[list[str] | None, "Only this column of --table, * is any tex
 OnDataset = Annotated[str | None, "Data set for the columns of --table, in place of its own."]
 DryRun = Annotated[bool, "Only list the runs and what they cost here (builds data set and partitions)."]
 Folder = Annotated[Path, "Folder to write it to.", "-o", "FOLDER"]
+Rounds = Annotated[str, "Rounds that count: last, best (by validation accuracy), or mean:10 (of the last ten)."]
 Device = Annotated[str, "Device: auto, cpu or cuda."]
 NoShipped = Annotated[bool, "Leave out shipped results (fedbench results list)."]
 Format = Annotated[str | None, "Format: console, latex, markdown, csv, html or json.", "-f"]

@@ -153,6 +153,7 @@ def compare(
     view: Annotated[
         str, "Test images: crop (as in training, where a run has it) or plain.", "--test-augmentation"
     ] = "plain",
+    round: options.Rounds = "last",
     format: options.Format = None,
     output: options.Output = None,
     as_json: options.Json = False,
@@ -164,5 +165,5 @@ def compare(
 
     chosen = printing.form(format, output, as_json)
     runs = select(context.frame(shipped=not no_shipped), filter or [], context.roots())
-    grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view)
+    grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view, round=round)
     printing.put(grids, chosen, output)

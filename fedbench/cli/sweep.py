@@ -18,6 +18,7 @@ from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.engine.grid import GridPoint, SweepGrid
+    from fedbench.planner.rounds import Rounds
 
 app = App()
 
@@ -32,6 +33,7 @@ def sweep(
     protocol: options.ProtocolName = None,
     budget: options.Budget = "small",
     dry_run: options.DryRun = False,
+    round: options.Rounds = "last",
     save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
     *,
     place: dict[str, Any],
@@ -53,7 +55,9 @@ def sweep(
     from fedbench.engine.engines import Where
     from fedbench.files import write_whole
     from fedbench.planner.cells import DEFAULT_BUDGET
+    from fedbench.planner.rounds import Rounds
 
+    rule = Rounds.of(round)
     store, roots = context.store(), context.roots()
     options = _options(ctx.args)
     rules = protocols.load(protocol or protocols.default_for(dataset))
@@ -68,18 +72,20 @@ def sweep(
     grid = grids.SweepGrid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
     with engine:
         points = grid.points(rules, budget, store, roots)
+        for point in points:
+            rule.check(point.runs[0].spec.setting, f"{point.method} in this sweep")
         if dry_run:
             _print_cost(points, where.kind, as_json)
             return
         runs = grids.unique(points) if again else grids.missing(points, store)
         whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
     if save:
-        data = grids.text(grid, points, rules, save.absolute().parent).encode()
+        data = grids.text(grid, points, rules, save.absolute().parent, rule).encode()
         write_whole(save, data, "choose another --save FILE")
         path = shlex.quote(f"./{save}" if not save.is_absolute() else str(save))
         other = "" if budget == DEFAULT_BUDGET else f" --budget {budget}"
         context.err().print(f"saved: fedbench report --table {path}{other}")
-    _print(points, grid, as_json)
+    _print(points, grid, rule, as_json)
     if not whole:
         sys.exit(1)
 
@@ -114,7 +120,7 @@ def _print_cost(points: Sequence[GridPoint], device: str, as_json: bool) -> None
     context.out().print(f"{len(lacking)} of {counted(len(unique(points)), 'run')} to make{about(costs)}")
 
 
-def _print(points: Sequence[GridPoint], grid: SweepGrid, as_json: bool) -> None:
+def _print(points: Sequence[GridPoint], grid: SweepGrid, rule: Rounds, as_json: bool) -> None:
     """Print the comparison of the complete runs, what they reach on groups that they left out, and the best values by
     validation accuracy."""
     from fedbench.engine import grid as best
@@ -127,12 +133,12 @@ def _print(points: Sequence[GridPoint], grid: SweepGrid, as_json: bool) -> None:
         if as_json:
             printing.print_json([])
         return
-    by_group = left_out(there) if grid.leaves_out else []
-    printing.put([layout(compare(there, [])), *by_group], "json" if as_json else "console", None)
+    by_group = left_out(there, rule) if grid.leaves_out else []
+    printing.put([layout(compare(there, rounds=rule)), *by_group], "json" if as_json else "console", None)
     console = context.err()
     if not set(grid.varied) - {"unseen"}:
         return
-    scores = best.best(points, context.store())
+    scores = best.best(points, context.store(), rule)
     for one in scores:
         values = {**one.point.partition, **one.point.setting, **one.point.params}
         chosen = ", ".join(f"{k} {values[k]}" for k in grid.varied if k in values) or "as it is"

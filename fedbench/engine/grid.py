@@ -20,6 +20,8 @@ from fedbench.engine.sweep import Wanted
 from fedbench.errors import FedbenchError, unknown
 from fedbench.groups import by_key
 from fedbench.partitions import schemes
+from fedbench.planner.rounds import AFTER_LAST, Rounds
+from fedbench.planner.table.statistic import of_rule
 from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
 from fedbench.results.run import Run
@@ -205,7 +207,7 @@ def _product(axes: Axes) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Score:
-    """The validation accuracy of a point after the last round, over its seeds."""
+    """The validation accuracy of a point in the rounds that count, over its seeds."""
 
     point: GridPoint
     seeds: int
@@ -213,22 +215,24 @@ class Score:
     std: float | None  #: over seeds (ddof 1); None with one seed
 
 
-def score(point: GridPoint, store: Store) -> Score | None:
+def score(point: GridPoint, store: Store, rule: Rounds = AFTER_LAST) -> Score | None:
     """The score of a point; None if a run is missing or has no validation images."""
     accuracies = []
     for wanted in point.runs:
         artifact = store.whole(wanted.spec)
-        by_round = {} if artifact is None else Run.of(artifact, store).metrics.series("validation_accuracy")
-        if not by_round:
+        metrics = None if artifact is None else Run.of(artifact, store).metrics
+        by_round = {} if metrics is None else metrics.series("validation_accuracy")
+        if metrics is None or not by_round:
             return None
-        accuracies.append(by_round[max(by_round)])
+        chosen = rule.chosen(metrics, wanted.spec.setting, f"run {wanted.spec.id}")
+        accuracies.append(fmean(by_round[t] for t in chosen))
     return Score(point, len(accuracies), fmean(accuracies), stdev(accuracies) if len(accuracies) > 1 else None)
 
 
-def best(points: Iterable[GridPoint], store: Store) -> list[Score]:
+def best(points: Iterable[GridPoint], store: Store, rule: Rounds = AFTER_LAST) -> list[Score]:
     """The best scored point of each method in each partition; the first one of equal scores."""
     scores: dict[tuple[str, str], list[Score]] = {}
-    for one in (score(point, store) for point in points):
+    for one in (score(point, store, rule) for point in points):
         if one is not None:
             scores.setdefault((one.point.method, repr(sorted(one.point.partition.items()))), []).append(one)
     return [max(of, key=lambda one: one.mean) for of in scores.values()]
@@ -254,7 +258,9 @@ def runs(points: Sequence[GridPoint], store: Store) -> list[Run]:
 # Save a grid as a table's file, from which `report --table` prints the same runs.
 
 
-def text(grid: SweepGrid, points: Sequence[GridPoint], rules: Protocol, folder: Path) -> str:
+def text(
+    grid: SweepGrid, points: Sequence[GridPoint], rules: Protocol, folder: Path, rounds: Rounds = AFTER_LAST
+) -> str:
     """The TOML text of a table with a row for each method and its option values, and a column for each partition. Paths
     of users' files are relative to `folder`."""
     rows = {(one.method, tuple(one.setting.items()), tuple(one.params.items())): one for one in points}
@@ -274,7 +280,7 @@ def text(grid: SweepGrid, points: Sequence[GridPoint], rules: Protocol, folder: 
         "title": f"Sweep on {grid.dataset}",
         "protocol": rules.name,
         "metric": "average_accuracy",
-        "statistic": "final",
+        "statistic": of_rule(rounds),
         "view": "plain",
         "unit": "percent",
         "decimals": 2,

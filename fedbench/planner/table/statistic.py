@@ -4,7 +4,7 @@ which metrics it takes, and what is said of it below the table.
 A statistic of the clients (`Statistic.clients`) is also a number of `compare`: METRIC_NAME, as in client_accuracy_gini.
 A user's own is such a function in a file, `statistic = "./mine.py:gini"`: values of the clients [n] -> a number; the
 first line of its docstring is printed below the table. Its name in a table is that of the function with the digest of
-its source (`gini@0123456789ab`).
+its source (`gini@0123456789ab`). `mean:10` is the mean over the last ten rounds, of any number of them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fedbench.errors import FedbenchError, check_known
 from fedbench.metrics import statistics
 from fedbench.metrics.definitions import METRICS, Definition
 from fedbench.metrics.read import Metrics
+from fedbench.planner.rounds import BEST, LAST, MEAN, Rounds
 from fedbench.plugins import reported
 from fedbench.plugins.named import Named
 from fedbench.specs import Setting
@@ -202,6 +203,16 @@ def gini(values: np.ndarray) -> float:
     return float(ranks @ np.sort(values)) / (len(values) * total) if total else 0.0
 
 
+def _of_rounds(rule: Rounds) -> Statistic:
+    """The statistic of the rounds that a rule chooses."""
+
+    def read(r: Reading) -> Number:
+        chosen = rule.chosen(r.metrics, r.setting, f"the run of metrics {r.metrics.id}")
+        return Number(float(np.mean([_after(r, t).mean for t in chosen])))
+
+    return Statistic(rule.words, read, ddof=1, one_client=True)
+
+
 STATISTICS: dict[str, Statistic] = {
     "last_rounds": Statistic(
         "± is the standard deviation (ddof 0) over the last {window} rounds of a run",
@@ -235,6 +246,7 @@ STATISTICS: dict[str, Statistic] = {
         ddof=1,
         one_client=True,
     ),
+    "best_validated": _of_rounds(Rounds(BEST)),
     "folds": Statistic("Value after the last round", _final, ddof=0, one_client=True),  # as over folds
     "worst_tenth": Statistic(
         "Mean over the worst tenth of the clients after the last round",
@@ -289,7 +301,14 @@ named = _own.name
 def find(name: str) -> Statistic:
     """The statistic with this name in a table: an entry, or a user's function (`named`). Raises FedbenchError for an
     unknown one and for a file that cannot be loaded."""
+    if name.startswith(f"{MEAN}:"):
+        return _of_rounds(Rounds.of(name))
     return _of_file(name) if _own.is_plugin(name) else STATISTICS[name]
+
+
+def of_rule(rule: Rounds) -> str:
+    """The name in a table of the statistic of the rounds that a rule chooses."""
+    return {LAST: "final", BEST: "best_validated"}.get(rule.rule, str(rule))
 
 
 @cache
@@ -312,7 +331,10 @@ class Known:
     """Rule of a table's file: a text is the name of a statistic."""
 
     def check(self, value: str, where: str) -> None:
-        if _own.is_plugin(value):
-            find(value)
+        if _own.is_plugin(value) or value.startswith(f"{MEAN}:"):
+            try:
+                find(value)
+            except FedbenchError as error:
+                raise error.at(where) from error
         else:
             check_known(f"statistic in {where.rpartition(', ')[0]}", value, STATISTICS)

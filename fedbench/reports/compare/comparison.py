@@ -10,6 +10,7 @@ from typing import Any
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import VIEW, Metrics
+from fedbench.planner.rounds import AFTER_LAST, Rounds
 from fedbench.planner.runs import (
     SEEDS,
     by_seed,
@@ -21,7 +22,7 @@ from fedbench.planner.runs import (
     names_of_methods,
     unknown_key,
 )
-from fedbench.reports.compare.numbers import USUAL, Number, of_metric
+from fedbench.reports.compare.numbers import USUAL, Number, Reading, of_metric, reading
 from fedbench.reports.numbers.measured import Value, over_seeds
 from fedbench.results.run import Run
 
@@ -51,13 +52,19 @@ class Comparison:
     others: Sequence[str]  #: keys that differ only between data sets or partitions
     numbers: Sequence[Number]
     view: str
-    metrics: Mapping[str, Metrics]  #: run's id -> its metrics
+    rounds: Rounds  #: the rule for the rounds that count
+    readings: Mapping[str, Reading]  #: run's id -> what its numbers are read from, for runs with metrics
     values: Mapping[tuple[str, str], float | None]  #: (run's id, number's name) -> stored value; None if it has none
     problems: Sequence[str] = ()  #: why metrics of runs are unavailable
 
     @cached_property
     def runs(self) -> list[Run]:
         return [run for group in self.groups for run in group]
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metrics]:
+        """Run's id -> its metrics, for runs with metrics."""
+        return {id: reading.metrics for id, reading in self.readings.items()}
 
     @cached_property
     def places(self) -> Mapping[str, list[Group]]:
@@ -86,22 +93,27 @@ class Comparison:
 
 
 def compare(
-    runs: Sequence[Run], metrics: Sequence[str] = (), *, sort: str | None = None, view: str = VIEW
+    runs: Sequence[Run],
+    metrics: Sequence[str] = (),
+    *,
+    sort: str | None = None,
+    view: str = VIEW,
+    rounds: Rounds = AFTER_LAST,
 ) -> Comparison:
     """A comparison of the runs by these metrics (empty: by those of `USUAL` that any run has).
 
     `sort`: the name of one of the numbers (best first), or a key in which the runs differ. Raises FedbenchError for an
-    unknown metric or `sort`.
+    unknown metric or `sort`, and for a run of which the rule chooses no round.
     """
     numbers = [of_metric(metric, runs) for metric in dict.fromkeys(metrics)] or USUAL
     by_run, errors = measured(runs)
     problems = list(dict.fromkeys(map(str, errors)))
-    evaluated = [run for run in runs if run.id in by_run]
-    values = {(run.id, one.name): one.read(run, by_run[run.id], view) for one in numbers for run in evaluated}
+    readings = {run.id: reading(run, by_run[run.id], view, rounds) for run in runs if run.id in by_run}
+    values = {(id, one.name): one.read(of) for one in numbers for id, of in readings.items()}
     keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
     groups = sorted(by_seed(runs), key=lambda group: [_order(group[0].values.get(key)) for key in keys])
     groups.sort(key=lambda group: all(run.shipped for run in group))  # the user's runs first
-    side = Comparison(groups, keys, others, numbers, view, by_run, values, problems)
+    side = Comparison(groups, keys, others, numbers, view, rounds, readings, values, problems)
     side = side if metrics else _measured(side)
     return side if sort is None else _sorted(side, sort)
 

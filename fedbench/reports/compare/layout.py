@@ -10,6 +10,7 @@ import numpy as np
 from fedbench.errors import FedbenchError, check_known
 from fedbench.groups import by_key
 from fedbench.metrics.read import VIEW
+from fedbench.planner.rounds import LAST, Rounds
 from fedbench.planner.runs import text
 from fedbench.planner.table.spec import VIEWS, Column
 from fedbench.reports.compare.comparison import Comparison, Group, compare
@@ -31,6 +32,7 @@ def side_by_side(
     test: bool = False,
     over: str | None = None,
     view: str = VIEW,
+    round: str = LAST,
 ) -> list[Grid]:
     """The grid of a comparison of the runs, and with `test` the grid of its pairs, tested `over` one of `OVER`.
 
@@ -40,8 +42,8 @@ def side_by_side(
     if over is not None and not test:
         raise FedbenchError("--over goes with --test only", "add it, or leave --over out")
     check_known("pairing", over, OVER)
-    side = compare(runs, metrics, sort=sort, view=view)
-    if not side.metrics:
+    side = compare(runs, metrics, sort=sort, view=view, rounds=Rounds.of(round))
+    if not side.readings:
         raise FedbenchError(f"no run has metrics: {side.problems[0]}")
     return [grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])]
 
@@ -92,7 +94,7 @@ def _column(side: Comparison, number: Number) -> tuple[Heading, list[Entry]]:
 
 
 def _entry(side: Comparison, group: Group, value: Value | None, factor: float, form: Column) -> Entry:
-    unread = any(run.id not in side.metrics for run in group)
+    unread = any(run.id not in side.readings for run in group)
     if value is None:
         return Entry(State.DAMAGED if unread else State.UNDEFINED)
     state = State.STALE if any(r.stale for r in group) else State.DONE
@@ -126,16 +128,16 @@ def _notes(side: Comparison) -> Iterable[str]:
         "test images as they are" if side.view == "plain" else f"test images in view {side.view}, where a run has it"
     )
     what = "; ".join(number.what for number in side.numbers if number.what)
-    yield f"After the last round, on {images}. {what[:1].upper()}{what[1:]}."
+    yield f"{side.rounds.words}, on {images}. {what[:1].upper()}{what[1:]}."
     yield from _worst(side)
     yield from _machines(side)
     yield from by_other_code(side.runs)
     yield from of_runs(run.shipped for run in side.runs if run.shipped)
     absent = (
-        ((number.label, why_not(number, run, side.metrics[run.id])), side.names_of_methods[run.id])
+        ((number.label, why_not(number, side.readings[run.id])), side.names_of_methods[run.id])
         for number in side.numbers
         for run in side.runs
-        if run.id in side.metrics and side.values[run.id, number.name] is None
+        if run.id in side.readings and side.values[run.id, number.name] is None
     )
     for (name, why), titles in by_key(absent, once=True).items():
         yield f"No {name}: {', '.join(titles)} ({why})."
@@ -149,8 +151,8 @@ def _worst(side: Comparison) -> Iterable[str]:
     """A line on which natural group, such as a hospital, is the worst client of each row."""
     worst: list[str] = []
     for group in side.groups:
-        there = [run for run in group if run.id in side.metrics]
-        of_runs = ((run.client_names, clients(run, side.metrics[run.id], side.view)) for run in there)
+        there = [run for run in group if run.id in side.readings]
+        of_runs = ((run.client_names, clients(side.readings[run.id])) for run in there)
         named = {names[int(np.nanargmin(values))] for names, values in of_runs if names and np.isfinite(values).any()}
         worst += [f"{' or '.join(sorted(named))} ({side.label(group)})"] if named else []
     if worst and len(side.groups) <= _ROWS and any(number.name == "client_accuracy_min" for number in side.numbers):

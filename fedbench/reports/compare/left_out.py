@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fedbench.groups import by_key
 from fedbench.metrics.read import UNSEEN
+from fedbench.planner.rounds import AFTER_LAST, Rounds
 from fedbench.planner.table.spec import Column
 from fedbench.reports.compare.comparison import Comparison, Group, compare
 from fedbench.reports.compare.numbers import scale
@@ -19,11 +20,13 @@ from fedbench.results.run import Run, State
 from fedbench.words import counted
 
 
-def left_out(runs: Sequence[Run]) -> list[Grid]:
+def left_out(runs: Sequence[Run], rounds: Rounds = AFTER_LAST) -> list[Grid]:
     """A grid for each data set and partition of which runs left out one group each: a row with the mean over the groups
     and one for each group, a column for each method under its values."""
     alone = ((_elsewhere(run), run) for run in runs if run.spec.setting.partition.unseen == 1)
-    sides = (compare(of, [UNSEEN]) for of in by_key(alone).values() if len({_group(run) for run in of}) > 1)
+    sides = (
+        compare(of, [UNSEEN], rounds=rounds) for of in by_key(alone).values() if len({_group(run) for run in of}) > 1
+    )
     return [_grid(side) for side in sides if side.metrics]
 
 
@@ -90,6 +93,8 @@ def _mean(side: Comparison, of: Mapping[str, Group], groups: Sequence[str]) -> V
 
 def _notes(side: Comparison, count: int) -> Iterable[str]:
     yield f"A run for each group, which trains without it. Mean: over the {count} groups, each as much as another."
+    if side.rounds != AFTER_LAST:
+        yield f"{side.rounds.words}."
     seeds = sorted({len(group) for group in side.groups})
     if seeds[-1] > 1:
         n = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])

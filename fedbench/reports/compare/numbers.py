@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +11,30 @@ import numpy as np
 from fedbench.errors import unknown
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.metrics.evaluate import measures_of
-from fedbench.metrics.read import UNSEEN, Metrics, unseen
+from fedbench.metrics.read import UNSEEN, VIEW, Metrics, unseen
 from fedbench.metrics.statistics import worst_tenth
+from fedbench.planner.rounds import AFTER_LAST, Rounds
 from fedbench.planner.table.statistic import OfClients, over_clients
 from fedbench.results.run import Run
 
-#: (run, its metrics, view of the test images) -> the run's number, or None if it has none.
-Reader = Callable[[Run, Metrics, str], float | None]
+
+@dataclass(frozen=True)
+class Reading:
+    """What a number of a run is read from."""
+
+    run: Run
+    metrics: Metrics
+    view: str  #: of the test images
+    rounds: Sequence[int]  #: those that count: a number is the mean over its values after these
+
+    @property
+    def seen(self) -> str:
+        """The view that the run has."""
+        return self.view if self.view in self.metrics.views else "plain"
+
+
+#: The run's number, or None if it has none.
+Reader = Callable[[Reading], float | None]
 
 
 @dataclass(frozen=True)
@@ -34,46 +51,62 @@ class Number:
     each: str = ""  #: the per-client metric of which it is a mean
 
 
-def _federation(metric: str) -> Reader:
-    """A reader of the federation's metric: its value for the whole run, if any, else after the last round."""
+def reading(run: Run, metrics: Metrics, view: str = VIEW, rule: Rounds = AFTER_LAST) -> Reading:
+    """What the numbers of a run are read from. Raises FedbenchError if the rule chooses no round of it."""
+    return Reading(run, metrics, view, rule.chosen(metrics, run.spec.setting, f"run {run.id} ({run.title})"))
 
-    def read(run: Run, metrics: Metrics, view: str) -> float | None:
-        series = metrics.series(metric, view if view in metrics.views else "plain")
-        return series.get(0, series.get(run.spec.setting.rounds))
+
+def _federation(metric: str) -> Reader:
+    """A reader of the federation's metric: its value for the whole run, if any, else after the rounds that count."""
+
+    def read(of: Reading) -> float | None:
+        series = of.metrics.series(metric, of.seen)
+        return series[0] if 0 in series else _mean(series.get(t) for t in of.rounds)
 
     return read
 
 
-def clients(run: Run, metrics: Metrics, view: str, metric: str = "client_accuracy") -> np.ndarray:
-    """The metric of the clients that train, after the last round, as `Metrics.per_client` gives it."""
-    seen = view if view in metrics.views else "plain"
+def _mean(values: Iterable[float | None]) -> float | None:
+    """None if a value is missing."""
+    every = list(values)
+    present = [value for value in every if value is not None]
+    return sum(present) / len(present) if present and len(present) == len(every) else None
+
+
+def clients(of: Reading, metric: str = "client_accuracy") -> np.ndarray:
+    """The metric of each client that trains [clients], as `Metrics.per_client` gives it: the mean over the rounds that
+    count. Empty if not measured after one of them."""
+    each = [_clients_after(of, metric, t) for t in of.rounds]
+    return np.mean(each, axis=0) if len({len(values) for values in each}) == 1 else np.zeros(0)
+
+
+def _clients_after(of: Reading, metric: str, round: int) -> np.ndarray:
     definition = METRICS.get(metric)
-    after = run.spec.setting.rounds if definition is not None and definition.by_view else None
-    return metrics.per_client(metric, seen, after)[: run.spec.setting.partition.trainees]
+    after = round if definition is not None and definition.by_view else None
+    return of.metrics.per_client(metric, of.seen, after)[: of.run.spec.setting.partition.trainees]
 
 
 def _over_clients(statistic: OfClients, metric: str = "client_accuracy") -> Reader:
-    def read(run: Run, metrics: Metrics, view: str) -> float | None:
-        values = clients(run, metrics, view, metric)
+    def after(of: Reading, round: int) -> float | None:
+        values = _clients_after(of, metric, round)
         values = values[~np.isnan(values)]
         number = statistic(values) if len(values) else math.nan
         return None if math.isnan(number) else float(number)
 
-    return read
+    return lambda of: _mean(after(of, t) for t in of.rounds)
 
 
 def _std(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
 
 
-def _bytes(run: Run, metrics: Metrics, view: str) -> float | None:
-    parts = [metrics.whole_run(metric) for metric in ("bytes_up", "bytes_down")]
+def _bytes(of: Reading) -> float | None:
+    parts = [of.metrics.whole_run(metric) for metric in ("bytes_up", "bytes_down")]
     return sum(part for part in parts if part is not None) if None not in parts else None
 
 
-def _unseen(run: Run, metrics: Metrics, view: str) -> float | None:
-    setting = run.spec.setting
-    return unseen(metrics, setting, view if view in metrics.views else "plain", setting.rounds)
+def _unseen(of: Reading) -> float | None:
+    return _mean(unseen(of.metrics, of.run.spec.setting, of.seen, t) for t in of.rounds)
 
 
 #: The default numbers; those that no run has are omitted.
@@ -148,7 +181,7 @@ USUAL = (
         _federation("total_runtime_seconds"),
     ),
     Number("bytes", "Sent", "bytes", "min", "sent: bytes up and down in all rounds", _bytes),
-    Number("rounds", "Rounds", "count", "none", "", lambda run, _, __: float(run.spec.setting.rounds)),
+    Number("rounds", "Rounds", "count", "none", "", lambda of: float(of.run.spec.setting.rounds)),
 )
 
 #: Units of metrics for which less is better.
@@ -204,9 +237,9 @@ def _declared(metric: str, runs: Sequence[Run]) -> Definition:
     return known[metric]
 
 
-def why_not(number: Number, run: Run, metrics: Metrics) -> str:
+def why_not(number: Number, of: Reading) -> str:
     """Why a run lacks this number, as a predicate after the name of its method."""
-    name, setting = number.name, run.spec.setting
+    name, setting, metrics = number.name, of.run.spec.setting, of.metrics
     if name not in METRICS and name not in {usual.name for usual in USUAL}:
         return "has no finite value of it" if name in metrics.names else "does not measure it"
     multi_label = "client_auc" in metrics.names
@@ -220,7 +253,15 @@ def why_not(number: Number, run: Run, metrics: Metrics) -> str:
         return "does not route"
     if name.startswith("system_accuracy") and not setting.votes:
         return "ran without the votes of all clients on all test images"
-    return "has one client" if setting.partition.trainees == 1 else "has none after the last round"
+    return "has one client" if setting.partition.trainees == 1 else f"has none after {_named(of)}"
+
+
+def _named(of: Reading) -> str:
+    """The rounds that count, in words."""
+    first, last = of.rounds[0], of.rounds[-1]
+    if first < last:
+        return f"rounds {first} to {last}"
+    return "the last round" if last == of.run.spec.setting.rounds else f"round {last}"
 
 
 #: Unit -> its scales, largest first: (smallest stored value, factor, printed unit, decimals).

@@ -85,8 +85,7 @@ def _over_seeds(side: Comparison, number: Number, group: Group) -> dict[tuple[ob
 
 def _over_clients(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
     """(Partition, client) -> the mean over the runs on that partition."""
-    measured = ((run, side.metrics[run.id]) for run in group if run.id in side.metrics)
-    values = ((run, clients(run, metrics, side.view, number.each)) for run, metrics in measured)
+    values = ((run, clients(side.readings[run.id], number.each)) for run in group if run.id in side.readings)
     by_client = by_key(
         ((run.values["partition"], client), value)
         for run, of_clients in values

@@ -12,7 +12,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.read import VIEW
 from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import Table
-from fedbench.reports.compare.numbers import Number, of_metric
+from fedbench.reports.compare.numbers import Number, of_metric, reading
 from fedbench.reports.compare.significance import Friedman, friedman
 from fedbench.reports.layout.grid import Grid
 from fedbench.results.run import Run
@@ -110,6 +110,6 @@ def _with_best(number: Number) -> Number:
 
 def _mean(number: Number, group: Sequence[Run], view: str) -> float | None:
     """The mean of a number over the runs of the group; None if a run lacks it."""
-    values = [number.read(run, run.metrics, view) for run in group]
+    values = [number.read(reading(run, run.metrics, view)) for run in group]
     present = [value for value in values if value is not None]
     return sum(present) / len(present) if len(present) == len(values) else None
