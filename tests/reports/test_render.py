@@ -598,7 +598,7 @@ def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None
     assert bars == ["bar"] * 10 + ["unseen"] * 2
     assert "client 11, never trains: 55.00 %" in page.text
     assert "Unweighted mean (dashed) 22.50" in page.text
-    for words in ("70.00 %", "seed 1", "cifar10", "learning", "Where it comes from"):
+    for words in ("70.00 %", "seed 1", "cifar10", "learning", "Where it comes from", "Make it again"):
         assert words.lower() in page.text.lower()
     assert len([a for a in page.all("a") if (a["href"] or "").startswith("run-")]) == 2
 

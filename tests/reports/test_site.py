@@ -3,6 +3,7 @@ each table is."""
 
 from __future__ import annotations
 
+import csv
 import html
 import re
 from pathlib import Path
@@ -18,7 +19,7 @@ from fedbench.reports.figures import kinds
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.render.data import records
 from fedbench.reports.site import benchmark
-from fedbench.reports.site.methods import address
+from fedbench.reports.site.methods import PAPERS, address
 from fedbench.reports.site.page import shared
 from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs, with_fedbench
@@ -74,6 +75,8 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: d
         places = [a.get("href") or a.get("src") or "" for _, a in page.tags if a.keys() & {"href", "src"}]
         for place in places:
             file, _, anchor = place.partition("#")
+            if place.startswith(("https://arxiv.org/abs/", "https://github.com/")):
+                continue  # a link that a reader may follow: nothing is loaded from there
             assert file in {*site, *shared(), "data:,", ""}, place
             if anchor:
                 assert f'id="{anchor}"' in site[file or name], place
@@ -84,7 +87,8 @@ def test_a_paper_at_a_glance(site: dict[str, str]) -> None:
     (title,) = (first for first in rows if first.startswith("FedDRM"))
     assert "Beyond Aggregation: Guiding Clients in Heterogeneous Federated Learning, ICLR 2026" in title
     # At the fullest budget, at the paper's, and the claims of both tables.
-    assert rows[title] == ["66 of 66, 38% within 2 points", "1 of 66, 100% within 2 points", "✗ 5"]
+    own = "1 of 66, 1 over all seeds, 100% within 2 points"
+    assert rows[title] == ["66 of 66, 66 over all seeds, 38% within 2 points", own, "✗ 5"]
 
 
 def test_a_table_stands_beside_what_is_reported_at_each_budget_that_has_a_number(
@@ -108,6 +112,55 @@ def test_a_table_stands_beside_what_is_reported_at_each_budget_that_has_a_number
     assert "Colours are shifted once on the whole image" in paper  # what departs from the paper
 
 
+def test_a_page_begins_with_its_fullest_table_which_says_how_many_seeds_it_has(site: dict[str, str]) -> None:
+    page = site["feddrm.html"]
+    summaries = re.findall(r'<details class="table" id="(\w+)"( open)?><summary>(.*?)</summary>', page)
+    assert [(id, opened) for id, opened, _ in summaries] == [("1", " open"), ("figure4", "")]
+    assert page.index('id="1"') < page.index("<figure>") < page.index('id="figure4"')
+    assert "<small>small, 1 seed</small>" in summaries[0][2]
+
+
+def test_seeds_that_are_missing_are_said_and_tables_without_a_number_are_one_line(store: Store) -> None:
+    names = ["flux/10", "flux/30", "flux/31"]
+    page = dict(benchmark.pages(Frame(store, Packs(with_fedbench())), [], names=names))["flux.html"].decode()
+    (summary,) = re.findall(r'<details class="table".*?<summary>(.*?)</summary>', page)
+    assert "<small>paper, 1 of 5 seeds</small>" in summary
+    assert "84 of 84, 0 over all seeds" in summary
+    assert "<summary>2 tables that nobody has measured yet</summary>" in page
+    assert "<code>fedbench train --table flux/30</code>" in page
+
+
+def test_papers_and_methods_lead_to_their_papers_and_previews_say_what_a_page_is(site: dict[str, str]) -> None:
+    assert "https://arxiv.org/abs/2509.23049" in site["index.html"]
+    assert "https://github.com/zijianwang0510/FedDRM" in site["feddrm.html"]
+    assert "https://arxiv.org/abs/1812.06127" in site["method-fedprox.html"]
+    assert {*PAPERS} <= {*declarations.built_in()}
+    for name, text in site.items():
+        if name.endswith(".html"):
+            (about,) = [a["content"] for a in Page(text).all("meta") if a.get("property") == "og:description"]
+            assert about
+            assert "](" not in about
+
+
+def test_texts_have_contrast_in_both_themes() -> None:
+    """WCAG 2.1, 1.4.3: at least 4.5 between a text and what it stands on."""
+    css = shared()["site.css"]
+    colours = dict(re.findall(r"--(\w+): light-dark\(([^)]*)\)", css))
+
+    def luminance(name: str, theme: int) -> float:
+        value = colours[name].split(", ")[theme].removeprefix("#")
+        value = value if len(value) == 6 else "".join(c + c for c in value)
+        parts = [int(value[k : k + 2], 16) / 255 for k in (0, 2, 4)]
+        r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    for theme in (0, 1):
+        for text in ("ink", "soft", "accent", "best", "off"):
+            for ground in ("page", "shade"):
+                low, high = sorted((luminance(text, theme), luminance(ground, theme)))
+                assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground, theme)
+
+
 def test_the_arena_ranks_by_the_mean_over_partitions_and_sets_methods_of_one_gradient_apart(
     site: dict[str, str], store: Store
 ) -> None:
@@ -126,10 +179,12 @@ def test_the_arena_ranks_by_the_mean_over_partitions_and_sets_methods_of_one_gra
     at = names.index("one communication a step")
     assert {*names[at + 1 :]} == {row for row in whole if row not in usual} != set()
     means = {row: f"{mean:.1f}" for row, mean in zip(usual, ranks, strict=True)}
-    assert {row: shown[row][1] for row in names[:at]} == means
-    assert [shown[row][1] for row in names[:at]] == sorted(means.values(), key=float)
-    assert shown["FedAvg"][0] == "one model for all"
-    assert shown["Ditto"][0] == "personalised"
+    assert {row: shown[row][0] for row in names[:at]} == means
+    assert [shown[row][0] for row in names[:at]] == sorted(means.values(), key=float)
+    assert shown["FedAvg"][1] == "one model for all"
+    assert shown["Ditto"][1] == "personalised"
+    front = rows_of(site["index.html"], "Arena, MNIST: every method.*?")
+    assert [front[str(n)][:2] for n in range(1, 11)] == [[row, shown[row][0]] for row in names[:10]]
 
 
 def test_forty_methods_on_six_partitions_have_no_critical_difference(store: Store) -> None:
@@ -189,11 +244,22 @@ def test_in_a_browser(site: dict[str, str], tmp_path: Path) -> None:
                 browser.open(tmp_path / f"{name}.html")
                 assert browser.do("document.documentElement.scrollWidth <= innerWidth"), (name, width)
         browser.open(tmp_path / "feddrm.html")
-        cell = "document.querySelector('section[data-budget=small] tr[data-method=fedrep] td:nth-child(3)')"
-        code = "document.querySelector('section[data-budget=small] > .command code').textContent"
-        line = browser.do(f"{cell}.click(), {code}")
+        row = "document.querySelector('section[data-budget=small] tr[data-method=fedrep]')"
+        browser.do(f"{row}.cells[2].firstChild.focus()")
+        for kind in ("keyDown", "keyUp"):  # by keyboard
+            browser.send("Input.dispatchKeyEvent", type=kind, key="Enter", text="\r", windowsVirtualKeyCode=13)
+        line = browser.do(f"{row}.nextSibling.querySelector('code').textContent")  # where the number is
         assert line == "fedbench train --table feddrm/1 --budget small --column CIFAR-10/5-SPC -m fedrep"
-        browser.do("document.querySelector('a[href=\"#figure4\"]').click()")
+        kept = "blob.text().then((text) => { window.saved = text; })"
+        browser.do(f"made = URL.createObjectURL, URL.createObjectURL = (blob) => ({kept}, made.call(URL, blob))")
+        browser.do("document.querySelector('section[data-budget=small] .csv').click()")
+        saved = next(text for _ in range(1000) if (text := browser.do("window.saved ?? ''")))
+        head, *lines = csv.reader(saved.splitlines())
+        assert head[:3] == ["Method", "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"]
+        assert {len(line) for line in lines} == {7}
+        shown = browser.do(f"{row}.cells[2].innerText").replace("\u00a0", " ")
+        assert next(line for line in lines if line[0].startswith("FedRep"))[2] == shown
+        browser.do("location.hash = 'figure4'")
         until = (browser.do("document.getElementById('figure4').open") for _ in range(1000))
         assert any(until), "a link to a table opens it"
         browser.open(tmp_path / "arena.html")

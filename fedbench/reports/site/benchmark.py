@@ -1,5 +1,6 @@
-"""The benchmark's pages: an overview of all papers; one page per paper with its tables, the paper's numbers and, if a
-figure ranks the methods, a leaderboard; and one page per method. Their content comes from `reports.claims`."""
+"""The benchmark's pages: the front page with the arena's best and all papers; one page per paper with its tables, the
+paper's numbers and, if a figure ranks the methods, a leaderboard; and one page per method. Their content comes from
+`reports.claims`."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench import resources
+from fedbench import protocol, resources
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.protocol import PAPER
 from fedbench.reports import claims as of_claims
@@ -21,10 +23,10 @@ from fedbench.reports.claims import LOOKS, Claims, Judged
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
-from fedbench.reports.site.leaderboard import leaderboard
+from fedbench.reports.site.leaderboard import Leaderboard, leaderboard, told, top
 from fedbench.reports.site.methods import address, family, linked, method_page
 from fedbench.reports.site.names import page_of, picture_of
-from fedbench.reports.site.page import NOTEBOOK, command, document, e, listing
+from fedbench.reports.site.page import NOTEBOOK, command, document, e, listing, prose, scrolled
 from fedbench.results.frame import Frame
 from fedbench.words import counted
 
@@ -41,10 +43,9 @@ class Paper:
 
     @cached_property
     def page(self) -> tuple[str, str]:
-        """The title and the first sentence of its README, as plain text."""
+        """The title of its README, and the README's first sentence in Markdown."""
         title, first = resources.page(resources.papers()[self.name])
-        sentence = re.split(r"\.(?= |$)(?! [a-z])", re.sub(r"[*`]|\]\([^)]*\)", "", first))[0]
-        return title or self.name, sentence
+        return title or self.name, re.split(r"\.(?= |$)(?! [a-z])", first)[0]
 
     @property
     def measured(self) -> list[Claims]:
@@ -69,10 +70,55 @@ class Paper:
                     found[identity] = claim
         return found
 
-    def tally(self, budget: str | None = None) -> Tally:
-        """The tally of the paper's numbers at a budget; by default of each table at its `best` budget."""
-        tables = self.best.values() if budget is None else [one for one in self.tables if one.budget == budget]
-        return sum((one.tally for one in tables), Tally())
+    def at(self, budget: str | None = None) -> list[Claims]:
+        """Its tables at a budget; by default each table at its `best` budget."""
+        return [*self.best.values()] if budget is None else [one for one in self.tables if one.budget == budget]
+
+    @property
+    def headline(self) -> str:
+        """The id of the table that its page begins with: that with most of the paper's numbers; "" if none has any."""
+        measured = [one for one in self.best.values() if one.grid and not one.table.counted]
+        return max(measured, key=lambda one: one.tally.measured).table.id if measured else ""
+
+    @property
+    def boards(self) -> list[Leaderboard]:
+        """A leaderboard for each table that alone is ranked by a figure of the paper."""
+        ids = [figure.ranked[0] for figure in _figures(self) if len(figure.ranked) == 1]
+        return [Leaderboard.of(one.table, one.grid) for id in ids if (one := self.best.get(id)) and one.grid]
+
+
+def _tally(tables: Iterable[Claims]) -> Tally:
+    return sum((one.tally for one in tables), Tally())
+
+
+def _seeds(one: Claims) -> int:
+    """How many seeds its budget has."""
+    return len(protocol.load(one.table.protocol).seeds(one.budget, one.table.seeds))
+
+
+def _over_all_seeds(tables: Iterable[Claims]) -> int:
+    """How many of the paper's numbers are measured over all seeds of their budget; counted ones need none."""
+    total = 0
+    for one in tables:
+        of = 0 if one.table.counted or one.grid is None else _seeds(one)
+        lines = [line for line in one.grid.lines if line.in_table] if one.grid else []
+        entries = [entry for line in lines for entry in line.entries if entry.offset and entry.value]
+        total += sum(entry.value is not None and entry.value.seeds >= of for entry in entries)
+    return total
+
+
+def _coverage(one: Claims) -> str:
+    """How many of its budget's seeds a table's numbers are means over, such as 1 of 5 seeds; "" if it needs none."""
+    if one.grid is None or one.table.counted:
+        return ""
+    values = (entry.value for line in one.grid.lines if line.in_table for entry in line.entries)
+    counts = sorted({value.seeds for value in values if value})
+    if not counts:  # runs that are not evaluated yet
+        return ""
+    if counts == [_seeds(one)]:
+        return counted(counts[0], "seed")
+    some = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    return f"{some} of {counted(_seeds(one), 'seed')}"
 
 
 def _numbers(one: Claims) -> int:
@@ -83,9 +129,9 @@ def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str
     """(File name, content) of all pages and pictures of these tables and papers (`names`; empty: all), without figures
     that have no number. `own`: the number of the user's runs, which have pages in the same folder."""
     every = list(of_claims.claims(names, frame, roots, every=True))
-    names = dict.fromkeys(one.paper for one in every)
-    papers = [Paper(name, [one for one in every if one.paper == name]) for name in names]
-    papers.sort(key=lambda paper: not paper.tally().reported)  # papers without reported numbers last
+    of_papers = by_key((one.paper, one) for one in every)
+    papers = [Paper(name, tables) for name, tables in of_papers.items()]
+    papers.sort(key=lambda paper: not _tally(paper.at()).reported)  # papers without reported numbers last
     yield "index.html", front(papers, own).encode()
     for paper in papers:
         pictures = dict(_pictures(paper, frame, roots))
@@ -125,8 +171,20 @@ def _figures(paper: Paper) -> Iterator[FigureSpec]:
 MEANINGS = {"✓": "holds", "✗": "fails", "?": "undecided", "·": "not measured"}
 
 
+#: What fedbench is, for visitors and for previews of links to it.
+ABOUT = (
+    "fedbench regenerates the tables and figures of four papers on federated learning, and puts a method, network, "
+    "data set or table of your own beside them."
+)
+#: The first command of README.md.
+INSTALL = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt . && .venv/bin/fedbench demo"
+#: Rows of the first page's leaderboard.
+TOP = 10
+
+
 def front(papers: Sequence[Paper], own: int) -> str:
-    """The first page: for each paper, the share of its numbers that are measured, and its claims by state."""
+    """The first page: what fedbench is, the arena's best methods, each paper's measured numbers and claims, and all
+    methods."""
     chips: dict[str, list[str]] = {}
     for one in declarations.built_in().values():
         chips.setdefault(family(one), []).append(f'<a href="{address(one.name)}">{e(one.title)}</a>')
@@ -134,30 +192,43 @@ def front(papers: Sequence[Paper], own: int) -> str:
     legend = ", ".join(f"{sign} {meaning}" for sign, meaning in MEANINGS.items())
     heads = ("paper", "its numbers that are measured", "at its own budget", "claims")
     body = [
-        "<h1>Federated learning, measured beside reported</h1>",
-        '<p class="about">The tables of these papers, made again by one trainer. Each number leads to the command that '
-        "makes it; what has not been run is a dot.</p>",
+        "<h1>fedbench: federated learning, measured beside reported</h1>",
+        f'<p class="about">{e(ABOUT)} A click on a number shows the command that makes it; what has not been run is a '
+        "dot.</p>",
+        f"<p>In a checkout, on Linux with Python 3.11 or later:</p>{command(INSTALL)}",
         *([f'<p><a href="{NOTEBOOK[0]}">Your {counted(own, "run")}</a></p>'] if own else []),
+        *(part for paper in papers for board in paper.boards[:1] for part in _top(paper, board)),
+        "<h2>The papers</h2>",
         listing(heads, map(_paper_row, papers), look="papers"),
         f'<p class="about">Claims of the papers: {legend}.</p>',
         f"<h2>{counted(sum(map(len, chips.values())), 'method')}</h2>{methods}",
     ]
-    return document("fedbench", "", body)
+    return document("fedbench: federated learning, measured beside reported", "", body, ABOUT)
+
+
+def _top(paper: Paper, board: Leaderboard) -> Iterator[str]:
+    yield f"<h2>{e(board.grid.title)}: the first {min(TOP, len(board.first))}</h2>"
+    yield f'<p class="about">{e(told(board))} <a href="{e(page_of(paper.name))}">All methods and columns</a></p>'
+    yield top(board, TOP)
 
 
 def _paper_row(paper: Paper) -> Sequence[str]:
     title, about = paper.page
-    link = f'<a href="{e(page_of(paper.name))}">{e(title)}</a><small>{e(about)}</small>'
-    return link, _share(paper.tally()), _share(paper.tally(PAPER)), _signs(paper.judged.values())
+    link = f'<a href="{e(page_of(paper.name))}">{e(title)}</a><small>{prose(about)}</small>'
+    return link, _share(paper.at()), _share(paper.at(PAPER)), _signs(paper.judged.values())
 
 
-def _share(tally: Tally) -> str:
-    """The share of the paper's numbers that are measured as a bar and in words, and how many of them are near."""
+def _share(tables: Sequence[Claims]) -> str:
+    """The share of the paper's numbers that are measured as a bar and in words, how many of them are over all seeds,
+    and how many are near."""
+    tally = _tally(tables)
     if not tally.reported:
         return ""
-    bar = f'<meter max="{tally.reported}" value="{tally.measured}"></meter>'
+    name = f"{tally.measured:,} of {tally.reported:,}"
+    bar = f'<meter max="{tally.reported}" value="{tally.measured}" aria-label="{name} measured"></meter>'
+    seeds = f", {_over_all_seeds(tables):,} over all seeds" if tally.measured else ""
     near = f", {tally.three[1]} within {POINTS:g} points" if tally.three[1] else ""
-    return f'{bar}<small title="{e(tally)}">{tally.measured:,} of {tally.reported:,}{near}</small>'
+    return f'{bar}<small title="{e(tally)}">{name}{seeds}{near}</small>'
 
 
 def _signs(judged: Iterable[Judged]) -> str:
@@ -171,62 +242,58 @@ def _sign(sign: str, more: str = "") -> str:
 
 
 def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
-    """A paper's page; `pictures`: file of a figure -> its title."""
+    """A paper's page, which begins with its leaderboards and its fullest table; tables without a number are one line.
+    `pictures`: file of a figure -> its title."""
     title, about = paper.page
     budgets: dict[str, list[Claims]] = {}  # table's id -> its claims at each measured budget, the fullest first
     for one in sorted(paper.measured, key=lambda one: one is not paper.best[one.table.id]):
         budgets.setdefault(one.table.id, []).append(one)
-    order = [id for id in paper.best if id in budgets]
+    first, boards = paper.headline, paper.boards
     body = [
         f"<h1>{e(title)}</h1>",
-        f'<p class="about">{e(about)}</p>',
-        *_leaderboards(paper),
-        _contents(paper),
+        f'<p class="about">{prose(about)}</p>',
+        *map(leaderboard, boards),
+        *([_table(budgets[first], opened=not boards)] if first else []),
         *(f'<figure><img src="{e(file)}" alt="{e(what)}" loading="lazy"></figure>' for file, what in pictures.items()),
-        *(_table(budgets[id], opened=id == order[0]) for id in order),
+        *(_table(budgets[id]) for id in paper.best if id in budgets and id != first),
+        _unmeasured([one for id, one in paper.best.items() if id not in budgets]),
     ]
-    return document(title, NOTEBOOK[1], body)
+    plainly = re.sub(r"[*`\[]|\]\([^)]*\)", "", about)
+    return document(f"{title} in fedbench", NOTEBOOK[1], body, plainly)
 
 
-def _leaderboards(paper: Paper) -> Iterator[str]:
-    """A leaderboard for each table that alone is ranked by a figure of the paper."""
-    for figure in _figures(paper):
-        one = paper.best.get(figure.ranked[0]) if len(figure.ranked) == 1 else None
-        if one and one.grid:
-            yield leaderboard(one.table, one.grid)
+def _unmeasured(tables: Sequence[Claims]) -> str:
+    """One line that unfolds the tables that nobody has measured, with the commands that make them."""
+    rows = [
+        (e(one.table.id), e(one.table.title), f"<code>fedbench train --table {e(one.table.id)}</code>")
+        for one in tables
+    ]
+    if not rows:
+        return ""
+    summary = f"{counted(len(rows), 'table')} that nobody has measured yet"
+    return f"<details><summary>{summary}</summary>{listing(('table', 'what', 'command'), rows, texts=3)}</details>"
 
 
-def _contents(paper: Paper) -> str:
-    """The list of a paper's tables, with the shares of measured numbers and the claims by state."""
-    at_own = {one.table.id: one.tally for one in paper.tables if one.budget == PAPER}
-    rows = []
-    for id, one in paper.best.items():
-        anchor = e(id.partition("/")[2])
-        link = f'<a href="#{anchor}">{anchor}</a>' if one.grid else anchor
-        budget = one.budget or ("counted" if one.table.counted else "not measured")
-        shares = _share(one.tally), _share(at_own.get(id, Tally()))
-        rows.append((link, e(one.table.title), e(budget), *shares, _signs(one.judged)))
-    heads = ("table", "what", "budget", "the paper's numbers", "at its own budget", "claims")
-    return listing(heads, rows, texts=3)
-
-
-def _table(budgets: Sequence[Claims], opened: bool) -> str:
-    """A foldable section with a table at each budget that has a number."""
-    table = budgets[0].table
+def _table(budgets: Sequence[Claims], opened: bool = False) -> str:
+    """A foldable section with a table at each budget that has a number; its summary says how full the fullest is."""
+    one = budgets[0]
+    budget = ", ".join(filter(None, (one.budget or "counted", _coverage(one))))
+    facts = f"<small>{e(budget)}</small><small>{_share([one])}</small><small>{_signs(one.judged)}</small>"
     return (
-        f'<details class="table" id="{e(table.id.partition("/")[2])}"{" open" * opened}>'
-        f"<summary><b>{e(table.id)}</b> {e(table.title)}</summary>{''.join(map(_at_budget, budgets))}</details>"
+        f'<details class="table" id="{e(one.table.id.partition("/")[2])}"{" open" * opened}>'
+        f"<summary><span><b>{e(one.table.id)}</b> {e(one.table.title)}</span>{facts}</summary>"
+        f"{''.join(map(_at_budget, budgets))}</details>"
     )
 
 
 def _at_budget(one: Claims) -> str:
     assert one.grid is not None
     grid = harmless(one.grid, escape)
-    lines = [e(text) for text in (one.grid.about[0], *one.grid.makers)]  # the budget; the origin of shipped runs
+    lines = [e(text) for text in (one.grid.about[0], _coverage(one), *one.grid.makers) if text]
     notes = [*brief(grid, escape), *grid.notes, *(f"{letters}: {text}" for letters, text in grid.footnotes)]
     return (
         f'<section class="wide" data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">'
-        f'<p>{"<br>".join(lines)}</p><div class="scroll">{html.table(grid, linked)}</div>{_claims(one.judged)}'
+        f"<p>{'<br>'.join(lines)}</p>{scrolled(html.table(grid, linked))}{_claims(one.judged)}"
         f"<details><summary>Notes, and what departs from the paper</summary>"
         f"<ul>{''.join(f'<li>{text}</li>' for text in notes)}</ul></details>"
         + command(f"fedbench report --table {one.table.id}{one.budget and f' --budget {one.budget}'} --compare")

@@ -12,7 +12,7 @@ from fedbench.planner.table.spec import Table
 from fedbench.reports.compare.significance import neighbours, ranks_of
 from fedbench.reports.layout.grid import Grid, Line
 from fedbench.reports.site.methods import GRADIENT, family, linked
-from fedbench.reports.site.page import card, e, folded, sort_head
+from fedbench.reports.site.page import card, e, folded, listing, scrolled, sort_head
 from fedbench.words import counted
 
 #: Number of shades of a heat map, from the best rank to the worst.
@@ -34,18 +34,45 @@ class Standing:
         return float(np.mean(self.ranks))
 
 
-def leaderboard(table: Table, grid: Grid) -> str:
-    """A heat map of a table's rows, sorted by average rank over the columns of the table's metric. Methods that send a
-    gradient at every step are a separate class, because they send ten times as much as others."""
-    ranked = [k for k, c in enumerate(table.printed) if c.metric == table.metric and not c.of]
-    rest = [k for k, c in enumerate(table.printed) if k not in ranked]
-    rows_of_table = [line for line in grid.lines if line.in_table]
-    whole = [line for line in rows_of_table if all(line.entries[k].value for k in ranked)]
-    every_step = [line for line in whole if _family(line) == GRADIENT]
-    first = _standings(table, [line for line in whole if line not in every_step], ranked)
-    last = _standings(table, every_step, ranked)
+@dataclass(frozen=True)
+class Leaderboard:
+    """The rows of a table by average rank over the columns of its metric. Methods that send a gradient at every step
+    are a separate class, because they send ten times as much as others."""
+
+    table: Table
+    grid: Grid
+    ranked: Sequence[int]  #: the columns that rank
+    first: Sequence[Standing]  #: best first
+    last: Sequence[Standing]  #: of methods that send a gradient at every step
+    lacking: Sequence[Line]  #: rows without a number in every ranked column
+
+    @classmethod
+    def of(cls, table: Table, grid: Grid) -> Leaderboard:
+        ranked = [k for k, c in enumerate(table.printed) if c.metric == table.metric and not c.of]
+        rows = [line for line in grid.lines if line.in_table]
+        whole = [line for line in rows if all(line.entries[k].value for k in ranked)]
+        every_step = [line for line in whole if _family(line) == GRADIENT]
+        first = _standings(table, [line for line in whole if line not in every_step], ranked)
+        last = _standings(table, every_step, ranked)
+        return cls(table, grid, ranked, first, last, [line for line in rows if line not in whole])
+
+
+def top(board: Leaderboard, count: int) -> str:
+    """A table of the best `count` rows: place, method, mean rank, and the numbers that rank."""
+    heads = ("place", "method", "mean rank", "family", *(board.grid.heads[k].label for k in board.ranked))
+    rows = []
+    for n, one in enumerate(board.first[:count], 1):
+        numbers = (e(one.line.entries[k].text) for k in board.ranked)
+        rows.append((str(n), linked(one.line, e), f"<b>{one.mean:.1f}</b>", e(one.family), *numbers))
+    return listing(heads, rows, texts=2)
+
+
+def leaderboard(board: Leaderboard) -> str:
+    """A heat map of all rows, which can be sorted, and filtered by family and traffic."""
+    table, grid, ranked, first, last = board.table, board.grid, board.ranked, board.first, board.last
+    rest = [k for k in range(len(table.printed)) if k not in ranked]
     median = float(np.median([one.cost for one in first if one.cost] or [1.0]))
-    heads = [sort_head("method", "key"), sort_head("family", "key"), sort_head("mean rank")]
+    heads = [sort_head("method", "key"), sort_head("mean rank"), sort_head("family", "key")]
     heads += [sort_head(grid.heads[k].label, group=grid.heads[k].group) for k in [*ranked, *rest]]
     rows = [_standing_row(one, ranked, rest, median) for one in first]
     if last:
@@ -57,9 +84,9 @@ def leaderboard(table: Table, grid: Grid) -> str:
         '<label>Traffic <select data-filter="cost"><option value="">any</option><option value="1.01">at most the '
         'median</option><option value="2">at most twice the median</option></select></label> <output></output>'
     )
-    lacking = ", ".join(line.label for line in rows_of_table if line not in whole)
+    lacking = ", ".join(line.label for line in board.lacking)
     heat = f'<table class="heat"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    said = f'<p>{e(_told(first, ranked))}</p><div class="tools">{tools}</div><div class="scroll tall">{heat}</div>'
+    said = f'<p>{e(told(board))} Dark is best.</p><div class="tools">{tools}</div>{scrolled(heat, "tall")}'
     left = folded("Rows without a number in every column", [lacking] if lacking else [])
     return card(grid.title, said + left, wide=True)
 
@@ -95,7 +122,7 @@ def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], med
     relative = f' data-cost="{one.cost / median:.3g}"' if one.cost else ""
     cells = [
         f'<th scope="row" class="key">{linked(line, e)}</th>',
-        f'<td class="key">{e(one.family)}</td><td data-value="{one.mean:.4g}"><b>{one.mean:.1f}</b></td>',
+        f'<td data-value="{one.mean:.4g}"><b>{one.mean:.1f}</b></td><td class="key">{e(one.family)}</td>',
     ]
     for k, rank in zip(ranked, one.ranks, strict=True):
         shade = min(SHADES - 1, int((rank - 1) / max(one.of - 1, 1) * SHADES))
@@ -107,10 +134,8 @@ def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], med
     return f'<tr data-family="{e(one.family)}"{relative}>{"".join(cells)}</tr>'
 
 
-def _told(standings: Sequence[Standing], ranked: Sequence[int]) -> str:
+def told(board: Leaderboard) -> str:
     """A sentence on the ranks, and on the differences between neighbours that are significant."""
-    numbers = np.array([[_value(one.line, k) for one in standings] for k in ranked])
-    said = (
-        f"{counted(len(standings), 'method')} by their average rank over {counted(len(ranked), 'column')}; dark is best"
-    )
-    return f"{said}; {neighbours(numbers, range(len(standings)))}."
+    numbers = np.array([[_value(one.line, k) for one in board.first] for k in board.ranked])
+    ranks = f"{counted(len(board.first), 'method')} by their average rank over {counted(len(board.ranked), 'column')}"
+    return f"{ranks}; {neighbours(numbers, range(len(board.first)))}."

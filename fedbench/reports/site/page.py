@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
@@ -30,13 +31,17 @@ def shared() -> dict[str, str]:
     return {name: (here / name).read_text(encoding="utf-8") for name in ("site.css", "site.js")}
 
 
-def document(title: str, way: str, body: Iterable[str]) -> str:
-    """A complete page: `title` is text; `way`, the navigation at the top, and `body` are HTML."""
+def document(title: str, way: str, body: Iterable[str], about: str = "") -> str:
+    """A complete page: `title` and `about` (the description that previews of links show) are text; `way`, the
+    navigation at the top, and `body` are HTML."""
     content = "\n".join(body)
+    preview = {"og:title": title, "og:type": "website", "og:description": about}
+    told = f'<meta name="description" content="{e(about)}">\n' if about else ""
+    told += "".join(f'<meta property="{key}" content="{e(text)}">\n' for key, text in preview.items() if about)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{e(title)}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n{told}<link rel="icon" href="data:,">\n'
         '<link rel="stylesheet" href="site.css">\n<script src="site.js"></script>\n</head>\n<body>\n'
         f'<header><nav>{way}</nav><button type="button" id="theme">Theme</button></header>\n'
         f"<main>\n{content}\n</main>\n<footer>fedbench {e(__version__)}</footer>\n</body>\n</html>\n"
@@ -60,7 +65,13 @@ def listing(heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int =
         for first, *rest in rows
     ]
     table = f"<thead><tr>{head}</tr></thead>\n<tbody>{''.join(lines)}</tbody>"
-    return f'<div class="scroll"><table class="listing {look}">{table}</table></div>'
+    return scrolled(f'<table class="listing {look}">{table}</table>')
+
+
+def scrolled(table: str, kind: str = "") -> str:
+    """A table that scrolls where it is wider than the page, also by keyboard; the page's script adds a button that
+    saves it as CSV. `kind`: a CSS class."""
+    return f'<div class="{f"scroll {kind}".strip()}" tabindex="0">{table}</div>'
 
 
 def sort_head(label: str, kind: str = "", group: str = "", first: str = "ascending", off: bool = False) -> str:
@@ -69,6 +80,17 @@ def sort_head(label: str, kind: str = "", group: str = "", first: str = "ascendi
     before = f"<small>{e(group)}</small>" if group else ""
     button = f'<button type="button">{before}{e(label)}</button>'
     return f'<th scope="col" aria-sort="none" data-first="{first}"{look}>{button}</th>'
+
+
+def prose(markdown: str) -> str:
+    """A sentence of Markdown as HTML: its links to https addresses stay links, other marks go."""
+    text = re.sub(r"[*`]", "", e(markdown))
+    return re.sub(r"\[([^]]*)\]\(([^)\s]*)\)", _link, text)
+
+
+def _link(found: re.Match[str]) -> str:
+    text, place = found.groups()
+    return f'<a href="{place}">{text}</a>' if place.startswith("https://") else str(text)
 
 
 def command(line: str) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fedbench.partitions import schemes
+from fedbench.planner import again
 from fedbench.planner.runs import label, text
 from fedbench.reports.compare.comparison import Comparison, Group, compare
 from fedbench.reports.compare.layout import grid
@@ -13,7 +14,7 @@ from fedbench.reports.compare.numbers import scale
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
-from fedbench.reports.site.page import card, document, e, folded, sort_head, values
+from fedbench.reports.site.page import card, command, document, e, folded, scrolled, sort_head, values
 from fedbench.results.run import Run, by_other_code
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
@@ -38,7 +39,7 @@ def run_page(side: Comparison, group: Group, run: Run, history: Origin, partitio
     stale += ["made by other code than today's"] * other_code(run.artifact.provenance)
     body = [f"<h1>{e(title)}</h1>", f'<p class="about">{e(" · ".join([*about, *stale]))}</p>', _tiles(side, run)]
     body += ['<div class="cards">', *_cards(side, group, run, history, partition), "</div>"]
-    return document(f"{title}, seed {run.spec.setting.seed}", way, body)
+    return document(f"{title}, seed {run.spec.setting.seed}", way, body, " · ".join(about))
 
 
 #: Most other seeds that a run's page draws and links to, so that pages do not grow with the square of the seeds.
@@ -92,11 +93,19 @@ def _cards(side: Comparison, group: Group, run: Run, history: Origin, partition:
     yield card("Partition", partition)
     rows = {"method": _method(run), "data": _data(run), "training": _setting(run)}
     parts = (f"<div><h3>{title}</h3>{values(fields)}</div>" for title, fields in rows.items())
+    yield card("Make it again", _again(run), wide=True)
     yield card("What was decided", f'<div class="parts">{"".join(parts)}</div>', wide=True)
     origin = "".join(folded(what, details) or f"<p>{e(what)}</p>" for what, details in history)
     yield card("Where it comes from", origin, wide=True)
     if deviations := run.artifact.provenance.get("deviations"):
         yield card("Notes", folded("How the method deviates from its paper", map(str, deviations)), wide=True)
+
+
+def _again(run: Run) -> str:
+    lines = again.commands(run.spec)
+    if lines:
+        return "".join(map(command, lines))
+    return f"<p>Its setting is that of a table's file, which is not here:</p>{command(f'fedbench show {run.id}')}"
 
 
 def _method(run: Run) -> Rows:
@@ -123,7 +132,7 @@ def _known(rows: Iterable[tuple[str, object]]) -> Rows:
 #: If there are more setting columns, only the first and those in `TELLING` are visible at first, so that the numbers
 #: are visible without scrolling.
 SETTINGS = 6
-TELLING = ("method", "dataset", "split", "clients", "lr", "rounds")
+TELLING = ("row", "method", "dataset", "split", "clients", "lr", "rounds")
 
 
 def index_page(side: Comparison, way: str = "") -> str:
@@ -136,16 +145,16 @@ def index_page(side: Comparison, way: str = "") -> str:
         'aria-label="Filter the rows"><output></output></div><details class="columns"><summary>Columns</summary>'
         "<div></div></details>"
     )
+    head = f"<thead><tr>{''.join(_heads(side, table))}</tr></thead>"
     body = [
         "<h1>Runs</h1>",
         f'<p class="about">{e(". ".join([table.title, *by_other_code(side.runs)]))}</p>',
         tools,
-        f'<div class="scroll tall"><table>\n<thead><tr>{"".join(_heads(side, table))}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>",
+        scrolled(f"<table>\n{head}\n<tbody>\n{rows}\n</tbody></table>", "tall"),
         folded("Notes", [*signs(table), *table.about]),
         folded("Problems", table.problems),
     ]
-    return document("Runs", way, body)
+    return document("Runs", way, body, table.title)
 
 
 def _heads(side: Comparison, table: Grid) -> Iterable[str]:

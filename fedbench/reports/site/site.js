@@ -65,15 +65,64 @@
     });
   }
 
-  // Prints the command that fills a cell of a paper's table, below the table.
+  // Makes the numbers of papers' tables buttons, which the keyboard reaches.
+  function offer(table) {
+    for (const cell of table.querySelectorAll("tr[data-method] > td")) {
+      if (["", "N/A"].includes(cell.textContent.trim())) continue;
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", className: "number", title: "the command that makes it" });
+      button.append(...cell.childNodes);
+      cell.append(button);
+    }
+  }
+
+  // Shows the command that fills a cell in a row below it; once more: hides it.
   function command(cell) {
-    const row = cell.closest("tr[data-method]"), section = cell.closest("section[data-table]");
-    if (!row || !section) return;
-    const heads = section.querySelector("thead tr:last-child").cells, column = heads[cell.cellIndex].dataset.column;
+    const row = cell.closest("tr"), { table, budget } = cell.closest("section").dataset;
+    const heads = cell.closest("table").querySelector("thead tr:last-child").cells;
+    const column = heads[cell.cellIndex].dataset.column;
     const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-    const { table, budget } = section.dataset;
-    section.querySelector(":scope > .command code").textContent = `fedbench train --table ${quoted(table)}`
-      + (budget ? ` --budget ${quoted(budget)}` : "") + ` --column ${quoted(column)} -m ${quoted(row.dataset.method)}`;
+    const line = `fedbench train --table ${quoted(table)}` + (budget ? ` --budget ${quoted(budget)}` : "")
+      + ` --column ${quoted(column)} -m ${quoted(row.dataset.method)}`;
+    const before = cell.closest("tbody").querySelector("tr.made");
+    before?.remove();
+    if (before?.dataset.line === line) return;
+    const made = document.createElement("tr"), box = made.insertCell();
+    made.className = "made";
+    made.dataset.line = line;
+    box.colSpan = heads.length;
+    const code = document.createElement("code"), copy = document.createElement("button");
+    code.textContent = line;
+    Object.assign(copy, { type: "button", textContent: "Copy" });
+    const shown = document.createElement("div");
+    shown.className = "command";
+    shown.append(code, copy);
+    box.append(shown);
+    row.after(made);
+  }
+
+  // The visible rows and columns of a table as CSV; its heads are one row. A text that a spreadsheet would read as a
+  // formula gets an apostrophe in front, a minus sign is a hyphen.
+  function csv(table) {
+    const shown = (row) => [...row.cells].filter((cell) => cell.checkVisibility());
+    const text = (cell) => {
+      const words = cell.innerText.replace(/[\s\u00a0]+/g, " ").trim().replace(/\u2212(?=[\d.])/g, "-");
+      return /^[=+@-]/.test(words) && !/^[+-]?[\d.,]+[*?]?$/.test(words) ? `'${words}` : words;
+    };
+    const levels = [...table.tHead.rows].map((row) => shown(row).flatMap((cell) => Array(cell.colSpan).fill(text(cell))));
+    const head = levels.at(-1).map((_, k) => levels.map((level) => level[k]).filter(Boolean).join("/"));
+    const rows = [...table.tBodies[0].rows].filter((row) => row.checkVisibility() && row.className !== "made");
+    return [head, ...rows.map((row) => shown(row).map(text))]
+      .map((row) => row.map((field) => (/[",]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field)).join(","))
+      .join("\r\n") + "\r\n";
+  }
+
+  function save(table) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([csv(table)], { type: "text/csv" }));
+    link.download = `${document.title} ${table.closest("[data-table]")?.dataset.table ?? ""}`.trim().replace(/[^\w-]+/g, "-") + ".csv";
+    link.click();
+    URL.revokeObjectURL(link.href);
   }
 
   document.addEventListener("click", (event) => {
@@ -82,12 +131,13 @@
       const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
       stored(root.dataset.theme = dark ? "light" : "dark");
     } else if (button?.parentElement.matches("thead th")) sort(button.parentElement);
+    else if (button?.matches(".number")) command(cell);
+    else if (button?.matches(".csv")) save(button.nextElementSibling.querySelector("table"));
     else if (button?.matches(".command button")) {
       navigator.clipboard?.writeText(button.previousElementSibling.textContent);
       button.textContent = "Copied";
     } else if (cell && !event.target.closest("a") && !String(getSelection())) {
-      const run = cell.closest("tr[data-words]"); // in the index of runs, a row links to its page
-      if (run) run.querySelector("a").click(); else command(cell);
+      cell.closest("tr[data-words]")?.querySelector("a").click(); // in the index of runs, a row links to its page
     }
   });
   for (const event of ["input", "change"]) {
@@ -101,6 +151,12 @@
   addEventListener("hashchange", open);
   document.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("details.columns").forEach(choose);
+    for (const box of document.querySelectorAll(".scroll")) {
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "csv", textContent: "CSV" });
+      button.title = "what is shown of this table, as a file";
+      box.before(button);
+    }
+    document.querySelectorAll("section[data-table] table").forEach(offer);
     open();
   });
   // Applies filters whose values the browser restored.
