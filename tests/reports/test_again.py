@@ -28,7 +28,7 @@ def of_pack(name: str, count: int) -> Iterator[Shipped]:
 
 
 def test_the_two_commands_give_the_run_its_id(tmp_path: Path) -> None:
-    for run in of_pack("plain", 3):
+    for run in of_pack("plain", 1):
         partition, train = commands(run.spec)
         for line in (partition, f"{train} --dry-run"):
             done = CliRunner().invoke(app, shlex.split(line)[1:], env={"FEDBENCH_HOME": str(tmp_path)})
@@ -36,10 +36,10 @@ def test_the_two_commands_give_the_run_its_id(tmp_path: Path) -> None:
         assert re.search(rf"run {run.id}", done.output)
 
 
-@pytest.mark.parametrize("pack", ["arena", "feddrm", "flux", "ftw_erm", "pfedfda", "scale"])
+@pytest.mark.parametrize("pack", ["arena", "pfedfda", "flux"])
 def test_every_run_has_commands_and_where_they_are_a_tables_it_asks_for_the_run(pack: str, tmp_path: Path) -> None:
     frame = Frame(Store(tmp_path / "store"), Packs(with_fedbench()))
-    for run in of_pack(pack, 4):
+    for run in of_pack(pack, 3):
         lines = commands(run.spec)
         assert lines
         if len(lines) == 1:
