@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import itertools
@@ -194,6 +195,10 @@ def process() -> str:
 
 def alive(pid: int) -> bool:
     """Whether a process with this id exists on this machine."""
+    if sys.platform == "win32":  # where os.kill would end it
+        kernel = ctypes.windll.kernel32
+        handle = kernel.OpenProcess(0x1000, False, pid)  # PROCESS_QUERY_LIMITED_INFORMATION
+        return bool(handle and kernel.CloseHandle(handle))
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -20,10 +20,17 @@ def debugging() -> bool:
     return DEBUG in os.environ
 
 
+#: Bytes of memory that a machine is taken to have if the system does not tell.
+ASSUMED = 8 << 30
+
+
 @cache
 def memory() -> int:
     """Bytes of memory that this process may use: physical memory, or its own or its job's limit if that is lower."""
-    import resource
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ASSUMED
 
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)

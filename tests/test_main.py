@@ -47,7 +47,7 @@ def test_options_of_the_application_after_the_command(tmp_path: Path, monkeypatc
     good("list", "--home", tmp_path, "--data", "c")
     assert context.roots() == [Path("c")]
     assert good("--version").out == f"fedbench {fedbench.__version__}\n"
-    listed = good("--help").out
+    listed = good("--help-all").out
     files = {file for names in PANELS.values() for file in names.values()}
     declared = [typer.main.get_group(importlib.import_module(f"fedbench.cli.{file}").app) for file in files]
     names = {name for group in declared for name in ([group.name] if group.name else group.commands)}
@@ -181,3 +181,21 @@ def test_the_systems_refusal_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "run").mkdir()
     monkeypatch.setattr("fedbench.store.folder.os.listdir", refuse)
     assert bad("list", "--home", tmp_path) == f"fedbench: cannot use {tmp_path / 'run'} (Permission denied)"
+
+
+#: Takes away what only Unix has, and trains.
+WITHOUT_UNIX = """
+import os, signal, sys
+sys.modules["resource"] = None
+del signal.SIGHUP, os.sysconf, os.sched_getaffinity
+from fedbench.__main__ import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_it_trains_where_the_system_is_no_unix(tmp_path: Path) -> None:
+    words = ["train", "digits", "--iid", "--clients", "2", "-m", "fedavg", "--rounds", "1", "--home", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", WITHOUT_UNIX, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len([*tmp_path.glob("run/*/artifact.json")]) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -133,7 +132,7 @@ def forget_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Peak memory so far: of the GPU's tensors, or of this process.
+    """Peak memory so far: of the GPU's tensors, or of this process; 0 if the system does not tell.
 
     Uses ru_maxrss only if /proc has no value, because a process inherits that number from its parent.
     """
@@ -143,6 +142,10 @@ def peak_bytes(device: torch.device) -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) << 10
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1 << 10)
 
 
