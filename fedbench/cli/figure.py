@@ -34,7 +34,11 @@ def figure(
     ] = None,
     as_json: options.Json = False,
     as_csv: Annotated[bool, "Print the numbers as CSV.", "--csv"] = False,
-    partition: Annotated[str | None, "Draw it of this partition's clients instead.", "ID"] = None,
+    partition: Annotated[
+        str | None,
+        "Draw it of this partition's clients instead (default of partition, images, ...: the current one).",
+        "ID",
+    ] = None,
     run: Annotated[str | None, "Draw it of this run instead (pfedfda/2, flux/11).", "ID"] = None,
     client: Annotated[
         list[int] | None, "Clients of partitions and of confusion: only these, from 0 (repeatable)."
@@ -80,6 +84,8 @@ def figure(
     if path and not form:
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
     check_known("format of a figure", form if path else None, (*kinds.FORMATS, "csv", "json"))
+    if "partition" in kind.options and not (partition or filters or spec.shows):
+        partition = context.store().current.get("partition")
     chosen: dict[str, Any] = {
         "filters": filters or None,
         "partition": partition,

@@ -73,13 +73,15 @@ def list_artifacts(
 
 def _kinds_and_filters(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The kinds to list, and the filters of runs."""
+    from fedbench.planner.runs import spelt_out
+
     known = (*KINDS, UNFINISHED)
     if words and words[0] in known:
         kind, *filters = words
         if filters and kind != "run":
             raise FedbenchError(f"filters are for runs, not for {kind}", f"fedbench list run {' '.join(filters)}")
         return [kind], filters
-    if len(words) == 1 and not re.fullmatch("[0-9a-f]+|.*=.*", words[0], re.DOTALL):  # neither an id nor a filter
+    if len(words) == 1 and not re.fullmatch("[0-9a-f]+|.*=.*", spelt_out(words)[0], re.DOTALL):  # no id, no filter
         raise unknown("kind of artifact", words[0], known)
     return (["run"], list(words)) if words else (list(known), [])
 

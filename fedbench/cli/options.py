@@ -51,9 +51,10 @@ Filters = Annotated[
     list[str] | None,
     argument(
         "Filters of runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
-        "method=fedavg,ditto dataset=mnist lr=0.1; table=feddrm/1, paper= and protocol= (those that its tables "
-        "read), pack=feddrm/feddrm and shipped=yes name shipped runs, too; default: all of one's own.",
+        "method=fedavg,ditto dataset=mnist lr=0.1; a table (feddrm/1), a paper (feddrm) and protocol= (those that "
+        "its tables read), pack=feddrm/feddrm and shipped=yes name shipped runs, too; default: all of one's own.",
         "FILTER",
+        OF_OPTIONS["table"],
     ),
 ]
 

@@ -21,9 +21,15 @@ NOTES = ("brief", "full")
 @app.command("report")
 @context.uncollected()
 def report(
-    table: Annotated[
-        list[str] | None, "Number (1), name (feddrm/1) or TOML file; default: the headline tables.", "-t"
+    names: Annotated[
+        list[str] | None,
+        options.argument(
+            "Tables: number (1), name (feddrm/1) or TOML file; default: the headline tables.",
+            "[TABLE]...",
+            completion.tables,
+        ),
     ] = None,
+    table: Annotated[list[str] | None, "The same as an option (repeatable).", "-t"] = None,
     format: options.Format = None,
     output: options.Output = None,
     compare: Annotated[bool, "Set the paper's numbers below ours."] = False,
@@ -54,7 +60,7 @@ def report(
     chosen = printing.form(format or usual, output, as_json)
     check_known("notes", notes, NOTES)
     grids = grids_of(
-        table or (),
+        [*(names or ()), *(table or ())],
         context.store(),
         context.roots(),
         budget=budget,

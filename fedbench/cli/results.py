@@ -16,7 +16,10 @@ from fedbench.words import counted, duration, path_of, size
 app = App(name="results", no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
 
 Filters = Annotated[
-    list[str] | None, options.argument("Filters of runs: ids, KEY=VALUE,VALUE or KEY!=VALUE, * is any text.", "FILTER")
+    list[str] | None,
+    options.argument(
+        "Filters of runs: ids, a table (feddrm/1), KEY=VALUE,VALUE or KEY!=VALUE, * is any text.", "FILTER"
+    ),
 ]
 
 
@@ -79,7 +82,7 @@ def export(
     from rich.progress import track
 
     from fedbench.planner.cells import of_tables
-    from fedbench.planner.runs import select
+    from fedbench.planner.runs import select, spelt_out
     from fedbench.results.frame import Frame
     from fedbench.results.importing import refuse_faulty
     from fedbench.results.making import diverged, refuse_other_code, row_of
@@ -88,7 +91,9 @@ def export(
 
     output = _pack_path(output)
     store, console, by = context.store(), context.err(), one_line(by, "--by")
-    runs = select(Frame(store), filters or [], context.roots())
+    words = spelt_out(filters or ())
+    table = [*(table or ()), *(word.partition("=")[2] for word in words if word.startswith(("table=", "paper=")))]
+    runs = select(Frame(store), words, context.roots())
     ids = of_tables(table, context.frame(), context.roots()) if table else None
     if ids is not None:
         runs = [run for run in runs if run.id in ids]

@@ -17,6 +17,7 @@ from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import PartitionerChoice, partitioner
+from fedbench.planner.table import is_table
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import option_of
 
@@ -62,7 +63,9 @@ def train(
     words: Annotated[
         list[str] | None,
         options.argument(
-            "Partition this data set first, as 'fedbench partition' does.", "DATASET", completion.datasets
+            "Partition this data set first, as 'fedbench partition' does; or a table, as --table.",
+            "DATASET",
+            completion.datasets,
         ),
     ] = None,
     method: Annotated[
@@ -103,6 +106,8 @@ def train(
     where = Where(**place)
     chosen = {name: protocols.value_of("train", name, text) for name, text in chosen.items()}
     data, rest = dataset_among(words or ())
+    if table is None and data is not None and is_table(data):
+        table, data = data, None
     partitioning |= {} if partition_seed is None else {"seed": partition_seed}
     if table is not None:
         _refuse_with_table(data, {**chosen, "partition": partition, "protocol": protocol, **partitioning})

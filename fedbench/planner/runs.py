@@ -34,13 +34,15 @@ OF_TABLES = ("table", "paper", "protocol", "pack")
 def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()) -> list[Run]:
     """The store's complete runs that match every filter, oldest first; all without a filter. Skips damaged runs.
 
-    A filter is a run's id or its beginning (with two ids or more: all these runs), or KEY=VALUE, KEY=VALUE,VALUE or
-    KEY!=VALUE, where a * in a value matches any text and `none` no value. Keys are those of `Run.values`, `OF_TABLES`
-    and `shipped` (yes or no). An id and the latter two also match runs of packs, which follow the store's runs; a run
-    that is in both comes from the store. `roots` are the data folders, from which tables derive the ids of their runs.
+    A filter is a run's id or its beginning (with two ids or more: all these runs), the name of a table or a paper (as
+    `table=` and `paper=`), or KEY=VALUE, KEY=VALUE,VALUE or KEY!=VALUE, where a * in a value matches any text and
+    `none` no value. Keys are those of `Run.values`, `OF_TABLES` and `shipped` (yes or no). An id and the latter two
+    also match runs of packs, which follow the store's runs; a run that is in both comes from the store. `roots` are the
+    data folders, from which tables derive the ids of their runs.
 
     Raises FedbenchError for an unknown key, an id that matches no run or more than one, and if no run matches.
     """
+    filters = spelt_out(filters)
     ids = [word for word in filters if "=" not in word]
     conditions = [_Condition.of(word) for word in filters if "=" in word]
     of_tables = [
@@ -48,7 +50,7 @@ def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()
     ]
     rows = {id: row for condition, read in of_tables if not condition.negated for id, row in read.items() if row}
     if ids:
-        runs = [_of_id(frame, id) for id in dict.fromkeys(ids)]
+        runs = [frame.named(id) for id in dict.fromkeys(ids)]
     else:
         runs = list(frame.complete)
         in_store, packed = {run.id for run in runs}, list[Shipped | None]()
@@ -67,14 +69,19 @@ def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()
     return _which(labelled, [condition for condition in conditions if condition.key not in OF_TABLES])
 
 
-def _of_id(frame: Frame, prefix: str) -> Run:
-    """The run with this id, or whose id begins so."""
-    if "/" in prefix:
-        raise FedbenchError(
-            f"'{prefix}' is no run and no filter",
-            f"of a table: fedbench report --table {prefix}, fedbench figure {prefix}",
-        )
-    return frame.named(prefix)
+def spelt_out(filters: Iterable[str]) -> list[str]:
+    """The filters, with the bare name of a table or a paper as `table=NAME` or `paper=NAME`. A number stays, as it may
+    begin an id."""
+    from fedbench.planner import table as tables
+
+    def one(word: str) -> str:
+        if "=" in word or word.isdigit():
+            return word
+        if word in resources.papers():
+            return f"paper={word}"
+        return f"table={word}" if "/" in word or tables.is_table(word) else word
+
+    return [one(word) for word in filters]
 
 
 def _read_by(condition: _Condition, frame: Frame, roots: Sequence[Path]) -> Mapping[str, str]:
@@ -105,6 +112,7 @@ def _matched(values: Iterable[str], known: Sequence[str]) -> list[str]:
 def shipped(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()) -> list[Run]:
     """The runs of packs that match every filter, oldest first, also those that the store has; all without a filter.
     Filters, `roots` and errors are those of `select`."""
+    filters = spelt_out(filters)
     ids = [word for word in filters if "=" not in word]
     hits = [(id, frame.packs.find(id)) for id in ids]
     if missing := [id for id, run in hits if run is None]:

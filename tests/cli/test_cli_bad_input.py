@@ -139,7 +139,7 @@ SWEEP -m fedavg --save nowhere/mine.toml => there is no folder nowhere to save m
 SWEEP -m fedavg --save mine.txt => --save takes a file that ends in .toml
 SWEEP -m fedavg --lr 0.1,0.2 --dry-run --save mine.toml => --save does not go with --dry-run, which writes nothing
 SWEEP -m fedavg stray => unexpected argument 'stray'
-compare arena/mnist => 'arena/mnist' is no run and no filter; of a table: fedbench report --table arena/mnist
+compare arena/mnistt => unknown table 'arena/mnistt'; did you mean 'arena/mnist'?
 compare --over clients => --over goes with --test only
 compare --test --over rounds => unknown pairing 'rounds'
 compare --json -f csv => --json or --format csv
@@ -194,8 +194,6 @@ figure pfedfda/2 --run x --budget paper => --budget does not go with --run, whic
 figure pfedfda/3 --partition nothing => no partition 'nothing'
 figure flux/4 --run x => --run does not go with flux/4; it takes --budget, --seed, --compare
 figure flux/8 method=feddrm => FILTER does not go with flux/8; it takes --budget
-figure images => figure images shows a partition of yours; name it: --partition ID
-figure images --image 1 => --image goes with --partition only
 figure images --partition PARTITION --image 1797 => digits has no image 1797; it has 0..1796
 figure curves --client 1 => --client does not go with curves; it takes FILTER, --metric
 figure curves --metric averge_accuracy => unknown metric 'averge_accuracy'; did you mean 'average_accuracy'

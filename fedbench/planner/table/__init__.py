@@ -6,6 +6,6 @@ paper's numbers, `check` the checks.
 
 from __future__ import annotations
 
-from fedbench.planner.table.load import families, headline, load, names, of_names, on_dataset
+from fedbench.planner.table.load import families, headline, is_table, load, names, of_names, on_dataset
 
-__all__ = ["families", "headline", "load", "names", "of_names", "on_dataset"]
+__all__ = ["families", "headline", "is_table", "load", "names", "of_names", "on_dataset"]

@@ -40,6 +40,15 @@ def of_names(names_of: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
+def is_table(word: str) -> bool:
+    """Whether a bare word names a table as `load` does; a TOML file that is something else, such as a data set, does
+    not."""
+    if ".toml" in word:
+        path = Path(word.rpartition(":")[0] if not word.endswith(".toml") else word)
+        return path.is_file() and bool({"rows", "column", "tables", "template"} & _text(path).keys())
+    return word in headline() or resources.named(word) in _every()
+
+
 def families() -> list[list[str]]:
     """The names of all tables, grouped by file, ordered by the first of each."""
     return list(by_key((path, name) for name, (path, _) in _every().items()).values())

@@ -112,7 +112,10 @@ class Kind(ABC, Generic[Marks]):
                 if name in given:
                     raise FedbenchError(f"--{name} goes with --partition only", "leave it out")
             if not figure.shows:
-                raise FedbenchError(f"figure {figure.id} shows a partition of yours", "name it: --partition ID")
+                raise FedbenchError(
+                    f"figure {figure.id} shows a partition of yours",
+                    "make one: fedbench partition, or name it: --partition ID",
+                )
         for name in ("budget", "seed"):
             if theirs and name in given:
                 named = _written(theirs[0])

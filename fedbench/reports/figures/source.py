@@ -75,12 +75,12 @@ def chosen_partitions(request: Request) -> list[Partition]:
     Raises FedbenchError for a partition that is unknown or was deleted.
     """
     from fedbench import partitions
-    from fedbench.planner.runs import select
+    from fedbench.planner.runs import select, spelt_out
     from fedbench.results.frame import Frame
 
     if request.partition is not None:
         return [partitions.read(request.store.find(request.partition, ("partition",)))]
-    words = request.filters or ()
+    words = spelt_out(request.filters or ())
     kinds = {word: request.store.locate(word, ("partition", "run"))[0] for word in words if "=" not in word}
     ids = [word for word, kind in kinds.items() if kind == "partition"]
     chosen = [partitions.read(request.store.find(id, ("partition",))) for id in ids]

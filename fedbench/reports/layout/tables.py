@@ -36,15 +36,15 @@ def grids_of(
     extra: bool = False,
     appendix: bool = False,
 ) -> list[Grid]:
-    """The grids of these tables (empty: the headline tables), from runs of the store and, if `shipped`, of result
-    packs. Evaluates runs without metrics. The options are those of `fedbench report`.
+    """The grids of these tables (of a paper all; empty: the headline tables), from runs of the store and, if `shipped`,
+    of result packs. Evaluates runs without metrics. The options are those of `fedbench report`.
 
     Raises FedbenchError for an unknown table, column or value of an option, and for `only_done` without any number.
     """
     check_known("test augmentation", view, VIEWS)
     frame = Frame.of(store) if shipped else Frame(store)
     grids = []
-    for name in dict.fromkeys(names or [name for _, name in specs.headline().values()]):
+    for name in specs.of_names(names) if names else [name for _, name in specs.headline().values()]:
         table = specs.load(name)
         if dataset is not None and not table.counted:
             table = specs.on_dataset(table, called(dataset))
