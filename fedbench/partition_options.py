@@ -135,7 +135,7 @@ def spec_of(
             f"--from {options['from']} is a partition already, so it takes no --{', --'.join(others)}",
             f"partition its images again: fedbench partition {options['from']} with it",
         )
-        dataset, options = folder, {**options, "from": None, "scheme": "presplit", "by": "client"}
+        dataset, options = folder, {**_of_folder(folder, options, store, roots, remark), **options, "from": None}
         options = _given_options(options)
     if dataset is None:
         if "from" in options and not path_of(str(options["from"]), "--from").exists():
@@ -260,6 +260,33 @@ def _without(
     order = [*(group for group in order or names.values() if group not in last), *last]
     values = {**schemes.facts(spec), "order": order, "clients": len(order), "unseen": len(last)}
     return schemes.spec(**{name: value for name, value in values.items() if name != "version"})
+
+
+def _of_folder(
+    folder: str, options: Mapping[str, Any], store: Store, roots: Sequence[Path], remark: Callable[[str], None]
+) -> dict[str, Any]:
+    """The options of the partition that a folder of PFLlib or LEAF is: its clients with their own split, or if none is
+    on both sides (LEAF's split by user) those of its test side as unseen clients."""
+    from fedbench import data
+
+    source = data.resolve(folder, store, roots)
+    data.obtain(source, store, roots, remark)
+    unseen = data.groups_of_test(source, store, "client")
+    if not unseen:
+        return {"scheme": "presplit", "by": "client"}
+    remark(
+        f"No client of {source.name} is in both train and test: the {len(unseen)} of test are unseen clients, and each "
+        "client's images are split at random (--split)."
+    )
+    require(
+        "clients" not in options,
+        f"--clients draws some clients, and those of test in {folder} are unseen",
+        "leave it out",
+    )
+    # Who has a single image cannot be a client.
+    sizes = data.groups(source, store, "client")
+    able = [group for group in unseen if sizes[group] >= 2]
+    return {"scheme": "natural", "by": "client", "unseen": data.group_names(source, "client", able)}
 
 
 def _folder(options: Mapping[str, Any]) -> str | None:

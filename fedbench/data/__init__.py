@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedbench.data.build import Finding, check, load, obtain, verify
 from fedbench.data.catalogue import called, fetchable, parts_of, recipe, recipes
-from fedbench.data.dataset import Dataset, Info, class_counts, from_artifact, group_names, groups, info
+from fedbench.data.dataset import Dataset, Info, class_counts, from_artifact, group_names, groups, groups_of_test, info
 from fedbench.data.fetch import fetch
 from fedbench.data.foreign import downloads
 from fedbench.data.locate import declared, locate, places, resolve, spec_of
@@ -28,6 +28,7 @@ __all__ = [
     "from_artifact",
     "group_names",
     "groups",
+    "groups_of_test",
     "info",
     "load",
     "locate",

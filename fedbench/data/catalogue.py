@@ -154,7 +154,8 @@ def _check_recipe(recipe: Recipe, where: str) -> None:
 def _check_source(source: Source, recipe: Recipe, where: str) -> None:
     check_known(f"kind in {where}", source.kind, KINDS)
     reads, shape = ("vectors", "[values]") if source.kind in VECTORS else ("images", "[height, width, channels]")
-    good = source.kind in ("builtin", "union") or (source.kind in VECTORS) == recipe.vectors == (len(recipe.shape) == 1)
+    both = source.kind in ("builtin", "union", "leaf")
+    good = both or (source.kind in VECTORS) == recipe.vectors == (len(recipe.shape) == 1)
     require(good, f"{where}: kind {source.kind} reads {reads}, so shape is {shape}")
     require(set(source.columns) == set(recipe.columns), f"{where}: every source must give the same columns")
     for name in source.columns:

@@ -121,6 +121,14 @@ def groups(spec: DatasetSpec, store: Store, column: str) -> dict[str | int, int]
     return there if named.all() else {**there, "": int(counts[~named].sum())}
 
 
+def groups_of_test(spec: DatasetSpec, store: Store, column: str) -> list[str | int]:
+    """The groups of a natural column in the official test set, if none is in the training set too; else none."""
+    artifact = store.open(spec.kind, spec.id)
+    values, split = group_column(artifact, column), as_array(artifact.table("data", ["split"])["split"])
+    train, test = ({*values[(split == side) & belongs(values)].tolist()} for side in (0, 1))
+    return sorted(test) if train and not train & test else []
+
+
 def group_column(artifact: Artifact, column: str) -> np.ndarray:
     """[N] a natural column of a stored data set."""
     return _plain(artifact.table("data", [column])[column])

@@ -1,6 +1,6 @@
 """Data sets without a recipe file, whose files determine shape and classes.
 
-    ./FOLDER                       clients' images in the folders of PFLlib or of LEAF (train/ and test/)
+    ./FOLDER                       clients' data in the folders of PFLlib or of LEAF (train/ and test/)
     ./FILE.npz                     a file of MedMNIST
     hf:NAME[@REVISION][,OPTIONS]   a repository of the Hugging Face hub, or hf:./FOLDER, a local copy
     ./FILE.csv,label=COLUMN        a table of numbers (.csv, .parquet, .npz); group=COLUMN names natural groups
@@ -207,14 +207,22 @@ def _federation(folder: Path) -> Recipe:
         if kind == "pflib" and (folder / "config.json").is_file():
             files.append(File(f"{folder.name}/config.json", role="config"))
         client = {"client": "client" if kind == "pflib" else "writer"}
-        source = Source(kind, kind, f"folders of {kind}", tuple(files), columns=client)
-        return _recipe(name, f"{folder.name}, clients' images in the folders of {kind}", source, folder.parent)
+        features, what = (("x",), "vectors") if _holds_vectors(kind, sides[0]) else ((), "images")
+        source = Source(kind, kind, f"folders of {kind}", tuple(files), features=features, columns=client)
+        return _recipe(name, f"{folder.name}, clients' {what} in the folders of {kind}", source, folder.parent)
     raise FedbenchError(
         f"{folder} is a folder neither of PFLlib (train/*.npz and test/*.npz) nor of LEAF (train/*.json and "
         f"test/*.json); {held(folder)}",
         "images in class folders (train/CAT/1.png) are hf:./FOLDER; other folders of images need a recipe: fedbench "
         "new dataset NAME",
     )
+
+
+def _holds_vectors(kind: str, side: Path) -> bool:
+    """Whether the first rows of a folder of PFLlib or LEAF are vectors, not images."""
+    from fedbench.data import readers  # which imports NumPy
+
+    return readers.pflib_vectors(side) if kind == "pflib" else readers.leaf_vectors(side)
 
 
 def _plain(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ from fedbench.data.part import Part, text
 from fedbench.data.recipe import MOST_CLASSES, SPLITS, File, Recipe, Source
 from fedbench.data.table import read_csv
 from fedbench.data.torchvision_files import read_torchvision
-from fedbench.data.vectors import read_table, read_text
+from fedbench.data.vectors import numbers, read_table, read_text
 from fedbench.errors import FedbenchError, unknown
 from fedbench.specs import require
 
@@ -139,7 +140,7 @@ def _variables(path: Path) -> dict[str, np.ndarray]:
 # JSON files of the LEAF benchmark (Caldas et al. 2018), each with the data of about a hundred users.
 #
 # A file holds `users`, `num_samples`, and `user_data`, which has for each user `x`, the images as rows of height *
-# width grey levels in 0..1 (white paper is 1), and `y`, the classes.
+# width grey levels in 0..1 (white paper is 1) or vectors as rows of numbers, and `y`, the classes.
 
 
 #: JSON of many small lists takes more than this multiple of its size as Python objects.
@@ -150,9 +151,10 @@ PATTERN = "all_data*.json"  #: default pattern for the names of the files; LEAF 
 def read_leaf(recipe: Recipe, source: Source, file: File, path: Path) -> Iterator[Part]:
     """Read the parts of a folder of kind leaf: one per JSON file, by number, with one file in memory at a time.
 
-    Columns: label and writer (the user). Grey levels become bytes by rounding 255 x, without inversion.
-    Raises FedbenchError, with file and user, for truncated JSON, missing users, inconsistent counts, values outside
-    0..1, and a user in two files (several of LEAF's folders hold the same images; only one should be given).
+    Columns: label and writer (the user). Grey levels become bytes by rounding 255 x, without inversion; the recipe says
+    whether the rows are vectors instead. Raises FedbenchError, with file and user, for truncated JSON, missing users,
+    inconsistent counts, grey levels outside 0..1, and a user in two files of one side (several of LEAF's folders hold
+    the same images; only one should be given).
     """
     pattern = file.member[0].path if file.member else PATTERN
     with open_tree(path, lambda name: fnmatch(name.rsplit("/", 1)[-1], pattern)) as tree:
@@ -161,7 +163,8 @@ def read_leaf(recipe: Recipe, source: Source, file: File, path: Path) -> Iterato
         for name in sorted(tree.names, key=lambda name: (len(name), name)):
             where = f"{path}/{name}"
             content = _parsed(tree, name, where)
-            images, labels, writers = _users(content, where, recipe.shape or _shape(content, where))
+            shape = (1, 1, len(_first_row(content))) if recipe.vectors else recipe.shape or _shape(content, where)
+            images, labels, writers = _users(content, where, shape, recipe.vectors)
             for writer in dict.fromkeys(writers):
                 require(
                     writer not in file_of,
@@ -190,21 +193,57 @@ def _parsed(tree: Tree, name: str, where: str) -> dict[str, Any]:
     return dict(content)
 
 
-def _shape(content: dict[str, Any], where: str) -> tuple[int, ...]:
-    """The shape of square images with one or three channels, from the length of the first row."""
-    first = next((own["x"][0] for own in content["user_data"].values() if isinstance(own, dict) and own.get("x")), None)
-    length = len(first) if isinstance(first, list) else 0
+def _first_row(content: dict[str, Any]) -> list[Any]:
+    """The first row of the first user that has one; empty if there is none or it is no list."""
+    rows = (own["x"][0] for own in content["user_data"].values() if isinstance(own, dict) and own.get("x"))
+    row = next(rows, None)
+    return row if isinstance(row, list) else []
+
+
+def _square(length: int) -> tuple[int, int, int] | None:
+    """Height, width and channels of a square image of so many values, with one or three channels."""
     for channels in (1, 3):
         side = math.isqrt(length // channels)
         if side and side * side * channels == length:
             return side, side, channels
-    raise FedbenchError(
-        f"{where}: its images are no rows of square ones ({length} numbers each)",
-        "write a recipe of kind leaf that says their shape",
-    )
+    return None
 
 
-def _users(content: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _shape(content: dict[str, Any], where: str) -> tuple[int, int, int]:
+    """The shape of square images, from the length of the first row."""
+    shape = _square(length := len(_first_row(content)))
+    if shape is None:
+        raise FedbenchError(
+            f"{where}: its rows are no square images ({length} numbers each)",
+            "vectors and images cannot be in one folder; text is not read",
+        )
+    return shape
+
+
+#: So many characters of a LEAF file are looked at for its first row.
+_PEEK = 1 << 22
+
+
+def leaf_vectors(side: Path) -> bool:
+    """Whether LEAF's folder holds vectors: its first row has not as many values as a square image, or values outside
+    of 0..1, the range of grey levels, that are not all whole numbers up to 255, as forgotten to be scaled."""
+    for path in sorted(side.glob("*.json"), key=lambda path: (len(path.name), path.name)):
+        with guard.readable(path), guard.regular(path).open(encoding="utf-8", errors="replace") as file:
+            head = file.read(_PEEK)
+        if row := re.search(r'"x"\s*:\s*\[\s*(\[[^\[\]{}"]*\])', head):
+            try:
+                values = np.array(json.loads(row[1]), np.float64)
+            except (ValueError, OverflowError, RecursionError):  # said when it is read
+                return False
+            unscaled = bool(((values >= 0) & (values <= 255) & (values == np.rint(values))).all())
+            image = unscaled or bool(((values >= 0) & (values <= 1)).all())
+            return len(values) > 0 and (_square(len(values)) is None or not image)
+    return False
+
+
+def _users(
+    content: dict[str, Any], where: str, shape: tuple[int, ...], vectors: bool
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     users, sizes, data = content["users"], content["num_samples"], content["user_data"]
     require(bool(users), f"{where}: there are no users")
     require(len(users) == len(sizes), f"{where}: {len(users)} users but {len(sizes)} num_samples")
@@ -219,34 +258,50 @@ def _users(content: dict[str, Any], where: str, shape: tuple[int, ...]) -> tuple
         good = isinstance(own, dict) and isinstance(own.get("x"), list) and isinstance(own.get("y"), list)
         require(good, f"{where}: user {user} has no x and y in user_data")
         x, y = own["x"], own["y"]
-        counts = f"{len(x)} images, {len(y)} labels, num_samples {str(size)[:60]}"
+        counts = f"{len(x)} {'vectors' if vectors else 'images'}, {len(y)} labels, num_samples {str(size)[:60]}"
         require(len(x) == len(y) == size, f"{where}: user {user} has {counts}")
         if y:
-            images.append(_bytes(x, f"{where}, user {user}", shape))
+            images.append((_numbers if vectors else _bytes)(x, f"{where}, user {user}", shape))
             labels.append(_whole(y, f"{where}, user {user}"))
             writers += [user] * len(y)
     require(bool(images), f"{where}: no user has an image")
     return np.concatenate(images), np.concatenate(labels), writers
 
 
-def _bytes(rows: list[Any], where: str, shape: tuple[int, ...]) -> np.ndarray:
+def _matrix(rows: list[Any], where: str, shape: tuple[int, ...], what: str) -> np.ndarray:
     size = int(np.prod(shape))
-    with guard.reading(f"{where}:", f"the images are not rows of {size} numbers"):
+    with guard.reading(f"{where}:", f"the {what} are not rows of {size} numbers"):
         values = np.array(rows, np.float64)
     actual = list(values.shape[1:])
-    require(actual == [size], f"{where}: images of shape {actual}; the recipe says {size} numbers a row")
+    require(actual == [size], f"{where}: {what} of shape {actual}, not {size} numbers a row")
+    return values
+
+
+def _bytes(rows: list[Any], where: str, shape: tuple[int, ...]) -> np.ndarray:
+    values = _matrix(rows, where, shape, "images")
     # This check also rejects NaN.
-    require(bool(((values >= 0) & (values <= 1)).all()), f"{where}: grey levels must lie in 0..1")
+    require(
+        bool(((values >= 0) & (values <= 1)).all()),
+        f"{where}: grey levels must lie in 0..1",
+        f"divide bytes by 255; of vectors, a recipe of kind leaf says shape = [{values.shape[1]}]",
+    )
     return np.rint(values * 255).astype(np.uint8).reshape(-1, *shape)
 
 
+def _numbers(rows: list[Any], where: str, shape: tuple[int, ...]) -> np.ndarray:
+    return numbers({"x": _matrix(rows, where, shape, "vectors")}, where).reshape(-1, *shape)
+
+
 def _whole(values: list[Any], where: str) -> np.ndarray:
-    good = all(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 for value in values)
+    """Labels as integers: some of LEAF's generators write 3.0."""
+    good = all(
+        (type(value) is int or (type(value) is float and value.is_integer())) and abs(value) < 2**63 for value in values
+    )
     require(good, f"{where}: labels must be whole numbers")
-    return np.array(values, np.int64)
+    return np.array([int(value) for value in values], np.int64)
 
 
-# Clients' images in PFLlib's folders: train/N.npz and test/N.npz for client N, and config.json.
+# Clients' data in PFLlib's folders: train/N.npz and test/N.npz for client N, and config.json.
 #
 # PFLlib itself saves one pickled object `data` per file. Loading a pickle can run any code, so it is refused. Files
 # must hold its two arrays `x` and `y` instead (partitions/README.md shows the line to change).
@@ -260,10 +315,11 @@ _SIGNED, _UNIT, _EITHER = "[-1, 1]", "[0, 1]", "either"
 def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterator[Part]:
     """Read the parts of a source of kind pflib: one per client's file, by number.
 
-    `x` is uint8, or floating-point in [-1, 1], as most of PFLlib's generators normalise (0.5 and 0.5), or in [0, 1], as
-    some do not (DomainNet, Camelyon17, COVIDx, kvasir): [n, C, H, W], [n, H, W, C] or [n, H, W]; `y` [n] integers.
-    Columns: label and client; a client may lack one split. Raises FedbenchError with the file, also if files have
-    different ranges.
+    Of images `x` is uint8, or floating-point in [-1, 1], as most of PFLlib's generators normalise (0.5 and 0.5), or in
+    [0, 1], as some do not (DomainNet, Camelyon17, COVIDx, kvasir): [n, C, H, W], [n, H, W, C] or [n, H, W]. Vectors are
+    numbers of any other form (`_is_vectors`): [n, D], or [n, C, 1, T] of time series (HAR, PAMAP2), of which D = C T.
+    `y` [n] integers. Columns: label and client; a client may lack one split. Raises FedbenchError with the file, also
+    if files have different ranges.
     """
     sides = [(file, path) for file, path in zip(source.file, paths, strict=True) if file.role != "config"]
     config = next((path for file, path in zip(source.file, paths, strict=True) if file.role == "config"), None)
@@ -284,9 +340,9 @@ def read_pflib(recipe: Recipe, source: Source, paths: Sequence[Path]) -> Iterato
             if not len(y):
                 empty.append(f"{folder.name}/{path.name}")
                 continue
-            pixels, values = _pixels(x, str(path))
+            samples, values = (_vectors(x, str(path)), "") if recipe.vectors else _pixels(x, str(path))
             columns = {"label": y, "client": np.full(len(y), client, np.int64)}
-            parts.append(Part(str(path), file.split, pixels, columns, classes))
+            parts.append(Part(str(path), file.split, samples, columns, classes))
             ranges.append(values)
     first = {values: part.where for values, part in zip(reversed(ranges), reversed(parts), strict=True)}
     signed, unit = first.get(_SIGNED), first.get(_UNIT)
@@ -323,8 +379,39 @@ def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     whole = y.ndim == 1 and (y.dtype.kind in "iu" or not len(y))  # np.array([]) has a floating-point type
     require(whole, f"{path}: y must be whole numbers [n], not {y.dtype} {list(y.shape)}")
-    require(len(x) == len(y), f"{path}: {len(x)} images but {len(y)} classes")
+    require(len(x) == len(y), f"{path}: {len(x)} rows of x but {len(y)} of y")
     return x, y.astype(np.int64)
+
+
+def _is_vectors(x: NDArray[Any]) -> bool:
+    """Whether x is no image: one number a feature [n, D], or time series [n, C, 1, T]."""
+    if x.ndim != 4:
+        return x.ndim == 2
+    images = (size for channels, *size in (x.shape[1:], x.shape[:0:-1]) if channels in (1, 3))
+    return not any(min(size) > 1 for size in images)
+
+
+def pflib_vectors(side: Path) -> bool:
+    """Whether PFLlib's folder holds vectors: the first file with a row decides."""
+    for path in sorted(side.glob("*.npz"), key=lambda path: (len(path.name), path.name)):
+        try:
+            x, _ = _arrays(path)
+        except FedbenchError:  # said when it is read
+            return False
+        if len(x):
+            return _is_vectors(x)
+    return False
+
+
+def _vectors(x: NDArray[Any], where: str) -> np.ndarray:
+    """float32 or float64 [n, 1, 1, D]."""
+    good = x.dtype.kind in "biuf" and _is_vectors(x) and x[0].size > 0
+    require(
+        good,
+        f"{where}: x must be vectors [n, D] or [n, C, 1, T], as that of the first client, not {x.dtype} "
+        f"{list(x.shape)}",
+    )
+    return numbers({"x": x}, where)[:, None, None, :]
 
 
 def _pixels(x: NDArray[Any], where: str) -> tuple[NDArray[np.uint8], str]:

@@ -94,7 +94,7 @@ class Source:
     #: the member's class folders with the same other {name}s (as torchvision's ImageFolder numbers them).
     ordered_classes: bool = False
     #: Kind table: columns of the vector, in this order; empty: all others. Kind hf: the same, or "all" columns of
-    #: numbers; empty: the data are images.
+    #: numbers; empty: the data are images. Kinds pflib and leaf without a recipe file: "x" of vectors.
     features: tuple[str, ...] = ()
     #: Kind csv, for multi-label images: the columns of the labels, in the order of the recipe's classes, and the
     #: meaning of their values, 0 or 1 ("" is an empty field; numbers are compared as numbers). Kinds table and text:

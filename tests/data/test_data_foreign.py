@@ -453,6 +453,91 @@ def test_a_folder_is_data_set_and_clients(tmp_path: Path, store: Store) -> None:
         assert sorted(mine) == levels["train"][rows].tolist()
 
 
+def leaf_folder(place: Path, **sides: dict[str, tuple[list[list[float]], list[float]]]) -> str:
+    """A folder of LEAF: side -> user -> x and y."""
+    for side, users in sides.items():
+        data = {name: {"x": x, "y": y} for name, (x, y) in users.items()}
+        sizes = [len(y) for _, y in users.values()]
+        write(place / side, "all_data.json", {"users": [*users], "num_samples": sizes, "user_data": data})
+    return str(place)
+
+
+def test_rows_of_numbers_are_vectors(tmp_path: Path, store: Store) -> None:
+    """As LEAF's synthetic(1, 1): sixty values, and classes as 0.0 and 1.0. What is no vector among them is named."""
+    rows = np.random.default_rng(0).normal(size=(12, 60)).round(3)
+    users = {f"f_{i}": (rows[4 * i : 4 * i + 4].tolist(), [0.0, 1.0, 2.0, 1.0]) for i in range(3)}
+    place = leaf_folder(tmp_path / "synthetic", train=users, test=users)
+    spec = spec_of(None, {"from": place}, protocol.load("plain"), store)
+    got = load(spec.dataset, store)
+    assert (spec.scheme, spec.clients, got.classes) == ("presplit", 3, ("0", "1", "2"))
+    assert got.images.dtype == np.float32
+    np.testing.assert_array_equal(got.images.reshape(24, 60), np.tile(rows.astype(np.float32), (2, 1)))
+    assert got.labels.tolist() == [0, 1, 2, 1] * 6
+    users["f_2"][0][3][7] = float("nan")
+    refused(
+        "user f_2: column x has no number in row 4", load, leaf_folder(tmp_path / "nan", train=users, test=users), store
+    )
+    users["f_2"][0][3].pop()
+    refused(
+        "user f_2: the vectors are not rows of 60", load, leaf_folder(tmp_path / "few", train=users, test=users), store
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "shape"),
+    [
+        (np.linspace(0, 1, 64), (8, 8, 1)),
+        (np.linspace(-0.5, 2, 64), (1, 1, 64)),  # as many values as a square image, and no grey levels
+        (np.linspace(0, 1, 60), (1, 1, 60)),  # the reverse
+        (np.linspace(0, 1, 48), (4, 4, 3)),
+    ],
+)
+def test_which_rows_are_images(tmp_path: Path, store: Store, row: np.ndarray, shape: tuple[int, ...]) -> None:
+    users = {"a": ([row.tolist()] * 2, [0.0, 1.0])}
+    got = load(leaf_folder(tmp_path / "fed", train=users, test=users), store)
+    assert got.images.shape == (4, *shape)
+    assert bool(got.spec.vectors) == (shape[0] == 1)
+
+
+def test_grey_levels_that_nobody_scaled_are_refused_and_a_recipe_makes_them_vectors(
+    tmp_path: Path, store: Store
+) -> None:
+    users = {"a": ([list(range(16)), list(range(16, 32))], [0.0, 1.0])}
+    place = leaf_folder(tmp_path / "fed", train=users, test=users)
+    says = r"grey levels must lie in 0\.\.1; divide bytes by 255; of vectors, a recipe of kind leaf says shape = \[16\]"
+    refused(says, load, place, store)
+    toy = leaf(tmp_path, {"users": ["a"], "num_samples": [2], "user_data": {"a": {"x": users["a"][0], "y": [0, 1]}}})
+    text = Path(toy).read_text()
+    Path(toy).write_text(re.sub(r"shape = .*", "shape = [16]", text))
+    got = load(toy, store)
+    assert (got.images.shape, got.images.sum()) == ((2, 1, 1, 16), sum(range(32)))
+
+
+def test_users_of_the_test_side_are_unseen(tmp_path: Path, store: Store) -> None:
+    """LEAF's split by user. Who has a single image is left out; some of each side, if fewer are asked for."""
+
+    def users(*sizes: int, first: int) -> dict[str, tuple[list[list[float]], list[float]]]:
+        return {
+            f"u{first + i}": ([[0.1 * (first + i)] * 16] * n, [0.0, 1.0] * (n // 2) or [1.0])
+            for i, n in enumerate(sizes)
+        }
+
+    # Their names do not tell the sides apart: u2 and u3 are tests, u4 to u6 train.
+    place = leaf_folder(tmp_path / "fed", test=users(4, 6, first=2), train=users(10, 1, 8, first=4))
+    lines: list[str] = []
+    spec = spec_of(None, {"from": place}, protocol.load("plain"), store, remark=lines.append)
+    assert lines[-1].startswith("No client of fed is in both train and test: the 2 of test are unseen clients, and")
+    assert (spec.scheme, spec.clients, spec.unseen) == ("natural", 4, 2)
+    p, writer = build(spec, store), load(spec.dataset, store).column("client")
+    assert [sorted({*writer[p.sample[p.client == i]].tolist()}) for i in range(4)] == [["u4"], ["u6"], ["u2"], ["u3"]]
+    assert (p.n_train + p.n_test).tolist() == [10, 8, 4, 6]
+    assert min(*p.n_train, *p.n_test) >= 1
+    some = spec_of(None, {"from": place, "unseen": "u3", "split": 0.5}, protocol.load("plain"), store)
+    assert (some.clients, some.unseen, some.options["order"]) == (4, 1, ("u2", "u4", "u6", "u3"))
+    says = "--clients draws some clients, and those of test in .* are unseen; leave it out"
+    refused(says, spec_of, None, {"from": place, "clients": 3}, protocol.load("plain"), store)
+
+
 def test_natural_groups_are_the_clients(tmp_path: Path, store: Store) -> None:
     """Of a data set of one's own, where the user says natural; one with a single image cannot be one."""
     toy = leaf(tmp_path, held({"a": 4, "b": 1, "c": 2, "d": 3})[0])
@@ -501,11 +586,13 @@ ROW = [0.5] * 20
         (user(x=[ROW, ROW[1:]]), "user a: the images are not rows of 20 numbers"),
         (user(x=[ROW, [*ROW[1:], "white"]]), "user a: the images are not rows of 20 numbers"),
         (user(x=[ROW, [10**400] * 20]), "user a: the images are not rows of 20 numbers"),
-        (user(x=[ROW[1:]] * 2), r"user a: images of shape \[19\]; the recipe says 20 numbers a row"),
-        (user(x=[0.5, 0.5]), r"user a: images of shape \[\]; the recipe says 20 numbers a row"),
+        (user(x=[ROW[1:]] * 2), r"user a: images of shape \[19\], not 20 numbers a row"),
+        (user(x=[0.5, 0.5]), r"user a: images of shape \[\], not 20 numbers a row"),
         (user(y=[0, 3]), r"labels must lie in 0\.\.2"),
         (user(y=[0, -1]), r"labels must lie in 0\.\.2"),
-        (user(y=[0, 1.0]), "user a: labels must be whole numbers"),
+        (user(y=[0, 1.5]), "user a: labels must be whole numbers"),
+        (user(y=[0, float("inf")]), "user a: labels must be whole numbers"),
+        (user(y=[0, True]), "user a: labels must be whole numbers"),
         (user(y=[0, 10**30]), "user a: labels must be whole numbers"),
         ("[]", "is not a LEAF file"),
         pytest.param("[" * 100_000, "is truncated or not JSON", id="deep"),
@@ -587,6 +674,31 @@ def test_clients_come_in_the_order_of_their_numbers(tmp_path: Path, store: Store
     assert got.images[1].ravel().tolist() == list(range(16, 32))
 
 
+@pytest.mark.parametrize("shape", [(5,), (9, 1, 8), (1, 1, 8), (3, 1, 128), (128, 1, 3)])
+def test_series_and_features_are_vectors(tmp_path: Path, store: Store, shape: tuple[int, ...]) -> None:
+    """As PFLlib's HAR and PAMAP2, [n, 9, 1, 128]: of any range, one after the other channel."""
+    rows = np.random.default_rng(0).normal(size=(6, *shape)) * 10
+    own = {0: (np.zeros((0, *shape)), []), 1: (rows[:4].astype(np.float32), [0, 1, 0, 1]), 2: (rows[4:], [0, 1])}
+    lines: list[str] = []
+    place = fed(tmp_path / "fed", own)
+    got = load(place, store, notify=lines.append)
+    size = int(np.prod(shape))
+    assert lines[-1] == f"fed: 12 vectors of {size} values, 2 classes"
+    np.testing.assert_array_equal(
+        got.images.reshape(12, size), np.tile(rows.reshape(6, size), (2, 1)).astype(np.float32)
+    )
+    assert spec_of(None, {"from": place}, protocol.load("plain"), store).clients == 2
+
+
+def test_a_folder_holds_vectors_or_images(tmp_path: Path, store: Store) -> None:
+    some = {0: (np.ones((2, 5)), [0, 1]), 1: (grey(2), [0, 1])}
+    says = (
+        r"1\.npz: x must be vectors \[n, D\] or \[n, C, 1, T\], as that of the first client, not float32 \[2, 1, 4, 4\]"
+    )
+    refused(says, load, fed(tmp_path / "vectors", some), store)
+    refused(r"1\.npz: x must be images", load, fed(tmp_path / "images", {0: some[1], 1: some[0]}), store)
+
+
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_images_in_0_to_1_are_no_dark_ones(tmp_path: Path, store: Store, kind: Any) -> None:
     """As PFLlib's DomainNet, Camelyon17, COVIDx and kvasir; a white image of a client is of either range."""
@@ -660,7 +772,7 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeyp
 @pytest.mark.parametrize(
     ("x", "y", "config", "message"),
     [
-        (grey(2), [0], None, "2 images but 1 classes"),
+        (grey(2), [0], None, "2 rows of x but 1 of y"),
         (grey(2), [0.0, 1.0], None, "y must be whole numbers"),
         (grey(2) * 2, [0, 1], None, r"must lie in \[-1, 1\], as PFLlib normalises them, .* lie in \[-2, -1\.5137"),
         (np.full((2, 4, 4), 255.0), [0, 1], None, r"or in \[0, 1\]; they lie in \[255, 255\]"),
