@@ -220,9 +220,9 @@ def _federation(folder: Path) -> Recipe:
 
 def _holds_vectors(kind: str, side: Path) -> bool:
     """Whether the first rows of a folder of PFLlib or LEAF are vectors, not images."""
-    from fedbench.data import readers  # which imports NumPy
+    from fedbench.data import clients  # which imports NumPy
 
-    return readers.pflib_vectors(side) if kind == "pflib" else readers.leaf_vectors(side)
+    return clients.pflib_vectors(side) if kind == "pflib" else clients.leaf_vectors(side)
 
 
 def _plain(name: str) -> str:
