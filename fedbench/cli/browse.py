@@ -116,6 +116,8 @@ def metrics(json: options.Json = False) -> None:
     from fedbench.methods.declarations import built_in
     from fedbench.metrics.definitions import all_metrics
     from fedbench.planner.table.statistic import over_clients
+    from fedbench.reports.compare.numbers import BESIDE_LOCAL
+    from fedbench.results import reached
 
     owners: dict[str, list[str]] = {}
     for method in built_in().values():
@@ -134,3 +136,9 @@ def metrics(json: options.Json = False) -> None:
     context.out().print("'fedbench compare' also takes statistics of the clients' values:")
     for name in over_clients():
         context.out().print(f"  client_accuracy_{name}")
+    context.out().print("how soon a run reaches a value (also in a table, with statistic whole_run):")
+    for name in reached.names():
+        context.out().print(f"  {name}")
+    context.out().print("and which clients lose, beside Local's run on the same partition:")
+    for name in BESIDE_LOCAL:
+        context.out().print(f"  {name}")

@@ -72,6 +72,7 @@ _WORST = (
     State.RUNNING,
     State.PARTIAL,
     State.NOT_PACKED,
+    State.NEVER,
     State.UNEVALUATED,
     State.STALE,
     State.DONE,

@@ -81,6 +81,7 @@ class State(StrEnum):
     NO_DATA = "no data"  #: the images are missing, so the run's id is unknown
     NOT_BUILT = "not built"  #: the method does not exist yet
     UNDEFINED = "not defined"  #: the table has no number here, so it needs no run
+    NEVER = "not reached"  #: a run of the number does not reach the value that it is about
     NOT_PACKED = "not in the pack"  #: the run is shipped, and its pack lacks the data for this number
 
 

@@ -23,6 +23,7 @@ from fedbench.planner.table.spec import (
     matches,
 )
 from fedbench.plugins.load import is_file
+from fedbench.results.reached import goal
 from fedbench.specs import PartitionSpec, Setting
 
 #: Metrics of statistic "count" of a network: parameters, and for pFedFDA's Table 8 "gaussian", the number of values of
@@ -139,7 +140,9 @@ def _of_statistic(table: Table, c: Column, metrics: Mapping[str, Definition]) ->
         yield of_client and each == "no", f": {c.metric} is no client's but the federation's"
         names = " or ".join(name for name, one in statistic.STATISTICS.items() if one.range_of_clients)
         yield bool(c.clients) and not entry.range_of_clients, f": clients go with statistic {names}"
-        if c.metric in metrics and not c.of:
+        soon = goal(str(c.metric)) is not None and c.statistic != "whole_run"
+        yield soon, f": {c.metric} is a number of a whole run", 'statistic = "whole_run"'
+        if c.metric in metrics and not c.of and not soon:
             says = f": statistic {c.statistic} does not go with {c.metric}"
             takes = entry.takes(c.metric, metrics[c.metric])
             yield not takes, says, "'fedbench metrics' tells what each metric is of"
@@ -234,14 +237,12 @@ def _names_of_claims(table: Table) -> Iterator[Name]:
 
 
 def _metrics(table: Table) -> Mapping[str, Definition]:
-    """Name -> definition of the metrics that its columns may have: those of every run, those of its rows' methods and,
-    only if it names others, those of all built-in methods."""
+    """Name -> definition of the metrics that its columns may have: those of every run, those of its rows' methods, how
+    soon a run reaches a value and, only if it names others, those of all built-in methods."""
     wanted = {str(c.metric) for c in table.columns} | {m for r in table.rows for m in (*r.metrics, *r.metrics.values())}
-    if table.counted or table.statistic == "pairs" or wanted <= METRICS.keys():
-        return METRICS
+    known = {**METRICS, **{name: one.definition for name in wanted if (one := goal(name))}}
+    if table.counted or table.statistic == "pairs" or wanted <= known.keys():
+        return known
     present = {r.method for r in table.rows if is_file(r.method) or r.method in methods.names()}
-    known = {
-        **METRICS,
-        **defined(measure for method in sorted(present) for measure in declarations.of(method).measures),
-    }
+    known |= defined(measure for method in sorted(present) for measure in declarations.of(method).measures)
     return known if wanted <= known.keys() else {**known, **all_metrics()}

@@ -24,6 +24,7 @@ from fedbench.planner.runs import (
 )
 from fedbench.reports.compare.numbers import USUAL, Number, Reading, of_metric, reading
 from fedbench.reports.numbers.measured import Value, over_seeds
+from fedbench.results.reached import NEVER
 from fedbench.results.run import Run
 
 
@@ -77,10 +78,17 @@ class Comparison:
         return names_of_methods(self.runs)
 
     def value(self, group: Group, number: Number) -> Value | None:
-        """Mean and standard deviation (ddof 1) over the runs of the group that have the number; None if none has."""
+        """Mean and standard deviation (ddof 1) over the runs of the group that have the number; None if none has, or
+        one never reaches the value that it is about (`never`)."""
+        if self.never(group, number):
+            return None
         every = [(run.spec.setting.seed, self.values.get((run.id, number.name))) for run in group]
         present = [(seed, Value(value)) for seed, value in every if value is not None]
         return over_seeds(present, ddof=1) if present else None
+
+    def never(self, group: Group, number: Number) -> int:
+        """The number of runs of the group that never reach the value that the number is about."""
+        return sum(self.values.get((run.id, number.name)) == NEVER for run in group)
 
     def label(self, group: Group) -> str:
         """The values that distinguish the group from all others."""
@@ -109,7 +117,10 @@ def compare(
     by_run, errors = measured(runs)
     problems = list(dict.fromkeys(map(str, errors)))
     readings = {run.id: reading(run, by_run[run.id], view, rounds) for run in runs if run.id in by_run}
-    values = {(id, one.name): one.read(of) for one in numbers for id, of in readings.items()}
+    every = list(readings.values())
+    values = {
+        (of.run.id, one.name): one.beside(of, every) if one.beside else one.read(of) for one in numbers for of in every
+    }
     keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
     groups = sorted(by_seed(runs), key=lambda group: [_order(group[0].values.get(key)) for key in keys])
     groups.sort(key=lambda group: all(run.shipped for run in group))  # the user's runs first

@@ -17,7 +17,7 @@ from fedbench.reports.compare.comparison import Comparison, Group, compare
 from fedbench.reports.compare.numbers import Number, clients, scale, why_not
 from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
 from fedbench.reports.layout import times
-from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, grid_of_runs, ranked
+from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, grid_of_runs, never, ranked
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
 from fedbench.results.run import Run, State, by_other_code
@@ -87,13 +87,17 @@ def _column(side: Comparison, number: Number) -> tuple[Heading, list[Entry]]:
     values = [side.value(group, number) for group in side.groups]
     factor, unit, decimals = scale(number.unit, [value.mean for value in values if value])
     form = Column(number.label, decimals=decimals, std_decimals=max(decimals, 1))
-    entries = [_entry(side, group, value, factor, form) for group, value in zip(side.groups, values, strict=True)]
+    entries = [
+        _entry(side, group, number, value, factor, form) for group, value in zip(side.groups, values, strict=True)
+    ]
     head = Heading(number.group, number.label, number.name, unit)
     apart = number.unit == "seconds" and times.of_many_processors(run.artifact.provenance for run in side.runs)
     return head, entries if number.best == "none" or apart else _ranked(side, entries, number.best, decimals)
 
 
-def _entry(side: Comparison, group: Group, value: Value | None, factor: float, form: Column) -> Entry:
+def _entry(side: Comparison, group: Group, number: Number, value: Value | None, factor: float, form: Column) -> Entry:
+    if missed := side.never(group, number):
+        return never(missed, len(group), tuple(run.id for run in group))
     unread = any(run.id not in side.readings for run in group)
     if value is None:
         return Entry(State.DAMAGED if unread else State.UNDEFINED)

@@ -14,7 +14,9 @@ from fedbench.metrics.evaluate import measures_of
 from fedbench.metrics.read import UNSEEN, VIEW, Metrics, unseen
 from fedbench.metrics.statistics import worst_tenth
 from fedbench.planner.rounds import AFTER_LAST, Rounds
+from fedbench.planner.runs import SEEDS
 from fedbench.planner.table.statistic import OfClients, over_clients
+from fedbench.results.reached import goal, names
 from fedbench.results.run import Run
 
 
@@ -49,6 +51,8 @@ class Number:
     read: Reader
     group: str = ""  #: heading above adjacent columns
     each: str = ""  #: the per-client metric of which it is a mean
+    #: Instead of `read`: from the run and all runs of the comparison.
+    beside: Callable[[Reading, Sequence[Reading]], float | None] | None = None
 
 
 def reading(run: Run, metrics: Metrics, view: str = VIEW, rule: Rounds = AFTER_LAST) -> Reading:
@@ -193,7 +197,7 @@ def of_metric(metric: str, runs: Sequence[Run]) -> Number:
     usual = {number.name: number for number in USUAL}
     if metric in usual:
         return usual[metric]
-    if (number := _of_clients(metric)) is not None:
+    if (number := _of_clients(metric) or BESIDE_LOCAL.get(metric) or _soon(metric)) is not None:
         return number
     definition = METRICS.get(metric) or _declared(metric, runs)
     less = definition.unit in _LESS or metric.endswith("_std")
@@ -218,6 +222,76 @@ def _of_clients(name: str) -> Number | None:
     return None
 
 
+def _soon(name: str) -> Number | None:
+    """The number that says how soon a run reaches a value: rounds_to:0.8."""
+    if (soon := goal(name)) is None:
+        return None
+    what = f"{name}: {soon.definition.description}"
+    return Number(name, name, soon.definition.unit, "min", what, lambda of: soon.of(of.metrics, of.seen))
+
+
+#: The method that clients are compared with.
+LOCAL = "local"
+
+
+def of_local(of: Reading, every: Sequence[Reading]) -> Reading | None:
+    """Local's run on the same partition with the same seeds: the one in the same setting, or the only one."""
+    partition, seeds = of.run.values["partition"], [of.run.values.get(name) for name in SEEDS]
+    there = [
+        one
+        for one in every
+        if one.run.spec.method == LOCAL
+        and one.run.values["partition"] == partition
+        and [one.run.values.get(name) for name in SEEDS] == seeds
+    ]
+    same = [one for one in there if one.run.spec.setting == of.run.spec.setting]
+    return same[0] if len(same) == 1 else there[0] if len(there) == 1 else None
+
+
+def _worse(of: Reading, every: Sequence[Reading]) -> np.ndarray | None:
+    """By how much each client's value is below that of Local's model [clients], at most 0 where it is not; None without
+    Local's run."""
+    local = of_local(of, every)
+    if local is None or of.run.spec.method == LOCAL:
+        return None
+    metric = "client_auc" if "client_auc" in of.metrics.names else "client_accuracy"
+    ours, theirs = clients(of, metric), clients(local, metric)
+    if len(ours) != len(theirs):
+        return None
+    lost = (theirs - ours)[~np.isnan(theirs - ours)]
+    return np.where(np.abs(lost) < ROUNDING, 0.0, lost) if len(lost) else None
+
+
+def _share_worse(of: Reading, every: Sequence[Reading]) -> float | None:
+    lost = _worse(of, every)
+    return None if lost is None else float((lost > 0).mean())
+
+
+def _worse_by(of: Reading, every: Sequence[Reading]) -> float | None:
+    lost = _worse(of, every)
+    return None if lost is None else float(lost[lost > 0].mean()) if (lost > 0).any() else 0.0
+
+
+#: Differences of accuracies that are rounding.
+ROUNDING = 1e-12
+_OF_LOCAL = "Local's run on the same partition, with the same seed"
+BESIDE_LOCAL = {
+    name: Number(name, name, "fraction", "min", f"{name}: {what}", lambda _: None, beside=beside)
+    for name, what, beside in (
+        (
+            "worse_than_local",
+            f"share of the clients that train whose accuracy is below the one that they have by {_OF_LOCAL}",
+            _share_worse,
+        ),
+        (
+            "worse_than_local_by",
+            f"by how much, the mean over these clients (0 if there are none); compared with {_OF_LOCAL}",
+            _worse_by,
+        ),
+    )
+}
+
+
 #: Metric that is a mean over clients -> the per-client metric.
 _EACH = {
     **dict.fromkeys(("client_accuracy_mean", "client_accuracy_weighted"), "client_accuracy"),
@@ -233,13 +307,18 @@ def _declared(metric: str, runs: Sequence[Run]) -> Definition:
         by_method = {run.spec.method: run for run in runs}
         known = {**known, **defined(m for run in by_method.values() for m in measures_of(run.artifact).values())}
     if metric not in known:
-        raise unknown("metric", metric, {*known, *(number.name for number in USUAL)}, "fedbench metrics")
+        more = (*(number.name for number in USUAL), *BESIDE_LOCAL, *names())
+        raise unknown("metric", metric, {*known, *more}, "fedbench metrics")
     return known[metric]
 
 
 def why_not(number: Number, of: Reading) -> str:
     """Why a run lacks this number, as a predicate after the name of its method."""
     name, setting, metrics = number.name, of.run.spec.setting, of.metrics
+    if number.beside:
+        return "is Local" if of.run.spec.method == LOCAL else f"has not {_OF_LOCAL} beside it: -m local trains it"
+    if goal(name):
+        return "has not all rounds up to it"
     if name not in METRICS and name not in {usual.name for usual in USUAL}:
         return "has no finite value of it" if name in metrics.names else "does not measure it"
     multi_label = "client_auc" in metrics.names

@@ -50,6 +50,9 @@ def in_pairs(side: Comparison, over: str | None = None) -> list[Pair]:
     "clients" but the number has no per-client values.
     """
     number = side.numbers[0]
+    if number.beside or any(side.never(group, number) for group in side.groups):
+        says = "compares two runs itself" if number.beside else "is not reached in every run"
+        raise FedbenchError(f"{number.name} {says}, so there is nothing to test", "test another metric")
     couples = [(at, a, b) for at, groups in side.places.items() for a, b in combinations(groups, 2)]
     if not couples:
         raise FedbenchError("no two rows are on the same data, so there is nothing to test", "choose others by filters")

@@ -15,6 +15,7 @@ from fedbench.planner.table.spec import Table
 from fedbench.reports.compare.numbers import Number, of_metric, reading
 from fedbench.reports.compare.significance import Friedman, friedman
 from fedbench.reports.layout.grid import Grid
+from fedbench.results.reached import NEVER
 from fedbench.results.run import Run
 
 
@@ -102,6 +103,8 @@ def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
 
 def _with_best(number: Number) -> Number:
     """The number. Raises FedbenchError if neither direction is better."""
+    if number.beside:
+        raise FedbenchError(f"{number.name} compares two runs itself, so it has no rank", "take another metric")
     if number.best == "none":
         what = f"neither more nor less {number.name} is better, so there is no rank"
         raise FedbenchError(what, "take another metric")
@@ -111,5 +114,5 @@ def _with_best(number: Number) -> Number:
 def _mean(number: Number, group: Sequence[Run], view: str) -> float | None:
     """The mean of a number over the runs of the group; None if a run lacks it."""
     values = [number.read(reading(run, run.metrics, view)) for run in group]
-    present = [value for value in values if value is not None]
+    present = [value for value in values if value is not None and value != NEVER]
     return sum(present) / len(present) if len(present) == len(values) else None

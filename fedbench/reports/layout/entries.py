@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,11 @@ from fedbench.planner.cells import Cell, Cells, worst
 from fedbench.planner.others import Hits
 from fedbench.planner.table import statistic
 from fedbench.planner.table.spec import Column, Table
-from fedbench.reports.layout.grid import Entry, filled
+from fedbench.reports.layout.grid import Entry, filled, never
 from fedbench.reports.numbers.counted import counted, derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
 from fedbench.reports.numbers.pairs import Array, over_pairs, xi
+from fedbench.results.reached import goal
 from fedbench.results.run import Run, State, title_of
 from fedbench.specs import Setting
 
@@ -103,6 +105,8 @@ class Entries:
                 used.append(run)
         if not values:
             return Entry(state)
+        if missed := sum(math.isinf(value.mean) for value in values.values()):
+            return never(missed, len(values), tuple(run.id for run in used))
         if state is State.UNEVALUATED:  # `_number` has just evaluated it
             state = _state_of([run for _, run in runs])
         value = over_seeds([*values.items()], statistic.find(str(column.statistic)).ddof)
@@ -121,7 +125,7 @@ class Entries:
             return State.UNDEFINED  # the method serves no clients without labels
         if metric in ROUTING and metric not in metrics.names:
             return State.UNDEFINED  # the method does not route
-        if metric not in METRICS and metric not in metrics.names:
+        if metric not in METRICS and metric not in metrics.names and goal(metric) is None:
             return self._not_measured(metric, run)
         try:
             value, seen = measure(metrics, setting, column, self.view)

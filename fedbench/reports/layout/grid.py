@@ -25,6 +25,7 @@ SYMBOLS = {
     State.DAMAGED: "!",
     State.UNDEFINED: "N/A",
     State.NOT_PACKED: "",
+    State.NEVER: "never",
 }
 #: Mark of a value of a stale run.
 STALE = "†"
@@ -62,7 +63,7 @@ class Entry:
     @property
     def mark(self) -> str:
         """Marks after a value."""
-        if not self.text:
+        if not self.text or self.state is State.NEVER:
             return ""
         state = "" if self.state is State.DONE else STALE if self.state is State.STALE else PARTIAL
         return state + SHIPPED * self.shipped + CONTRADICTED * self.contradicted
@@ -97,6 +98,12 @@ def filled(state: State, value: Value, column: Column, runs: tuple[str, ...] = (
     text = f"{round(value.mean, decimals) + 0.0:,.{decimals}f}".replace("-", "−")  # no negative zero
     spread = "" if value.std is None else f"{value.std:.{column.std_decimals}f}"
     return Entry(state, text, spread, decimals, value=value, runs=runs)
+
+
+def never(count: int, of: int, runs: tuple[str, ...]) -> Entry:
+    """The entry of a number of `of` runs, `count` of which never reach the value that it is about: no mean leaves them
+    out."""
+    return Entry(State.NEVER, "never" if count == of else f"never in {count} of {of} seeds", runs=runs)
 
 
 def ranked(entries: Sequence[Entry], best: str, decimals: int | None) -> list[Entry]:

@@ -11,6 +11,7 @@ from fedbench.metrics.definitions import METRICS
 from fedbench.planner.table import statistic
 from fedbench.planner.table.noise import SeedNoise
 from fedbench.planner.table.spec import UNITS, Column
+from fedbench.results.reached import goal
 from fedbench.specs import Setting
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ def measure(metrics: Metrics, setting: Setting, column: Column, view: str) -> tu
     or a required round is missing.
     """
     entry, metric, factor = statistic.find(str(column.statistic)), str(column.metric), UNITS[str(column.unit)][0]
+    if (soon := goal(metric)) is not None:
+        seen = view if view in metrics.views else "plain"
+        if (found := soon.of(metrics, seen)) is None:
+            raise statistic.lacks(metrics, metric)
+        return Value(found * factor), seen
     by_method = metric not in METRICS  # declared by the method: per round, or per client of the last evaluation
     seen = "" if by_method or not entry.of_images else view if view in metrics.views else "plain"
     number = entry.of(statistic.Reading(metrics, setting, metric, seen, column.client, column.clients))
