@@ -195,7 +195,7 @@ def front(papers: Sequence[Paper], own: int) -> str:
         "<h1>fedbench: federated learning, measured beside reported</h1>",
         f'<p class="about">{e(ABOUT)} A click on a number shows the command that makes it; what has not been run is a '
         "dot.</p>",
-        f"<p>In a checkout, on Linux with Python 3.11 or later:</p>{command(INSTALL)}",
+        f"<p>In a checkout, on Linux with Python 3.11 to 3.14:</p>{command(INSTALL)}",
         *([f'<p><a href="{NOTEBOOK[0]}">Your {counted(own, "run")}</a></p>'] if own else []),
         *(part for paper in papers for board in paper.boards[:1] for part in _top(paper, board)),
         "<h2>The papers</h2>",
