@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+import fedbench as fb
 from fedbench.cli import app, hyperparameters
 from fedbench.cli.train import dataset_among, train
 from fedbench.cli.train_methods import offered
@@ -137,10 +138,16 @@ def test_python_compiles_and_toml_is_read(page: Path, tmp_path: Path) -> None:
             (load_recipe if "source" in raw else load_table)(str(file))
 
 
-def test_the_first_pages_method_holds_what_all_methods_must(tmp_path: Path) -> None:
-    (code,) = (code for code in blocks(ROOT / "README.md", "python") if "class Prox" in code)
-    (tmp_path / "prox.py").write_text(code)
-    done = CliRunner().invoke(app, ["check", f"{tmp_path / 'prox.py'}:Prox"])
+def page_method(page: str, name: str, folder: Path) -> str:
+    """A method on a page, in a file: as a command names it."""
+    (code,) = (code for code in blocks(ROOT / page, "python") if f"class {name}" in code)
+    (folder / f"{name.lower()}.py").write_text(code)
+    return f"{folder / name.lower()}.py:{name}"
+
+
+@pytest.mark.parametrize(("page", "name"), [("README.md", "Prox"), ("fedbench/methods/README.md", "Mix")])
+def test_a_pages_method_holds_what_all_methods_must(page: str, name: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["check", page_method(page, name, tmp_path)])
     assert done.exit_code == 0, done.output
 
 
@@ -157,6 +164,20 @@ def test_the_first_pages_table_of_claims_is_what_the_packs_say(tmp_path: Path) -
         counts = " | ".join(str(signs[sign]) for sign in "✓?✗·")
         numbers = f"{tally.measured:,} of {tally.reported:,} | {tally.three[1]}"
         assert f"| [{paper.page[0]}](tables/{name}/README.md) | {counts} | {numbers} |" in text
+
+
+def test_mixed_by_similarity_each_client_has_a_model_of_its_own_and_with_no_sharpness_fedavgs(tmp_path: Path) -> None:
+    mix, part = (
+        page_method("fedbench/methods/README.md", "Mix", tmp_path),
+        fb.partition("digits", dir=0.1, clients=3, store=tmp_path),
+    )
+    quick: dict[str, Any] = {"rounds": 3, "steps": 4, "lr": 0.1, "progress": False, "executor": "sequential"}
+    average, flat, sharp = (
+        fb.train(part, method, **quick, **more).predictions
+        for method, more in (("fedavg", {}), (mix, {"sharpness": 0}), (mix, {"sharpness": 20}))
+    )
+    assert flat.equals(average)
+    assert not sharp.equals(average)
 
 
 def test_the_package_is_typed_and_the_architecture_names_every_room() -> None:
