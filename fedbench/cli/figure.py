@@ -13,7 +13,7 @@ from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError, check_known
 
 if TYPE_CHECKING:
-    from fedbench.reports.figures import FigureSpec, Kind
+    from fedbench.reports.figures import FigureSpec, Kind, Row
 
 app = App()
 
@@ -73,18 +73,16 @@ def figure(
     """
     from fedbench.files import write_whole
     from fedbench.reports import figures
-    from fedbench.reports.figures import kinds
 
-    spec = figures.load(name)
-    kind = figures.kind_of(spec)
+    kind = figures.kind_of(figures.load(name))
     if as_json + as_csv + text > 1:
         raise FedbenchError("--json, --csv and --text exclude each other", "choose one")
-    path = output or (None if as_json or as_csv or text else Path(f"{spec.id.replace('/', '-')}.png"))
+    path = output or (None if as_json or as_csv or text else Path(f"{kind.spec.id.replace('/', '-')}.png"))
     form = path.suffix.removeprefix(".").lower() if path else ""
     if path and not form:
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
-    check_known("format of a figure", form if path else None, (*kinds.FORMATS, "csv", "json"))
-    if "partition" in kind.options and not (partition or filters or spec.shows):
+    check_known("format of a figure", form if path else None, (*figures.FORMATS, "csv", "json"))
+    if "partition" in kind.options and not (partition or filters or kind.spec.shows):
         partition = context.store().current.get("partition")
     chosen: dict[str, Any] = {
         "filters": filters or None,
@@ -102,41 +100,43 @@ def figure(
         "compare": compare or None,
     }
     request = figures.Request(context.frame(shipped=not no_shipped), context.roots(), context.err().print, **chosen)
-    kind.check(spec, request)
-    content = kind.gather(spec, request)
+    figures.check(kind, request)
+    rows = kind.rows(request)
 
-    texts = {"csv": kinds.as_csv, "json": kinds.as_json}
+    texts = {"csv": figures.as_csv, "json": figures.as_json}
     if path:
         older = path.exists()
-        file = texts[form](spec, content).encode() if form in texts else kinds.render(spec, content, form)
+        file = texts[form](kind, rows).encode() if form in texts else figures.render(kind, rows, form)
         write_whole(path, file)
-        context.err().print(f"{spec.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True)
+        context.err().print(
+            f"{kind.spec.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True
+        )
     if as_json or as_csv:
-        typer.echo(texts["json" if as_json else "csv"](spec, content), nl=False)
+        typer.echo(texts["json" if as_json else "csv"](kind, rows), nl=False)
     else:
-        _show(spec, kind, content, text)
+        _show(kind, rows, request.said, text)
 
 
 #: At most so many rows of a figure are printed.
 MOST_ROWS = 200
 
 
-def _show(spec: FigureSpec, kind: Kind[Any], content: Any, text: bool) -> None:
+def _show(kind: Kind, rows: list[Row], said: Sequence[str], text: bool) -> None:
     """Print the figure in words; on a terminal or with `text` also its rows, or the charts that its kind has."""
-    from fedbench.reports.figures import kinds
+    from fedbench.reports.figures.output import sparse, table
 
     out = context.out()
     if out.is_terminal or text:
-        charts = [*kind.charts(spec, content)]
+        charts = [*kind.charts(rows)]
         for chart in charts:
             out.print(chart)
         if not charts:
-            _print_rows(spec, list(kinds.rows(spec, content)))
-    for line in kinds.words(spec, content):
+            _print_rows(kind.spec, [*table(kind, rows)])
+    for line in filter(None, (*said, sparse(rows))):
         out.print(line, soft_wrap=True)
-    for verdict in content.claims:
-        detail = f" ({verdict.detail})" if verdict.detail else ""
-        out.print(f"{verdict.claim.text}: {verdict.state}{detail}", soft_wrap=True)
+    for claim in rows[0].get("claims", ()):
+        detail = f" ({claim['detail']})" if claim["detail"] else ""
+        out.print(f"{claim['text']}: {claim['state']}{detail}", soft_wrap=True)
 
 
 def _print_rows(figure: FigureSpec, rows: Sequence[Mapping[str, Any]]) -> None:

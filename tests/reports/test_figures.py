@@ -19,9 +19,10 @@ from fedbench.errors import FedbenchError
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.planner import table as tables
 from fedbench.reports import figures
-from fedbench.reports.figures import bubbles, descriptors, kinds, spectra, views
 from fedbench.reports.figures.eigenvalues import spectrum
+from fedbench.reports.figures.kinds import bubbles, descriptors, images, spectra
 from fedbench.reports.figures.spec import of_file
+from fedbench.reports.figures.style import COLOURS
 from fedbench.results.frame import Frame
 from fedbench.specs import DatasetSpec
 from fedbench.store import Store
@@ -30,10 +31,11 @@ from tests.support.figures_lab import (
     betas,
     corrupted_digits,
     described_run,
+    drawn,
     fill_epochs,
     fill_series,
-    gathered,
     level,
+    rows_of,
     run_of_clients,
 )
 from tests.support.real_images import RealImages
@@ -47,12 +49,13 @@ def _images(clients: int = 2) -> dict[tuple[int, str], np.ndarray]:
     return {(c, s): rng.integers(0, 256, (n, 3, 3, 1), np.uint8) for c in range(clients) for s, n in sizes.items()}
 
 
-def _panels() -> list[figures.Panel[Any]]:
-    drawn = figures.curves(_images())
-    return [
-        figures.Panel("Two", {"dataset": "noise", "partition": "p1"}, drawn),
-        figures.Panel("One", {"dataset": "noise", "partition": "p2"}, drawn[:1]),
-    ]
+def _rows(title: str, images: dict[tuple[int, str], np.ndarray]) -> list[figures.Row]:
+    about = {"panel": title, "dataset": "noise", "partition": title}
+    return spectra.Ratio(RATIO).of_curves(about, spectra.curves(images))
+
+
+def _two_and_one() -> list[figures.Row]:
+    return _rows("Two", _images()) + _rows("One", _images(1))
 
 
 @pytest.fixture
@@ -62,12 +65,12 @@ def digits(store: Store) -> str:
 
 def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
     images = _images()
-    made = figures.curves(images)
+    made = spectra.curves(images)
     assert [c.client for c in made] == [0, 1]
     for curve in made:
         for side, found in (("train", curve.train), ("test", curve.test)):
             np.testing.assert_array_equal(found.values, spectrum(images[curve.client, side]).values)
-    told = figures.findings(made[1])
+    told = spectra.findings(made[1])
     assert (told["client"], told["n_train"], told["n_test"], told["rank_train"], told["rank_test"]) == (1, 60, 25, 9, 9)
     assert told["largest"] == pytest.approx(told["largest_raw"] * np.sqrt(60 / 25))
     assert told["below_1"] == np.mean(made[1].comparison.normalised < 1)
@@ -75,13 +78,13 @@ def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
     for lacking in ({}, {(1, "test"): np.zeros((0, 3, 3, 1), np.uint8)}):
         one_side = {key: value for key, value in images.items() if key != (1, "test")}
         with pytest.raises(FedbenchError, match="client 1 lacks training or test images"):
-            figures.curves({**one_side, **lacking})
-    panels = _panels()
-    left, right = kinds.draw(RATIO, figures.Content(panels)).axes
+            spectra.curves({**one_side, **lacking})
+    rows = _two_and_one()
+    left, right = drawn(RATIO, rows).axes
     assert (left.get_title(), right.get_title(), left.get_xlabel()) == ("Two", "One", "rank $i$")
     lines = [line for line in left.lines if len(line.get_xdata()) == 9]
     assert len(lines) == 4
-    for curve, raw, normalised in zip(panels[0].marks, lines[::2], lines[1::2], strict=True):
+    for curve, raw, normalised in zip(made, lines[::2], lines[1::2], strict=True):
         np.testing.assert_array_equal(raw.get_ydata(), curve.comparison.raw)
         np.testing.assert_array_equal(normalised.get_ydata(), curve.comparison.normalised)
         np.testing.assert_array_equal(raw.get_xdata(), np.arange(1, 10))
@@ -92,22 +95,22 @@ def test_curves_are_the_spectra_of_each_side_drawn_raw_and_normalised() -> None:
     assert bounds == {1, (1 + 5**0.5) / 2}
     low, high = left.get_ylim()
     assert low == 0
-    assert high > max(c.comparison.largest for c in panels[0].marks)
+    assert high > max(c.comparison.largest for c in made)
     dark = {side: (images // 8 if side[1] == "train" else images) for side, images in _images(1).items()}
-    panel = figures.Panel("Dark", {}, figures.curves(dark))
-    ordinary = _panels()[1]
-    (axes, _) = kinds.draw(RATIO, figures.Content([panel, ordinary])).axes
-    assert axes.get_ylim()[1] > panel.marks[0].comparison.largest > 5
-    axes = kinds.draw(SPECTRUM, figures.Content(panels)).axes[0]
+    (axes, _) = drawn(RATIO, _rows("Dark", dark) + _rows("One", _images(1))).axes
+    assert axes.get_ylim()[1] > spectra.curves(dark)[0].comparison.largest > 5
+    picture = drawn(SPECTRUM, rows)
+    axes = picture.axes[0]
     assert axes.get_yscale() == "log"
     train, test = axes.lines[:2]
-    np.testing.assert_array_equal(train.get_ydata(), panels[0].marks[0].train.values)
-    np.testing.assert_array_equal(test.get_ydata(), panels[0].marks[0].test.values)
+    np.testing.assert_array_equal(train.get_ydata(), made[0].train.values)
+    np.testing.assert_array_equal(test.get_ydata(), made[0].test.values)
     assert (train.get_linestyle(), test.get_linestyle()) == ("--", "-")
-    drawn = kinds.draw(SPECTRUM, figures.Content(_panels()))
-    (legend,) = drawn.legends
+    (legend,) = picture.legends
     assert [text.get_text() for text in legend.get_texts()] == ["client 0", "client 1", "test", "training"]
-    assert [axes.lines[0].get_color() for axes in drawn.axes] == [legend.get_lines()[0].get_color()] * 2
+    assert [axes.lines[0].get_color() for axes in picture.axes] == [legend.get_lines()[0].get_color()] * 2
+    markers = [axes.lines[0].get_marker() for axes in (picture.axes[0], picture.axes[1])]
+    assert markers[0] == markers[1] != picture.axes[0].lines[2].get_marker(), "clients are told apart in grey"
 
 
 def test_the_figure_of_a_partition(
@@ -179,15 +182,15 @@ def test_a_terminal_gets_the_rows_of_the_csv(
     [
         (spectra, spectra.MOST, "9 clients cannot be told apart"),
         (bubbles, bubbles.MOST, "201 clients are too many for a bubble plot; it shows up to 200"),
-        (views, 64, "65 clients are too many to be seen; choose up to 64: --client"),
+        (images, images.MOST, "65 clients are too many to be seen; choose up to 64: --client"),
     ],
 )
 def test_more_clients_than_can_be_told_apart(store: Store, draws: Draws, kind: Any, most: int, message: str) -> None:
     many = partitions.build(partition_spec(datasets.resolve("digits", store), "iid", most + 1, 0, 0.7), store)
-    name = {spectra: "ftw_erm/2", bubbles: "pfedfda/3", views: "images"}[kind]
+    name = {spectra: "ftw_erm/2", bubbles: "pfedfda/3", images: "images"}[kind]
     with pytest.raises(FedbenchError, match=message):
         draws(name, "--partition", many.id)
-    assert len(kinds.COLOURS) == spectra.MOST == len(set(kinds.COLOURS))
+    assert len(COLOURS) == spectra.MOST == len(set(COLOURS))
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +207,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return lab
 
 
-Shown = list[tuple[figures.FigureSpec, Any]]
+Shown = list[tuple[figures.FigureSpec, list[figures.Row]]]
 
 
 @pytest.fixture(scope="module")
@@ -222,16 +225,15 @@ def every(filled: Lab) -> Shown:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(methods, "names", lambda: ["fedavg", "fedavgft", "feddrm", "pfedfda", "flux"])
-        shown = [(figures.load(name), gathered(figures.load(name), store, **how)[0]) for name, how in asked.items()]
-    wide = [[figures.Panel("Panel", {}, figures.curves(_images(n)))] * count for n, count in ((5, 2), (8, 1))]
-    bubbled = figures.Content(
-        [kinds.KINDS["bubbles"].panel(partitions.build(part, store), figures.Request(Frame.of(store)))]
-    )
+        shown = [(figures.load(name), rows_of(figures.load(name), store, **how)[0]) for name, how in asked.items()]
+    wide = [[row for i in range(count) for row in _rows(f"Panel {i}", _images(n))] for n, count in ((5, 2), (8, 1))]
+    bubbled, _ = rows_of(figures.load("pfedfda/3"), store, partition=partitions.build(part, store).id)
+    planes = [[{**row, "panel": f"Plane {i}"} for i in range(n) for row in plane] for n in (1, 6)]
     return [
         *shown,
         (figures.load("pfedfda/3"), bubbled),
-        *((RATIO, figures.Content(panels)) for panels in wide),
-        *((figures.load("flux/11"), figures.Content([plane] * n)) for n in (1, 6)),
+        *((RATIO, rows) for rows in wide),
+        *((figures.load("flux/11"), rows) for rows in planes),
     ]
 
 
@@ -240,31 +242,32 @@ def test_everything_lies_inside_the_paper(every: Shown) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     for figure, shown in every:
-        drawn = kinds.draw(figure, shown)
-        canvas = FigureCanvasAgg(drawn)
+        picture = drawn(figure, shown)
+        canvas = FigureCanvasAgg(picture)
         canvas.draw()
         renderer = canvas.get_renderer()
-        legend = drawn.legends[0].get_window_extent(renderer)
-        boxes = [axes.get_tightbbox(renderer) for axes in drawn.axes if axes.get_visible()]
+        legend = picture.legends[0].get_window_extent(renderer)
+        boxes = [axes.get_tightbbox(renderer) for axes in picture.axes if axes.get_visible()]
         assert not any(legend.overlaps(box) for box in boxes), figure.id
-        for box in (legend, *boxes, *(text.get_window_extent(renderer) for text in drawn.texts)):
+        for box in (legend, *boxes, *(text.get_window_extent(renderer) for text in picture.texts)):
             assert min(box.x0, box.y0) >= -1, figure.id
-            assert (box.x1 <= drawn.bbox.width + 1, box.y1 <= drawn.bbox.height + 1) == (True, True), figure.id
-        for axes in drawn.axes:  # labels of ticks do not run into each other
+            assert (box.x1 <= picture.bbox.width + 1, box.y1 <= picture.bbox.height + 1) == (True, True), figure.id
+        for axes in picture.axes:  # labels of ticks do not run into each other
             labels = [t.get_window_extent(renderer) for t in axes.get_xticklabels() if t.get_text()]
             assert figure.kind in ("beta", "bubbles") or not any(a.overlaps(b) for a, b in pairwise(labels)), figure.id
 
 
-@pytest.mark.parametrize("kind", [*kinds.FORMATS, pytest.param("every", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [*figures.FORMATS, pytest.param("every", marks=pytest.mark.slow)])
 def test_the_same_bytes_every_time_whatever_the_users_settings(kind: str, request: pytest.FixtureRequest) -> None:
     import matplotlib
 
-    shown: Shown = request.getfixturevalue("every") if kind == "every" else [(RATIO, figures.Content(_panels()))]
+    shown: Shown = request.getfixturevalue("every") if kind == "every" else [(RATIO, _two_and_one())]
     format = "svg" if kind == "every" else kind
-    for figure, content in {figure.kind: (figure, content) for figure, content in shown}.values():
-        first = kinds.render(figure, content, format)
+    for figure, rows in {figure.kind: (figure, rows) for figure, rows in shown}.values():
+        of = figures.kind_of(figure)
+        first = figures.render(of, rows, format)
         with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": None, "lines.linewidth": 5}):
-            assert kinds.render(figure, content, format) == first, figure.id
+            assert figures.render(of, rows, format) == first, figure.id
         assert b"dc:date" not in first
         assert b"CreationDate" not in first
         assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format])
@@ -275,19 +278,20 @@ import sys
 from pathlib import Path
 import numpy as np
 from fedbench.reports import figures
-from fedbench.reports.figures import kinds
+from fedbench.reports.figures.kinds.spectra import Ratio, curves
 from fedbench.results.frame import Frame
 from fedbench.store import Store
 def heavy(*names):
     return sorted({"torch", "torchvision", "sklearn", "matplotlib.pyplot", *names} & set(sys.modules))
 store = Store(Path(sys.argv[1]))
 images = {(0, side): np.eye(9, 5) for side in ("train", "test")}
-kinds.render(figures.load("ftw_erm/2"), figures.Content([figures.Panel("", {}, figures.curves(images))]), "svg")
+ratio = Ratio(figures.load("ftw_erm/2"))
+figures.render(ratio, ratio.of_curves({"panel": ""}, curves(images)), "svg")
 asked = {"pfedfda/2": {"run": sys.argv[2]}, "flux/11": {"run": sys.argv[3]}, "flux/4": {"compare": True}}
 drawn = [heavy("scipy", "pandas")]
 for name, how in asked.items():
     spec = figures.load(name)
-    kinds.render(spec, figures.kind_of(spec).gather(spec, figures.Request(Frame.of(store), **how)), "svg")
+    figures.svg(spec, figures.Request(Frame.of(store), **how))
     drawn.append(heavy(*(["scipy"] if name == "pfedfda/2" else [])))
 print(drawn)
 """
@@ -315,37 +319,51 @@ def test_real_images(data_root: Path, store: Store, real_images: RealImages, mon
     """
     real_images.lend(store.home, "fashion_mnist", "mnist")
     request = figures.Request(Frame.of(store), [data_root])
-    fashion, colored = figures.kind_of(RATIO).gather(RATIO, request).panels
-    assert [c.client for c in fashion.marks] == [1, 2, 3, 4, 5]
-    assert {(c.train.n, c.test.n) for c in fashion.marks} == {(6168, 1022)}
-    assert {(c.train.n, c.test.n, c.train.d) for c in colored.marks} == {(20_000, 10_000, 2352)}
-    for curve in [*fashion.marks, *colored.marks]:
+    seen: dict[int, list[spectra.ClientSpectra]] = {}
+
+    def curves(images: Any, ridge: float) -> list[spectra.ClientSpectra]:
+        made = of_images(images, ridge)
+        seen[len(seen)] = made
+        return made
+
+    of_images = spectra.curves
+    monkeypatch.setattr(spectra, "curves", curves)
+    figures.kind_of(RATIO).rows(request)
+    fashion, colored = seen.values()
+    assert [c.client for c in fashion] == [1, 2, 3, 4, 5]
+    assert {(c.train.n, c.test.n) for c in fashion} == {(6168, 1022)}
+    assert {(c.train.n, c.test.n, c.train.d) for c in colored} == {(20_000, 10_000, 2352)}
+    for curve in [*fashion, *colored]:
         assert curve.comparison.raw.max() < 1
-    for curve in colored.marks:
+    for curve in colored:
         c = curve.comparison
         assert 1250 < c.rank < 1350
         assert np.mean((c.raw[:1000] > 0.665) & (c.raw[:1000] < 0.735)) > 0.95
         assert np.mean((c.normalised[:1000] > 0.94) & (c.normalised[:1000] < 1.04)) > 0.95
         assert 1 < c.largest < 1.06
         assert c.share_below(1) < 1
-    largest = [curve.comparison.largest for curve in fashion.marks]
-    assert largest[0] == fashion.marks[0].comparison.normalised[0] > 1.9
+    largest = [curve.comparison.largest for curve in fashion]
+    assert largest[0] == fashion[0].comparison.normalised[0] > 1.9
     assert 1.4 < largest[2] < 1.75
     assert largest[3] < 1
-    assert fashion.marks[2].comparison.share_below(1) < 0.75
+    assert fashion[2].comparison.share_below(1) < 0.75
 
     # Figure 3 shows some of the same spectra, which need not be computed once more.
-    monkeypatch.setattr(spectra, "curves", lambda images, ridge: sorted({client for client, _ in images}))
-    assert [panel.marks for panel in figures.kind_of(SPECTRUM).gather(SPECTRUM, request).panels] == [
-        [1, 2, 3, 4, 5],
-        [1],
-    ]
+    asked = []
+
+    def named(images: Any, ridge: float) -> list[spectra.ClientSpectra]:
+        asked.append(sorted({client for client, _ in images}))
+        return []
+
+    monkeypatch.setattr(spectra, "curves", named)
+    figures.kind_of(SPECTRUM).rows(request)
+    assert asked == [[1, 2, 3, 4, 5], [1]]
 
 
 def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:
     assert {"arena/mnist", "feddrm/3", "scale/1"} <= set(figures.names())
     for figure in map(figures.load, figures.names()):
-        assert figure.kind in figures.KINDS
+        assert figure.kind in figures.built_in()
         for panel in figure.panels:
             dataset = DatasetSpec(panel.dataset, "made for a test", "0")
             spec = protocol.load(figure.protocol).partition_spec(dataset, 10, **panel.partition)
@@ -376,7 +394,7 @@ def test_a_table_of_one_row_has_a_line_a_column_and_what_they_change_by(here: La
     assert [change["MNIST", t] for t in range(2, 11)] == pytest.approx([80 / (t - 1) - 80 / t for t in range(2, 11)])
     assert [change["FMNIST", t] for t in range(2, 11)] == pytest.approx([5.0] * 9)
     figure = figures.load("flux/9")
-    (upper, lower) = kinds.draw(figure, gathered(figure, here.store)[0]).axes
+    (upper, lower) = drawn(figure, rows_of(figure, here.store)[0]).axes
     assert [len(axes.lines) for axes in (upper, lower)] == [2, 2]
     assert upper.get_position().y0 > lower.get_position().y0
 
@@ -387,8 +405,10 @@ def test_a_figure_says_when_most_of_its_cells_are_missing(lab: Lab, draws: Draws
     cells = [(method, key) for key in columns for method in ("fedavgft", "pfedfda")]
     fill_epochs(lab, cells[measured:])
     epochs = figures.load("pfedfda/4")
-    shown, _ = gathered(epochs, lab.store)
-    assert kinds.draw(epochs, shown).get_suptitle() == says
+    shown, _ = rows_of(epochs, lab.store)
+    title, *note = drawn(epochs, shown).get_suptitle().replace("\n(", " (").splitlines()
+    assert title.startswith("Local test accuracy by local epochs (budget small, ")
+    assert note == ([says] if says else [])
     words = draws("pfedfda/4", "-o", "f.svg").stdout.splitlines()
     assert [line for line in words if "cells measured" in line] == ([says] if says else [])
     assert json.loads(draws("pfedfda/4", "--json").stdout)["cells"] == {"measured": measured, "all": 20}
@@ -397,18 +417,16 @@ def test_a_figure_says_when_most_of_its_cells_are_missing(lab: Lab, draws: Draws
 def test_a_long_title_is_broken_where_the_picture_ends_and_equal_points_are_both_seen(here: Lab) -> None:
     thresholds = figures.load("flux/10")
     fill_series(here, "flux/figure10", lambda s: s.partition.dataset.name == "mnist", [("flux", {"threshold": 0.8})])
-    shown, _ = gathered(thresholds, here.store)
-    (panel,) = shown.panels
-    own = panel.marks.lines
-    own["Test phase"] = own["Known association"]
-    drawn = kinds.draw(thresholds, shown)
-    assert drawn.get_suptitle().splitlines() == [
+    shown, _ = rows_of(thresholds, here.store)
+    own = [row for row in shown if row["line"] == "Known association"]
+    picture = drawn(thresholds, own + [{**row, "line": "Test phase"} for row in own])
+    assert picture.get_suptitle().splitlines() == [
         "FLUX by the threshold of the warm-up",
         "(budget paper, 10 rounds, 1 seed)",
         "6 of 84 cells measured",
     ]
-    drawn.draw_without_rendering()
-    (title,) = drawn.texts
-    assert 0 < title.get_window_extent().x0 < title.get_window_extent().x1 < drawn.bbox.width
-    first, second = drawn.axes[0].lines
+    picture.draw_without_rendering()
+    (title,) = picture.texts
+    assert 0 < title.get_window_extent().x0 < title.get_window_extent().x1 < picture.bbox.width
+    first, second = picture.axes[0].lines
     assert first.get_markersize() > second.get_markersize() + 2

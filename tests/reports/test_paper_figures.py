@@ -25,12 +25,9 @@ from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.planner import table as tables
 from fedbench.planner.settings import sketch
 from fedbench.reports import figures
-from fedbench.reports.figures import beta, descriptors, drift, kinds, rounds, series
-from fedbench.reports.figures import panel as points
-from fedbench.reports.figures.drift import CLIENT, RATIO, SEEDS, TARGET
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.numbers.measured import Value
-from fedbench.results.frame import Frame
+from fedbench.reports.figures.kinds import beta, cells, descriptors, drift
+from fedbench.reports.figures.kinds.drift import CLIENT, RATIO, SEEDS, TARGET
+from fedbench.reports.figures.style import COLOURS, line_looks
 from fedbench.results.run import State
 from fedbench.specs import Setting
 from fedbench.store import Store
@@ -45,11 +42,13 @@ from tests.support.figures_lab import (
     described,
     described_run,
     descriptors_of,
+    drawn,
     fill_epochs,
     fill_series,
-    gathered,
     level,
+    panels_of,
     picture_of,
+    rows_of,
     run_of_clients,
 )
 from tests.theory import fedavg
@@ -85,36 +84,34 @@ def test_levels_are_means_over_the_shifts(here: Lab, draws: Draws) -> None:
 
 
 def test_error_bars_of_levels_are_the_tables_own(here: Lab) -> None:
-    fill_series(here, "flux/levels_mnist", level(2), [("flux", {})], "paper")
-    shown, _ = gathered(LEVELS, here.store, budget="paper")
-    (point,) = shown.panels[0].marks.lines["FLUX"]
+    fill_series(here, "flux/levels_mnist", level(2, 3), [("flux", {})], "paper")
+    shown, _ = rows_of(LEVELS, here.store, budget="paper")
+    point = shown[0]
     spread = 100 * pstdev(0.002 * k * k for k in range(5))
-    assert (point.value.seeds, point.x) == (5, 2)
-    assert point.error == point.value.std == pytest.approx(spread)
-    drawn = kinds.draw(LEVELS, shown)
-    (bars,) = drawn.axes[0].collections
+    assert (point["line"], point["seeds"], point["x"]) == ("FLUX", 5, 2)
+    assert point["error"] == point["std"] == pytest.approx(spread)
+    picture = drawn(LEVELS, shown)
+    (bars,) = picture.axes[0].collections
     np.testing.assert_allclose(np.ptp(bars.get_segments()[0], axis=0), [0, 2 * spread])
-    assert "budget paper, 10 rounds, 5 seeds" in drawn.get_suptitle()
-    one, _ = gathered(LEVELS, here.store, budget="paper", seed=43)
-    assert one.panels[0].marks.lines["FLUX"][0].value.mean == pytest.approx(
-        100 * (fmean(0.5 + 0.03 * i for i in range(4)) + 0.02 + 0.002)
-    )
+    assert "budget paper, 10 rounds, 5 seeds" in picture.get_suptitle()
+    one, _ = rows_of(LEVELS, here.store, budget="paper", seed=43)
+    assert one[0]["mean"] == pytest.approx(100 * (fmean(0.5 + 0.03 * i for i in range(4)) + 0.02 + 0.002))
 
 
 def test_the_picture_of_levels(here: Lab) -> None:
     """A line is broken where cells are missing: a stroke over them would look as if it said something of them."""
     fill_series(here, "flux/levels_mnist", level(1, 2, 5, 6, 7, 8), [("flux", {})])
     fill_series(here, "flux/levels_mnist", lambda s: True, [("flux", {"clustering": "prior"}), ("ifca", {})])
-    shown, _ = gathered(LEVELS, here.store)
-    drawn = kinds.draw(LEVELS, shown)
-    known, test = drawn.axes
+    shown, _ = rows_of(LEVELS, here.store)
+    picture = drawn(LEVELS, shown)
+    known, test = picture.axes
     assert (known.get_title(), test.get_title()) == ("Known association", "Test phase")
     assert known.get_ylim() == test.get_ylim()
     assert [t.get_text() for t in known.get_xticklabels()] == list("12345678")
-    assert [len(axes.lines) for axes in drawn.axes] == [3, 3]
+    assert [len(axes.lines) for axes in picture.axes] == [3, 3]
     assert [line.get_linewidth() > 1.5 for line in known.lines] == [False, True, True]
-    assert [t.get_text() for t in drawn.legends[0].get_texts()] == ["IFCA", "FLUX", "FLUX-prior"]
-    assert shown.panels[0].marks.gaps["FLUX"] == [3, 4]
+    assert [t.get_text() for t in picture.legends[0].get_texts()] == ["IFCA", "FLUX", "FLUX-prior"]
+    assert shown[0]["gaps"]["FLUX"] == [3, 4]
     broken = [np.flatnonzero(np.isnan(line.get_ydata())).tolist() for line in known.lines]
     assert broken == [[], [2, 3], []]
     for line in known.lines:
@@ -123,31 +120,25 @@ def test_the_picture_of_levels(here: Lab) -> None:
 
 def test_what_the_paper_reports_doubles_no_line_and_twelve_methods_are_told_apart(here: Lab) -> None:
     fill_series(here, "flux/levels_mnist", level(1), [("flux", {})])
-    shown, _ = gathered(LEVELS, here.store, compare=True)
+    shown, _ = rows_of(LEVELS, here.store, compare=True)
     trusted = tables.load("flux/levels_mnist").trusted
-    told = {
-        (name, f"{panel.title}/Level {p.x}"): p.reported
-        for panel in shown.panels
-        for name, points in panel.marks.lines.items()
-        for p in points
-    }
+    told = {(row["line"], f"{row['panel']}/Level {row['x']}"): (row["reported"], row["reported_std"]) for row in shown}
     assert told == trusted
-    assert "ATP" not in points.line_names(shown), "its summaries are no target"
-    drawn = kinds.draw(LEVELS, shown)
-    dotted = [line for line in drawn.axes[0].lines if line.get_linestyle() == ":"]
+    assert "ATP" not in {row["line"] for row in shown}, "its summaries are no target"
+    picture = drawn(LEVELS, shown)
+    dotted = [line for line in picture.axes[0].lines if line.get_linestyle() == ":"]
     assert len(dotted) == 10, "a line that is measured has ticks instead, so that none has a second one beside it"
-    (paper,) = (line for line in drawn.axes[0].lines if line.get_marker() == "_")
+    (paper,) = (line for line in picture.axes[0].lines if line.get_marker() == "_")
     reported = [trusted["FLUX", f"Known association/Level {n}"][0] for n in range(1, 9)]
     assert (paper.get_linestyle(), list(paper.get_ydata())) == ("None", reported)
-    assert paper.get_color() == series.looks_of(shown, LEVELS.series)["FLUX"]["color"]
+    assert paper.get_color() == COLOURS[0]
     assert max(line.get_linewidth() for line in dotted) < 0.8
     levels = [trusted["FLUX-prior", f"Known association/Level {n}"][0] for n in range(1, 9)]
     assert any(list(line.get_ydata()) == levels for line in dotted)
-    assert [t.get_text() for t in drawn.legends[0].get_texts()[-2:]] == ["the paper's", "the paper's, not measured"]
-    plain, _ = gathered(LEVELS, here.store)
-    assert not [line for line in kinds.draw(LEVELS, plain).axes[0].lines if line.get_linestyle() == ":"]
-    shown, _ = gathered(LEVELS, here.store, compare=True)
-    looks = series.looks_of(shown, LEVELS.series)
+    assert [t.get_text() for t in picture.legends[0].get_texts()[-2:]] == ["the paper's", "the paper's, not measured"]
+    plain, _ = rows_of(LEVELS, here.store)
+    assert not [line for line in drawn(LEVELS, plain).axes[0].lines if line.get_linestyle() == ":"]
+    looks = line_looks(shown[0]["lines"], LEVELS.series.bold)
     assert list(looks) == ["FLUX", "FLUX-prior", *(r.label for r in tables.load("flux/10").rows[:-2])]
     assert len({look["marker"] for look in looks.values()}) == 12
     assert len({(look["color"], look["markerfacecolor"] == "white") for look in looks.values()}) == 12
@@ -156,31 +147,33 @@ def test_what_the_paper_reports_doubles_no_line_and_twelve_methods_are_told_apar
 def test_four_data_sets_stand_below_each_other(here: Lab) -> None:
     fill_series(here, "flux/levels_mnist", level(1), [("flux", {}), ("fedavg", {})])
     here.dataset("fashion_mnist")
-    shown, remarks = gathered(FOUR, here.store, compare=True)
-    assert [p.title for p in shown.panels[:3]] == [
+    shown, remarks = rows_of(FOUR, here.store, compare=True)
+    assert [*panels_of(shown)][:3] == [
         "MNIST, known association",
         "MNIST, test phase",
         "FMNIST, known association",
     ]
-    rows = {axes.get_subplotspec().rowspan.start for axes in kinds.draw(FOUR, shown).axes}
+    rows = {axes.get_subplotspec().rowspan.start for axes in drawn(FOUR, shown).axes}
     assert rows == {0, 1, 2, 3}
     assert sum("cifar100 are not at hand" in r for r in remarks) == 1
-    texts = [v.claim.text for v in shown.claims]
+    texts = [claim["text"] for claim in shown[0]["claims"]]
     assert len(texts) == 12
     assert texts[0].startswith("MNIST: FLUX outperforms")
-    alone, _ = gathered(FOUR, here.store)
-    assert [p.marks.table for p in alone.panels] == ["flux/levels_mnist"] * 2
+    alone, _ = rows_of(FOUR, here.store)
+    assert {row["panel"]: row["table"] for row in alone} == dict.fromkeys(panels_of(alone), "flux/levels_mnist")
+    assert len(panels_of(alone)) == 2
 
 
 def test_scaling_has_a_panel_of_seconds_in_octaves(here: Lab) -> None:
     fill_series(here, "flux/51", lambda s: True, [("flux", {}), ("feddrift", {})])
-    shown, _ = gathered(SCALING, here.store)
-    known, test, time = shown.panels
-    assert (known.marks.unit, test.marks.unit, time.marks.unit) == ("%", "%", "s")
-    assert [(p.x, p.value.mean) for p in time.marks.lines["FLUX"]] == [(k, 4.0 * k) for k in (5, 25, 50, 100)]
-    assert [p.x for p in time.marks.lines["FedDrift"]] == [5, 25, 50], "the paper has none with 100 clients"
-    assert not any("FedDrift at" in m for m in shown.about["missing"])
-    axes = kinds.draw(SCALING, shown).axes
+    shown, _ = rows_of(SCALING, here.store)
+    panels = panels_of(shown)
+    assert [lines["FLUX"][0]["unit"] for lines in panels.values()] == ["%", "%", "s"]
+    *_, time = panels.values()
+    assert [(row["x"], row["mean"]) for row in time["FLUX"]] == [(k, 4.0 * k) for k in (5, 25, 50, 100)]
+    assert [row["x"] for row in time["FedDrift"]] == [5, 25, 50], "the paper has none with 100 clients"
+    assert not any("FedDrift at" in m for m in shown[0]["missing"])
+    axes = drawn(SCALING, shown).axes
     assert [a.get_yscale() for a in axes] == ["linear", "linear", "log"]
     assert axes[2].yaxis.get_transform().base == 2
     assert axes[2].get_ylabel() == "seconds"
@@ -189,11 +182,14 @@ def test_scaling_has_a_panel_of_seconds_in_octaves(here: Lab) -> None:
 
 
 def test_what_is_no_accuracy_is_drawn_from_zero_unless_far_apart() -> None:
-    about = {"tables": ["scale/1"], "budget": "small", "axis": "clients"}
-    for unit, values, scale in (("s", (0.17, 0.18), "linear"), ("s", (1, 9), "log"), ("MB", (1, 9), "linear")):
-        line = [points.Point(x, Value(value), None, None, None, ()) for x, value in zip((10, 100), values, strict=True)]
-        lines = points.Lines("scale/1", unit, (11,), ("FedAvg",), {"FedAvg": line})
-        (axes,) = kinds.draw(figures.load("scale/1"), Content([Panel("A round", {}, lines)], about, [])).axes
+    about: figures.Row = {"tables": ["scale/1"], "budget": "small", "axis": "clients", "table": "scale/1"}
+    about |= {"panel": "A round"}
+    about |= {"lines": ["FedAvg"], "line": "FedAvg", "gaps": {}, "rounds": [11]}
+    cases = (("s", (0.17, 0.2, 0.18), "linear"), ("s", (1, 3, 9), "log"), ("MB", (1, 3, 9), "linear"))
+    for unit, values, scale in cases:
+        points = zip((10, 30, 100), values, strict=True)
+        rows = [{**about, "unit": unit, "x": x, "mean": mean, "seeds": 1} for x, mean in points]
+        (axes,) = drawn(figures.load("scale/1"), rows).axes
         assert (axes.get_yscale(), axes.get_ylabel()) == (scale, {"s": "seconds", "MB": "MB"}[unit])
         low, high = axes.get_ylim()
         assert high > max(values)
@@ -245,21 +241,21 @@ def test_accuracy_by_the_round_of_the_clustering(here: Lab, draws: Draws, tmp_pa
         assert float(r["mean"]) == pytest.approx((base + 0.1 * float(r["x"] or 0)) / half)
         assert float(r["std"]) == pytest.approx(spread / half)
         assert float(r["error"]) == pytest.approx(spread / half / math.sqrt(5)), "a standard error"
-    shown, remarks = gathered(ROUNDS, here.store, budget="paper")
+    shown, remarks = rows_of(ROUNDS, here.store, budget="paper")
     assert "fashion_mnist are not at hand" in remarks[0]
-    drawn = kinds.draw(ROUNDS, shown)
-    (axes,) = (a for a in drawn.axes if a.get_title())
+    picture = drawn(ROUNDS, shown)
+    (axes,) = (a for a in picture.axes if a.get_title())
     across = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in across] == pytest.approx([base, base / 2])
-    assert {t.get_text() for t in drawn.legends[0].get_texts()} == {"Known association", "Test phase", "own choice"}
+    assert {t.get_text() for t in picture.legends[0].get_texts()} == {"Known association", "Test phase", "own choice"}
 
 
 def test_accuracy_by_threshold(here: Lab) -> None:
     fill_series(here, "flux/figure10", _mnist, [("flux", {"threshold": v}) for v in (0.8, 0.005, 0.06)])
-    shown, _ = gathered(THRESHOLDS, here.store)
-    (panel,) = shown.panels
-    assert [p.x for p in panel.marks.lines["Test phase"]] == [0.005, 0.06, 0.8]
-    (axes,) = kinds.draw(THRESHOLDS, shown).axes
+    shown, _ = rows_of(THRESHOLDS, here.store)
+    (lines,) = panels_of(shown).values()
+    assert [row["x"] for row in lines["Test phase"]] == [0.005, 0.06, 0.8]
+    (axes,) = drawn(THRESHOLDS, shown).axes
     assert list(axes.get_xticks()) == [0, 1, 2]
     assert [t.get_text() for t in axes.get_xticklabels()] == ["0.005", "0.06", "0.8"]
     low, high = axes.get_ylim()
@@ -298,19 +294,20 @@ def test_descriptors_of_a_run_and_their_picture(store: Store, draws: Draws) -> N
     assert [line["cluster"] for line in lines] == ["7", "7", "3", "3", "3", ""]
     assert "6 clients of 3 true distributions in 2 clusters (of 3, 2)" in draws("flux/11", "--run", id).stdout
     panel = descriptors.of_run(store.open("run", described_run(store)))
-    drawn = kinds.draw(PLANE, figures.Content([panel]))
-    (axes,) = drawn.axes
+    place = np.array([(row["x"], row["y"]) for row in panel])
+    picture = drawn(PLANE, panel)
+    (axes,) = picture.axes
     dots = [line for line in axes.lines if line.get_marker() not in ("None", "", None)]
-    np.testing.assert_allclose([(d.get_xdata()[0], d.get_ydata()[0]) for d in dots], panel.marks.place)
+    np.testing.assert_allclose([(d.get_xdata()[0], d.get_ydata()[0]) for d in dots], place)
     colours, markers = [d.get_color() for d in dots], [d.get_marker() for d in dots]
     assert [colours.index(c) for c in colours] == [0, 0, 2, 2, 2, 5], "a colour is a cluster"
     assert [markers.index(m) for m in markers] == [0, 0, 2, 2, 4, 4], "a marker is a true group"
     assert [t.get_text() for t in axes.texts] == ["1 (2)", "2 (3)"], "numbers say it without colour"
-    middle = panel.marks.place[2:5].mean(axis=0)
+    middle = place[2:5].mean(axis=0)
     np.testing.assert_allclose(axes.texts[1].xy, middle)
     ends = [line.get_xydata() for line in axes.lines if line not in dots]
     assert sum(np.allclose(e[0], middle) for e in ends) == 3
-    texts = [t.get_text() for t in drawn.legends[0].get_texts()]
+    texts = [t.get_text() for t in picture.legends[0].get_texts()]
     assert texts == ["true group 1", "true group 2", "true group 3", "cluster found (its clients)"]
 
 
@@ -318,21 +315,21 @@ def test_descriptors_of_a_run_and_their_picture(store: Store, draws: Draws) -> N
 def test_not_all_clients_described_themselves(store: Store, clients: int) -> None:
     rows = described(clients=clients)
     panel = descriptors.of_run(store.open("run", described_run(store, descriptors_of(rows, range(6 - clients, 6)))))
-    assert panel.marks.client.tolist() == list(range(6 - clients, 6))
-    assert panel.marks.group == tuple(GROUPS[6 - clients :])
-    assert len(kinds.render(PLANE, figures.Content([panel]), "svg")) > 1000
+    assert [row["client"] for row in panel] == list(range(6 - clients, 6))
+    assert [row["group"] for row in panel] == GROUPS[6 - clients :]
+    assert len(figures.render(figures.kind_of(PLANE), panel, "svg")) > 1000
 
 
 def test_equal_descriptors_and_many_clusters_are_drawn(store: Store) -> None:
     id = described_run(store, descriptors_of(np.ones((6, 4), np.float32)))
-    (axes,) = kinds.draw(PLANE, figures.Content([descriptors.of_run(store.open("run", id))])).axes
+    (axes,) = drawn(PLANE, descriptors.of_run(store.open("run", id))).axes
     assert axes.get_xlim() == (-1, 1)
     n, rng = 40, np.random.default_rng(0)
-    many = tuple(range(n))
-    panel = figures.Panel("", {}, descriptors.Plane(np.arange(n), rng.normal(size=(n, 2)), (0.5, 0.2), 9, many, many))
-    drawn = kinds.draw(PLANE, figures.Content([panel]))
-    assert [t.get_text() for t in drawn.axes[0].texts] == [str(i + 1) for i in range(n)]
-    assert len(drawn.legends[0].get_texts()) == 13
+    about = {"panel": "", "true_clusters": n, "variance": (0.5, 0.2)}
+    points = enumerate(rng.normal(size=(n, 2)).tolist())
+    picture = drawn(PLANE, [{**about, "client": i, "cluster": i, "group": i, "x": x, "y": y} for i, (x, y) in points])
+    assert [t.get_text() for t in picture.axes[0].texts] == [str(i + 1) for i in range(n)]
+    assert len(picture.legends[0].get_texts()) == 13
 
 
 @pytest.mark.parametrize(
@@ -363,19 +360,19 @@ def test_the_figures_own_runs_and_series(here: Lab, draws: Draws) -> None:
     setting = here.cells("flux/12").settings["Known association/Level 3"][0]
     assert (setting.partition.shift, setting.partition.options.get("level")) == ("px", 3), "a bank of four looks"
     id = described_run(here.store, setting=setting)
-    shown, remarks = gathered(PLANE, here.store)
-    assert [(p.title, p.about["run"]) for p in shown.panels] == [("MNIST, 4 distributions", id)]
-    assert kinds.draw(PLANE, shown).get_suptitle() == "1 of 6 cells measured"
+    shown, remarks = rows_of(PLANE, here.store)
+    assert {(row["panel"], row["run"]) for row in shown} == {("MNIST, 4 distributions", id)}
+    assert drawn(PLANE, shown).get_suptitle() == "1 of 6 cells measured"
     assert len(remarks) == 5
     assert sum("cifar100" in r for r in remarks) == 3
     for figure in (LEVELS, SCALING, ROUNDS, THRESHOLDS, FOUR):
         for name in figure.series.tables.values():
             table = tables.load(name)
             assert set(figure.series.bold) <= {r.label for r in table.rows}
-            kind = figures.kind_of(figure)
+            x = cells.WAYS[figure.kind].x
             for row in table.rows:
                 for column in table.printed:
-                    assert kind.x(table, row, column, figure.series, "small") is not None or row.added
+                    assert x(table, row, column, figure.series, "small") is not None or row.added
 
 
 QUANTITIES = ("system_accuracy", "average_accuracy", "routing_accuracy")
@@ -444,7 +441,7 @@ def test_shifts_stand_in_the_figures_order_and_one_that_is_not_on_the_axis_is_an
     figure = figures.load("feddrm/5")
     short = replace(figure, series=replace(figure.series, values={"low": "low", "mid": "mid"}))
     with pytest.raises(FedbenchError, match="column Routing accuracy/high has no single shift"):
-        gathered(short, lab.store)
+        rows_of(short, lab.store)
 
 
 def test_lines_by_round(lab: Lab, draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,14 +472,17 @@ def test_lines_by_round(lab: Lab, draws: Draws, monkeypatch: pytest.MonkeyPatch)
     rows = of_csv(draws("feddrm/7", "--csv").stdout)
     assert (len(rows), {row["run"] for row in rows}) == (3 * 2 * len(evaluated), set(runs.values()))
     said = draws("feddrm/7", "-o", "7.svg").stdout
-    assert "Average accuracy, budget small, after the last round: FedAvgFT 60; FedDRM 63" in said
+    assert "Average accuracy (%), budget small, after the last round: FedAvgFT 60; FedDRM 63" in said
     figure, axes = figures.load("feddrm/7"), picture_of("feddrm/7", lab.store).axes
     assert [one.get_title() for one in axes] == titles
     first, second = axes[2].lines
     np.testing.assert_allclose(first.get_ydata(), 1 / np.asarray(first.get_xdata(), float))
     assert second.get_linewidth() > first.get_linewidth()  # FedDRM is what the figure is about
-    monkeypatch.setattr(rounds.Rounds, "place", lambda self, table, row, column: ("One title", row.label, ()))
-    assert len(gathered(figure, lab.store)[0].panels) == 3, "a panel a column, whatever its title"
+    table = tables.load("feddrm/figure7")
+    one = replace(table, column=[replace(c, label="Metric", group=c.label) for c in table.column])
+    monkeypatch.setattr(tables, "load", lambda name: one)
+    titled = [*panels_of(rows_of(figure, lab.store)[0])]
+    assert titled == [f"{title}, Metric" for title in titles], "a panel a column, also if columns share a label"
 
 
 DRIFT = figures.load("feddrm/3")
@@ -515,8 +515,11 @@ def test_drift_of_the_two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_readings_and_both_claims(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = {seed: drift.simulate(seed, rounds=4) for seed in SEEDS}
     monkeypatch.setattr(drift, "simulate", simulated.get)
-    content, _ = gathered(DRIFT, store)
-    relative, ratio = (panel.marks.lines for panel in content.panels)
+    rows, _ = rows_of(DRIFT, store)
+    relative, ratio = (
+        {name: np.array([row["value"] for row in points]).reshape(len(SEEDS), -1) for name, points in lines.items()}
+        for lines in panels_of(rows).values()
+    )
     assert {name: values.shape for name, values in {**relative, **ratio}.items()} == {
         name: (len(SEEDS), 4) for name in (CLIENT, TARGET, RATIO)
     }
@@ -524,13 +527,14 @@ def test_both_readings_and_both_claims(store: Store, monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(relative[CLIENT][i], client.drift / client.squared_gradient)
         np.testing.assert_allclose(relative[TARGET][i], target.drift / target.squared_gradient)
         np.testing.assert_allclose(ratio[RATIO][i], client.drift / target.drift)
-    assert [(v.state, v.held, v.total) for v in content.claims] == [("holds", 20, 20)] * 2
-    left, right = kinds.draw(DRIFT, content).axes
+    assert [claim["state"] for claim in rows[0]["claims"]] == ["holds"] * 2
+    left, right = drawn(DRIFT, rows).axes
     assert [line.get_label() for line in left.lines] == [CLIENT, TARGET]
     np.testing.assert_allclose(right.lines[0].get_ydata(), np.median(ratio[RATIO], axis=0))
     assert len(left.collections) == 2  # the range of the seeds
     monkeypatch.setattr(drift, "simulate", lambda seed: simulated[seed][::-1])
-    assert [v.state for v in gathered(DRIFT, store)[0].claims] == ["fails", "fails"], "with the heads exchanged"
+    exchanged = rows_of(DRIFT, store)[0][0]["claims"]
+    assert [claim["state"] for claim in exchanged] == ["fails", "fails"]
 
 
 def test_one_seed_as_picture_text_csv_and_json(draws: Draws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -581,12 +585,9 @@ def test_beta_by_corruption_and_its_picture_and_two_betas_in_two_panels(store: S
     assert order[0] == "clean"
     assert order[1:] == sorted(CORRUPTIONS, key=lambda name: groups[name]["mean"])
     assert [(c["text"], c["state"]) for c in told["claims"]] == [("mean β(clean) < mean β(corrupted)", "holds")]
-    shown = figures.kind_of(BETA).gather(
-        BETA, figures.Request(Frame.of(store), run=run_of_clients(store, part, {"beta": values}))
-    )
-    (axes,) = kinds.draw(BETA, shown).axes
-    (panel,) = shown.panels
-    assert [bar.get_height() for bar in axes.patches] == [panel.marks.means[name] for name in panel.marks.groups]
+    shown, _ = rows_of(BETA, store, run=run_of_clients(store, part, {"beta": values}))
+    (axes,) = drawn(BETA, shown).axes
+    assert [bar.get_height() for bar in axes.patches] == [groups[name]["mean"] for name in order]
     labels = [t.get_text() for t in axes.get_xticklabels()]
     assert labels[0] == "clean (12)"
     assert {"contrast (1)", "motion blur (2)"} < set(labels)
@@ -598,27 +599,29 @@ def test_beta_by_corruption_and_its_picture_and_two_betas_in_two_panels(store: S
     # And colour shifts are neither clean nor corrupted.
     part, values = corrupted_digits(store, "high", 8), betas(8)
     id = run_of_clients(store, part, {"beta_0": values, "beta_1": [b / 2 for b in values]})
-    shown, _ = gathered(BETA, store, run=id)
-    assert [p.marks.column for p in shown.panels] == ["beta_0", "beta_1"]
-    assert [list(p.marks.groups) for p in shown.panels] == [["other shift"]] * 2
-    assert shown.panels[1].marks.means["other shift"] == pytest.approx(shown.panels[0].marks.means["other shift"] / 2)
-    labels = [axes.get_ylabel().split(" (")[0] for axes in kinds.draw(BETA, shown).axes]
+    shown, _ = rows_of(BETA, store, run=id)
+    two = [panel[0] for panel in figures.kind_of(BETA).panels(shown)]
+    assert [about["column"] for about in two] == ["beta_0", "beta_1"]
+    assert [list(about["groups"]) for about in two] == [["other shift"]] * 2
+    means = [about["groups"]["other shift"]["mean"] for about in two]
+    assert means[1] == pytest.approx(means[0] / 2)
+    labels = [axes.get_ylabel().split("(")[0].strip() for axes in drawn(BETA, shown).axes]
     assert labels == ["β of the means", "β of the covariance"]
 
 
 def test_the_claim_of_beta_can_fail_and_stay_open(store: Store) -> None:
     part, values = corrupted_digits(store), betas()
-    content, _ = gathered(BETA, store, run=run_of_clients(store, part, {"beta": values[::-1]}))
+    said: list[str] = []
+    rows, _ = rows_of(BETA, store, run=run_of_clients(store, part, {"beta": values[::-1]}), said=said)
     off = mean(values[:12]) - mean(values[12:])
-    (claim,) = content.claims
-    assert (claim.state, claim.detail) == ("fails", f"fails by {off:.4g} at clean and corrupted, beta")
-    (said,) = figures.kind_of(BETA).words(BETA, content)
-    assert f"mean β {mean(values[:12]):.3f} of 12 clean clients, {mean(values[12:]):.3f} of 12 corrupted" in said
+    (claim,) = rows[0]["claims"]
+    assert (claim["state"], claim["detail"]) == ("fails", f"fails by {off:.4g} at clean and corrupted, beta")
+    (line,) = said
+    assert f"mean β {mean(values[:12]):.3f} of 12 clean clients, {mean(values[12:]):.3f} of 12 corrupted" in line
     clean = run_of_clients(store, corrupted_digits(store, "none"), {"beta": values})
-    content, _ = gathered(BETA, store, run=clean)
-    (said,) = figures.kind_of(BETA).words(BETA, content)
-    assert f"mean β {mean(values):.3f} of 24 clean clients; run" in said
-    assert [claim.state for claim in content.claims] == ["not measured"]
+    rows, _ = rows_of(BETA, store, run=clean, said=said)
+    assert f"mean β {mean(values):.3f} of 24 clean clients; run" in said[1]
+    assert [claim["state"] for claim in rows[0]["claims"]] == ["not measured"]
 
 
 def test_a_run_without_beta(store: Store) -> None:
@@ -635,34 +638,34 @@ def test_a_run_without_beta(store: Store) -> None:
     ):
         id = run_of_clients(store, part, notes, float(lr))
         with pytest.raises(FedbenchError, match=message):
-            gathered(BETA, store, run=id)
+            rows_of(BETA, store, run=id)
     with pytest.raises(FedbenchError, match="no run 'nothing'"):
-        gathered(BETA, store, run="nothing")
+        rows_of(BETA, store, run="nothing")
 
 
 def test_the_run_of_the_tables_cell(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert BETA.cells is not None
     with pytest.raises(FedbenchError) as missing:
-        gathered(BETA, lab.store, budget="paper")
+        rows_of(BETA, lab.store, budget="paper")
     assert str(missing.value) == (
         "the run of pfedfda/2 is not there (pFedFDA, CIFAR10-S/100 %, budget paper: missing); make it: "
         'fedbench train --table pfedfda/1 --budget paper --column "CIFAR10-S/100 %" --method pfedfda'
     )
     asked = {}
 
-    def of_run(run: Any, request: figures.Request, name: str) -> list[figures.Panel[beta.Betas]]:
+    def of_run(run: Any, request: figures.Request, name: str) -> list[figures.Row]:
         asked["run"], asked["name"] = run.id, name
         return []
 
     monkeypatch.setattr(beta, "of_run", of_run)
     run = lab.run(lab.setting(BETA.cells.table, BETA.cells.column, "paper"), "pfedfda", rules="pfedfda", measure=False)
-    gathered(BETA, lab.store, budget="paper")
+    rows_of(BETA, lab.store, budget="paper")
     assert asked == {"run": run.id, "name": "pFedFDA, CIFAR10-S, 100 %"}
     with pytest.raises(FedbenchError, match="budget paper: missing"):
-        gathered(BETA, lab.store, budget="paper", seed=7)
+        rows_of(BETA, lab.store, budget="paper", seed=7)
     lab.store.remove("dataset", next(lab.store.list("dataset")).id)
     with pytest.raises(FedbenchError, match=r"budget small: no data\); .*cifar10"):
-        gathered(BETA, lab.store)
+        rows_of(BETA, lab.store)
 
 
 def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(store: Store, draws: Draws) -> None:
@@ -678,11 +681,11 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
         assert int(r["samples"]) == int(r["train"]) + int(r["test"])
         assert r["name"] == part.classes[int(r["class"])]
 
-    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(Frame.of(store)))])
-    (axes,) = kinds.draw(BUBBLES, shown).axes
+    shown, _ = rows_of(BUBBLES, store, partition=part.id)
+    (axes,) = drawn(BUBBLES, shown).axes
     (dots,) = axes.collections
     places, areas = np.asarray(dots.get_offsets()).astype(int), dots.get_sizes()
-    counts = shown.panels[0].marks.samples
+    counts = np.array([row["samples"] for row in shown]).reshape(7, 10)
     assert len(places) == np.count_nonzero(counts) < 70
     np.testing.assert_allclose(areas / areas.max(), counts[places[:, 0], places[:, 1]] / counts.max())
     held = (counts > 0).sum(axis=1)
@@ -691,21 +694,21 @@ def test_bubbles_count_what_clients_hold_and_areas_mean_the_same_in_all_panels(s
     assert f"of {held.min()} to {held.max()} of 10 classes" in said
     dataset = datasets.resolve("digits", store)
     made = [partitions.build(partition_spec(dataset, "iid", m, 0, 0.7), store) for m in (3, 12)]
-    shown = figures.Content([kinds.KINDS["bubbles"].panel(part, figures.Request(Frame.of(store))) for part in made])
-    drawn = kinds.draw(BUBBLES, shown)
+    shown, _ = rows_of(BUBBLES, store, filters=[part.id for part in made])
+    picture = drawn(BUBBLES, shown)
+    held = [sum(row["samples"] for row in panel) for panel in figures.kind_of(BUBBLES).panels(shown)]
     per_sample = [
-        axes.collections[0].get_sizes().sum() / panel.marks.samples.sum()
-        for axes, panel in zip(drawn.axes, shown.panels, strict=True)
+        axes.collections[0].get_sizes().sum() / samples for axes, samples in zip(picture.axes, held, strict=True)
     ]
     assert per_sample[0] == pytest.approx(per_sample[1])
-    (legend,) = drawn.legends
+    (legend,) = picture.legends
     sizes = [int(t.get_text().replace(",", "")) for t in legend.get_texts()]
     drawn_as = [line.get_markersize() ** 2 for line in legend.get_lines()]
-    assert max(sizes) <= max(int(p.marks.samples.max()) for p in shown.panels)
+    assert max(sizes) <= max(row["samples"] for row in shown)
     np.testing.assert_allclose(drawn_as, np.array(sizes) * per_sample[0])
-    largest = max(axes.collections[0].get_sizes().max() for axes in drawn.axes) ** 0.5
-    drawn.draw_without_rendering()
-    rows = [72 * axes.get_window_extent().height / drawn.dpi / len(axes.get_yticks()) for axes in drawn.axes]
+    largest = max(axes.collections[0].get_sizes().max() for axes in picture.axes) ** 0.5
+    picture.draw_without_rendering()
+    rows = [72 * axes.get_window_extent().height / picture.dpi / len(axes.get_yticks()) for axes in picture.axes]
     assert 0.7 * min(rows) < largest < 1.5 * min(rows)  # in points: seen, and hardly over the next class
 
 
@@ -731,17 +734,18 @@ def test_accuracy_by_epochs(lab: Lab, draws: Draws) -> None:
     assert claims["pFedFDA is above FedAvgFT at every E"] == "holds"
     assert claims["Both methods reach a plateau after E = 5 on CIFAR100"] == "fails"
     lab.store.remove("run", made["pfedfda", "CIFAR100/E = 20"])  # a line ends where the cells do
-    drawn = kinds.draw(EPOCHS, gathered(EPOCHS, lab.store)[0])
-    left, right = drawn.axes
+    picture = drawn(EPOCHS, rows_of(EPOCHS, lab.store)[0])
+    left, right = picture.axes
     lines = {line.get_label(): line for line in left.lines}
-    assert list(lines["FedAvgFT"].get_xdata()) == [1, 2, 5, 10, 20]
-    assert list(lines["pFedFDA"].get_xdata()) == [1, 2, 5, 10]
+    assert list(lines["FedAvgFT"].get_xdata()) == np.log2([1, 2, 5, 10, 20]).tolist()
+    assert list(lines["pFedFDA"].get_xdata()) == np.log2([1, 2, 5, 10]).tolist()
     np.testing.assert_allclose(lines["pFedFDA"].get_ydata(), [0.31, 0.32, 0.35, 0.4])
     assert [t.get_text() for t in left.get_xticklabels()] == ["1", "2", "5", "10", "20"]
     assert not left.collections, "of one seed there is no error; the spread over clients is none"
-    assert left.get_title().startswith("CIFAR100 (budget small, ")
-    assert right.get_title().startswith("CIFAR100-S 25 %\n(budget small, ")
-    (legend,) = drawn.legends
+    assert (left.get_title(), right.get_title()) == ("CIFAR100", "CIFAR100-S 25 %")
+    assert "(budget small, " in picture.get_suptitle()
+    assert left.get_ylabel() == "mean local test accuracy"
+    (legend,) = picture.legends
     assert [t.get_text() for t in legend.get_texts()] == ["FedAvgFT", "pFedFDA"]
     assert len({line.get_color() for line in legend.get_lines()}) == 2
 
@@ -750,16 +754,16 @@ def test_what_another_version_made_is_named(lab: Lab) -> None:
     lab.dataset("cifar100")
     setting = lab.setting("pfedfda/figure4", "CIFAR100/E = 5")
     lab.run(setting, "pfedfda", rules="pfedfda", clients={0: 0.5}, views=("plain",), version=99)
-    shown, remarks = gathered(EPOCHS, lab.store)
-    assert [(p.x, p.value.mean) for p in shown.panels[0].marks.lines["pFedFDA"]] == [(5, 0.5)]
+    shown, remarks = rows_of(EPOCHS, lab.store)
+    assert [(row["row"], row["epochs"], row["mean"]) for row in shown] == [("pFedFDA", 5, 0.5)]
     assert remarks[0] == "pfedfda/4 shows as they are: pFedFDA at CIFAR100/E = 5 (stale)"
-    assert len(shown.about["missing"]) == 19
+    assert len(shown[0]["missing"]) == 19
 
 
 def test_help_names_every_figure(draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     text = " ".join(draws("--help").stdout.replace("│", " ").split())
-    assert all(name in text for name in figures.FREE)
+    assert all(name in text for name in figures.free())
     listed, paper = set(), ""
     told = text.partition("The figure:")[2].partition(";")[0]
     for name, first, last, single in re.findall(r"(\w+)/|(\d+) to (\d+)|\b(?!or\b)(\w+)", told):

@@ -22,7 +22,7 @@ from fedbench.planner.cells import Cells, of_tables
 from fedbench.planner.others import others
 from fedbench.planner.runs import select, shipped
 from fedbench.reports.compare.layout import side_by_side
-from fedbench.reports.figures import kinds
+from fedbench.reports.figures import load
 from fedbench.reports.layout.grid import Entry, Grid
 from fedbench.reports.layout.notes import command
 from fedbench.reports.render import FORMATS, render
@@ -728,8 +728,8 @@ def test_the_arena_has_every_method_that_trains(name: str) -> None:
     ):
         without = {method for label, method in of.items() if table.undefines(label, column)}
         assert without == {method for method in of.values() if not serves(methods.load(method)[0])}
-    file = kinds.load(f"arena/{name.partition('/')[2]}")
-    assert (file.ranked, kinds.load("arena/both").ranked) == ((name,), ARENA)
+    file = load(f"arena/{name.partition('/')[2]}")
+    assert (file.ranked, load("arena/both").ranked) == ((name,), ARENA)
 
 
 def test_ranks_of_a_table(lab: Lab, tuned: str, draws: Draws) -> None:

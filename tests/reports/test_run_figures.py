@@ -27,14 +27,14 @@ from fedbench.planner.runs import grouped, select
 from fedbench.reports import figures
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.compare.ranks import ranked
-from fedbench.reports.figures import kinds, views
-from fedbench.reports.figures.learning import curves
+from fedbench.reports.figures.kinds import images
+from fedbench.reports.figures.kinds.learning import curves
 from fedbench.reports.figures.text import Points, text_curves
 from fedbench.results.frame import Frame
 from fedbench.specs import Setting
 from fedbench.store import Artifact, Store
 from tests.reports.conftest import Draws, Lab, answer, of_csv
-from tests.support.figures_lab import picture_of
+from tests.support.figures_lab import drawn, picture_of, rows_of
 from tests.support.frames import refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, run_spec, write
 from tests.support.real_images import RealImages
@@ -137,7 +137,7 @@ def test_a_panel_is_titled_by_as_much_as_tells_it_apart(lab: Lab, setting: Setti
         lab.run(replace(setting, **more), "fedavg")
         runs = select(Frame(lab.store), ["clients=8"])
         if rounds:
-            assert curves(runs, by=["method"]).panels[0].marks["FedAvg"].rounds.tolist() == rounds
+            assert [row["round"] for row in curves(runs, by=["method"])] == rounds
         else:
             refused("have no evaluated round in common; name --by KEY", curves, runs, by=["method"])
 
@@ -389,8 +389,8 @@ def test_one_image_through_the_eyes_of_all(store: Store, draws: Draws) -> None:
     assert [line["sample"] for line in lines] == ["0"] * 6  # the first image, where none is named
     said = draws("images", "--partition", part.id, "--image", "5", "-o", "5.svg").stdout
     assert f"6 clients see image 5 ({digits.labels[5]}) of digits through 2 transforms; partition {part.id}" in said
-    marks = kinds.KINDS["images"].panel(part, figures.Request(Frame.of(store), image=[4, 1]))
-    axes = kinds.draw(figures.load("images"), figures.Content([marks])).axes
+    rows, _ = rows_of(figures.load("images"), store, partition=part.id, image=[4, 1])
+    axes = drawn(figures.load("images"), rows).axes
     assert len(axes) == 6
     for c, one in enumerate(axes):
         assert one.get_title() == f"client {c}\ngamma {(0.6, 1.4)[c % 2]}"
@@ -414,7 +414,7 @@ def test_else_clients_show_images_of_their_own(store: Store, draws: Draws, value
     part = partitions.build(partition_spec(datasets.resolve("digits", store), **spec), store)
     panel, seen = panel_of(draws, "--partition", part.id), part.transformed_images(datasets.load("digits", store))
     assert not panel["common"]
-    each = views.OWN
+    each = images.OWN
     assert len(panel["rows"]) == 5 * each
     for c in range(5):
         own = panel["rows"][c * each :][:each]
@@ -432,17 +432,16 @@ def test_titles_stay_in_cells_and_a_figure_by_its_kind_is_of_any_partition(
     store: Store, draws: Draws, tmp_path: Path
 ) -> None:
     """Steps of a transform are not torn apart, and lines are as long as there is room; cells stand in a grid."""
-    pixels = np.zeros((1, 8, 8, 3), np.uint8)
     look = str(Transform(gamma=0.75, hue=-0.05, saturation=0.7, posterize=2))
     for client, said, width, lines in (
         (3, look, 24, ["client 3", "gamma 0.75, hue -0.05,", "saturation 0.7, 2 bits"]),
         (0, "0, 1 rotated 90°; 2 rotated 180°", 18, ["client 0", "0, 1 rotated 90°;", "2 rotated 180°"]),
         (1, "", 10, ["client 1"]),
     ):
-        assert views._title(views.View(client, said, (0,), pixels), width).split("\n") == lines
-    assert [views._grid(cells) for cells in (1, 8, 10, 7, 32)] == [(1, 1), (2, 4), (2, 5), (2, 4), (4, 8)]
+        assert images._title({"client": client, "transform": said}, width).split("\n") == lines
+    assert [images._grid(cells) for cells in (1, 8, 10, 7, 32)] == [(1, 1), (2, 4), (2, 5), (2, 4), (4, 8)]
     part = partition(store, 3)
-    for name in (name for name, figure in figures.FREE.items() if "partition" in figures.kind_of(figure).options):
+    for name in (name for name, figure in figures.free().items() if "partition" in figures.kind_of(figure).options):
         draws(name, "--partition", part.id, "-o", f"{name}.svg")
         assert (tmp_path / f"{name}.svg").read_bytes().startswith(b"<?xml")
 
@@ -474,12 +473,12 @@ def test_the_paper_s_image(data_root: Path, store: Store, real_images: RealImage
     image = real_images.load("cifar10").images[6:7]
     for number, looks in ((8, 8), (11, 8), (12, 8), (10, 32)):
         figure = figures.load(f"feddrm/{number}")
-        (panel,) = figures.kind_of(figure).gather(figure, request).panels
-        marks: views.Views = panel.marks
-        assert (marks.looks, len(marks.views), marks.labels) == (looks, looks, {6: "bird"})
-        transforms = partitions.read(store.find(str(panel.about["partition"]), ("partition",))).transforms
-        for view, transform in zip(marks.views, transforms, strict=True):
-            np.testing.assert_array_equal(view.images, apply(image, transform))
+        rows = figures.kind_of(figure).rows(request)
+        assert (len({row["transform"] for row in rows}), len(rows)) == (looks, looks)
+        assert {(row["sample"], row["class"]) for row in rows} == {(6, "bird")}
+        transforms = partitions.read(store.find(rows[0]["partition"], ("partition",))).transforms
+        for row, transform in zip(rows, transforms, strict=True):
+            np.testing.assert_array_equal(row["pixels"], apply(image, transform)[0])
 
 
 RISING = [(float(t), 10.0 * t) for t in range(1, 11)]

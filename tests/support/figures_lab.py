@@ -1,4 +1,4 @@
-"""Small artifacts behind the papers' figures, as if their runs had been trained; and what a figure gathers of them."""
+"""Small artifacts behind the papers' figures, as if their runs had been trained; and a figure's rows of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from fedbench import data as datasets
 from fedbench import partitions
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.planner import table as tables
 from fedbench.planner.cells import find
 from fedbench.planner.table.spec import Table
 from fedbench.reports import figures
-from fedbench.reports.figures import kinds
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import Grid
 from fedbench.results.frame import Frame
@@ -41,17 +41,28 @@ def build(
     return grid_of(cells, seeds=seeds, **form)
 
 
-def gathered(figure: figures.FigureSpec, store: Store, **asked: Any) -> tuple[Any, list[str]]:
-    """A figure's content and the remarks on it."""
+def rows_of(figure: figures.FigureSpec, store: Store, **asked: Any) -> tuple[list[figures.Row], list[str]]:
+    """A figure's rows and the remarks on it."""
     remarks: list[str] = []
     request = figures.Request(Frame.of(store), notify=remarks.append, **asked)
-    return figures.kind_of(figure).gather(figure, request), remarks
+    return figures.kind_of(figure).rows(request), remarks
+
+
+def drawn(figure: figures.FigureSpec, rows: list[figures.Row]) -> Any:
+    """A figure's picture."""
+    return figures.draw(figures.kind_of(figure), rows)
 
 
 def picture_of(name: str, store: Store, **asked: Any) -> Any:
-    """A figure's picture."""
+    """The picture of a figure's rows."""
     figure = figures.load(name)
-    return kinds.draw(figure, gathered(figure, store, **asked)[0])
+    return drawn(figure, rows_of(figure, store, **asked)[0])
+
+
+def panels_of(rows: list[figures.Row]) -> dict[str, dict[str, list[figures.Row]]]:
+    """Title of a panel -> name of a line -> its points."""
+    panels = by_key((row["panel"], row) for row in rows)
+    return {title: by_key((str(row.get("line", row.get("row"))), row) for row in of) for title, of in panels.items()}
 
 
 # -- pFedFDA -----------------------------------------------------------------------------------------------------

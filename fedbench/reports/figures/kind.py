@@ -1,17 +1,17 @@
-"""What every kind of figure implements: it gathers numbers, draws them, and writes them as rows and words."""
+"""What a kind of figure is: rows and a painter. The rows are the figure's CSV and JSON; the picture shows only them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedbench.errors import FedbenchError, check_known
+from fedbench.groups import by_key
 from fedbench.metrics.read import VIEW
 from fedbench.planner.table.spec import VIEWS
-from fedbench.reports.figures.panel import Content, Marks
 from fedbench.reports.figures.spec import FigureSpec
 from fedbench.store import Store
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from fedbench.results.frame import Frame
     from fedbench.results.run import Run
     from fedbench.store import Artifact
+
+#: A mark of a figure, such as a point: name -> plain value (text, number, boolean, None, or lists and dictionaries).
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Request:
     seed: int | None = None
     ridge: float | None = None
     compare: bool | None = None  #: also draw what the paper reports
+    said: list[str] = field(default_factory=list)  #: lines that describe the figure, see `say`
 
     @property
     def store(self) -> Store:
@@ -80,8 +84,13 @@ class Request:
         return self.view or VIEW
 
     def remark(self, text: str) -> None:
+        """Tell the user what the figure lacks, or what to know about its runs."""
         if self.notify is not None:
             self.notify(text)
+
+    def say(self, text: str) -> None:
+        """Describe what the figure shows, in a line of text that is printed and written beside a picture."""
+        self.said.append(text)
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -90,61 +99,43 @@ class Request:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-class Kind(ABC, Generic[Marks]):
-    """One kind of figure."""
+class Kind(ABC):
+    """A kind of figure. A new one is a file in `kinds/`, or a user's: './mine.py:Mine'.
 
+    Rows that have the same `apart` are a panel. CSV prints the `columns` of each row; JSON prints what is in
+    `of_figure` once, what is in `of_panel` once a panel, and all else in every row.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()  #: of a built-in kind in figures.toml
+    title: ClassVar[str] = ""  #: of the figure that a name alone stands for; "": there is none
     needs: ClassVar[str] = ""  #: the field of `FigureSpec` without which it shows nothing
-    options: ClassVar[tuple[str, ...]] = ()  #: the fields of `Request` that it uses
-    columns: ClassVar[tuple[str, ...]]  #: of the CSV form
+    options: tuple[str, ...] = ("filters",)  #: the fields of `Request` that it uses
+    columns: tuple[str, ...] = ()  #: of the CSV; (): all names that rows have
+    of_figure: tuple[str, ...] = ()  #: names of facts about the figure, equal in all rows
+    of_panel: tuple[str, ...] = ()  #: names of facts about a panel, equal in its rows
+    apart: ClassVar[tuple[str, ...]] = ("panel",)  #: names of values that tell panels apart
+    one_column: ClassVar[bool] = True  #: whether a figure of one panel is as wide as a column, else as a page
 
-    def check(self, figure: FigureSpec, request: Request) -> None:
-        """Raise FedbenchError for an option that would change nothing."""
-        given = request.options
-        takes = ", ".join(_written(name) for name in self.options) or "no options"
-        for name in given:
-            if name not in self.options:
-                raise FedbenchError(f"{_written(name)} does not go with {figure.id}", f"it takes {takes}")
-        theirs = [name for name in ("partition", "run", "filters") if name in given]
-        if len(theirs) > 1:
-            raise FedbenchError(f"{_written(theirs[0])} and {_written(theirs[1])} exclude each other", "choose one")
-        if "partition" in self.options and not theirs:
-            for name in ("client", "image"):
-                if name in given:
-                    raise FedbenchError(f"--{name} goes with --partition only", "leave it out")
-            if not figure.shows:
-                raise FedbenchError(
-                    f"figure {figure.id} shows a partition of yours",
-                    "make one: fedbench partition, or name it: --partition ID",
-                )
-        for name in ("budget", "seed"):
-            if theirs and name in given:
-                named = _written(theirs[0])
-                raise FedbenchError(f"{_written(name)} does not go with {named}, which has its own", "leave it out")
+    def __init__(self, spec: FigureSpec) -> None:
+        self.spec = spec
 
     @abstractmethod
-    def gather(self, figure: FigureSpec, request: Request) -> Content[Marks]:
-        """The figure's numbers. Raises FedbenchError if they are missing, with a hint at how to make them."""
+    def rows(self, request: Request) -> list[Row]:
+        """The figure's numbers, a row a mark. Raises FedbenchError if they are missing, with a hint at how to make
+        them. `request.say` describes them in words."""
 
     @abstractmethod
-    def paint(self, figure: FigureSpec, content: Content[Marks]) -> Figure:
-        """The picture; called within `style.applied`."""
+    def paint(self, figure: Figure, rows: list[Row]) -> None:
+        """Draw the rows on an empty figure, which is as wide as it will be printed; its height is the painter's choice.
+        matplotlib has the style of all figures then (`style`)."""
 
-    @abstractmethod
-    def rows(self, marks: Marks) -> Iterator[Mapping[str, Any]]:
-        """A panel's numbers, a row per mark, by names from `columns`, without those in `Panel.about` and
-        `Content.about`. The CSV (where a list becomes words) and the JSON consist of these rows."""
-
-    def summary(self, marks: Marks) -> Mapping[str, Any]:
-        """Facts about a panel as a whole, for the JSON."""
-        return {}
-
-    def words(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[str]:
-        """A few lines of text that describe what the figure shows."""
-        return ()
-
-    def charts(self, figure: FigureSpec, content: Content[Marks]) -> Iterable[RenderableType]:
+    def charts(self, rows: list[Row]) -> Iterable[RenderableType]:
         """The figure drawn in letters, for a terminal, which else gets its rows."""
         return ()
+
+    def panels(self, rows: Iterable[Row]) -> list[list[Row]]:
+        """The rows of each panel."""
+        return [*by_key((tuple(row.get(name) for name in self.apart), row) for row in rows).values()]
 
 
 def room_for(count: int, most: int, what: str, hint: str) -> None:
@@ -153,13 +144,13 @@ def room_for(count: int, most: int, what: str, hint: str) -> None:
         raise FedbenchError(f"{count} {what}", hint)
 
 
-def quantity(content: Content[Any]) -> str:
+def by_line(rows: Iterable[Row], name: str = "line") -> dict[str, list[Row]]:
+    """Name of a line -> its rows."""
+    return by_key((row[name], row) for row in rows)
+
+
+def quantity(row: Row) -> str:
     """The metric of a figure of runs, with its unit, and a note if test images are cropped as in training."""
-    crop = "cropped images" if content.about["test_images"] == "crop" else ""
-    notes = ", ".join(filter(None, (content.about["unit"], crop)))
-    return str(content.about["metric"]).replace("_", " ") + (f" ({notes})" if notes else "")
-
-
-def _written(option: str) -> str:
-    """The spelling of a field of `Request` on the command line."""
-    return {"filters": "FILTER", "view": "--test-augmentation"}.get(option, f"--{option}")
+    crop = "cropped images" if row["test_images"] == "crop" else ""
+    notes = ", ".join(filter(None, (row["unit"], crop)))
+    return str(row["metric"]).replace("_", " ") + (f" ({notes})" if notes else "")

@@ -1,18 +1,18 @@
-"""Find what figures show: partitions of a protocol or of the store, table cells and their runs."""
+"""What figures show: partitions of a protocol or of the store, table cells and their runs."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.partitions import schemes
-from fedbench.reports.figures.kind import Kind, Request
-from fedbench.reports.figures.panel import Content, Lines, Marks, Panel, every_point
+from fedbench.protocol import budgets_of
+from fedbench.reports.figures.kind import Request, Row
 from fedbench.reports.figures.spec import CellSpec, FigureSpec, PanelSpec
+from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
     from fedbench.partitions import Partition
@@ -36,26 +36,39 @@ class Filled:
     makers: tuple[str, ...]  #: lines about who made the shipped runs of the table
 
 
-class OfPartitions(Kind[Marks]):
-    """Panels of the figure's partitions, or of those that the user names."""
+class Seen(NamedTuple):
+    """The partition that a panel shows."""
 
-    def gather(self, figure: FigureSpec, request: Request) -> Content[Marks]:
-        """A panel per partition. Raises FedbenchError if a data set is unavailable, and as `see` does."""
-        if chosen := chosen_partitions(request):
-            return Content([self.panel(one, request) for one in chosen])
-        return Content([self.panel(partition(figure, panel, request), request, panel) for panel in figure.panels])
+    about: Row  #: the panel's title, data set and partition
+    partition: Partition
+    clients: Sequence[int]
+    panel: PanelSpec | None  #: None: the user named the partition
 
-    def panel(self, partition: Partition, request: Request, panel: PanelSpec | None = None) -> Panel[Marks]:
-        """The panel of one partition, with title and clients from `panel`, or (None) from the request."""
-        name = partition.spec.dataset.name
-        about = {"dataset": name, "partition": partition.id}
-        title = (panel.title if panel else "") or f"{name}, {schemes.label(partition.spec)}"
-        clients = clients_of(partition, panel.clients if panel else request.client)
-        return Panel(title, about, self.see(partition, clients, request, panel))
 
-    @abstractmethod
-    def see(self, partition: Partition, clients: Sequence[int], request: Request, panel: PanelSpec | None) -> Marks:
-        """The marks of these clients. Raises FedbenchError for more clients than a picture can hold."""
+def of_partitions(figure: FigureSpec, request: Request) -> Iterator[Seen]:
+    """The figure's partitions, or those that the user names. Raises FedbenchError if a data set is unavailable."""
+    chosen = [(one, None) for one in chosen_partitions(request)]
+    for of, panel in chosen or ((partition(figure, panel, request), panel) for panel in figure.panels):
+        name = of.spec.dataset.name
+        title = (panel.title if panel else "") or f"{name}, {schemes.label(of.spec)}"
+        about = {"panel": title, "dataset": name, "partition": of.id}
+        yield Seen(about, of, clients_of(of, panel.clients if panel else request.client), panel)
+
+
+def of_run(run: Artifact, title: str = "") -> Row:
+    """What a panel about a run says of it. Without a title, it is named after its method, data set and partition."""
+    spec = run.spec
+    assert isinstance(spec, RunSpec)
+    setting, partition = spec.setting, spec.setting.partition
+    name = partition.dataset.name
+    title = title or f"{run.provenance.get('title', spec.method)}, {name} {schemes.label(partition)}"
+    return {
+        "panel": title,
+        "run": run.id,
+        "budget": budgets_of(setting),
+        "dataset": name,
+        "partition": partition.id,
+    }
 
 
 def partition(figure: FigureSpec, panel: PanelSpec, request: Request) -> Partition:
@@ -171,12 +184,12 @@ def filled(name: str, budget: str, request: Request) -> Filled:
     return Filled(table, budget, grid, tuple(cells.absent.values()), command(cells, seeds), makers)
 
 
-def counted(tables: Sequence[Filled]) -> tuple[int, int]:
-    """(measured, all) cells of the tables, as counted below a printed table."""
+def counted(tables: Sequence[Filled]) -> dict[str, int]:
+    """How many cells of the tables are measured, as counted below a printed table."""
     from fedbench.planner.counts import done as numbered
 
     counts = sum((Counter(one.grid.counts) for one in tables), Counter[str]())
-    return numbered(counts), counts.total()
+    return {"measured": numbered(counts), "all": counts.total()}
 
 
 def say(figure: FigureSpec, request: Request, filled: Filled, missing: Sequence[str], others: Sequence[str]) -> None:
@@ -188,19 +201,6 @@ def say(figure: FigureSpec, request: Request, filled: Filled, missing: Sequence[
     if missing:
         hints = [*filled.absent, f"to fill them: {filled.command}"]
         request.remark(f"{figure.id} lacks {'; '.join([_some(missing), *hints])}")
-
-
-def check(figure: FigureSpec, panels: Sequence[Panel[Lines]], tables: Sequence[Filled]) -> None:
-    """Raise FedbenchError if no point lies along the axis; levels, which hold at every x, do not count."""
-    if any(point.x is not None for point in every_point(panels)):
-        return
-    one, first = len(tables) == 1, tables[0]
-    names = f"table {first.table.id}" if one else f"tables {', '.join(f.table.id for f in tables)}"
-    places = " along its axis" if any(panel.marks.lines for panel in panels) else ""
-    raise FedbenchError(
-        f"no cell of {names}{places} is measured at budget {first.budget}, and {figure.id} shows nothing else",
-        "; ".join(dict.fromkeys(why for f in tables for why in f.absent)) or f"make them: {first.command}",
-    )
 
 
 def _some(cells: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fedbench import reader, resources
 from fedbench.errors import FedbenchError, unknown
 from fedbench.planner.table.claims import Claim
+from fedbench.plugins.load import is_file
 from fedbench.reader import Among
 
 
@@ -47,6 +48,7 @@ class SeriesSpec:
     scale: Annotated[str, Among("scale", ("linear", "log", "even"))] = "linear"
     values: Mapping[str, str] = field(default_factory=dict)  #: if x is a text: name on the axis -> the text, in order
     bold: tuple[str, ...] = ()  #: the lines that the figure is about
+    y: str = ""  #: label of the other axis; default: what the tables' unit says
     changes: bool = False  #: kind "rounds": below each panel another one with the change per round
 
     def at(self, x: object) -> float | None:
@@ -67,7 +69,7 @@ class FigureSpec:
 
     id: str  #: PAPER/NUMBER
     title: str
-    kind: str  #: one of `kinds.KINDS`, which gathers and draws it
+    kind: str  #: a built-in one (`registry.built_in`), or a user's: './mine.py:Mine'
     panels: tuple[PanelSpec, ...] = ()
     cells: CellSpec | None = None
     series: SeriesSpec | None = None
@@ -86,10 +88,11 @@ class FigureSpec:
         return self.id.partition("/")[0]
 
     def seen_from(self, folder: Path) -> FigureSpec:
-        """The figure with paths of table files ('./mine.toml') resolved against the folder of the user's file."""
+        """The figure with paths of files ('./mine.toml', './mine.py:Mine') resolved against the folder of the user's
+        file."""
 
-        def seen(table: str) -> str:
-            return str(folder / table) if ".toml" in table else table
+        def seen(name: str) -> str:
+            return str(folder / name) if ".toml" in name or is_file(name) else name
 
         def of_cell(cell: CellSpec) -> CellSpec:
             return replace(cell, table=seen(cell.table))
@@ -97,6 +100,7 @@ class FigureSpec:
         series, cells = self.series, self.cells
         return replace(
             self,
+            kind=seen(self.kind),
             series=series and replace(series, tables={name: seen(t) for name, t in series.tables.items()}),
             cells=cells and of_cell(cells),
             runs={title: of_cell(cell) for title, cell in self.runs.items()},

@@ -20,32 +20,43 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
-    from fedbench.reports.figures.panel import Panel
+    from fedbench.reports.figures.kind import Row
 
 FORMATS = ("png", "svg", "pdf")
+#: Widths of a column and of a page of two columns, in inches.
+COLUMN, PAGE = 3.25, 6.75
 #: Okabe and Ito's colours, which suit the colour-blind, without the yellow, which is too faint for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+#: Sizes of texts are 8 points, as in the captions of papers; painters name others in words ("small").
 _STYLE = {
     "font.size": 8,
-    "axes.titlesize": 9,
+    "axes.titlesize": "medium",
+    "axes.labelsize": "medium",
+    "figure.titlesize": "medium",
+    "legend.fontsize": "medium",
+    "xtick.labelsize": "medium",
+    "ytick.labelsize": "medium",
+    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
-    "lines.linewidth": 1.1,
+    "lines.linewidth": 1.0,
     "legend.frameon": False,
-    "legend.fontsize": 7.5,
-    "legend.handlelength": 1.7,
+    "legend.handlelength": 2.0,
+    "legend.columnspacing": 1.2,
     "grid.color": "0.92",
     "grid.linewidth": 0.5,
     "figure.constrained_layout.use": True,
     "savefig.dpi": 250,
+    "pdf.fonttype": 42,  # TrueType: venues refuse Type 3
+    "svg.fonttype": "none",  # text is text
     "svg.hashsalt": "fedbench",  # else the ids in an SVG are random
 }
 #: One per line, so that lines are distinguishable in grey.
-MARKERS = "os^DvP*X"
-_DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)))
+MARKERS = "os^DvPX*<>ph"
+_DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 #: Length of a dash of lines that coincide, in line widths.
 _DASH = 6
 #: Style of a dot that shows one item, such as a client.
@@ -59,24 +70,53 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 
 @contextlib.contextmanager
-def applied() -> Iterator[None]:
-    """Use matplotlib's defaults and our style instead of the user's settings."""
+def applied(own: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Use matplotlib's defaults and our style instead of the user's settings; `own` settings go before ours."""
     from matplotlib import style
 
-    with style.context(["default", _STYLE]):
+    with style.context(["default", _STYLE, dict(own or {})]):
         yield
 
 
+def empty(width: float) -> Figure:
+    """An empty figure of a width in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, width))
+
+
 def colour(i: int) -> str:
-    """The i-th of COLOURS, cyclically."""
-    return COLOURS[i % len(COLOURS)]
+    """The i-th colour of lines, cyclically: of COLOURS, or of the user's style."""
+    import matplotlib as mpl
+
+    colours = mpl.rcParams["axes.prop_cycle"].by_key().get("color", COLOURS)
+    return str(colours[i % len(colours)])
 
 
-def look(i: int) -> dict[str, Any]:
-    """The style of the i-th line, distinguishable in colour and in grey."""
-    turn = i // len(COLOURS)
-    marker = MARKERS[(i + turn) % len(MARKERS)]
-    return {"color": colour(i), "marker": marker, "markersize": 4.0, "linestyle": _DASHES[turn % len(_DASHES)]}
+def line_looks(names: Sequence[str], bold: Sequence[str] = (), dashed: bool = False) -> dict[str, dict[str, Any]]:
+    """Name -> its matplotlib style, distinguishable in colour and in grey: by markers, or (`dashed`, for lines of many
+    points) by dashes. The lines that the figure is about come first and are thick; beyond the number of colours lines
+    are hollow and dashed."""
+    import matplotlib as mpl
+
+    first = [name for name in bold if name in names]
+    thin, looks = float(mpl.rcParams["lines.linewidth"]), {}
+    for i, name in enumerate([*first, *(name for name in names if name not in first)]):
+        thick, turn = i < len(first), i // len(COLOURS)
+        looks[name] = {
+            "color": colour(i),
+            "linewidth": 1.8 * thin if thick else thin,
+            "linestyle": _DASHES[(i if dashed else turn) % len(_DASHES)],
+            "zorder": 3 if thick else 4,  # a thick line would hide a thin one
+        }
+        if not dashed:
+            looks[name] |= {
+                "marker": MARKERS[i % len(MARKERS)],
+                "markersize": 5 if thick else 3.8,
+                "markerfacecolor": "white" if turn else colour(i),
+                "markeredgewidth": 0.8,
+            }
+    return looks
 
 
 def distinct_looks(
@@ -94,28 +134,47 @@ def distinct_looks(
     return new
 
 
-def shape(panels: int, widest: int = 3) -> tuple[int, int]:
-    """Rows and columns for `panels` panels: one row of up to `widest`, else as square as possible within that width."""
-    columns = min(widest, panels, math.ceil(math.sqrt(panels)) if panels > widest else panels)
-    return -(-panels // columns), columns
+def across(figure: Figure, panels: int, least: float = 1.9) -> int:
+    """How many of these panels stand side by side, each at least so many inches wide: all, or about as many as rows."""
+    most = max(1, int(figure.get_figwidth() / least))
+    return panels if panels <= most else min(most, math.ceil(math.sqrt(panels)))
 
 
-def subplots(size: tuple[float, float], rows: int, columns: int, **options: Any) -> tuple[Figure, list[list[Axes]]]:
-    """An empty figure of a size (width, height) in inches, and its axes, a list per row."""
-    from matplotlib.figure import Figure
+def subplots(figure: Figure, rows: int, columns: int, tall: float = 0.0, **options: Any) -> list[list[Axes]]:
+    """A grid of axes on an empty figure, a list per row; a row is `tall` inches high (0: as fits its panels' width)."""
+    tall = tall or min(2.6, max(1.8, 0.5 + 0.65 * figure.get_figwidth() / columns))
+    figure.set_figheight(rows * tall)
+    axes: list[list[Axes]] = figure.subplots(rows, columns, squeeze=False, **options).tolist()
+    return axes
 
-    picture = Figure(figsize=size)
-    return picture, picture.subplots(rows, columns, squeeze=False, **options).tolist()
 
-
-def titled(grid: Iterable[Iterable[Axes]], panels: Iterable[Panel[Any]]) -> Iterator[tuple[Axes, Panel[Any]]]:
+def titled(grid: Iterable[Iterable[Axes]], panels: Iterable[list[Row]]) -> Iterator[tuple[Axes, list[Row]]]:
     """Yield each panel with its axes, which get its title; hide axes without a panel."""
     for axes, panel in zip_longest(chain(*grid), panels):
         if panel is None:
             axes.set_visible(False)
         else:
-            axes.set_title(panel.title)
+            axes.set_title(panel[0].get("panel", ""))
             yield axes, panel
+
+
+def legend(figure: Figure, handles: Sequence[Any], columns: int = 0, **options: Any) -> None:
+    """A legend below all panels, for which the figure becomes higher; 0 columns: as many as there is room for."""
+    columns = columns or abreast(handles, figure.get_figwidth())
+    below = figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
+    lines = -(-len(below.get_texts()) // columns)
+    figure.set_figheight(figure.get_figheight() + _INCHES_A_LINE * lines + 0.08)
+
+
+#: Height of a line of a legend or a title.
+_INCHES_A_LINE = 0.16
+
+
+def headed(figure: Figure, text: str) -> None:
+    """Write lines above all panels, for which the figure becomes higher; "" takes away what stands there."""
+    figure.suptitle(text).set_in_layout(bool(text))
+    if text:
+        figure.set_figheight(figure.get_figheight() + _INCHES_A_LINE * (1 + text.count("\n")) + 0.04)
 
 
 def handle(label: str, **look: Any) -> Line2D:

@@ -146,7 +146,6 @@ def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str
 def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tuple[str, tuple[str, bytes]]]:
     """(File name, (title, SVG)) of a paper's figures with a number."""
     from fedbench.reports import figures
-    from fedbench.reports.figures import kinds
 
     budgets = {one.table.id: one.budget for one in paper.best.values()}
     for figure in _figures(paper):
@@ -154,7 +153,7 @@ def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tup
         if first in budgets:
             request = figures.Request(frame, roots, budget=budgets[first] or None)
             try:
-                picture = kinds.render(figure, figures.kind_of(figure).gather(figure, request), "svg")
+                picture = figures.svg(figure, request).encode()
             except FedbenchError:
                 continue
             number = figure.id.partition("/")[2]

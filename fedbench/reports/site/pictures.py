@@ -14,8 +14,8 @@ from fedbench.metrics.read import Metrics
 from fedbench.partitions import names
 from fedbench.partitions.names import called
 from fedbench.partitions.view import class_counts
-from fedbench.reports.figures.clients import DEFAULTS as OF_CLIENTS
-from fedbench.reports.figures.learning import DEFAULTS, VIEWS, by_round
+from fedbench.reports.figures.kinds.clients import DEFAULTS as OF_CLIENTS
+from fedbench.reports.figures.kinds.learning import DEFAULTS, VIEWS, by_round
 from fedbench.reports.site.page import e
 from fedbench.reports.site.svg import Points, bars, lines, svg_cells
 

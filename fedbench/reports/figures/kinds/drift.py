@@ -7,18 +7,17 @@ random linear model, heads with an intercept from 0, 100 rounds of ten full-batc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.planner.table.claims import judge
-from fedbench.reports.figures.kind import Kind, Request
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.spec import FigureSpec
-from fedbench.reports.figures.style import colour, subplots, titled
+from fedbench.reports.figures.kind import Kind, Request, Row, by_line
+from fedbench.reports.figures.output import claims_of
+from fedbench.reports.figures.style import across, line_looks, subplots, titled
 from fedbench.specs import check_seed
 
 if TYPE_CHECKING:
@@ -91,79 +90,73 @@ SEEDS = (0, 1, 2, 3, 4)
 CLIENT, TARGET, RATIO = "client head", "target head", "client / target head"
 
 
-@dataclass(frozen=True)
-class Courses:
-    """Lines over rounds; each seed is one simulation."""
-
-    quantity: str  #: label of the y axis
-    lines: Mapping[str, Array]  #: name -> [seeds, rounds]
-    seeds: tuple[int, ...]
+#: Title of a panel -> what it shows, on its y axis.
+QUANTITIES = {
+    "Against the head's own gradient": r"$G^2\,/\,\|\nabla\ell\|^2$",
+    "Client head against target head": r"$G^2_\mathrm{client}\,/\,G^2_\mathrm{class}$",
+}
 
 
-class Drift(Kind[Courses]):
+class Drift(Kind):
     """A panel for each reading of the paper's "relative": to the head's gradient, and one head to the other."""
 
-    options: ClassVar[tuple[str, ...]] = ("seed",)
-    columns: ClassVar[tuple[str, ...]] = ("panel", "line", "seed", "round", "value")
+    names = ("drift",)
+    options = ("seed",)
+    columns = ("panel", "line", "seed", "round", "value")
+    of_figure = ("seeds",)
 
-    def gather(self, figure: FigureSpec, request: Request) -> Content[Courses]:
-        """Run the simulations (a second or two per seed). Raises FedbenchError for an invalid seed."""
+    def rows(self, request: Request) -> list[Row]:
+        """A row per simulation and round (from 1); the simulations take a second or two per seed. Raises FedbenchError
+        for an invalid seed."""
         seeds = SEEDS if request.seed is None else (request.seed,)
         for seed in seeds:
             check_seed(seed)
         heads = dict(zip((CLIENT, TARGET), zip(*map(simulate, seeds), strict=True), strict=True))
         relative = {name: np.array([d.relative for d in runs]) for name, runs in heads.items()}
         drift = {name: np.array([d.drift for d in runs]) for name, runs in heads.items()}
-        ratio = {RATIO: drift[CLIENT] / drift[TARGET]}
-        quantities = r"$G^2\,/\,\|\nabla\ell\|^2$", r"$G^2_\mathrm{client}\,/\,G^2_\mathrm{class}$"
-        panels = [
-            Panel("Against the head's own gradient", {}, Courses(quantities[0], relative, seeds)),
-            Panel("Client head against target head", {}, Courses(quantities[1], ratio, seeds)),
-        ]
+        panels = dict(zip(QUANTITIES, (relative, {RATIO: drift[CLIENT] / drift[TARGET]}), strict=True))
         numbers, columns = _numbers({f"{name}, relative": v for name, v in relative.items()} | drift, seeds)
-        claims = [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in figure.claims]
-        return Content(panels, {"seeds": list(seeds)}, claims)
-
-    def rows(self, marks: Courses) -> Iterator[Mapping[str, Any]]:
-        """One row per simulation and round (from 1)."""
-        for name, values in marks.lines.items():
-            for seed, course in zip(marks.seeds, values.tolist(), strict=True):
-                for t, value in enumerate(course, 1):
-                    yield {"line": name, "seed": seed, "round": t, "value": value}
-
-    def words(self, figure: FigureSpec, content: Content[Courses]) -> Iterable[str]:
-        for panel in content.panels:
+        claims = [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in self.spec.claims]
+        about, rows = {"seeds": list(seeds), **claims_of(claims)}, []
+        for title, lines in panels.items():
             parts = []
-            for name, values in panel.marks.lines.items():
+            for name, values in lines.items():
                 first, last = np.median(values[:, [0, -1]], axis=0)
                 parts.append(f"{name} {first:.2f} in round 1, {last:.2f} in round {values.shape[1]}")
-            count = len(panel.marks.seeds)
-            yield f"{panel.title}, {f'median of {count} seeds' if count > 1 else 'one seed'}: {'; '.join(parts)}"
+                for seed, course in zip(seeds, values.tolist(), strict=True):
+                    row = {**about, "panel": title, "line": name, "seed": seed}
+                    rows += [{**row, "round": t, "value": value} for t, value in enumerate(course, 1)]
+            over = f"median of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
+            request.say(f"{title}, {over}: {'; '.join(parts)}")
+        return rows
 
-    def paint(self, figure: FigureSpec, content: Content[Courses]) -> Figure:
+    def paint(self, figure: Figure, rows: list[Row]) -> None:
         """Draw the median over the seeds and the range from minimum to maximum, on a logarithmic axis."""
-        picture, (row,) = subplots((0.6 + 3.1 * len(content.panels), 3.1), 1, len(content.panels))
-        colours = {name: colour(i) for i, name in enumerate((CLIENT, TARGET, RATIO))}
-        for axes, panel in titled([row], content.panels):
-            for name, values in panel.marks.lines.items():
+        panels, looks = self.panels(rows), line_looks((CLIENT, TARGET, RATIO), dashed=True)
+        wide = across(figure, len(panels))
+        grid = subplots(figure, -(-len(panels) // wide), wide)
+        for axes, panel in titled(grid, panels):
+            lines = by_line(panel)
+            for name, of_line in lines.items():
+                values = np.array([[row["value"] for row in seed] for seed in by_line(of_line, "seed").values()])
                 rounds = np.arange(1, values.shape[1] + 1)
-                axes.plot(rounds, np.median(values, axis=0), color=colours[name], label=name)
+                axes.plot(rounds, np.median(values, axis=0), **looks[name], label=name)
                 if len(values) > 1:
                     low, high = values.min(axis=0), values.max(axis=0)
-                    axes.fill_between(rounds, low, high, color=colours[name], alpha=0.18, linewidth=0)
+                    axes.fill_between(rounds, low, high, color=looks[name]["color"], alpha=0.18, linewidth=0)
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.grid(axis="y")
             axes.margins(x=0.015)
             axes.set_xlabel("communication round")
-            axes.set_ylabel(panel.marks.quantity)
-            if len(panel.marks.lines) > 1:
+            axes.set_ylabel(QUANTITIES[panel[0]["panel"]])
+            if len(lines) > 1:
                 axes.legend(loc="best")
-        row[1].axhline(1, color="0.45", linewidth=0.8, linestyle=":", zorder=0)
-        seeds = content.about["seeds"]
+            if RATIO in lines:
+                axes.axhline(1, color="0.45", linewidth=0.8, linestyle=":", zorder=0)
+        seeds = rows[0]["seeds"]
         said = f"median and range of {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-        picture.suptitle(f"{figure.title} (simulated, {said})", fontsize=9)
-        return picture
+        figure.suptitle(f"{self.spec.title} (simulated, {said})")
 
 
 def _numbers(lines: Mapping[str, Array], seeds: tuple[int, ...]) -> tuple[dict[tuple[str, str], float], list[str]]:

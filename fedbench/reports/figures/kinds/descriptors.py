@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
-from fedbench.reports.figures import panel as panels
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Kind, Request
-from fedbench.reports.figures.panel import Content, Panel
-from fedbench.reports.figures.spec import FigureSpec
+from fedbench.reports.figures.kind import Kind, Request, Row
+from fedbench.reports.figures.style import MARKERS, across, handle, legend, subplots, titled
 from fedbench.reports.figures.style import colour as colour_of
-from fedbench.reports.figures.style import handle, subplots, titled
 from fedbench.specs import RunSpec
 
 if TYPE_CHECKING:
@@ -27,94 +23,66 @@ if TYPE_CHECKING:
     from fedbench.store import Artifact
 
 
-@dataclass(frozen=True, eq=False)
-class Plane:
-    """The N clients of one run that have a descriptor."""
-
-    client: NDArray[np.int64]  #: [N]
-    place: NDArray[np.float64]  #: [N, 2] coordinates along the first two principal axes
-    share: tuple[float, float]  #: of the descriptors' variance along these axes
-    length: int  #: numbers per descriptor
-    cluster: tuple[int | None, ...]  #: [N] found by the method; None: in no cluster
-    group: tuple[int, ...]  #: [N] true group
-
-    @property
-    def clusters(self) -> Counter[int]:
-        """Number of clients in each cluster."""
-        return Counter(m for m in self.cluster if m is not None)
-
-
-class Descriptors(Kind[Plane]):
+class Descriptors(Kind):
     """Clients in the plane: colour and number show the cluster found, the marker the true group."""
 
+    names = ("descriptors",)
     needs = "runs"
     options = ("run", "budget", "seed")
     columns = ("panel", "run", "dataset", "partition", "client", "cluster", "group", "x", "y")
+    of_panel = ("run", "budget", "dataset", "partition", "length", "clusters", "true_clusters", "variance")
 
-    def gather(self, figure: FigureSpec, request: Request) -> Content[Plane]:
-        """The panel of the requested run, or a panel for each of the figure's runs that the store has.
+    def rows(self, request: Request) -> list[Row]:
+        """A row per client, of the requested run, or a panel for each of the figure's runs that the store has.
 
         Raises FedbenchError if there is none, or if the requested run has no descriptors.
         """
         if request.run is not None:
-            return Content([of_run(request.run_itself())])
-        gathered, faults = [], []
-        for title, cell in figure.runs.items():
-            try:
-                gathered.append(of_run(source.run_of(figure, cell, request), title))
-            except FedbenchError as error:
-                faults.append(error)
-        if not gathered:
-            raise faults[0]
-        for fault in faults:
-            request.remark(str(fault))
-        return Content(gathered, cells=(len(gathered), len(figure.runs)))
-
-    def rows(self, marks: Plane) -> Iterator[Mapping[str, Any]]:
-        """One row per client."""
-        columns = (marks.client.tolist(), marks.cluster, marks.group, *marks.place.T.tolist())
-        for line in zip(*columns, strict=True):
-            yield dict(zip(("client", "cluster", "group", "x", "y"), line, strict=True))
-
-    def summary(self, marks: Plane) -> Mapping[str, Any]:
-        """The descriptors' length, the numbers of found and true clusters, and the axes' shares of the variance."""
-        clusters = {"clusters": len(marks.clusters), "true_clusters": len(set(marks.group))}
-        return {"length": marks.length, **clusters, "variance": list(marks.share)}
-
-    def words(self, figure: FigureSpec, content: Content[Plane]) -> Iterable[str]:
-        for panel in content.panels:
-            marks = panel.marks
-            sizes = sorted(marks.clusters.values(), reverse=True)
+            rows = of_run(request.run_itself())
+        else:
+            gathered, faults = [], []
+            for title, cell in self.spec.runs.items():
+                try:
+                    gathered.append(of_run(source.run_of(self.spec, cell, request), title))
+                except FedbenchError as error:
+                    faults.append(error)
+            if not gathered:
+                raise faults[0]
+            for fault in faults:
+                request.remark(str(fault))
+            cells = {"measured": len(gathered), "all": len(self.spec.runs)}
+            rows = [row | {"cells": cells} for panel in gathered for row in panel]
+        for panel in self.panels(rows):
+            about = panel[0]
+            found = Counter(row["cluster"] for row in panel if row["cluster"] is not None)
+            sizes = sorted(found.values(), reverse=True)
             many = ", ".join(map(str, sizes[:10])) + (", ..." if len(sizes) > 10 else "")
-            yield (
-                f"{panel.title}: {len(marks.client)} clients of {len(set(marks.group))} true distributions in "
-                f"{len(sizes)} clusters (of {many or 'nobody'}); two axes hold {100 * sum(marks.share):.0f} % of "
-                f"the variance of {marks.length} numbers; run {panel.about['run']}"
+            request.say(
+                f"{about['panel']}: {len(panel)} clients of {about['true_clusters']} true distributions in "
+                f"{len(sizes)} clusters (of {many or 'nobody'}); two axes hold {100 * sum(about['variance']):.0f} % of "
+                f"the variance of {about['length']} numbers; run {about['run']}"
             )
+        return rows
 
-    def paint(self, figure: FigureSpec, content: Content[Plane]) -> Figure:
+    def paint(self, figure: Figure, rows: list[Row]) -> None:
         """Draw up to three panels per row; the legend of the true groups is below them."""
-        planes = [panel.marks for panel in content.panels]
-        wide = min(_PER_ROW, len(planes))
-        tall, size = -(-len(planes) // wide), 2.6 if wide > 1 else 3.6
-        most = max(len(set(plane.group)) for plane in planes)
-        listed, columns = min(most, len(_MARKERS)), max(3, 2 * wide)
-        height = 0.4 + 0.18 * (1 + listed // columns) + size * tall
-        picture, grid = subplots((0.4 + (size + 0.1) * max(1.2, wide), height), tall, wide)
-        for axes, panel in titled(grid, content.panels):
-            _panel(axes, panel.marks)
+        panels = self.panels(rows)
+        wide = across(figure, len(panels), figure.get_figwidth() / _PER_ROW if len(panels) > 1 else 0.1)
+        tall = -(-len(panels) // wide)
+        grid = subplots(figure, tall, wide, tall=figure.get_figwidth() / wide)
+        for axes, panel in titled(grid, panels):
+            _panel(axes, panel)
+        listed = min(most := max(panel[0]["true_clusters"] for panel in panels), len(MARKERS))
         dot = {"color": "0.45", "linestyle": "none", "markersize": 5}
-        handles = [handle(f"true group {g + 1}", marker=_MARKERS[g], **dot) for g in range(listed)]
+        handles = [handle(f"true group {g + 1}", marker=MARKERS[g], **dot) for g in range(listed)]
         if most > listed:
             handles[-1].set_label(f"true group {listed} (the next as the first)")
-        label = "cluster found" + (" (its clients)" if any(len(plane.client) <= _FEW for plane in planes) else "")
+        label = "cluster found" + (" (its clients)" if any(len(panel) <= _FEW for panel in panels) else "")
         handles.append(handle(label, color="0.45", linewidth=0.7, marker="$1$"))
-        ncols = min(len(handles), columns)
-        picture.legend(handles=handles, loc="outside lower center", ncols=ncols, columnspacing=1.1)
-        return picture
+        legend(figure, handles)
 
 
-def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
+def of_run(run: Artifact, title: str = "") -> list[Row]:
     """The panel of a run with a table `descriptors` (columns client, descriptor).
 
     Raises FedbenchError if the run has no such table, or if its tables are damaged.
@@ -148,8 +116,15 @@ def of_run(run: Artifact, title: str = "") -> Panel[Plane]:
     clusters = clients.column("cluster").to_pylist() if "cluster" in clients.column_names else [None] * len(clients)
     cluster = dict(zip(group, clusters, strict=True))
     place, share = plane(described)
-    of_clients = (tuple(values[c] for c in client.tolist()) for values in (cluster, group))
-    return panels.of_run(run, Plane(client, place, share, described.shape[1], *of_clients), title)
+    about: Row = {
+        **source.of_run(run, title),
+        "length": described.shape[1],
+        "clusters": len({cluster[c] for c in client.tolist()} - {None}),
+        "true_clusters": len({group[c] for c in client.tolist()}),
+        "variance": list(share),
+    }
+    points = zip(client.tolist(), place.tolist(), strict=True)
+    return [{**about, "client": c, "cluster": cluster[c], "group": group[c], "x": x, "y": y} for c, (x, y) in points]
 
 
 def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, float]]:
@@ -168,7 +143,6 @@ def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, 
     return place, (share[0], share[1])
 
 
-_MARKERS = "osD^vP*X<>ph"
 _NONE = "0.7"
 #: Most panels in a row.
 _PER_ROW = 3
@@ -176,16 +150,17 @@ _PER_ROW = 3
 _FEW = 30
 
 
-def _panel(axes: Axes, marks: Plane) -> None:
+def _panel(axes: Axes, panel: list[Row]) -> None:
     """Draw a panel. Clusters and groups are numbered from 1 in the order of their first clients."""
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=1.5, foreground="white")]
-    few, centre = len(marks.client) <= _FEW, marks.place.mean(axis=0)
-    clusters = _numbered([m for m in marks.cluster if m is not None])
-    groups = _numbered(marks.group)
+    place = np.array([(row["x"], row["y"]) for row in panel])
+    few, centre = len(panel) <= _FEW, place.mean(axis=0)
+    clusters = _numbered(row["cluster"] for row in panel if row["cluster"] is not None)
+    groups = _numbered(row["group"] for row in panel)
     for m, number in clusters.items():
-        members = marks.place[[cluster == m for cluster in marks.cluster]]
+        members = place[[row["cluster"] == m for row in panel]]
         middle, colour = members.mean(axis=0), colour_of(number)
         for end in members:
             axes.plot(*zip(middle, end, strict=True), color=colour, linewidth=0.7, alpha=0.7, zorder=1)
@@ -198,34 +173,33 @@ def _panel(axes: Axes, marks: Plane) -> None:
             ha="right" if out[0] < 0 else "left",
             va="top" if out[1] < 0 else "bottom",
             color=colour,
-            fontsize=7,
+            fontsize="small",
             zorder=2,
             annotation_clip=False,
             path_effects=halo,
         )
-    for (x, y), cluster, g in zip(marks.place, marks.cluster, marks.group, strict=True):
-        colour = _NONE if cluster is None else colour_of(clusters[cluster])
+    for row in panel:
         axes.plot(
-            x,
-            y,
+            row["x"],
+            row["y"],
             linestyle="none",
-            marker=_MARKERS[groups[g] % len(_MARKERS)],
+            marker=MARKERS[groups[row["group"]] % len(MARKERS)],
             markersize=6 if few else 4,
-            color=colour,
+            color=_NONE if row["cluster"] is None else colour_of(clusters[row["cluster"]]),
             markeredgecolor="white",
             markeredgewidth=0.5,
             alpha=0.9,
             zorder=3,
         )
-    for which, share in zip(("x", "y"), marks.share, strict=True):
+    for which, share in zip(("x", "y"), panel[0]["variance"], strict=True):
         getattr(axes, f"set_{which}label")(f"principal axis {1 + 'xy'.index(which)} ({100 * share:.0f} %)")
     axes.margins(0.18, 0.12)
     axes.set_xticks([])
     axes.set_yticks([])
-    if not np.ptp(marks.place):  # all descriptors are equal
+    if not np.ptp(place):  # all descriptors are equal
         axes.set_xlim(-1, 1)
         axes.set_ylim(-1, 1)
 
 
-def _numbered(values: Sequence[int]) -> dict[int, int]:
+def _numbered(values: Iterable[int]) -> dict[int, int]:
     return {value: i for i, value in enumerate(dict.fromkeys(values))}

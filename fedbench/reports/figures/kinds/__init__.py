@@ -1,0 +1,1 @@
+"""The built-in kinds of figures, a file each; `registry` finds them."""

@@ -1,0 +1,262 @@
+"""Learning curves of any runs: a metric against rounds, bytes or seconds. A panel is a partition, a line the mean over
+a group of runs, and a band the standard deviation over its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedbench.errors import FedbenchError, check_known
+from fedbench.metrics.definitions import all_metrics
+from fedbench.metrics.read import Metrics
+from fedbench.planner.runs import SEEDS, differing, grouped
+from fedbench.planner.table.spec import UNITS
+from fedbench.reports.compare.comparison import measured
+from fedbench.reports.figures.kind import Kind, Request, Row, by_line, quantity, room_for
+from fedbench.reports.figures.style import across, distinct_looks, handle, legend, line_looks, subplots, titled
+from fedbench.reports.figures.text import text_curves
+from fedbench.results.run import Run
+from fedbench.words import counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An x axis of curves."""
+
+    sums: tuple[str, ...]  #: metrics whose cumulative sum over rounds is x; empty: x is the round
+    label: str
+    unit: float = 1.0  #: factor of x in a terminal, where `short` is its label
+    short: str = ""
+
+
+_SENT = " sent and received by all clients"
+_SECONDS = "seconds of training, without evaluation"  # evaluation is not part of the method
+AXES: Mapping[str, Axis] = {
+    "round": Axis((), "round"),
+    "bytes": Axis(("bytes_up", "bytes_down"), "bytes" + _SENT, 1e-6, "MB" + _SENT),
+    "seconds": Axis(("local_training_seconds", "server_seconds"), _SECONDS),
+}
+#: Views of the test images; the first one wins a tie.
+VIEWS = ("plain", "crop")
+#: Default metric: the first of these that is measured.
+DEFAULTS = ("average_accuracy", "client_auc_mean")
+#: Most panels, and most lines, in one picture.
+PANELS, LINES = 24, 24
+#: Most remarks on single runs.
+_REMARKS = 5
+
+
+def curves(
+    runs: Sequence[Run],
+    metric: str | None = None,
+    against: str = "round",
+    by: Sequence[str] = (),
+    view: str | None = None,
+    remark: Callable[[str], None] = lambda _: None,
+) -> list[Row]:
+    """The curves of runs, grouped by `planner.runs.grouped`: a panel is a partition, a row a round in which all runs of
+    a line measured the metric. Its `x` is a mean over these runs, too: the round, or bytes or seconds up to its end.
+
+    Arguments:
+        metric: one that is measured by round; default: average accuracy, or the area under the ROC curve.
+        against: one of AXES.
+        by: keys to group by; default: all that the runs differ in.
+        view: of the test images, "plain" or "crop"; default: the one with which most runs, and then most
+            rounds, are evaluated.
+        remark: called with each problem, one line.
+
+    Raises FedbenchError for an unknown metric, axis, key or view, and if no run has the metric by round.
+    """
+    check_known("axis", against, AXES)
+    check_known("test augmentation", view, VIEWS)
+    found, errors = measured(runs)
+    if errors and not found:
+        raise errors[0]
+    chosen = metric or next((m for m in DEFAULTS if any(m in one.names for one in found.values())), DEFAULTS[0])
+    by_view = {one: {id: by_round(m, chosen, one) for id, m in found.items()} for one in ([view] if view else VIEWS)}
+    view = max(by_view, key=lambda one: (sum(map(bool, by_view[one].values())), sum(map(len, by_view[one].values()))))
+    series = by_view[view]
+    left = [run for run in runs if series.get(run.id)]
+    if not left:
+        there = sorted({name for one in found.values() for name in one.names if by_round(one, name, view)})
+        raise FedbenchError(f"no run has {chosen} by round ({view} test images)", f"by round: {', '.join(there)}")
+    at = {run.id: _along(found[run.id], against, series[run.id]) for run in left}
+    known = all_metrics().get(chosen)
+    factor, unit = (1.0, known.unit if known else "")
+    if unit == "fraction":
+        factor, unit = UNITS["percent"]
+    seen = view if known and known.by_view else ""
+    about: Row = {"metric": chosen, "unit": unit, "test_images": seen, "axis": against}
+    rows = []
+    for panel in grouped(left, by):
+        # Without --by, runs of a line differ in their seeds only.
+        differ = {name: differing(group) if by else () for name, group in panel.lines.items()}
+        mixed = {name: own for name, keys in differ.items() if (own := [key for key in keys if key not in SEEDS])}
+        of_panel = about | {"panel": panel.title, "mixed": mixed}
+        lines = [_curve(name, group, series, at, factor) for name, group in panel.lines.items()]
+        rows += [of_panel | row for line in lines for row in line]
+    problems = [str(error) for error in errors]
+    problems += [f"run {id} has no {chosen} by round ({view} test images)" for id, curve in series.items() if not curve]
+    more = len(problems) - _REMARKS
+    for problem in problems[:_REMARKS] + [f"and {counted(more, 'more run')} without"] * (more > 0):
+        remark(problem)
+    return rows
+
+
+def by_round(metrics: Metrics, metric: str, view: str) -> dict[int, float]:
+    """Round -> value, without round 0, which stands for the whole run."""
+    return {t: value for t, value in metrics.series(metric, view).items() if t}
+
+
+def _along(metrics: Metrics, against: str, rounds: Mapping[int, float]) -> dict[int, float]:
+    """Round -> its x on the axis."""
+    total = dict.fromkeys(rounds, 0.0)
+    if not AXES[against].sums:
+        return {t: float(t) for t in rounds}
+    for name in AXES[against].sums:
+        each = by_round(metrics, name, "")
+        sums = np.cumsum([each[t] for t in sorted(each)])
+        ends = np.searchsorted(sorted(each), list(rounds), side="right")
+        for t, end in zip(rounds, ends.tolist(), strict=True):
+            total[t] += float(sums[end - 1]) if end else 0.0
+    return total
+
+
+def _curve(
+    name: str,
+    runs: Sequence[Run],
+    series: Mapping[str, Mapping[int, float]],
+    at: Mapping[str, Mapping[int, float]],
+    factor: float,
+) -> list[Row]:
+    """The mean curve of runs, with the standard deviation (ddof 1) over them. Raises FedbenchError if they have no
+    evaluated round in common."""
+    rounds = sorted(set.intersection(*(set(series[run.id]) for run in runs)))
+    if not rounds:
+        ids = f"{runs[0].id} and {runs[1].id}"
+        raise FedbenchError(f"runs such as {ids} are one group, but have no evaluated round in common", "name --by KEY")
+    values = np.array([[series[run.id][t] for t in rounds] for run in runs])
+    x = np.array([[at[run.id][t] for t in rounds] for run in runs]).mean(axis=0).tolist()
+    mean = (values.mean(axis=0) * factor).tolist()
+    std = (values.std(axis=0, ddof=1) * factor).tolist() if len(runs) > 1 else [None] * len(rounds)
+    about = {"line": name, "runs": len(runs), "ids": [run.id for run in runs]}
+    return [
+        about | dict(zip(("round", "x", "mean", "std"), point, strict=True))
+        for point in zip(rounds, x, mean, std, strict=True)
+    ]
+
+
+class Learning(Kind):
+    """A metric against rounds, bytes or seconds."""
+
+    names = ("curves",)
+    title = "Learning curves of runs"
+    options = ("filters", "metric", "against", "by", "view")
+    columns = ("panel", "metric", "unit", "test_images", "line", "axis", "x", "round", "mean", "std", "runs", "ids")
+    of_figure = ("metric", "unit", "test_images", "axis")
+    of_panel = ("mixed",)
+
+    def rows(self, request: Request) -> list[Row]:
+        """The curves of the runs that the filters select. Raises FedbenchError as `select` and `curves` do."""
+        rows = curves(
+            request.runs(), request.metric, request.against or "round", request.by or (), request.view, request.remark
+        )
+        for panel in self.panels(rows):
+            _explain(panel, request.remark)
+            request.say(f"{panel[0]['panel']}: {quantity(panel[0])} at the end")
+            for name, points in by_line(panel).items():
+                end = points[-1]
+                spread = "" if end["std"] is None else f" ± {end['std']:.2g}"
+                request.say(f"  {name}: {end['mean']:.4g}{spread} ({_count(panel, name)}, round {end['round']})")
+        return rows
+
+    def charts(self, rows: list[Row]) -> Iterable[RenderableType]:
+        """The curves as charts of text."""
+        axis, panels = AXES[rows[0]["axis"]], self.panels(rows)
+        for panel in panels:
+            lines = {name: [(row["x"] * axis.unit, row["mean"]) for row in of] for name, of in by_line(panel).items()}
+            title = f"{panel[0]['panel']}: " if len(panels) > 1 else ""
+            yield text_curves(lines, axis.short or axis.label, title + quantity(panel[0]))
+
+    def paint(self, figure: Figure, rows: list[Row]) -> None:
+        """Draw small multiples with one legend. Raises FedbenchError for more than PANELS or LINES."""
+        from matplotlib.ticker import EngFormatter, MaxNLocator
+
+        panels, names, against = self.panels(rows), [*by_line(rows)], rows[0]["axis"]
+        for count, most, what in ((len(panels), PANELS, "panels"), (len(names), LINES, "lines")):
+            hint = "choose runs by filters such as dataset=mnist, group them by --by KEY, or take --csv"
+            room_for(count, most, f"{what} are too many for one picture (up to {most})", hint)
+        looks, wide = line_looks(names), across(figure, len(panels))
+        grid = subplots(figure, -(-len(panels) // wide), wide)
+        for i, (axes, panel) in enumerate(titled(grid, panels)):
+            _paint(axes, by_line(panel), looks)
+            if i + wide >= len(panels):
+                axes.set_xlabel(AXES[against].label)
+            if against == "bytes":
+                axes.xaxis.set_major_formatter(EngFormatter("B"))
+            axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=against == "round"))
+        for line in grid:
+            line[0].set_ylabel(quantity(rows[0]))
+        counts = {_count(panel, name) for panel in panels for name in by_line(panel)}
+        over = counts.pop() if len(counts) == 1 else "seeds"
+        if any(row["std"] is not None for row in rows):
+            figure.suptitle(f"mean over {over}, band: ± standard deviation")
+        legend(figure, [handle(name if over != "seeds" else _counted(name, panels), **looks[name]) for name in names])
+
+
+def _paint(axes: Axes, curves: Mapping[str, list[Row]], looks: Mapping[str, dict[str, Any]]) -> None:
+    """Draw lines with a few markers, and their bands; a single point is a marker with an error bar."""
+    lines = {name: [(row["x"], row["mean"]) for row in rows] for name, rows in curves.items()}
+    looks = distinct_looks(lines, looks)
+    shade = max(0.05, min(0.18, 0.6 / len(curves)))  # many bands overlap
+    for i, (name, rows) in enumerate(curves.items()):
+        x, mean = (np.array([row[key] for row in rows]) for key in ("x", "mean"))
+        step = max(1, len(x) // 6)
+        # The lines' markers are shifted against each other, so that equal lines are visibly two.
+        first = i * step // max(1, len(curves)) if len(x) > step else 0
+        axes.plot(x, mean, **looks[name], label=name, markevery=(first, step))
+        if rows[0]["std"] is None:
+            continue
+        std = np.array([row["std"] for row in rows])
+        if len(x) > 1:
+            axes.fill_between(x, mean - std, mean + std, color=looks[name]["color"], alpha=shade, linewidth=0)
+        else:
+            axes.errorbar(x, mean, std, color=looks[name]["color"], capsize=2, linewidth=0.8)
+    axes.margins(x=0.03)
+    axes.grid(axis="y")
+
+
+def _explain(panel: list[Row], remark: Callable[[str], None]) -> None:
+    """Remark on lines that cover only the last rounds, or that average over more than seeds."""
+    title = panel[0]["panel"]
+    short = [name for name, rows in by_line(panel).items() if rows[0]["round"] > 1 + rows[-1]["round"] / 2]
+    if short:
+        some = ", ".join(short[:_REMARKS]) + (" and others" if len(short) > _REMARKS else "")
+        whole = "train with --every 1 to get the whole curve"
+        remark(f"{title}: evaluated in the last rounds only: {some}; {whole}")
+    for name, keys in panel[0]["mixed"].items():
+        remark(f"{title}: {name} is a mean over runs that differ in {', '.join(keys)}, too")
+
+
+def _count(panel: list[Row], name: str) -> str:
+    """How many runs a curve averages, in words."""
+    return _runs({row["runs"] for row in panel if row["line"] == name}, name in panel[0]["mixed"])
+
+
+def _runs(numbers: set[int], mixed: bool) -> str:
+    noun = "run" if mixed else "seed"
+    return f"{' or '.join(map(str, sorted(numbers)))} {noun}{'' if numbers == {1} else 's'}"
+
+
+def _counted(name: str, panels: Iterable[list[Row]]) -> str:
+    """A line's name with its number of runs."""
+    there = [(row, panel[0]["mixed"]) for panel in panels for row in panel if row["line"] == name]
+    return f"{name} ({_runs({row['runs'] for row, _ in there}, any(name in mixed for _, mixed in there))})"

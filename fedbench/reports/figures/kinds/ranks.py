@@ -1,0 +1,134 @@
+"""Average ranks over data sets and partitions; if these outnumber the methods, as a critical-difference diagram
+(Demšar, JMLR 2006, Figure 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedbench.errors import FedbenchError
+from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
+from fedbench.reports.compare.significance import LEVEL, neighbours
+from fedbench.reports.figures import source
+from fedbench.reports.figures.kind import Kind, Request, Row, by_line
+from fedbench.reports.figures.style import subplots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Ranking(Kind):
+    """Methods along an axis of ranks. If there are more places (data sets and partitions) than methods, a bar joins
+    methods between which Nemenyi's test finds no difference."""
+
+    names = ("ranks",)
+    title = "Average ranks over data sets and partitions"
+    options = ("filters", "metric", "by", "view", "budget")
+    columns = ("metric", "line", "average_rank", "place", "value", "rank")
+    of_figure = ("metric",)
+    of_panel = ("chi2", "f", "p", "level", "critical_difference", "alike")
+    one_column = False
+
+    def rows(self, request: Request) -> list[Row]:
+        """A row per method and place: the ranks in tables, or of the runs that the filters select; and Friedman's test,
+        the critical difference, and the sets of lines that differ by less.
+
+        Raises FedbenchError as `runs.select`, `ranks.ranked` and `ranks.of_tables` do, and for an option of runs if the
+        figure is of tables, or the reverse."""
+        figure = self.spec
+        for name in request.options:
+            if (name == "budget") is not bool(figure.ranked):
+                what = "the table's own rows" if figure.ranked else "any runs"
+                raise FedbenchError(f"--{name} does not go with {figure.id}, which ranks {what}", "leave it out")
+        if figure.ranked:
+            budget = source.budget_of(figure.ranked, request)
+            filled = [source.filled(name, budget, request) for name in figure.ranked]
+            for one in filled:
+                source.say(figure, request, one, [], [])
+            ranks, cells = of_tables([(one.table, one.grid) for one in filled]), {"cells": source.counted(filled)}
+        else:
+            ranks, cells = ranked(request.runs(), request.metric, request.by or (), request.seen()), {}
+        for text in ranks.left_out:
+            request.remark(f"left out: {text}")
+        if ranks.mixed:
+            request.remark(f"a line is a mean over runs that differ in {', '.join(ranks.mixed)}, too")
+        _say(ranks, request)
+        result = ranks.result
+        about: Row = {
+            "metric": ranks.number.name,
+            "panel": ranks.number.label,
+            **cells,
+            "chi2": result.chi2,
+            "f": None if result.f == float("inf") else result.f,
+            "p": result.p,
+            "level": LEVEL,
+            "critical_difference": result.difference,
+            "alike": [[ranks.lines[j] for j in members] for members in result.indistinguishable],
+        }
+        rows = []
+        for j, (line, average) in enumerate(zip(ranks.lines, result.average.tolist(), strict=True)):
+            for i, place in enumerate(ranks.places):
+                value, rank = float(ranks.values[i, j]), float(result.ranks[i, j])
+                of_line = {"line": line, "average_rank": average}
+                rows.append({**about, **of_line, "place": place, "value": value, "rank": rank})
+        return rows
+
+    def paint(self, figure: Figure, rows: list[Row]) -> None:
+        """Draw ranks from left (best) to right; the names of the better half are on the left."""
+        average = {line: of[0]["average_rank"] for line, of in by_line(rows).items()}
+        places = len({row["place"] for row in rows})
+        of, half = rows[0], (len(average) + 1) // 2
+        critical = of["critical_difference"] if places > len(average) else None  # else it is not meaningful
+        bars = of["alike"] if critical is not None else []
+        ((axes,),) = subplots(figure, 1, 1, tall=1.1 + 0.17 * half + 0.12 * len(bars))
+        _paint(axes, average, critical, bars)
+        figure.suptitle(
+            f"{of['panel']}: average rank over {places} data sets and partitions (Friedman p {of['p']:.2g})"
+        )
+
+
+def _say(ranks: Ranks, request: Request) -> None:
+    """The ranks and the tests in words."""
+    result = ranks.result
+    request.say("Average ranks: " + ", ".join(f"{ranks.lines[j]} {result.average[j]:.2f}" for j in ranks.order))
+    pairs = f"Nemenyi's critical difference {result.difference:.2f} at {LEVEL}"
+    pairs = pairs if ranks.critical else neighbours(ranks.values, ranks.order)
+    request.say(
+        f"Friedman over {len(ranks.places)} data sets and partitions: chi squared {result.chi2:.2f}, F "
+        f"{result.f:.2f}, p {result.p:.3g}; {pairs}"
+    )
+    if result.p > LEVEL:
+        request.say(f"p is above {LEVEL}: the ranks tell no difference between any two.")
+
+
+def _paint(axes: Axes, average: dict[str, float], critical: float | None, alike: list[list[str]]) -> None:
+    """Draw ranks along x; y counts lines of text downwards from the axis at 0."""
+    k = len(average)
+    half, bars = (k + 1) // 2, 0.5 * len(alike)
+    width = max(k - 1, 1)
+    black: dict[str, Any] = {"color": "black", "linewidth": 0.8, "clip_on": False}
+    axes.plot([1, k], [0, 0], **black)
+    step = 1 if k <= 20 else 5  # more numbers would overlap
+    for rank in range(1, k + 1):
+        axes.plot([rank, rank], [0, -0.25], **black)
+        if rank == 1 or rank % step == 0:
+            axes.text(rank, -0.4, str(rank), ha="center", va="bottom")
+    wide = 1 if critical is None else 1 + critical
+    if critical is not None:
+        axes.plot([1, wide], [-1.6, -1.6], marker="|", **black)
+        axes.text((1 + wide) / 2, -1.75, f"CD = {critical:.2f}", ha="center", va="bottom")
+    for place, (line, x) in enumerate(sorted(average.items(), key=lambda one: one[1])):
+        left = place < half
+        y = 1 + bars + (place if left else k - 1 - place)
+        end = 1 - 0.08 * width if left else k + 0.08 * width
+        axes.plot([x, x, end], [0, y, y], **black)
+        text = f"{line}  {x:.2f}" if left else f"{x:.2f}  {line}"
+        gap = -0.015 * width if left else 0.015 * width
+        axes.text(end + gap, y, text, ha="right" if left else "left", va="center")
+    for i, members in enumerate(alike):
+        y = 0.5 + 0.5 * i
+        ends = [average[members[0]] - 0.01 * width, average[members[-1]] + 0.01 * width]
+        axes.plot(ends, [y, y], color="black", linewidth=3.2)
+    axes.set_xlim(1 - 0.1 * width, max(k, wide) + 0.1 * width)
+    axes.set_ylim(1.4 + bars + half, -2.6)
+    axes.set_axis_off()
