@@ -200,18 +200,26 @@ def abreast(handles: Sequence[Line2D], width: float) -> int:
 
 def fitted(picture: Figure) -> Figure:
     """The figure, with titles and labels wrapped that are longer than their axes or the picture."""
-    if any(length > room for _, length, room in _lengths(picture)):
-        picture.draw_without_rendering()  # computes the layout, and so the room
-        for text, length, room in list(_lengths(picture)):
-            whole = text.get_text()
-            letters = max(map(len, whole.split("\n")))
+    if not _too_long(picture):
+        return picture
+    picture.draw_without_rendering()  # computes the layout, and so the room
+    texts: dict[Text, str] = {}
+    for _ in range(_LAYOUTS):
+        for text, length, room in _too_long(picture):
+            whole = texts.setdefault(text, text.get_text())
+            letters = max(map(len, text.get_text().split("\n")))
             while length > room and letters > _FEWEST:
                 letters = min(letters - 1, int(letters * room / length))
                 text.set_text(_wrapped(whole, letters))
                 length = _length(text)
+        picture.draw_without_rendering()
+        if not _too_long(picture):
+            break
     return picture
 
 
+#: So many times at most, because a wrapped title leaves less room for a label.
+_LAYOUTS = 3
 #: Titles are not wrapped to fewer letters than this, even if they do not fit.
 _FEWEST = 8
 _NO_BREAK = "\N{NO-BREAK SPACE}"  #: a space at which a line is not broken
@@ -230,6 +238,10 @@ def _wrapped(text: str, letters: int) -> str:
     while letters > fewest and len(lines(letters - 1)) == count:
         letters -= 1
     return "\n".join(lines(letters)).replace(_NO_BREAK, " ")
+
+
+def _too_long(picture: Figure) -> list[tuple[Text, float, float]]:
+    return [(text, length, room) for text, length, room in _lengths(picture) if length > room]
 
 
 def _lengths(picture: Figure) -> Iterator[tuple[Text, float, float]]:

@@ -279,7 +279,7 @@ class Cells(Kind):
                 unit = panel[0]["unit"]
                 if i == 0 or unit != group[i - 1][0]["unit"]:
                     # Panels of rounds are named after metrics.
-                    axes.set_ylabel(self.axis.y or (_QUANTITIES.get(unit, unit) if self.way.x else unit))
+                    axes.set_ylabel(str(self.axis.y or (_QUANTITIES.get(unit, unit) if self.way.x else unit)))
                 if i >= len(placed[-1]) or group is placed[-1]:
                     axes.set_xlabel(self.axis.label)
             for axes in axes_row[len(group) :]:
