@@ -73,7 +73,7 @@ def in_words(project: Project, method: str) -> str:
     parts = [f"equals {project.name} to {most(equal)}"] if equal else []
     if others:
         words = "else" if equal else f"from {project.name}"
-        parts.append(f"differs {words} by up to {most(others)}: {' and '.join(reasons(others))}")
+        parts.append(f"differs {words} by up to {most(others)}: {', and '.join(reasons(others))}")
     if changed and all(one.equal for one in changed):
         parts.append(f"without that equal to {most(changed)}")
     return ", ".join(parts)

@@ -40,6 +40,10 @@ PLAIN: dict[str, Any] = {
 }
 
 
+#: Images [B, C, H, W] as the network gets them, and labels [B]
+Batch = tuple[Tensor, Tensor]
+
+
 @dataclass(frozen=True)
 class Case:
     """Clients with these numbers of training images [M]; `cohort` of them in each round, or all."""
@@ -77,6 +81,21 @@ def federation(sizes: Sequence[int], tests: int = 20) -> Federation:
     return Federation.of(images[rows], labels[rows], client, rows, is_test, 10)
 
 
+class Passes:
+    """Batches as a DataLoader hands them out: a further pass at each iteration."""
+
+    def __init__(self, batches: Sequence[Batch], each: int) -> None:
+        self.batches, self.each, self.passed = batches, each, 0
+
+    def __len__(self) -> int:
+        return self.each
+
+    def __iter__(self) -> Iterator[Batch]:
+        at = self.passed * self.each
+        self.passed += 1
+        return iter(self.batches[at : at + self.each])
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A federation after a round: what is shared, and the tensors that each client holds [M]."""
@@ -105,11 +124,11 @@ class Ours:
         lengths = (length.get("epochs", s.epochs), length.get("steps", s.steps))
         return self.plan.batches(client, t, request, *lengths)
 
-    def batches(self, client: int, t: int, request: int = 1, **length: int) -> list[tuple[Tensor, Tensor]]:
-        """The same batches: images [B, C, H, W] as the network gets them, and labels [B]."""
+    def batches(self, client: int, t: int, request: int = 1, **length: int) -> list[Batch]:
+        """The same batches."""
         return [self.rows(client, at) for at in self.positions(client, t, request, **length)]
 
-    def rows(self, client: int, at: np.ndarray | slice = slice(None)) -> tuple[Tensor, Tensor]:
+    def rows(self, client: int, at: np.ndarray | slice = slice(None)) -> Batch:
         """Training images and labels of a client, at these positions."""
         data = self.case.data
         rows = data.train[client][at if isinstance(at, slice) else torch.from_numpy(at)]

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from fedbench.errors import FedbenchError
+from fedbench.vision import torchvision
 
 
 class Stub(ModuleType):
@@ -38,6 +39,7 @@ def importable(folder: Path, needs: Sequence[str] = ()) -> Iterator[None]:
     models). `needs`: libraries for which there is a stub where they are not installed. Prints nothing of theirs."""
     if not folder.is_dir():
         raise FedbenchError(f"there is no folder {folder}", "name the folder of a checkout")
+    torchvision()  # which most of them import; here, also where a wheel lacks its operators
     before = set(sys.modules)
     for name in needs:
         if missing(name):

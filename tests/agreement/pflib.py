@@ -26,8 +26,10 @@ from tests.agreement.cases import (
     EQUAL,
     PLAIN,
     ROUNDS,
+    Batch,
     Case,
     Ours,
+    Passes,
     Snapshot,
     network,
     ours,
@@ -44,7 +46,6 @@ CHANGES = (
 )
 
 ALIKE = "it counts clients alike whatever their sizes, as the paper does"
-Batch = tuple[Tensor, Tensor]
 
 
 #: Quantity -> ours and theirs
@@ -290,21 +291,6 @@ METHODS = (
 )
 
 
-class Loader:
-    """Batches as a DataLoader hands them out: a further pass at each iteration."""
-
-    def __init__(self, batches: Sequence[Batch], each: int) -> None:
-        self.batches, self.each, self.passed = batches, each, 0
-
-    def __len__(self) -> int:
-        return self.each
-
-    def __iter__(self) -> Iterator[Batch]:
-        at = self.passed * self.each
-        self.passed += 1
-        return iter(self.batches[at : at + self.each])
-
-
 def joined(pairs: Sequence[Sequence[Batch]]) -> list[Batch]:
     """Batches one after another in one: what Per-FedAvg cuts in two."""
     return [(torch.cat([x for x, _ in some]), torch.cat([y for _, y in some])) for some in pairs]
@@ -322,18 +308,18 @@ class Round:
         self.calls = {}
         return self.run.cohort(self.t)
 
-    def loader(self, client: int) -> Loader:
+    def loader(self, client: int) -> Passes:
         """Of the round; before the first, when FedRoD counts classes, of all images in one batch."""
         if not self.t:
-            return Loader([self.run.rows(client)], 1)
+            return Passes([self.run.rows(client)], 1)
         each = self.run.plan.batches_a_pass(client)
         if self.how.ours != "perfedavg":
-            return Loader(self.run.batches(client, self.t), each)
+            return Passes(self.run.batches(client, self.t), each)
         # Each of its steps takes two batches, ours of two requests; it trains twice a round, an epoch each.
         call = self.calls[client] = self.calls.get(client, 0) + 1
         steps = range((call - 1) * each, call * each)
         requests = [[next(iter(self.run.batches(client, self.t, 2 * k + i, steps=1))) for i in (1, 2)] for k in steps]
-        return Loader(joined(requests), each)
+        return Passes(joined(requests), each)
 
 
 def base_and_head(folder_module: Any) -> nn.Module:
