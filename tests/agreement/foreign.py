@@ -34,14 +34,20 @@ class Stub(ModuleType):
 
 
 @contextlib.contextmanager
-def importable(folder: Path, needs: Sequence[str] = ()) -> Iterator[None]:
+def importable(folder: Path, imports: Sequence[str] = (), uses: Sequence[str] = ()) -> Iterator[None]:
     """Let modules be imported from a folder, and forget them afterwards, since projects use the same names (utils,
-    models). `needs`: libraries for which there is a stub where they are not installed. Prints nothing of theirs."""
+    models). Prints nothing of theirs.
+
+    `imports`: libraries for which there is a stub where they are not installed; `uses`: those that must be there.
+    Raises FedbenchError without them, or without the folder.
+    """
     if not folder.is_dir():
         raise FedbenchError(f"there is no folder {folder}", "name the folder of a checkout")
+    if lacking := [name for name in uses if missing(name)]:
+        raise FedbenchError(f"the code in {folder} needs {' and '.join(lacking)}", "install what it requires")
     torchvision()  # which most of them import; here, also where a wheel lacks its operators
     before = set(sys.modules)
-    for name in needs:
+    for name in imports:
         if missing(name):
             parts = name.split(".")
             for k in range(len(parts)):
