@@ -12,8 +12,8 @@ import typer.main
 
 from fedbench import __version__
 from fedbench.cli import context
-from fedbench.cli.options import MORE, grouped
-from fedbench.cli.parser import ALL, App, Group
+from fedbench.cli.options import ALL, MORE, HelpAll, grouped
+from fedbench.cli.parser import App, Group
 
 #: Panel of the help (MORE: only with --help-all) -> command or group of commands -> its file in this folder.
 PANELS = {
@@ -72,8 +72,6 @@ class Fedbench(Group):
         super().__init__(**attributes)
         self.commands = Commands()  # type: ignore[assignment]
 
-    _hides = True
-
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         if command is not None and ctx.meta.get(ALL):
@@ -111,6 +109,7 @@ def _application(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    help_all: HelpAll = False,
 ) -> None:
     """Options that may stand before or after the command."""
     context.configure(home, data, debug)

@@ -23,6 +23,22 @@ Options = Mapping[str, inspect.Parameter]
 
 #: The panel of what is rarely needed: a help shows it with --help-all only.
 MORE = "More"
+#: Key of a context's `meta`: the help shows everything.
+ALL = "fedbench.help_all"
+
+
+def _help_all(ctx: typer.Context, value: bool) -> None:
+    """Print the help with what --help hides."""
+    if value and not ctx.resilient_parsing:
+        ctx.meta[ALL] = True
+        typer.echo(ctx.get_help(), nl=False)
+        raise typer.Exit
+
+
+#: The option of a command whose help hides anything.
+HelpAll = Annotated[
+    bool, typer.Option("--help-all", callback=_help_all, is_eager=True, help="Show also what is rarely needed.")
+]
 
 
 def argument(help: str, metavar: str | None = None, completion: Completion | None = None) -> Any:
@@ -133,10 +149,16 @@ def paneled(panels: Mapping[str, Collection[str]]) -> Callable[[C], C]:
 
     def decorate(command: C) -> C:
         parameters = [_in_panel(one, panel_of.get(one.name, "")) for one in of_function(command).values()]
-        parameters.sort(key=lambda one: order.index(panel_of.get(one.name, "")))
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
-        return command
+        more = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll)
+        parameters = sorted([*parameters, more], key=lambda one: order.index(panel_of.get(one.name, "")))
+
+        @functools.wraps(command)
+        def call(help_all: bool = False, **given: Any) -> None:
+            command(**given)
+
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        return cast(C, call)
 
     return decorate
 

@@ -6,13 +6,12 @@ import copy
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
-from fedbench.cli.options import grouped
+from fedbench.cli.options import ALL, grouped
 from fedbench.errors import FedbenchError
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -32,17 +31,8 @@ def twice(option: str) -> FedbenchError:
     return FedbenchError(f"{option} is given twice", "leave one of the two out")
 
 
-#: Key of a context's `meta`: the help shows everything.
-ALL = "fedbench.help_all"
-
-
 class _Strict:
-    """Checks the option values before the command's parser converts them; has --help-all if its help hides anything."""
-
-    @cached_property
-    def _hides(self) -> bool:
-        """Whether --help leaves out options or commands."""
-        return any(getattr(one, "hidden", False) for one in self.params)  # type: ignore[attr-defined]
+    """Checks the option values before the command's parser converts them. Hides nothing with --help-all."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -50,11 +40,7 @@ class _Strict:
             params = [copy.copy(one) for one in params]
             for one in params:
                 one.hidden = False
-        if not self._hides:
-            return params
-        about = "Show also what is rarely needed, and exit."
-        options = {"is_flag": True, "is_eager": True, "expose_value": False, "help": about, "callback": _help_all}
-        return [*params, TyperOption(param_decls=["--help-all"], default=False, **options)]
+        return params
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         parsed, _, order = self.make_parser(ctx).parse_args(args=list(args))  # type: ignore[attr-defined]
@@ -69,15 +55,6 @@ class _Strict:
                 if isinstance(word, str) and name in called:
                     parsed_value(called[name], word)
         return super().parse_args(ctx, args)  # type: ignore[misc, no-any-return]
-
-
-def _help_all(ctx: Any, _: Any, value: bool) -> None:
-    """Print the help with what --help hides."""
-    if not value or ctx.resilient_parsing:
-        return
-    ctx.meta[ALL] = True
-    typer.echo(ctx.get_help(), nl=False)
-    raise typer.Exit
 
 
 def flowed(text: str) -> str:
