@@ -14,6 +14,7 @@ from fedbench.metrics.read import VIEW
 from fedbench.options import checked
 from fedbench.reports import render
 from fedbench.reports.layout.grid import Grid
+from fedbench.reports.render.style import Style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,15 +36,33 @@ class Tables:
         return pd.DataFrame([record for grid in self.grids for record in records(grid)])
 
     @checked
-    def text(self, format: str = "console", *, full: bool = False, standalone: bool = False) -> str:
-        """The text of the tables: console, latex, markdown, csv, html or json. `full` adds all notes."""
-        return render.render(self.grids, render.choose(format, None), full=full, standalone=standalone)
+    def text(
+        self,
+        format: str = "console",
+        *,
+        notes: str = "brief",
+        standalone: bool = False,
+        width: str = "",
+        spread: str = "",
+    ) -> str:
+        """The text of the tables: console, latex, markdown, csv, html or json; `notes` below them: none, brief, full.
+        For LaTeX: `standalone`, `width` and `spread`, as the options of `fedbench report`."""
+        style = Style(standalone, width=width, spread=spread)
+        return render.render(self.grids, render.choose(format, None), notes, style)
 
     @checked
-    def save(self, path: str | Path, *, full: bool = False, standalone: bool = False) -> None:
-        """Write the tables to a file, in the format that its suffix names."""
+    def save(
+        self,
+        path: str | Path,
+        *,
+        notes: str = "brief",
+        standalone: bool = False,
+        width: str = "",
+        spread: str = "",
+    ) -> None:
+        """Write the tables to a file, in the format that its suffix names; the rest is that of `text`."""
         path = Path(path)
-        text = render.render(self.grids, render.choose(None, path), full=full, standalone=standalone)
+        text = self.text(render.choose(None, path), notes=notes, standalone=standalone, width=width, spread=spread)
         write_whole(path, text.encode())
 
     def __repr__(self) -> str:

@@ -62,6 +62,13 @@ Device = Annotated[str, "Device: auto, cpu or cuda."]
 NoShipped = Annotated[bool, "Leave out shipped results (fedbench results list)."]
 Format = Annotated[str | None, "Format: console, latex, markdown, csv, html or json.", "-f"]
 Output = Annotated[Path | None, "Write to this file; its suffix tells the format.", "-o"]
+Notes = Annotated[str, "Notes below the table: none, brief, or full (deviations, remarks, claims, origin).", "<notes>"]
+Width = Annotated[
+    str, "LaTeX: fit a column (3.25 in), a page (5.5 in) or so many inches; default: a column, else a page.", "<width>"
+]
+Spread = Annotated[
+    str, "LaTeX: how ± is set: pm, small, paren as in .76(.02), or none; default: the table's.", "<spread>"
+]
 Json = Annotated[bool, "Print one JSON document.", "--json"]
 Filters = Annotated[
     list[str] | None,

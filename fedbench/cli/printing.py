@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedbench.reports.layout.grid import Grid
+    from fedbench.reports.render.style import Style
 
 
 def print_json(value: Any) -> None:
@@ -36,20 +37,22 @@ def form(format: str | None, output: Path | None, as_json: bool) -> str:
     return render.choose("json" if as_json else format, output)
 
 
-def put(grids: Sequence[Grid], format: str, output: Path | None, *, full: bool = False, **latex: bool) -> None:
-    """Print the grids, or write them to the file `output`; `full` and `latex` are options of `render.render`."""
+def put(
+    grids: Sequence[Grid], format: str, output: Path | None, notes: str = "brief", style: Style | None = None
+) -> None:
+    """Print the grids, or write them to the file `output`; `notes` and `style` are those of `render.render`."""
     from fedbench.files import write_whole
     from fedbench.reports import render
 
     if format == "console" and output is None:
         from fedbench.reports.render.console import show
 
-        show(grids, out(), full, fit=True)
+        show(grids, out(), notes, fit=True)
         return
     if format == "csv":  # CSV has no place for problems
         for problem in dict.fromkeys(problem for grid in grids for problem in grid.problems):
             err().print(problem, soft_wrap=True, markup=False)
-    text = render.render(grids, format, full=full, **latex)
+    text = render.render(grids, format, notes, style or render.PLAIN)
     if output is None:
         typer.echo(text, nl=False)
     else:

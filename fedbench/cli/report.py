@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fedbench.cli import completion, context, options, printing
 from fedbench.cli.parser import App
-from fedbench.errors import FedbenchError, check_known
+from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
     from fedbench.reports.claims import Claims
 
 app = App()
-
-#: Levels of detail of the notes below a table.
-NOTES = ("brief", "full")
 
 
 @app.command("report")
@@ -33,8 +30,9 @@ def report(
     format: options.Format = None,
     output: options.Output = None,
     compare: Annotated[bool, "Set the paper's numbers below ours."] = False,
-    notes: Annotated[str, "Notes below the table: brief, or full (deviations, remarks, claims)."] = "brief",
-    only_done: Annotated[bool, "Leave out rows and columns that have no number."] = False,
+    notes: options.Notes = "brief",
+    only_done: Annotated[bool, "Leave out rows and columns that have no number; LaTeX always does."] = False,
+    all_cells: Annotated[bool, "LaTeX: rows and columns without a number, too."] = False,
     no_shipped: options.NoShipped = False,
     extra: Annotated[bool, "Add rows of your other runs in the table's settings (train --table -m)."] = False,
     budget: options.RunBudget = None,
@@ -46,6 +44,8 @@ def report(
     ] = None,
     seed: Annotated[list[int] | None, "Seed of the runs (repeatable); default: the table's."] = None,
     as_json: options.Json = False,
+    width: options.Width = "",
+    spread: options.Spread = "",
     standalone: Annotated[bool, "LaTeX: a whole document, not a float to \\input; names its packages."] = False,
     appendix: Annotated[
         bool,
@@ -55,10 +55,11 @@ def report(
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.reports.layout.tables import grids_of
+    from fedbench.reports.render.style import Style
 
+    style = Style(standalone, appendix, all_cells, width, spread)
     usual = "latex" if appendix and output is None and not as_json else None
     chosen = printing.form(format or usual, output, as_json)
-    check_known("notes", notes, NOTES)
     grids = grids_of(
         [*(names or ()), *(table or ())],
         context.store(),
@@ -75,7 +76,7 @@ def report(
         extra=extra,
         appendix=appendix,
     )
-    printing.put(grids, chosen, output, full=notes == "full", standalone=standalone, appendix=appendix)
+    printing.put(grids, chosen, output, notes, style)
 
 
 @app.command("claims")
@@ -164,12 +165,16 @@ def compare(
     output: options.Output = None,
     as_json: options.Json = False,
     no_shipped: options.NoShipped = False,
+    notes: options.Notes = "brief",
+    width: options.Width = "",
+    spread: options.Spread = "",
 ) -> None:
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
     from fedbench.planner.runs import select
     from fedbench.reports.compare.layout import side_by_side
+    from fedbench.reports.render.style import Style
 
     chosen = printing.form(format, output, as_json)
     runs = select(context.frame(shipped=not no_shipped), filter or [], context.roots())
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view, round=round)
-    printing.put(grids, chosen, output)
+    printing.put(grids, chosen, output, notes, Style(width=width, spread=spread))

@@ -260,3 +260,8 @@ def call(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Draws
 @pytest.fixture
 def draws(call: Draws) -> Draws:
     return partial(call, "figure")
+
+
+def words_of(grid: Grid) -> tuple[str, ...]:
+    """All that stands around a table in words: the line below its title, the brief notes and the others."""
+    return (grid.basis, *grid.about, *grid.notes)

@@ -36,7 +36,7 @@ from fedbench.results.frame import Frame
 from fedbench.results.run import State, other_versions
 from fedbench.specs import RunSpec
 from fedbench.store import Store
-from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
+from tests.reports.conftest import DIR, SPC, Lab, of_csv, words_of, written
 from tests.support.cli_user import good
 from tests.support.figures_lab import build
 
@@ -111,7 +111,7 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab) -> None:
     line = f"1 run was made by other code than today's ({older.id}): 'fedbench train --again' makes it again."
     made = {name: html.unescape(page) for name, page in pages(select(Frame(store)), lambda run: [])}
     shown = {
-        "report": build(tables.load("feddrm/1"), "small", store).about,
+        "report": words_of(build(tables.load("feddrm/1"), "small", store)),
         "compare": side_by_side(select(Frame(store)))[0].about,
         "list": good("list", "--home", store.home).out.splitlines(),
         "figure": _remarks(store, lambda request: source.filled("feddrm/1", "small", request)),
@@ -246,11 +246,11 @@ def test_a_columns_budget_is_said_and_another_data_set_takes_means_along(lab: La
     own = {"Accuracy/Much": 100, "Accuracy/Little": 44, "Last two": 100}
     assert {key: s[0].rounds for key, s in cells.settings.items()} == own
     assert {s[0].rounds for s in lab.cells(table, "paper").settings.values()} == {200}
-    about = lab.grid(table).about
+    about = words_of(lab.grid(table))
     assert "Accuracy/Little: 44 rounds." in about
     assert any(text.startswith("Budget small: 100 or 44 rounds of 5 epochs") for text in about)
-    assert not any("44" in text for text in lab.grid(table, "paper").about)
-    about = lab.grid("pfedfda/figure4").about
+    assert not any("44" in text for text in words_of(lab.grid(table, "paper")))
+    about = words_of(lab.grid("pfedfda/figure4"))
     assert any(text.startswith("CIFAR100-S 25 %: ") for text in about), "a group of one budget is named as a whole"
     assert any(" of 1 or 2 or 5 or 10 or 20 epochs" in text for text in about)
     rows = MINE.replace('method = "local"', 'method = "local", budget = { small = { rounds = 3 } }')
@@ -335,7 +335,7 @@ def test_executors_are_named_where_times_are_read(lab: Lab) -> None:
         ),
     ):
         lab.run(lab.setting("pfedfda/6", f"{column}/Local training"), method, executor=executor, **how)
-        about = lab.grid("pfedfda/6", extra=True).about
+        about = words_of(lab.grid("pfedfda/6", extra=True))
         said = [line.removeprefix("Times are those of different executors. ") for line in about if "executors" in line]
         assert said == ([told] if told else [])
     columns = {label: Column(label, group="Time") for label in ("5 clients", "25 clients", "50 clients")}
@@ -349,7 +349,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
 
     def about() -> list[str]:
-        return [line for line in lab.grid("pfedfda/6", extra=True).about if "processors" in line]
+        return [line for line in words_of(lab.grid("pfedfda/6", extra=True)) if "processors" in line]
 
     how = {"whole": {"local_training_seconds": 2.0}, "rules": "pfedfda", "executor": "sequential"}
     for method, processor in (("fedavg", "Xeon 6-207-2"), ("apfl", "Xeon 6-207-2")):
@@ -367,7 +367,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
         "Of several processors, so none is marked best and no claim is judged: One after another/Local training,"
         " One after another/Total runtime.",
     ]
-    assert any("measured on cpu or H100" in line for line in lab.grid("pfedfda/6", extra=True).about)
+    assert any("measured on cpu or H100" in line for line in words_of(lab.grid("pfedfda/6", extra=True)))
     a, b = Column("a"), Column("b")
     mean, other = Column("mean", of=["a", "b"]), Column("other", of=["b"])
     hits = [(a, {"device": "cpu", "processor": "Xeon"}), (b, {"device": "H100"}), (b, {"device": "H100"})]
@@ -415,7 +415,7 @@ def test_a_doubtful_number_is_shown_but_no_target(lab: Lab) -> None:
     assert sign not in legend(lab.grid("pfedfda/3"))
     assert [theirs.state for _, theirs in grid.verdicts] == [HOLDS, "not measured"]
     said = "1 of 8 reported numbers measured: mean difference −37.5 points; 0 of 1 (0%) within 2 points"
-    assert f"{said}; 1 without a ± over seeds." in grid.about
+    assert f"{said}; 1 without a ± over seeds." in words_of(grid)
 
 
 def test_what_is_reported_claimed_and_said_of_some_columns_goes_with_them() -> None:

@@ -243,9 +243,9 @@ def test_every_format_has_the_keys_in_columns(seeds: Store) -> None:
     heads = {"latex": "method & lr & Average", "markdown": "| method   | lr   |", "console": "method   lr  "}
     heads["html"] = '<th scope="col" class="key">method</th><th scope="col" class="key">lr</th>'
     assert [form for form, head in heads.items() if head not in text[form]] == []
-    body = text["latex"].split("\\midrule")[1].split("\\bottomrule")[0]
+    body = text["latex"].split("\\midrule")[1].split("\\bottomrule")[0].replace("\\addlinespace\n", "")
     assert {line.count(" & ") for line in body.strip().splitlines()} == {9}
-    assert "\\begin{tabular}{llcccccccc}" in text["latex"]
+    assert "\\begin{tabular}{@{}llcccccccc@{}}" in text["latex"]
 
 
 def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are_few(seeds: Store) -> None:

@@ -31,7 +31,7 @@ from fedbench.reports.render import render
 from fedbench.results.frame import Frame
 from fedbench.results.run import State
 from fedbench.specs import MetricsSpec, RunSpec
-from tests.reports.conftest import DIR, SPC, Lab, of_csv, written
+from tests.reports.conftest import DIR, SPC, Lab, of_csv, words_of, written
 from tests.support import frames
 from tests.support.frames import few, refused
 from tests.support.make_runs import clients_table, predictions, rounds_table, write
@@ -86,7 +86,7 @@ def test_the_mean_over_clients_weighs_their_test_images_or_does_not_and_either_h
         assert found.runs == (run.id,)
         assert (found.text, found.spread) == (text, f"{statistics.stdev([0.2, 0.8]):.2f}")
         assert [found.value.weighted, found.value.unweighted, found.value.count] == pytest.approx([0.65, 0.5, 2])
-        assert ("weighted by their test images" in " ".join(printed.about)) is (statistic == "weighted_clients")
+        assert ("weighted by their test images" in " ".join(words_of(printed))) is (statistic == "weighted_clients")
 
 
 def test_clients_without_known_test_images_have_no_weighted_mean(lab: Lab) -> None:
@@ -111,9 +111,9 @@ def test_views_are_kept_apart(lab: Lab, once: bool) -> None:
     found = entry(untouched, "FedDRM", DIR)
     assert (found.text, found.spread, found.state) == ("60.00", "" if once else "0.00", State.DONE)
     assert (entry(cropped, "FedDRM", DIR).text, entry(cropped, "FedDRM", DIR).spread) == ("50.00", "0.00")
-    said = [any("after the last round only" in line for line in printed.about) for printed in (cropped, untouched)]
+    said = [any("after the last round only" in line for line in words_of(printed)) for printed in (cropped, untouched)]
     assert said == [False, once]
-    assert any("untouched" in line and "cropped" not in line for line in untouched.about)
+    assert any("untouched" in line and "cropped" not in line for line in words_of(untouched))
 
 
 def test_several_seeds(lab: Lab) -> None:
@@ -125,7 +125,7 @@ def test_several_seeds(lab: Lab) -> None:
     half = lab.grid("feddrm/1", seeds=[1, 3])
     assert entry(half, "FedDRM", DIR).text == "40.00"  # what is there, and it is said
     assert entry(half, "FedDRM", DIR).state is State.PARTIAL
-    assert any("1 of 2 seeds (1 of 1, 3)" in line for line in half.about)
+    assert any("1 of 2 seeds (1 of 1, 3)" in line for line in words_of(half))
 
 
 def test_best_and_second_as_printed(lab: Lab) -> None:
@@ -133,7 +133,7 @@ def test_best_and_second_as_printed(lab: Lab) -> None:
     for method, value in (("feddrm", 0.50001), ("fedavgft", 0.5), ("pfedfda", 0.4), ("local", 0.3)):
         lab.run(setting, method, value=value, views=("plain",))
     printed = lab.grid("feddrm/1", extra=True)
-    assert any("test images are untouched" in line for line in printed.about), "a run without crops has only these"
+    assert any("test images are untouched" in line for line in words_of(printed)), "a run without crops has only these"
     assert [entry(printed, row, DIR).text for row in ("FedDRM", "FedAvgFT")] == ["50.00", "50.00"]
     assert [entry(printed, row, DIR).rank for row in ("FedDRM", "FedAvgFT")] == [1, 1]
     assert (entry(printed, "pFedFDA", DIR, "extra").rank, entry(printed, "Local", DIR, "added").rank) == (2, 0)
@@ -155,7 +155,7 @@ def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
     assert [ours.state for ours, _ in printed.verdicts] == ["holds", "fails", "not measured"]
     ours, theirs = next(verdict for verdict in printed.verdicts if verdict[0].claim.kind == "ratio")
     assert (theirs.state, ours.detail[:36]) == ("holds", "fails by 0.27 at pFedFDA and FedAvg,")
-    assert any("measured on cpu" in line for line in printed.about)
+    assert any("measured on cpu" in line for line in words_of(printed))
 
 
 def test_compare_says_how_far_off_and_what_is_claimed(lab: Lab) -> None:
@@ -179,8 +179,10 @@ def test_what_is_missing_and_how_to_fill_it(lab: Lab) -> None:
     printed = lab.grid("feddrm/1")
     entries = [entry for line in printed.lines for entry in line.entries]
     assert all(e.text == "" and (e.value is None or not math.isnan(e.value.mean)) for e in entries)
-    assert any(line.startswith("0 of 78 cells") and "missing" in line and "not built" in line for line in printed.about)
-    assert any("No images of cifar20, cifar100 are at hand" in line for line in printed.about)
+    assert any(
+        line.startswith("0 of 78 cells") and "missing" in line and "not built" in line for line in words_of(printed)
+    )
+    assert any("No images of cifar20, cifar100 are at hand" in line for line in words_of(printed))
     command = "fedbench train --table feddrm/1 --budget small"
     assert (printed.command, lab.grid("feddrm/1", seeds=[3]).command) == (command, f"{command} --seed 3")
     assert lab.grid(tables.load("feddrm/1").for_dataset("digits")).command == f"{command} --dataset digits"
@@ -270,8 +272,8 @@ def test_final_is_the_last_round_with_the_spread_of_the_seeds_and_programs_get_e
         "Client 2": (f"{statistics.mean(second):.4f}", f"{statistics.stdev(second):.4f}"),
         "Worst": (f"{statistics.mean([0.5, 0.625, 0.25]):.4f}", f"{statistics.stdev([0.5, 0.625, 0.25]):.4f}"),
     }
-    said = next(line for line in grid.about if line.startswith("Value after the last round"))
-    assert "± is the standard deviation (ddof 1) over seeds; mean of 3 seeds: 3, 5, 8" in said
+    assert "Value after the last round; ± is the standard deviation (ddof 1) over seeds." in words_of(grid)
+    assert "; mean of 3 seeds: 3, 5, 8." in grid.basis
     found = json.loads(render([grid], "json"))[0]["cells"][1]
     assert found["per_seed"] == {"3": 0.75, "5": 0.75, "8": 1.0}
     assert (found["n"], found["seeds"]) == (3, 3)
@@ -287,10 +289,10 @@ def test_best_round_is_one_round_of_a_run_for_all_columns(lab: Lab, tmp_path: Pa
     train(lab, table, {3: {5: (0.5, 0.5), 10: (0.9, 0.4), 15: (0.1, 0.8), 20: (0.2, 0.2)}})
     grid = lab.grid(table)
     assert by_column(grid) == {"Average": ("0.6500", ""), "Client 2": ("0.4000", ""), "Worst": ("0.4000", "")}
-    said = next(line for line in grid.about if "selected on test data" in line)
+    said = next(line for line in words_of(grid) if "selected on test data" in line)
     assert said.startswith("Value at the evaluated round of the best mean client accuracy")
     assert "±" not in said  # of one seed
-    assert "seed 3" in said
+    assert "; seed 3." in grid.basis
     train(lab, table, {5: {15: (0.25, 0.5)}})  # whose best round is another
     assert by_column(lab.grid(table, seeds=(3, 5)))["Client 2"][0] == "0.4500"
 
@@ -301,8 +303,14 @@ def test_a_value_of_some_of_its_seeds_is_marked(lab: Lab, tmp_path: Path) -> Non
     grid = lab.grid(table)
     entry = grid.lines[0].entries[1]
     assert (entry.text, entry.spread, entry.mark, entry.state) == ("0.7500", "", "‡", State.PARTIAL)
-    assert ("‡", "not of all its seeds yet") in legend(grid)
-    assert r"0.7500$^{\ddagger}$" in render([grid], "latex")
+    assert "; 1 of 3 seeds (3 of 3, 5, 8)." in grid.basis, "said once of all numbers, and at none"
+    assert ("‡", "not of all its seeds yet") not in legend(grid)
+    assert r"\ddagger" not in render([grid], "latex")
+    first, *others = grid.lines[0].entries
+    line = replace(grid.lines[0], entries=(replace(first, state=State.DONE), *others))
+    some = replace(grid, lines=(line,))
+    assert ("‡", "not of all its seeds yet") in legend(some)
+    assert r"0.7500$^{\ddagger}$" in render([some], "latex")
     lacking = written(tmp_path, SEEDS.replace("client = 2", "client = 7"))
     of_3 = lab.grid(lacking, seeds=[3])
     assert any("lack client_accuracy of client 7 after round 20" in text for text in of_3.problems)
@@ -407,7 +415,7 @@ def test_the_first_round_does_not_count(lab: Lab, tmp_path: Path) -> None:
     found = entry(grid, "FedAvg", "IID").value
     assert (found.mean, found.std) == pytest.approx((0.7, statistics.stdev([0.5, 0.7, 0.9])))
     said = "over a run's rounds, of three or more without the first"
-    assert any(said in text and "test images" not in text for text in grid.about)
+    assert any(said in text and "test images" not in text for text in words_of(grid))
     assert warm_rounds({0: 99.0, 1: 0.25}).mean == 0.25, "round 0 is the whole run's"
     few = warm_rounds({1: 0.25, 2: 0.75})  # too few to spare one
     assert (few.count, few.mean, few.std) == (2, 0.5, pytest.approx(statistics.stdev([0.25, 0.75])))

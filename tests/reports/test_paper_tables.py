@@ -30,10 +30,11 @@ from fedbench.reports.layout.notes import departures
 from fedbench.reports.numbers import counted
 from fedbench.reports.numbers.pairs import deviations
 from fedbench.reports.render import FORMATS, render
+from fedbench.reports.render.style import Style
 from fedbench.resources import TABLES
 from fedbench.results.run import State
 from fedbench.specs import DatasetSpec, Setting
-from tests.reports.conftest import Lab, settings, written
+from tests.reports.conftest import Lab, settings, words_of, written
 from tests.support.cli_user import own_method
 from tests.support.frames import refused
 from tests.support.latex import compiled, fits
@@ -282,7 +283,8 @@ def test_pairs_of_each_run_together(here: Lab) -> None:
     assert entries["Maximum"].reported == (1.016, None)
     assert entries["Mean"].reported == (0.458, 0.108)
     assert not grid.problems
-    assert any("Over all pairs of a run's" in line and line.endswith("seeds 42, 43.") for line in grid.about)
+    assert any("Over all pairs of a run's" in line for line in grid.about)
+    assert grid.basis.endswith("seeds 42, 43.")
     assert column(grid)["Mean"].text == ""
 
 
@@ -317,7 +319,7 @@ def test_table_7_in_print(here: Lab) -> None:
     assert at["IFCA"]["CIFAR-100", "Down"].times == "5.00×"
     assert at["CFL"]["MNIST", "Server, printed"].times == "10.00×"
     assert at["FedAvg"]["MNIST", "Client, printed"].text == "9.38"
-    assert grid.about == ("Counted from layer shapes: needs no run, and no budget applies.",)
+    assert (grid.basis, grid.about) == ("Counted from layer shapes: needs no run, and no budget applies.", ())
     assert any("has the concept shifts exchanged" in note for note in grid.notes)
     assert [ours.state for ours, _ in grid.verdicts] == ["holds"]
 
@@ -333,7 +335,7 @@ def test_table_9_is_the_papers_and_its_distributions_those_of_partitions_as_they
     of_100 = [[e.text for e in line.entries[:5]] for line in grid.lines if line.kind == "added"]
     assert of_100[0] == ["2", "1", "100", "30", "10"]
     assert of_100[7] == ["5", "3", "30", "100", "80"]
-    assert grid.about == (
+    assert (grid.basis, *grid.about) == (
         "Counted in the distributions that clients draw: needs no run, and no budget applies.",
         "40 of 40 reported numbers measured: 40 of 40 (100%) equal.",
     )
@@ -513,7 +515,7 @@ def test_latex_of_all_of_them_compiles_and_fits_the_page(lab: Lab, tmp_path: Pat
     lab.run(setting, "pfedfda", clients=dict.fromkeys(range(600), 0.5), views=("plain",), rules="pfedfda")
     grids = [lab.grid(f"pfedfda/{name}", compare=True) for name in ALL]
     assert [e.text for e in grids[3].lines[-1].entries] == ["0.500"] * 12
-    assert fits(compiled(tmp_path, render(grids, "latex", standalone=True)))
+    assert fits(compiled(tmp_path, render(grids, "latex", style=Style(standalone=True))))
 
 
 FTW_ERM = ("ftw_erm/1", "ftw_erm/2", "ftw_erm/3", "ftw_erm/7", "ftw_erm/10", "ftw_erm/13")
@@ -573,8 +575,8 @@ def test_every_seed_draws_its_partition_anew_and_fedbn_gets_ten_times_the_rounds
     for budget in ("paper", "small", "smoke"):
         lines = {line[0].row.label: line[0].specs[0].setting for line in cells(ftw, "ftw_erm/7", budget).grid}
         assert lines["FedBN"].rounds == 10 * lines["FedAvg"].rounds
-    about = ftw.grid("ftw_erm/7", "paper").about
-    assert "Budget paper: 20000 rounds of one batch a client, resnet18_bn." in about
+    about = words_of(ftw.grid("ftw_erm/7", "paper"))
+    assert "Budget paper: 20000 rounds of one batch a client, resnet18_bn; mean of 3 seeds: 0, 1, 2." in about
     assert "FedBN: 200000 rounds." in about
     two = {line[0].row.label: line[0].specs[0].setting.id for line in cells(ftw, "ftw_erm/2").grid}
     assert len({*two.values()}) == 1
@@ -620,7 +622,7 @@ def test_configuration_tables_equal_the_paper_to_the_digit(lab: Lab, name: str) 
         assert {e.delta for e in theirs.entries} <= {"=", "+0.000", "−0.000"}
         assert name != "ftw_erm/6" or sum(e.value.mean for e in ours.entries if e.value) == pytest.approx(100)
     assert grid.budget == ""
-    what, equal = grid.about
+    what, (equal,) = grid.basis, grid.about
     assert (
         name == "pfedfda/8"
         or what == f"Follows from preset '{tables.load(name).preset}': needs no run, and no budget applies."
@@ -647,7 +649,7 @@ def test_the_widest_tables_fit_a_page(ftw: Lab, tmp_path: Path) -> None:
     wide = ("ftw_erm/1", "ftw_erm/6", "ftw_erm/8", "ftw_erm/13")
     grids = [ftw.grid(n, "paper", compare=True, seeds=[0, 1]) for n in wide]
     assert grids[0].lines[0].entries[1].spread == "0.0071"
-    assert fits(compiled(tmp_path, render(grids, "latex", standalone=True)))
+    assert fits(compiled(tmp_path, render(grids, "latex", style=Style(standalone=True))))
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from fedbench.results.frame import Frame
 from fedbench.results.packs import with_fedbench
 from fedbench.specs import Setting
 from fedbench.store import Store
-from tests.reports.conftest import DIR, SPC, Lab, answer, written
+from tests.reports.conftest import DIR, SPC, Lab, answer, words_of, written
 from tests.support.cli_user import good
 from tests.support.latex import compiled, fits
 
@@ -87,7 +87,9 @@ def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Pat
         assert (words in full, words in brief) == (True, False)
     latex = call("report --table 1 --format latex").stdout
     assert latex.startswith("% Needs \\usepackage{booktabs}\n\\begin{table}")
-    assert latex.endswith("\\end{table}\n% To fill it: fedbench train --table feddrm/1 --budget small\n")
+    _, comments = latex.split("\\end{table}\n")
+    assert all(line.startswith("% ") for line in comments.splitlines())
+    assert "\n% To fill them: fedbench train --table feddrm/1 --budget small\n" in comments
     whole = call("report --table 1 --format latex --standalone").stdout
     assert whole.startswith("\\documentclass")
     assert whole.endswith("\\end{document}\n")
@@ -106,13 +108,14 @@ def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path
     lines = text.replace("\\item ", "").splitlines()
     wanted = (
         r"\subsection*{Table feddrm/1: System accuracy under label and covariate shift, in \%}",
-        r"Budget small, not the paper's: 400 rounds of 10 steps, cifar\_cnn\_projection, the last 5 counted.",
+        r"Budget small, not the paper's: 400 rounds of 10 steps, cifar\_cnn\_projection, the last 5 counted; "
+        "seed 2025.",
         "Local steps: SGD with momentum 0.9 and weight decay 0.0005.",
         "cifar10: 8 clients, Dir-0.3, shift high, 70 \\% of a client's images train.",
         "CIFAR-10 (cifar10), licence: none stated. A. Krizhevsky, Learning Multiple Layers of Features from Tiny "
         "Images, technical report, University of Toronto, 2009.",
         r"Ditto (mu = 0.5): mu = 0.5, personal\_epochs = (5), personal\_steps = 5.",
-        r"$\pm$ is the standard deviation (ddof 0) over the last 5 rounds of a run; seed 2025.",
+        r"$\pm$ is the standard deviation (ddof 0) over the last 5 rounds of a run.",
         "1 run, 60 s of training on Plan9 AVX9, 2 threads.",
         "1 run, 2.0 h of training on NVIDIA X.",
         "torch 2.0 (1 run).",
@@ -235,12 +238,13 @@ def test_parameters_statistics_crops_and_the_command_are_those_of_the_users_tabl
     text = (
         OWN + '[[column]]\nlabel = "Clients"\nmetric = "client_accuracy"\nstatistic = "clients"\ndataset = "cifar10"\n'
     )
-    about = lab.grid(written(tmp_path, text + 'partition = { scheme = "iid" }\n')).about
-    assert any(line.startswith("IID: Value after the last round; seed 2025") for line in about)
+    about = words_of(lab.grid(written(tmp_path, text + 'partition = { scheme = "iid" }\n')))
+    assert any("; seed 2025" in line for line in about)
+    assert any(line.startswith("IID: Value after the last round") for line in about)
     assert any(line.startswith("Clients: ± is the standard deviation (ddof 1) across clients") for line in about)
     table = written(tmp_path, OWN.replace('shift = "none" }', 'shift = "none" }\ntrain = { augment = "none" }'))
     grid = lab.grid(table)
-    about = " ".join([*grid.about, *grid.notes])
+    about = " ".join([*words_of(grid), *grid.notes])
     assert "Test augmentation: test images are untouched." in about
     assert "cropped" not in about
     table = written(tmp_path, OWN.replace('"IID"', "'$(rm) \"x\"'")).only(['$(rm) "x"'])
@@ -258,19 +262,19 @@ def test_a_table_of_ones_own_says_what_it_measures_and_nothing_of_a_paper(lab: L
         assert [words for words in ("the paper", "official code", "olours") if words in text] == []
     assert json.loads(render([grid], "json"))[0]["claims"][0]["reported"] is None
     part = 'scheme = "iid", clients = 20, subsample = 0.5, validation = 0.2, unseen = 2'
-    about = lab.grid(written(tmp_path, OWN.replace('scheme = "iid"', part))).about
+    about = words_of(lab.grid(written(tmp_path, OWN.replace('scheme = "iid"', part))))
     assert any(line.startswith("system_accuracy: share of all clients' pooled test images") for line in about)
     assert (
         "20 clients, of which 2 never train, each keeps 50 % of its training images, 20 % of each client's training "
         "images are held back for validation."
     ) in about
     two = OWN + '[[column]]\nlabel = "More"\ndataset = "cifar10"\npartition = { scheme = "iid", clients = 9 }\n'
-    about = lab.grid(written(tmp_path, two)).about
+    about = words_of(lab.grid(written(tmp_path, two)))
     assert "IID: 8 clients; More: 9 clients." in about
-    assert not any("clients;" in line for line in lab.grid("feddrm/1").about)
+    assert not any("clients;" in line for line in words_of(lab.grid("feddrm/1")))
     table = written(tmp_path, OWN.replace('dataset = "cifar10"', 'dataset = "mnist"'))  # without the images
     for seeds, said in (((3, 4), "mean of 2 seeds: 3, 4"), ((), "seed 2025")):
-        assert any(said in line for line in lab.grid(table, seeds=seeds).about)
+        assert any(said in line for line in words_of(lab.grid(table, seeds=seeds)))
 
 
 def test_a_users_table_that_reports_a_papers_numbers_says_how_it_differs(lab: Lab, tmp_path: Path) -> None:
@@ -338,7 +342,7 @@ def test_one_value_has_no_standard_deviation(lab: Lab, tmp_path: Path, statistic
     grid = lab.grid(table)
     (cell,) = (line.entries[0] for line in grid.lines if line.label == "Usual")
     assert (cell.text, cell.spread, cell.value and cell.value.std) == ("50.00", "", None)
-    assert statistic == "clients" or any(line.startswith("Value after the last round;") for line in grid.about)
+    assert statistic == "clients" or any(line.startswith("Value after the last round") for line in words_of(grid))
     assert all("±" not in render([grid], format).split("Usual")[1].split("\n")[0] for format in ("console", "latex"))
 
 
@@ -354,13 +358,11 @@ def test_a_claim_about_all_columns_does_not_hold_by_some(lab: Lab) -> None:
 
 @pytest.mark.shipped
 def test_what_no_number_may_stand_without_is_below_every_print(store: Store) -> None:
-    for name, budget, words in (
-        ("feddrm/1", "small", "cifar20, cifar100 images: JPEG copy"),
-        ("ftw_erm/1", "paper", "weigh by exact ratios"),
-    ):
-        (grid,) = grids_of([name], store, [], budget=budget)
-        assert any(words in line for line in grid.about)
-        assert not any(words in line for line in grid.notes)
+    (grid,) = grids_of(["ftw_erm/1"], store, [], budget="paper")
+    assert any("weigh by exact ratios" in line for line in grid.about)
+    (grid,) = grids_of(["feddrm/1"], store, [], budget="small")
+    assert any("cifar20, cifar100 images: JPEG copy" in line for line in grid.notes)
+    assert "--notes full (images from copies or subsets)" in render([grid], "console")
 
 
 ROWS, COLUMNS = ["a", "b", "c"], ["x", "y"]
@@ -521,7 +523,7 @@ def test_the_numbers_that_decide_are_told_and_how_ours_stand_beside_the_papers(l
         "4 without a ± over seeds."
     )
     assert list(summary([one])) == ["feddrm: 4 claims.", budget + share]
-    assert share in lab.grid("feddrm/1", compare=True).about  # in the same words
+    assert share in words_of(lab.grid("feddrm/1", compare=True))  # in the same words
     (none,) = claimed(lab.store, "feddrm/2", budget="smoke")
     assert none.tally == Tally(66)
 

@@ -33,7 +33,7 @@ from fedbench.results.packs import Packs
 from fedbench.results.run import Run, State
 from fedbench.specs import PRECISIONS, DatasetSpec, RunSpec, Setting
 from fedbench.store import Artifact, Store
-from tests.reports.conftest import DIR, SPC, Draws, Lab, of_csv, written
+from tests.reports.conftest import DIR, SPC, Draws, Lab, of_csv, words_of, written
 from tests.support.cli_user import good
 from tests.support.figures_lab import build
 from tests.support.frames import refused
@@ -117,8 +117,8 @@ def test_they_are_added_where_they_are_asked_for(lab: Lab) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", value=0.5)
     plain = lab.grid("feddrm/1")
     assert not [line for line in plain.lines if line.kind == "extra"]
-    assert "Left out: 1 row of your other runs in these settings (--extra)." in plain.about
-    assert not any("Left out" in line for line in grid(lab).about)
+    assert "Left out: 1 row of your other runs in these settings (--extra)." in words_of(plain)
+    assert not any("Left out" in line for line in words_of(grid(lab)))
 
 
 def test_one_of_fewer_seeds_is_marked_and_not_ranked(lab: Lab) -> None:
@@ -160,7 +160,7 @@ def test_a_row_of_its_own_budget_asks_for_other_runs_and_each_stands_in_its_own_
     at_paper = lab.cells(table, "paper")
     assert [line[0].specs[0].setting.rounds for line in at_paper.grid] == [30, 30]  # nothing declared: the column's
     assert at_paper.grid[1][0].specs[0].setting.lr == 0.5
-    about = lab.grid(table).about
+    about = words_of(lab.grid(table))
     assert any(line.startswith("Budget small: 30 rounds") for line in about)
     assert "Long: lr = 0.5, 300 rounds." in about
     assert not any(line.startswith("Plain:") for line in about)
@@ -291,7 +291,7 @@ def test_after_the_file_changed_earlier_runs_are_rows_that_say_how_they_differ(l
         f"Idea ({earlier})": ["50.0", ""],
         f"Idea (mu = 0.1, {earlier})": ["", "25.0"],
     }
-    assert f"{earlier}: another text of idea.py than it has now." in own_grid(path, lab).about
+    assert f"{earlier}: another text of idea.py than it has now." in words_of(own_grid(path, lab))
     path = own_table(tmp_path, ('label = "Mine", ', 'label = "Idea", '))
     assert printed(path, lab)[f"Idea ({earlier})"] == ["50.0", ""]
     before = own_table(tmp_path)
@@ -418,26 +418,32 @@ def shown(with_shelf: Grid, *labels: str) -> list[tuple[str, str]]:
 def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: Packs, tmp_path: Path) -> None:
     printed = with_shelf(lab.store, shelf)
     assert shown(printed, "FedAvg") == [("25.00", "°")]
-    (line,) = [line for line in printed.about if line.startswith("°")]
+    (line,) = [line for line in words_of(printed) if line.startswith("°")]
     assert line.startswith("° 2 runs by Ada, 2026-01-02, on Linux x86_64, torch 9.9 (4.0 h of training)")
+    assert "; all shipped." in printed.basis, "so that no number needs a mark"
+    assert "25.00 ± 0.00\n" in render([printed], "console").replace(" " * 3, "\n")
+    own = replace(entry(printed, "FedAvg"), shipped=False)
+    lines = (replace(printed.lines[0], entries=(own, *printed.lines[0].entries[1:])), *printed.lines[1:])
+    some = replace(printed, lines=lines, one_machine=False)
     for form, mark in (("console", "25.00 ± 0.00°"), ("latex", r"\circ"), ("html", "°"), ("markdown", "°")):
-        assert mark in render([printed], form)
+        assert mark in render([some], form)
+        assert mark not in render([replace(some, one_machine=True)], form).partition("° 2 runs by Ada")[0]
     of_file = json.loads(render([printed], "json"))[0]["cells"]
     assert {c["row"] for c in of_file if c["shipped"]} == {"FedAvg", "Local"}
     mine = with_shelf(lab.store, None)
     assert entry(mine, "FedAvg").state is State.MISSING
-    assert not any(line.startswith("°") for line in mine.about)
+    assert not any(line.startswith("°") for line in words_of(mine))
     without = with_shelf(Store(tmp_path / "empty"), shelf)
     assert shown(without, "FedAvg") == [("25.00", "°")]
     assert entry(without, "FedDRM").state is State.NO_DATA
-    assert any("No images of cifar10" in line for line in without.about)
+    assert any("No images of cifar10" in line for line in words_of(without))
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     runs = select(Frame(lab.store, shelf), ["table=feddrm/1"])
     (by_id,) = select(Frame(lab.store, shelf), [runs[1].id[:6]])
     assert (by_id.id, by_id.shipped is None) == (runs[1].id, False)
     (printed,) = side_by_side(runs)
     assert [line.entries[0].mark for line in printed.lines] == ["", "°", "°"]
-    assert any(line.startswith("° 2 runs by Ada") for line in printed.about)
+    assert any(line.startswith("° 2 runs by Ada") for line in words_of(printed))
 
 
 @pytest.mark.parametrize(("value", "text", "mark"), [(0.5, "50.00", "≠"), (0.25, "25.00", "")])
@@ -445,7 +451,7 @@ def test_the_store_comes_first(lab: Lab, shelf: Packs, value: float, text: str, 
     run = lab.run(lab.setting("feddrm/1", DIR), "fedavg", value=value)
     printed = with_shelf(lab.store, shelf)
     assert shown(printed, "FedAvg", "Local") == [(text, mark), ("75.00", "°")]
-    said = [line for line in printed.about if line.startswith("≠")]
+    said = [line for line in words_of(printed) if line.startswith("≠")]
     assert len(said) == bool(mark)
     assert not said or f"≠ 1 run with other numbers in another result pack: {run.id} (shown: this store;" in said[0]
 
@@ -463,9 +469,10 @@ def test_a_run_that_two_packs_have_with_other_numbers(lab: Lab, shelf: Packs, tm
         lab.store.remove("run", run.id)
     printed = with_shelf(lab.store, Packs([*shelf.paths, tmp_path / "second.parquet"]))
     assert shown(printed, "FedAvg", "Local") == [("25.00", "°≠"), ("75.00", "°")]
-    (line,) = [line for line in printed.about if line.startswith("≠")]
+    (line,) = [line for line in words_of(printed) if line.startswith("≠")]
     assert f"{ours.id} (shown: {tmp_path.parent.name}/pack; other: {tmp_path.parent.name}/second)" in line
-    for form, mark in (("console", "°≠"), ("latex", r"\circ\neq"), ("html", "°≠"), ("markdown", "°≠")):
+    for form, mark in (("console", "≠"), ("latex", r"$^{\neq}$"), ("html", "≠"), ("markdown", "≠")):
+        assert f"0.00{mark}" in render([printed], form) or form in ("latex", "html")
         assert mark in render([printed], form)
     of_file = json.loads(render([printed], "json"))[0]["cells"]
     assert {c["row"] for c in of_file if c["contradicted"]} == {"FedAvg"}
@@ -488,7 +495,7 @@ def test_shipped_numbers_of_another_copy_of_the_images(lab: Lab, tmp_path: Path)
     printed = with_shelf(other, shelf)
     assert entry(printed, "FedAvg").text == "25.00"
     assert entry(printed, "FedDRM").state is State.MISSING
-    assert f"cifar10 images: {copy.title}." in printed.about
+    assert f"cifar10 images: {copy.title}." in words_of(printed)
 
 
 def test_a_number_that_the_pack_lacks_is_an_empty_cell(lab: Lab, tmp_path: Path) -> None:
@@ -612,7 +619,7 @@ def test_a_cell_takes_the_value_of_the_best_validation_accuracy_whatever_test_im
     assert chosen(lab, tuned)[2] is State.DONE
     with_shelf = lab.grid(tuned)
     assert [entry.text for entry in with_shelf.lines[0].entries] == ["0.30", "", ""]
-    assert "seed 0 (to be chosen: 3, lr 0.1: 1)" in " ".join(with_shelf.about)
+    assert "seed 0 (to be chosen: 3, lr 0.1: 1)" in " ".join(words_of(with_shelf))
     assert "FedAvg: lr 0.1 in A." in with_shelf.notes
 
 
@@ -630,7 +637,7 @@ def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: str, tm
     for column, row in ((0, 0), (1, 0), (0, 1)):
         tried(lab, tuned, row, column)
     frame = Frame(empty := Store(tmp_path / "empty"), Packs([lab.pack(tmp_path)]))
-    assert "seed 0 (lr 0.1: 3)" in " ".join(build(tables.load(tuned), "small", empty, frame=frame).about)
+    assert "seed 0 (lr 0.1: 3)" in " ".join(words_of(build(tables.load(tuned), "small", empty, frame=frame)))
 
 
 def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tuned: str, tmp_path: Path) -> None:
@@ -645,7 +652,7 @@ def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tu
     train(lab, mid, 0.4, 0.9)
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict())
     assert chosen(lab, tuned)[0] == [0.03, 0.03]
-    assert "1 of the runs that they were chosen by failed" in " ".join(lab.grid(tuned).about)
+    assert "1 of the runs that they were chosen by failed" in " ".join(words_of(lab.grid(tuned)))
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
     assert of_tables([tuned], Frame(lab.store), []).keys() == {low.id, mid.id, high.id, first.id, second.id}
     packs = Packs([lab.pack(tmp_path, diverged(lab.store))])

@@ -182,6 +182,15 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Look:
+    """How the paper prints a table, which LaTeX does, too."""
+
+    #: How ± is set: 63.85 ± 0.12, with a small ±, .763(.07), or not at all.
+    spread: Annotated[str, Among("form of ±", ("pm", "small", "paren", "none"))] = "small"
+    methods: Annotated[str, Among("place of the methods", ("rows", "columns"))] = "rows"
+
+
+@dataclass(frozen=True)
 class Table:
     """One table of a paper. `id` and `path` come from the file's path, the rest from its content."""
 
@@ -204,6 +213,7 @@ class Table:
     #: as near, in the printed unit, or of the ratio (`ratio_to`). Default of the columns.
     tolerance: Tolerance | None = None
     stub: str = ""  #: heading of the rows
+    look: Look = field(default_factory=Look)
     preset: str = ""  #: of the protocol (statistic "preset")
     smallest: Mapping[str, Count] = field(default_factory=dict)  #: images of the data set's rarest class: train, test
     ratio_to: str = ""  #: a row; values are compared as ratios to it

@@ -57,7 +57,8 @@ def grid(side: Comparison) -> Grid:
     cells = zip(*(entries for _, entries in columns), strict=True) if columns else [()] * len(side.groups)
     heads = [head for head, _ in columns]
     lines = [_line(side, group, keys, entries) for group, entries in zip(side.groups, cells, strict=True)]
-    return grid_of_runs("compare", _title(side), keys, heads, lines, _notes(side), side.problems)
+    about = list(_notes(side))
+    return grid_of_runs("compare", _title(side), keys, heads, lines, about, side.problems, reader=about[:1])
 
 
 def _line(side: Comparison, group: Group, keys: Sequence[str], entries: tuple[Entry, ...]) -> Line:

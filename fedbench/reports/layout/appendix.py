@@ -72,7 +72,7 @@ def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
     settings = [record.spec.setting for record in runs]
     settings = settings or [sketch(table, column, cells.budget) for column in table.measured if not table.counted]
     lines_of = {
-        "Setting": notes.brief() if table.counted else [*_setting(notes, settings)],
+        "Setting": [notes.basis()] if table.counted else [*_setting(notes, settings)],
         "Data and clients": [*_clients(settings), *_datasets(settings), *sentences.sources(cells)],
         "Hyper-parameters": [] if table.counted else [*_hyper_parameters(notes)],
         "Seeds and uncertainty": [] if table.counted else [*_seeds(notes, settings)],

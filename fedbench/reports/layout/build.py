@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import stdev
 
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.planner.cells import Cell, Cells
 from fedbench.planner.others import Hits, others, records
 from fedbench.planner.table.claims import Noises, Numbers, Verdict, judge, of_part
@@ -23,7 +24,8 @@ from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted, makers
 from fedbench.reports.numbers.agreement import Tally, offset
 from fedbench.reports.numbers.measured import Value, measure
-from fedbench.results.run import State
+from fedbench.results.making import machine
+from fedbench.results.run import Run, State
 
 
 def grid_of(
@@ -34,8 +36,9 @@ def grid_of(
     compare: bool = False,
     extra: bool = False,
     appendix: bool = False,
+    elsewhere: Sequence[str] = (),
 ) -> Grid:
-    """The grid of a table's cells, which were found for these seeds.
+    """The grid of a table's cells, which were found for these seeds; `elsewhere` says which other budgets have numbers.
 
     `view` ("crop" or "plain") overrides the table's; `compare` adds the paper's numbers below ours, `extra` rows of the
     store's other runs in the table's settings, `appendix` the sections of a paper's appendix. Evaluates runs without
@@ -60,9 +63,13 @@ def grid_of(
 
     counts = _states(table, rows)
     numbered = [row.label for row in table.rows if _has_number(table, rows[row.label])]
-    notes = Notes(cells, hits, counts, entries.views, view, numbered, timed, incomparable)
+    filled_columns = [c for c in table.measured if any(line[c.key].text for line in rows.values())]
+    spread = any(line[column.key].spread for line in rows.values() for column in table.printed)
+    notes = Notes(cells, hits, counts, entries.views, view, numbered, timed, incomparable, spread, filled_columns)
     marks, footnotes = notes.deviations()
     tally = _tally(table, rows) if compare and table.trusted else None
+    disagreeing = tuple(contradicted({id: pair for id, pair in entries.others.items() if pair[1]}))
+    left_out = [] if extra else _left_out(len(found))
     missing = counts.keys() & {state.value for state in (State.MISSING, State.PARTIAL, State.FAILED)}
     return Grid(
         id=table.id,
@@ -73,14 +80,14 @@ def grid_of(
         scope=cells.scope,
         heads=tuple(Heading(c.group, c.label, str(c.metric), UNITS[str(c.unit)][1]) for c in table.printed),
         lines=(*_lines_of_table(cells, rows, marks, compare), *_lines_of_extra(table, rows, marks, hits)),
-        about=(
-            *notes.brief(),
-            *([f"{tally}."] if tally and tally.measured else []),
-            *contradicted({id: pair for id, pair in entries.others.items() if pair[1]}),
-            *([] if extra else _left_out(len(found))),
-        ),
+        basis=notes.basis(elsewhere),
+        about=(*notes.brief(), *([f"{tally}."] if tally and tally.measured else [])),
         command=command(cells, seeds) if missing else "",
-        notes=(*notes.full(compare), *unmeasured),
+        notes=(*disagreeing, *notes.full(compare), *unmeasured, *left_out),
+        cautions=(*(["packs that disagree"] if disagreeing else []), *notes.cautions(), *map(_in_passing, left_out)),
+        reader=tuple(notes.for_reader()),
+        absent=tuple(_absent(table, rows)),
+        one_machine=len({_machine_of(run) for run in records(cells, hits) if run.complete}) == 1,
         footnotes=tuple(footnotes),
         verdicts=tuple(_verdicts(cells, rows, view, incomparable)) if compare else (),
         problems=tuple(dict.fromkeys([*map(str, cells.frame.packs.problems), *entries.problems])),
@@ -88,6 +95,8 @@ def grid_of(
         tally=tally,
         makers=tuple(makers(run.shipped for run in records(cells, {}) if run.shipped)),
         of_paper=table.of_paper,
+        spread=str(table.look.spread),
+        exchanged=table.look.methods == "columns",
         appendix=sections(notes, seeds) if appendix else (),
     )
 
@@ -158,6 +167,26 @@ def _tally(table: Table, rows: Rows) -> Tally:
 
 def _left_out(rows: int) -> list[str]:
     return [f"Left out: {rows} row{'s' * (rows > 1)} of your other runs in these settings (--extra)."] if rows else []
+
+
+def _in_passing(sentence: str) -> str:
+    """A sentence as a part of another one."""
+    return f"{sentence[0].lower()}{sentence[1:].removesuffix('.')}"
+
+
+def _absent(table: Table, rows: Rows) -> Iterator[str]:
+    """Per row, the printed cells without a number that should have one."""
+    for row in table.rows:
+        entries = [(column, rows[row.label][column.key]) for column in table.printed]
+        wanted = [(column, entry) for column, entry in entries if entry.state is not State.UNDEFINED]
+        by_state = by_key((entry.state.value, column.key) for column, entry in wanted if not entry.text)
+        for state, keys in by_state.items():
+            yield f"{row.label}: {'all' if len(keys) == len(wanted) else ', '.join(keys)} ({state})"
+
+
+def _machine_of(run: Run) -> str:
+    """The kind of machine that made a run."""
+    return run.shipped.origin.machine if run.shipped else machine(run.provenance)
 
 
 def _lines_of_table(cells: Cells, rows: Rows, marks: Mapping[str, str], compare: bool) -> Iterator[Line]:

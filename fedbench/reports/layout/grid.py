@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import compress, groupby
 
 from fedbench.planner.table.claims import Verdict
@@ -35,6 +36,8 @@ PARTIAL = "‡"
 SHIPPED = "°"
 #: Mark of a value with a run for which a result pack has other numbers.
 CONTRADICTED = "≠"
+#: Marks that say nothing where every number has them; a note says it once instead.
+_SAID_ONCE = (PARTIAL, SHIPPED)
 
 
 @dataclass(frozen=True)
@@ -170,9 +173,14 @@ class Grid:
     scope: str  #: both as text, such as "budget small" or "budget small in bf16"
     heads: tuple[Heading, ...]
     lines: tuple[Line, ...]
-    about: tuple[str, ...]  #: notes that are always printed: budget, meaning of ±, seeds, number of filled cells
+    basis: str = ""  #: the line below the title: budget, seeds, other budgets that have numbers
+    about: tuple[str, ...] = ()  #: brief notes below the table: meaning of ±, number of filled cells
     command: str = ""  #: the command that fills the missing cells, if any
     notes: tuple[str, ...] = ()  #: all other notes
+    cautions: tuple[str, ...] = ()  #: which of the other notes a reader should not miss, in a few words each
+    reader: tuple[str, ...] = ()  #: what the reader of a paper needs: meaning of ±, number of seeds, what was trained
+    absent: tuple[str, ...] = ()  #: per row, its cells without a number
+    one_machine: bool = False  #: whether all runs, shipped ones too, are of one machine
     footnotes: tuple[tuple[str, str], ...] = ()  #: (letters of methods, how they deviate from their papers)
     verdicts: tuple[tuple[Verdict, Verdict], ...] = ()  #: each claim on our numbers and on the paper's
     problems: tuple[str, ...] = ()  #: why cells failed or could not be read
@@ -180,9 +188,27 @@ class Grid:
     tally: Tally | None = None  #: agreement with the reported numbers, if `compare`
     makers: tuple[str, ...] = ()  #: who made its shipped runs
     of_paper: bool = True  #: whether it is a paper's table
+    spread: str = "small"  #: how LaTeX prints a ± (`render.SPREADS`)
+    exchanged: bool = False  #: whether LaTeX prints the rows as columns
     keys: tuple[str, ...] = ()  #: keys in which the rows differ: a column each, instead of the column of labels
     #: (heading, lines) of a paper's appendix (see `appendix`), if requested.
     appendix: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @cached_property
+    def numbers(self) -> list[Entry]:
+        """The entries with a number, without the paper's."""
+        return [e for line in self.lines if line.kind != "reported" for e in line.entries if e.text]
+
+    @cached_property
+    def _common(self) -> str:
+        """The marks of `_SAID_ONCE` that every number has, and those of shipped runs if all are of one machine."""
+        measured = [entry for entry in self.numbers if entry.decimals is not None]
+        every = "".join(mark for mark in _SAID_ONCE if all(mark in entry.mark for entry in measured))
+        return every + SHIPPED * self.one_machine
+
+    def mark(self, entry: Entry) -> str:
+        """The marks after a value, but for those that a note below says once."""
+        return "".join(mark for mark in entry.mark if mark not in self._common)
 
     @property
     def unit(self) -> str:
@@ -218,6 +244,7 @@ def grid_of_runs(
     lines: Iterable[Line],
     about: Iterable[str],
     problems: Sequence[str] = (),
+    reader: Sequence[str] = (),
 ) -> Grid:
     """A grid of any runs, which belongs to no paper and has no budget."""
     return Grid(
@@ -232,6 +259,7 @@ def grid_of_runs(
         lines=tuple(lines),
         about=tuple(about),
         problems=tuple(problems),
+        reader=tuple(reader),
         of_paper=False,
     )
 
@@ -266,7 +294,7 @@ def legend(grid: Grid) -> list[tuple[str, str]]:
         (SHIPPED, "shipped"),
         (CONTRADICTED, "another pack has other numbers"),
     )
-    found += [(mark, meaning) for mark, meaning in marks if any(mark in e.mark for e in entries)]
+    found += [(mark, meaning) for mark, meaning in marks if any(mark in grid.mark(e) for e in entries)]
     compared = any(line.kind == "reported" for line in grid.lines)
     if any(e.doubtful for line in grid.lines for e in line.entries):
         found.append(("5.0?", "doubtful in the paper, no target"))

@@ -29,7 +29,8 @@ class Notes:
     `extra`: its extra rows; `counts`: state -> number of cells; `views`: (view, whether evaluated once) of its numbers
     (without numbers: derived from `view`); `rows`: labels of rows with a number, to which notes are limited (empty: all
     rows); `timed`: its columns of times, with the provenance of each run; `incomparable`: columns with times of more
-    than one processor.
+    than one processor; `spread`: whether a number has a ±; `columns`: those of runs with a number (empty:
+    all).
     """
 
     def __init__(
@@ -42,56 +43,84 @@ class Notes:
         rows: Collection[str],
         timed: times.Times,
         incomparable: Sequence[Column],
+        spread: bool,
+        columns: Sequence[Column],
     ) -> None:
         self.cells, self.table, self.extra, self.counts = cells, cells.table, extra, counts
-        self.timed, self.incomparable = timed, incomparable
+        self.timed, self.incomparable, self.spread = timed, incomparable, spread
+        self.columns = columns or self.table.measured
         self.views = views if views or self.table.counted else sentences.expected(cells, view)
         self.rows = [row for row in self.table.rows if row.label in rows] or self.table.rows
 
+    def basis(self, elsewhere: Sequence[str] = ()) -> str:
+        """The line below the title: the budget, the seeds, whether all runs are shipped, and the budgets `elsewhere`
+        that have numbers, too."""
+        if self.table.counted:
+            what = statistic.find(self.table.statistic).words.format(preset=self.table.preset)
+            return f"{what}: needs no run, and no budget applies."
+        complete = [record for record in records(self.cells, self.extra) if record.complete]
+        shipped = "; all shipped" if complete and all(record.shipped for record in complete) else ""
+        return " ".join([f"{sentences.the_budget(self.cells).removesuffix('.')}{shipped}.", *elsewhere])
+
     def brief(self) -> list[str]:
-        """The lines that are always printed: budget, meaning of ±, seeds, number of filled cells; and any mixture of
-        versions, machines or sources."""
-        table = self.table
-        if table.counted:
-            what = statistic.find(table.statistic).words.format(preset=table.preset)
-            return [f"{what}: needs no run, and no budget applies."]
+        """The lines that are printed unless the user wants none: meaning of ±, and what is missing."""
+        if self.table.counted:
+            return []
+        missing = self.counts.keys() - {State.DONE.value, State.STALE.value}
         return [
-            sentences.the_budget(self.cells),
-            *sentences.of_own(self.cells),
-            *table.about,
-            *sentences.sources(self.cells),
-            *sentences.own_budgets(self.cells, self.rows),
-            *sentences.tuned_in_brief(self.cells),
-            *sentences.statistics(self.cells, self.extra, self.views),
-            *sentences.spreads(table),
-            *([times.by_column(self.timed)] if len(times.executors(self.timed)) > 1 else []),
-            *times.processors(provenance for _, provenance in self.timed),
-            *times.unranked(self.incomparable),
-            *(self.augmentation() if self._other_view else []),
-            *self.completeness(),
-            *by_other_code(records(self.cells, self.extra)),
-            *of_runs(record.shipped for record in records(self.cells, {}) if record.shipped),
-            *other_texts(self.cells, self.extra),
+            *self.table.about,
+            *sentences.statistics(self.cells, self.extra, self.views, self.spread),
+            *(self.completeness()[:1] if missing else []),
         ]
 
     def full(self, compare: bool) -> list[str]:
         """All other lines, without the methods' deviations and the claims."""
-        table = self.table
-        executors = times.executors(self.timed)
-        runs = (
-            []
-            if table.counted
-            else [
-                *sentences.the_papers(self.cells),
-                *sentences.hyper_parameters(self.cells, self.rows),
-                *sentences.tuned_by_row(self.cells, self.rows),
-                *([] if self._other_view else self.augmentation()),
-                *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
-                *(sentences.cost(records(self.cells, self.extra)) if compare else []),
-                *(sentences.tolerances(table) if compare else []),
-            ]
-        )
-        return [*runs, *self.remarks()]
+        return [*([] if self.table.counted else self._of_runs(compare)), *self.remarks()]
+
+    def _of_runs(self, compare: bool) -> list[str]:
+        table, executors = self.table, times.executors(self.timed)
+        done, *absent = self.completeness()
+        return [
+            *sentences.the_papers(self.cells),
+            *sentences.of_own(self.cells),
+            *sentences.sources(self.cells),
+            *sentences.own_budgets(self.cells, self.rows),
+            *sentences.hyper_parameters(self.cells, self.rows),
+            *sentences.tuned_in_brief(self.cells),
+            *sentences.tuned_by_row(self.cells, self.rows),
+            *sentences.spreads(table),
+            *self.augmentation(),
+            *([times.by_column(self.timed)] if len(executors) > 1 else []),
+            *([f"Times are those of executor {executors[0]}."] if len(executors) == 1 else []),
+            *times.processors(provenance for _, provenance in self.timed),
+            *times.unranked(self.incomparable),
+            *([] if done in self.brief() else [done]),
+            *absent,
+            *by_other_code(records(self.cells, self.extra)),
+            *of_runs(record.shipped for record in records(self.cells, {}) if record.shipped),
+            *other_texts(self.cells, self.extra),
+            *(sentences.cost(records(self.cells, self.extra)) if compare else []),
+            *(sentences.tolerances(table) if compare else []),
+        ]
+
+    def cautions(self) -> list[str]:
+        """What among the other lines no reader should miss, in a few words each."""
+        if self.table.counted:
+            return []
+        runs = records(self.cells, self.extra)
+        said = {
+            "runs of other code": any(True for _ in by_other_code(runs)),
+            "another text of a method's file": other_texts(self.cells, self.extra),
+            "times of several processors": times.processors(provenance for _, provenance in self.timed),
+            "images from copies or subsets": sentences.sources(self.cells),
+            "test images in another view than the table's": self._other_view,
+            "images not at hand": self.completeness()[1:],
+        }
+        return [words for words, holds in said.items() if holds]
+
+    def for_reader(self) -> list[str]:
+        """What the reader of a paper needs below the table."""
+        return sentences.for_reader(self.cells, self.extra, self.views, self.spread, self.columns)
 
     def remarks(self) -> list[str]:
         """The notes of the table, its protocol and its rows."""

@@ -3,6 +3,7 @@ numbers are averaged, the tuned values, tolerances, sources of images, cost."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.metrics.definitions import all_metrics
+from fedbench.models.titles import title
 from fedbench.planner.cells import Cell, Cells
 from fedbench.planner.others import Hits, records
 from fedbench.planner.settings import sketch
@@ -24,9 +26,29 @@ from fedbench.words import counted, duration
 
 
 def the_budget(cells: Cells) -> str:
-    """The budget of a table's runs, and whether it differs from the paper's."""
+    """The budget of a table's runs, whether it differs from the paper's, and the seeds."""
     scope = cells.scope + (", not the paper's" if the_papers(cells) else "")
-    return f"{scope[0].upper()}{scope[1:]}: {scale(cells.table, cells.budget)}."
+    seeds = _coverage(cells, cells.table.measured)
+    return f"{scope[0].upper()}{scope[1:]}: {scale(cells.table, cells.budget)}; {seeds}."
+
+
+def for_reader(
+    cells: Cells,
+    extra: Mapping[str, Hits],
+    views: Collection[tuple[str, bool]],
+    spread: bool,
+    columns: Sequence[Column],
+) -> list[str]:
+    """What the reader of a paper needs below these columns of a table: what the numbers are, over how many seeds, and
+    what was trained."""
+    table = cells.table
+    if table.counted:
+        return []
+    said = statistics(cells, extra, views, spread, columns)
+    *others, last = (re.sub(r" \(ddof \d(, unweighted)?\)", "", text) for text in said)
+    counts = _numbers_of_seeds(cells, columns) or {len(set(cells.seeds))}
+    seeds = "one seed" if max(counts) == 1 else f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} seeds"
+    return [*others, f"{last.removesuffix('.')}; {seeds}.", f"{_trained(table, columns, cells.budget)}."]
 
 
 def of_own(cells: Cells) -> Iterator[str]:
@@ -67,19 +89,35 @@ def the_papers(cells: Cells) -> list[str]:
 def scale(table: Table, budget: str) -> str:
     """A budget in words: rounds, local work, models, optimisers other than the protocol's, evaluated rounds. For rows
     without overrides, if there are any."""
-    rows = [None] if any(not row.overrides(budget) for row in table.rows) else table.rows
-    settings = [sketch(table, column, budget, row) for row in rows for column in table.measured]
+    settings = _settings(table, table.measured, budget)
     windows = {s.window: None for s in settings}
     window = f", the last {either(map(str, windows))} counted" if max(windows) > 1 else ""
-    rounds = either(str(s.rounds) for s in settings)
-    cohorts = by_key((s.partition.clients, str(s.cohort)) for s in settings if s.cohort)
-    cohort = "".join(f", {either(drawn)} of {clients} clients in each" for clients, drawn in cohorts.items())
-    rounds += " round" if rounds == "1" else " rounds"
     rules = protocol.load(table.protocol)
     # If one differs from the protocol's, name all.
     differs = any(rules.own_descent(s, budget) for s in settings)
     descent = f", {either(s.descent for s in settings)}" if differs else ""
-    return f"{rounds} of {_local(settings)}{cohort}, {either(s.model for s in settings)}{descent}{window}"
+    return f"{_work(settings)}, {either(s.model for s in settings)}{descent}{window}"
+
+
+def _trained(table: Table, columns: Sequence[Column], budget: str) -> str:
+    """A budget in an author's words: rounds, local work, models of these columns."""
+    settings = _settings(table, columns, budget)
+    return f"{_work(settings)}; {either(title(s.model) for s in settings)}"
+
+
+def _settings(table: Table, columns: Sequence[Column], budget: str) -> list[Setting]:
+    """The settings of a table's columns, of rows without overrides if there are any."""
+    rows = [None] if any(not row.overrides(budget) for row in table.rows) else table.rows
+    return [sketch(table, column, budget, row) for row in rows for column in columns]
+
+
+def _work(settings: Sequence[Setting]) -> str:
+    """Rounds, a client's local work in each, and the cohorts, in words."""
+    rounds = either(str(s.rounds) for s in settings)
+    cohorts = by_key((s.partition.clients, str(s.cohort)) for s in settings if s.cohort)
+    cohort = "".join(f", {either(drawn)} of {clients} clients in each" for clients, drawn in cohorts.items())
+    rounds += " round" if rounds == "1" else " rounds"
+    return f"{rounds} of {_local(settings)}{cohort}"
 
 
 def _local(settings: Sequence[Setting]) -> str:
@@ -141,10 +179,17 @@ def either(values: Iterable[str]) -> str:
 VIEWS = {"crop": "test images are cropped at random as in training", "plain": "test images are untouched"}
 
 
-def statistics(cells: Cells, extra: Mapping[str, Hits], views: Collection[tuple[str, bool]]) -> list[str]:
-    """Lines about the averages in the numbers, per group of columns if they differ."""
-    columns = by_key((str(column.statistic), column) for column in cells.table.measured)
-    texts = {name: _statistic(name, of, cells, extra, views) for name, of in columns.items()}
+def statistics(
+    cells: Cells,
+    extra: Mapping[str, Hits],
+    views: Collection[tuple[str, bool]],
+    spread: bool = True,
+    of: Sequence[Column] = (),
+) -> list[str]:
+    """Lines about the averages in the numbers of these columns (empty: all), per group of columns if they differ;
+    `spread`: whether one has a ±."""
+    columns = by_key((str(column.statistic), column) for column in of or cells.table.measured)
+    texts = {name: _statistic(name, some, cells, extra, views, spread) for name, some in columns.items()}
     if len(texts) == 1:
         return [f"{text}." for text in texts.values()]
     return [f"{', '.join(_places(columns[name], cells.table))}: {text}." for name, text in texts.items()]
@@ -162,40 +207,53 @@ def _statistic(
     cells: Cells,
     extra: Mapping[str, Hits],
     views: Collection[tuple[str, bool]],
+    spread: bool,
 ) -> str:
     window = either(str(sketch(cells.table, c, cells.budget).window) for c in columns)
     once = name == "last_rounds" and window == "1"
     entry = statistic.find("final" if once else name)
     said = entry.words.format(window=window)
-    used = sorted(set(cells.seeds))
-    if name == "pairs":
-        return f"{said}; seed{'s' * (len(used) > 1)} {', '.join(map(str, used))}"
-    if not once and entry.ddof is not None and len(used) > 1:
+    if not once and entry.ddof is not None and spread and len(set(cells.seeds)) > 1:
         said += f"; ± is the standard deviation (ddof {entry.ddof}) over seeds"
-    text = f"{said}; {_coverage(cells, columns)}"
+    if name == "pairs":
+        return said
     if entry.of_images:
         once = name == "last_rounds" and any(only for _, only in views)
-        return text + "; untouched test images are asked for after the last round only, so without ±" * once
+        return said + "; untouched test images are asked for after the last round only, so without ±" * once
     devices = either(
         str(r.provenance.get("device", "unknown"))
         for r in records(cells, extra, [c.key for c in columns])
         if r.complete
     )
-    return text + (f"; measured on {devices}" if devices else "")
+    return said + (f"; measured on {devices}" if devices else "")
 
 
-def _coverage(cells: Cells, columns: Sequence[Column]) -> str:
-    """The seeds that numbers of these columns are means over, and how many of them are there."""
-    used, keys = sorted(set(cells.seeds)), {column.key for column in columns}
-    there = [
+def _numbers_of_seeds(cells: Cells, columns: Sequence[Column]) -> set[int]:
+    """The numbers of seeds that the cells of these columns are over; empty if they have no number."""
+    return {len(seeds) for seeds in _seeds(cells, columns)}
+
+
+def _seeds(cells: Cells, columns: Sequence[Column]) -> list[set[int]]:
+    """The seeds of each cell of these columns that has a number."""
+    keys = {column.key for column in columns}
+    there = (
         {record.spec.setting.seed for record in cell.records if record and record.complete}
         for cell in cells.all
         if cell.column.key in keys and not cell.tuning
-    ]
-    counts = sorted({len(seeds) for seeds in there if seeds})
+    )
+    return [seeds for seeds in there if seeds]
+
+
+def _coverage(cells: Cells, columns: Sequence[Column]) -> str:
+    """The seeds of these columns' cells: all that they need, or how many of them are there (of a cell: at least and at
+    most)."""
+    used, there = sorted(set(cells.seeds)), _seeds(cells, columns)
+    counts = sorted({len(seeds) for seeds in there})
     every = ", ".join(map(str, used))
     if len(used) == 1:
         return f"seed {every}"
+    if cells.table.statistic == "pairs":  # which pools them
+        return f"seeds {every}"
     if not counts or counts == [len(used)]:
         return f"mean of {len(used)} seeds: {every}"
     trained = ", ".join(map(str, sorted(set().union(*there))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,11 +52,9 @@ def grids_of(
         counts = None if budget else numbers_of(table, frame, roots, precision)
         chosen = budget or fullest([counts] if counts else [])
         cells = find(table, chosen, frame, roots, precision=precision, seeds=seeds)
-        grid = grid_of(cells, view=view, seeds=seeds, compare=compare, extra=extra, appendix=appendix)
-        first, *rest = grid.about
-        grids.append(
-            dataclasses.replace(grid, about=(first, *(elsewhere(table, counts, chosen) if counts else ()), *rest))
-        )
+        others = elsewhere(table, counts, chosen) if counts else ()
+        how = {"view": view, "seeds": seeds, "compare": compare, "extra": extra, "appendix": appendix}
+        grids.append(grid_of(cells, elsewhere=others, **how))
     if not only_done:
         return grids
     remaining = [part for part in map(filled, grids) if part.lines]

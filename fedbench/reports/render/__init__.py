@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.reports.layout.grid import Grid
+from fedbench.reports.render.style import PLAIN, SPREADS, Style
+from fedbench.words import option_of
 
+#: What stands below a table.
+NOTES = ("none", "brief", "full")
 FORMATS = ("console", "latex", "markdown", "csv", "html", "json")
 _SUFFIXES = {
     ".tex": "latex",
@@ -33,31 +38,30 @@ def choose(format: str | None, output: Path | None) -> str:
     return _SUFFIXES[output.suffix]
 
 
-def render(
-    grids: Sequence[Grid], format: str, *, full: bool = False, standalone: bool = False, appendix: bool = False
-) -> str:
-    """The grids in a format, with `full` including all notes. For LaTeX only: `standalone` returns a complete document,
-    `appendix` the sections of a paper's appendix instead of the tables."""
-    for option, given in (("standalone", standalone), ("appendix", appendix)):
-        if given and format != "latex":
-            raise FedbenchError(f"--{option} says nothing of {format}", "it goes with --format latex")
-    if format in ("csv", "json"):  # complete with and without `full`
+def render(grids: Sequence[Grid], format: str, notes: str = "brief", style: Style = PLAIN) -> str:
+    """The grids in a format, with these `notes` below them; `style` is for LaTeX only."""
+    check_known("notes", notes, NOTES)
+    check_known("spread", style.spread or None, SPREADS)
+    if style != PLAIN and format != "latex":
+        option = next(field.name for field in fields(Style) if getattr(style, field.name) != field.default)
+        raise FedbenchError(f"{option_of(option)} says nothing of {format}", "it goes with --format latex")
+    if format in ("csv", "json"):  # complete with and without notes
         from fedbench.reports.render import data
 
         return {"csv": data.as_csv, "json": data.as_json}[format](grids)
-    grids = [grid if full or format == "html" else grid.unmarked() for grid in grids]
+    grids = [grid if notes == "full" or format == "html" else grid.unmarked() for grid in grids]
     if format == "latex":
         from fedbench.reports.render import latex
 
-        return latex.appendix(grids, standalone) if appendix else latex.document(grids, full, standalone)
+        return latex.appendix(grids, style.standalone) if style.appendix else latex.document(grids, notes, style)
     if format == "markdown":
         from fedbench.reports.render import text
 
-        return text.document(grids, full)
+        return text.document(grids, notes)
     if format == "html":
         from fedbench.reports.render import html
 
-        return html.document(grids, full)
+        return html.document(grids, notes)
     from fedbench.reports.render import console
 
-    return console.plain(grids, full)
+    return console.plain(grids, notes)

@@ -22,21 +22,21 @@ _ROWS = 100
 _VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow"}
 
 
-def show(grids: Sequence[Grid], console: Console, full: bool = False, fit: bool = False) -> None:
-    """Print the grids one below the other, with `full` including all notes. `fit` leaves out rows and columns of tables
-    of runs that are too large for the console."""
+def show(grids: Sequence[Grid], console: Console, notes: str = "brief", fit: bool = False) -> None:
+    """Print the grids one below the other, with these `notes`. `fit` leaves out rows and columns of tables of runs that
+    are too large for the console."""
     for i, grid in enumerate(grids):
         if i:
             console.print()
-        whole = harmless(grid if full else grid.unmarked())
-        _show(_fitted(whole, console.width) if fit and whole.keys else whole, console, full)
+        whole = harmless(grid if notes == "full" else grid.unmarked())
+        _show(_fitted(whole, console.width) if fit and whole.keys else whole, console, notes)
 
 
-def plain(grids: Sequence[Grid], full: bool = False) -> str:
+def plain(grids: Sequence[Grid], notes: str = "brief") -> str:
     """The grids as text without colours, for a file."""
     # Without force_jupyter=False, rich in a notebook would show every line as a separate output.
     console = Console(file=io.StringIO(), width=110, color_system=None, highlight=False, force_jupyter=False)
-    show(grids, console, full)
+    show(grids, console, notes)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
@@ -73,28 +73,34 @@ def _fitted(grid: Grid, width: int) -> Grid:
     return dataclasses.replace(fitted, about=(said, *fitted.about)) if left else fitted
 
 
-def _show(grid: Grid, console: Console, full: bool) -> None:
+def _show(grid: Grid, console: Console, notes: str) -> None:
     layout = _Layout(grid, with_spread=True)
     if console.is_terminal and layout.width > console.width:
         layout = _Layout(grid, with_spread=False)
-    console.print(Text.assemble((grid.id, "bold cyan"), "  ", (grid.caption, "bold")), soft_wrap=True)
-    for line in layout.lines():
-        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
     width = min(console.width, max(layout.width, 80)) if console.is_terminal else max(layout.width, 80)
 
     def say(text: str, style: str = "dim", first: str = "  ", then: str = "  ") -> None:
         body = textwrap.fill(text, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)
         console.print(Text(body, style), soft_wrap=True)
 
-    for text in (*brief(grid), *_too_narrow(grid, layout, console)):
+    console.print(Text.assemble((grid.id, "bold cyan"), "  ", (grid.caption, "bold")), soft_wrap=True)
+    if grid.basis:
+        say(grid.basis)
+    for line in layout.lines():
+        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+    for text in _too_narrow(grid, layout, console):
         say(text)
-    for text in filling(grid):
-        console.print(Text(f"  {text}", "dim"), soft_wrap=True)  # not wrapped, so that it can be copied
+    if notes != "none":
+        for text in brief(grid):
+            say(text)
+        for text in filling(grid):
+            console.print(Text(f"  {text}", "dim"), soft_wrap=True)  # not wrapped, so that it can be copied
     for text in grid.problems:
         say(text, "red", "  ✗ ", "    ")
-    if not full:
+    if notes == "brief":
         for text in pointer(grid):
             say(text)
+    if notes != "full":
         return
     for text in grid.notes:
         say(text)
@@ -148,7 +154,7 @@ class _Layout:
         spread = f" ± {entry.spread}" if entry.spread and self.with_spread else ""
         if kind == "reported" and entry.delta:
             return f"{ratio}{spread} ({entry.delta})"
-        return ratio + spread + entry.mark
+        return ratio + spread + self.grid.mark(entry)
 
     def lines(self) -> list[Text]:
         grid, out = self.grid, [Text("━" * self.width, "dim")]

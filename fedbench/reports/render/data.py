@@ -129,7 +129,7 @@ def as_json(grids: Sequence[Grid]) -> str:
             "counts": g.counts,
             "numbers": g.tally.document if g.tally else None,
             "cells": list(records(g)),
-            "about": g.about,
+            "about": [*([g.basis] if g.basis else []), *g.about],
             "command": g.command or None,
             "notes": g.notes,
             "footnotes": [{"methods": letters.split(","), "text": text} for letters, text in g.footnotes],

@@ -26,6 +26,7 @@ section { margin-bottom: 3.5rem; }
 h2 { font-size: 1.15rem; font-weight: 600; margin: 0 0 .8rem; }
 h2 small { color: var(--soft); font-weight: 400; margin-left: .5rem; }
 details { margin-top: .8rem; } summary { color: var(--soft); font-size: .87rem; cursor: pointer; }
+.basis { color: var(--soft); font-size: .87rem; margin: 0 0 .8rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; border-top: 2px solid var(--ink); border-bottom: 2px solid var(--ink);
   font-variant-numeric: tabular-nums; width: 100%; }
@@ -47,11 +48,11 @@ code { overflow-wrap: anywhere; }
 _INKS = "--ink: currentColor; --soft: #808b9c; --line: #80808066; --best: #1f9d74; --off: #c07a1a; --shade: #80808022;"
 
 
-def document(grids: Sequence[Grid], full: bool) -> str:
-    """A complete page with all grids; all but the brief notes are folded, unless `full`."""
+def document(grids: Sequence[Grid], notes: str) -> str:
+    """A complete page with all grids; all but the brief notes are folded, unless `notes` are "full"."""
     safe = [harmless(grid, escape) for grid in grids]
     title = ", ".join(grid.id for grid in safe)
-    body = "\n".join(_section(grid, full) for grid in safe)
+    body = "\n".join(_section(grid, notes) for grid in safe)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>fedbench: {title}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -61,11 +62,11 @@ def document(grids: Sequence[Grid], full: bool) -> str:
 
 def fragment(grids: Sequence[Grid]) -> str:
     """The grids as a part of another page, such as a notebook, whose style does not change."""
-    body = "\n".join(_section(harmless(grid, escape), False) for grid in grids)
+    body = "\n".join(_section(harmless(grid, escape), "brief") for grid in grids)
     return f'<style>.fedbench {{ {_INKS}{TABLES} }}</style>\n<div class="fedbench">\n{body}\n</div>'
 
 
-def _section(grid: Grid, full: bool) -> str:
+def _section(grid: Grid, notes: str) -> str:
     scope = f", {grid.scope}" if grid.scope else ""
     command = [f"To fill them: <code>{grid.command}</code>"] if grid.command else []
     problems = [f'<span class="off">Problem: {text}</span>' for text in grid.problems]
@@ -73,11 +74,12 @@ def _section(grid: Grid, full: bool) -> str:
     more += [f"{text}: <em>{verdict}</em>" for text, verdict in claims(grid)]
     out = [
         f"<section>\n<h2>{grid.caption}<small>{grid.id}{scope}</small></h2>",
+        *([f'<p class="basis">{grid.basis}</p>'] if grid.basis else []),
         f'<div class="scroll">{table(grid)}</div>',
-        _list([*brief(grid, escape), *command, *problems]),
+        _list([*([] if notes == "none" else [*brief(grid, escape), *command]), *problems]),
     ]
-    if more:
-        folded = "<details open>" if full else "<details>"
+    if more and notes != "none":
+        folded = "<details open>" if notes == "full" else "<details>"
         out.append(f"{folded}<summary>{'All notes' if len(more) > 1 else 'One note'}</summary>{_list(more)}</details>")
     return "\n".join([*out, "</section>"])
 
@@ -90,7 +92,7 @@ def table(grid: Grid, name: Callable[[Line], str] | None = None) -> str:
 
 
 def _list(items: Sequence[str]) -> str:
-    return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
+    return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>" if items else ""
 
 
 def _head(grid: Grid, plainly: bool) -> str:
@@ -112,7 +114,7 @@ def _body(grid: Grid, name: Callable[[Line], str] | None) -> str:
         kind = "first-extra" if line.ours and not before else line.kind
         before = line.ours
         marks = f"<sup>{line.mark}</sup>" if line.mark else ""
-        cells = "".join(f"<td>{_cell(line, entry)}</td>" for entry in line.entries)
+        cells = "".join(f"<td>{_cell(grid, line, entry)}</td>" for entry in line.entries)
         label = name(line) if name else line.label
         stubs = "".join(f'<th scope="row">{key}</th>' for key in line.keys or (f"{label}{marks}",))
         method = f' data-method="{line.method}"' if name and line.method else ""
@@ -120,7 +122,7 @@ def _body(grid: Grid, name: Callable[[Line], str] | None) -> str:
     return "<tbody>\n" + "\n".join(rows) + "\n</tbody>"
 
 
-def _cell(line: Line, entry: Entry) -> str:
+def _cell(grid: Grid, line: Line, entry: Entry) -> str:
     if not entry.text:
         sign = shown(line, entry)
         return f'<span class="state" title="{escape(entry.state.value)}">{escape(sign)}</span>' if sign else ""
@@ -132,4 +134,4 @@ def _cell(line: Line, entry: Entry) -> str:
     if line.kind == "reported":
         judged = {True: ' class="near"', False: ' class="off"', None: ""}[entry.near]
         return text + spread + (f" <span{judged}>{escape(entry.delta)}</span>" if entry.delta else "")
-    return text + spread + entry.mark
+    return text + spread + grid.mark(entry)

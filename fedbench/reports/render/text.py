@@ -61,10 +61,14 @@ def signs(grid: Grid) -> list[str]:
 
 def brief(grid: Grid, escape: Callable[[str], str] = str) -> list[str]:
     """The brief notes of a grid that is already `harmless`; `escape` is for the texts that this function adds."""
+    return [*map(escape, signs(grid)), *grid.about, *map(escape, tally(grid))]
+
+
+def tally(grid: Grid) -> list[str]:
+    """A line with the number of claims by verdict, if there are any."""
     stand = Counter(ours.state for ours, _ in grid.verdicts)
     counts = [f"{n} {state if n == 1 else _PLURAL.get(state, state)}" for state, n in stand.items()]
-    tally = [f"Claims: {', '.join(counts)}."] if stand else []
-    return [*map(escape, signs(grid)), *grid.about, *map(escape, tally)]
+    return [f"Claims: {', '.join(counts)}."] if stand else []
 
 
 def filling(grid: Grid) -> list[str]:
@@ -73,9 +77,12 @@ def filling(grid: Grid) -> list[str]:
 
 
 def pointer(grid: Grid) -> list[str]:
-    """A line with the number of other notes, if any, and the option that prints them."""
+    """A line with the number of other notes, if any, the option that prints them, and what should not be missed in
+    them."""
     n = len(grid.notes) + len(grid.footnotes) + len(grid.verdicts)
-    return [f"{n} more notes: --notes full."] if n > 1 else ["One more note: --notes full."] * n
+    more = f"{n} more notes: --notes full" if n > 1 else "One more note: --notes full"
+    not_to_miss = f" ({'; '.join(grid.cautions)})" if grid.cautions else ""
+    return [f"{more}{not_to_miss}."] if n else []
 
 
 def claims(grid: Grid) -> list[tuple[str, str]]:
@@ -95,12 +102,12 @@ def how(ours: Verdict, theirs: Verdict) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def document(grids: Sequence[Grid], full: bool) -> str:
+def document(grids: Sequence[Grid], notes: str) -> str:
     """All grids as Markdown, with GitHub's pipe tables, each under a heading."""
-    return "\n\n".join(_table(harmless(grid, escape), full) for grid in grids) + "\n"
+    return "\n\n".join(_table(harmless(grid, escape), notes) for grid in grids) + "\n"
 
 
-def _table(grid: Grid, full: bool) -> str:
+def _table(grid: Grid, notes: str) -> str:
     heads = [f"{h.group}, {grid.heading(h)}" if h.group else grid.heading(h) for h in grid.heads]
     rows: list[list[str]] = []
     parted = False
@@ -108,15 +115,16 @@ def _table(grid: Grid, full: bool) -> str:
         if line.ours and not parted:
             parted = True  # pipe tables have no rules between rows
             rows.append(["*not in the paper's table*" if grid.of_paper else "*others*", *[""] * len(heads)])
-        rows.append([*(line.keys or [_label(line)]), *(_cell(line, e) for e in line.entries)])
-    out = [f"### {grid.id}: {grid.caption}", ""]
+        rows.append([*(line.keys or [_label(line)]), *(_cell(grid, line, e) for e in line.entries)])
+    out = [f"### {grid.id}: {grid.caption}", "", *([grid.basis, ""] if grid.basis else [])]
     stubs = grid.keys or ("",)
     align = ("left",) * len(stubs) + ("right",) * len(heads)
     out.append(tabulate(rows, [*stubs, *heads], tablefmt="pipe", colalign=align, disable_numparse=True))
-    more = [] if full else map(escape, pointer(grid))
-    out += ["", *(f"- {text}" for text in (*brief(grid, escape), *filling(grid), *more))]
-    out += [f"- **Problem:** {text}" for text in grid.problems]
-    if full:
+    more = map(escape, pointer(grid)) if notes == "brief" else []
+    said = [] if notes == "none" else [*brief(grid, escape), *filling(grid), *more]
+    said += [f"**Problem:** {text}" for text in grid.problems]
+    out += ["" for _ in said[:1]] + [f"- {text}" for text in said]
+    if notes == "full":
         out += [f"- {text}" for text in grid.notes]
         out += [f"- <sup>{letters}</sup> {text}" for letters, text in grid.footnotes]
         out += [f"- {text}: **{verdict}**" for text, verdict in claims(grid)]
@@ -129,7 +137,7 @@ def _label(line: Line) -> str:
     return line.label + (f" <sup>{line.mark}</sup>" if line.mark else "")
 
 
-def _cell(line: Line, entry: Entry) -> str:
+def _cell(grid: Grid, line: Line, entry: Entry) -> str:
     if not entry.text:
         return escape(shown(line, entry))
     text = entry.text
@@ -139,7 +147,7 @@ def _cell(line: Line, entry: Entry) -> str:
     if line.kind == "reported":
         spread = f" ± {entry.spread}" if entry.spread else ""
         return f"*{text}*{spread}" + (f" ({escape(entry.delta)})" if entry.delta else "")
-    return text + (f" ± {entry.spread}" if entry.spread else "") + entry.mark
+    return text + (f" ± {entry.spread}" if entry.spread else "") + grid.mark(entry)
 
 
 def escape(text: str) -> str:

@@ -176,7 +176,7 @@ def _pages(side: Comparison) -> str:
 def _row(side: Comparison, table: Grid, group: Group, line: Line) -> str:
     cells = [_key(group, key, shown, i == 0) for i, (key, shown) in enumerate(zip(table.keys, line.keys, strict=True))]
     for head, entry in zip(table.heads, line.entries, strict=True):
-        cells.append(_cell(f"{table.heading(head)} {head.group.lower()}".strip(), entry))
+        cells.append(_cell(table, f"{table.heading(head)} {head.group.lower()}".strip(), entry))
     pages = " ".join(f'<a href="{e(name(run))}" title="{e(run.id)}">{run.spec.setting.seed}</a>' for run in group)
     words = e(" ".join([line.label, line.method, *(run.id for run in group)]))
     last = f'<td class="key" data-head="{_pages(side)}">{pages}</td>'
@@ -192,14 +192,14 @@ def _key(group: Group, key: str, shown: str, first: bool) -> str:
     return f'<th scope="row" class="key" data-head="{e(key.replace("_", " "))}"{order}>{content}</th>'
 
 
-def _cell(head: str, entry: Entry) -> str:
+def _cell(table: Grid, head: str, entry: Entry) -> str:
     if not entry.text:
         about = f'data-head="{e(head)}" data-value="" title="{e(entry.state.value)}"'
         return f"<td {about}>{e(entry.symbol)}</td>"
     look = {1: ' class="best"', 2: ' class="second"'}.get(entry.rank, "")
     spread = f' <span class="spread">± {e(entry.spread)}</span>' if entry.spread else ""
     order = "" if entry.value is None else f' data-value="{entry.value.mean:.6g}"'
-    return f'<td data-head="{e(head)}"{order}><span{look}>{e(entry.text)}</span>{spread}{e(entry.mark)}</td>'
+    return f'<td data-head="{e(head)}"{order}><span{look}>{e(entry.text)}</span>{spread}{e(table.mark(entry))}</td>'
 
 
 def pages(

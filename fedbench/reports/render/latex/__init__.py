@@ -1,23 +1,25 @@
-"""Grids as LaTeX: floats with booktabs for inclusion in a document, or a complete document.
+r"""Grids as LaTeX: floats with booktabs for inclusion in a document, or a complete document; their numbers as macros.
 
-All texts of a grid are escaped first (`text.harmless`).
+What is set is what the reader of a paper needs; everything about the tool that made it stands in comments. All texts of
+a grid are escaped where LaTeX is made of them (`tabular.Piece`, `text.harmless`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import fedbench
 from fedbench.reports.layout.appendix import CITATION
-from fedbench.reports.layout.grid import Entry, Grid, Line
+from fedbench.reports.layout.grid import Entry, Grid, legend, only_done
 from fedbench.reports.render.latex.characters import escape, packages, unset
-from fedbench.reports.render.text import brief, claims, harmless, shown
+from fedbench.reports.render.latex.tabular import Form, fitted
+from fedbench.reports.render.style import Style
+from fedbench.reports.render.text import brief, claims, harmless, tally
 from fedbench.words import plain
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 % Needs a TeX that has the packages $NEEDS
-\usepackage[utf8]{inputenc}
 \usepackage[a4paper,margin=18mm]{geometry}
 $TABLES\pagestyle{empty}
 \begin{document}
@@ -25,32 +27,27 @@ $TABLES\pagestyle{empty}
 #: Lines of the preamble that only tables need.
 _TABLES = "\\usepackage{$PACKAGES}\n\\usepackage{caption}\n\\captionsetup{font=small,labelfont=bf}\n"
 
-#: Before a table that is too wide in every font size.
-_SHRUNK = r"\resizebox{\linewidth}{!}"
-
 #: Before a table with all notes. The notes span the text width even if the table is narrower.
 _WITH_NOTES = "\\begin{threeparttable}\n\\renewcommand{\\TPTminimum}{\\linewidth}"
 _NOTES = "\\begin{tablenotes}[flushleft]\\scriptsize"
-#: Before brief notes.
-_BELOW = "\\par\\medskip\n\\begin{minipage}{\\linewidth}\n\\scriptsize\\raggedright\\setlength{\\parskip}{1pt}"
-
-#: Marks after values.
-_MARKS = {"†": r"\dagger", "‡": r"\ddagger", "°": r"\circ", "≠": r"\neq"}
 
 
-def document(grids: Sequence[Grid], full: bool, standalone: bool) -> str:
-    r"""Each grid as a float with caption and label, for \input; `standalone`: a complete document.
+def document(grids: Sequence[Grid], notes: str, style: Style) -> str:
+    r"""Each grid as a float with caption and label, for \input; or a complete document.
 
-    Below each table are the brief notes, or with `full` all notes in a threeparttable.
+    Below each table is what its reader needs, with `notes` "full" all notes in a threeparttable, with "none" nothing.
     """
-    # `_Unescaped` reads the texts before they are escaped.
-    body = "\n".join(_float(harmless(grid, escape), _Unescaped.of(grid), full) for grid in grids)
-    needed = ["booktabs", *(["threeparttable"] if full else []), *(["graphicx"] if _SHRUNK in body else [])]
-    needed += packages(body)
+    body = "\n".join(_float(_with_numbers(grid, style), notes, style) for grid in grids)
+    needed = ["booktabs", *(["threeparttable"] if notes == "full" else []), *packages(body)]
     body = "".join(f"% {line}\n" for line in unset(body)) + body
-    if not standalone:
+    if not style.standalone:
         return f"% Needs \\usepackage{{{','.join(needed)}}}\n{body}"
     return _whole(needed, body)
+
+
+def _with_numbers(grid: Grid, style: Style) -> Grid:
+    """The grid without rows and columns that have no number, unless all are to stay or none has one."""
+    return grid if style.all_cells or not grid.numbers else only_done(grid)
 
 
 def _whole(packages: Sequence[str], body: str) -> str:
@@ -78,98 +75,74 @@ def appendix(grids: Sequence[Grid], standalone: bool) -> str:
     return _whole([], body) if standalone else body
 
 
-@dataclass(frozen=True)
-class _Unescaped:
-    """Properties of a grid that depend on its texts before these are escaped."""
-
-    label: str
-    command: str
-    size: str  #: the largest font size that fits the page (85 characters a line at \\small, 118 at \\scriptsize)
-    wide: bool  #: whether the table is too wide for every font size
-
-    @classmethod
-    def of(cls, grid: Grid) -> _Unescaped:
-        label = re.sub("[^0-9A-Za-z]+", "-", plain(grid.id))
-        return cls(f"tab:{label}", plain(grid.command), *_size(grid))
-
-
-def _float(grid: Grid, unescaped: _Unescaped, full: bool) -> str:
-    body = _tabular(grid, r"\tiny" if "script" in unescaped.size else r"\scriptsize")
-    if unescaped.wide:  # inside another tabular, whose width threeparttable can measure
-        body = f"\\begin{{tabular}}{{@{{}}c@{{}}}}\n{_SHRUNK}{{{body}}}\n\\end{{tabular}}\n"
-    said = [*brief(grid, escape), *(rf"\textbf{{Problem:}} {text}" for text in grid.problems)]
-    if full:
-        items = [*(("", text) for text in (*said, *grid.notes)), *grid.footnotes]
-        items += [("", rf"\textit{{{text}}}: {verdict}.") for text, verdict in claims(grid)]
-        notes = [rf"\item[{letters}] {text}" for letters, text in items]
-        body = "\n".join([_WITH_NOTES, body + _NOTES, *notes, r"\end{tablenotes}", r"\end{threeparttable}", ""])
-    else:
-        body += "\n".join([_BELOW, *(rf"\par {text}" for text in said), r"\end{minipage}", ""])
-    named = grid.id + (f", {grid.scope}" if grid.scope else "")
+def _float(grid: Grid, notes: str, style: Style) -> str:
+    form = Form(style.spread or grid.spread, exchanged=grid.exchanged)
+    table = fitted(grid, style.width, form)
+    body = table.latex
+    if notes == "full":
+        body = _annotated(grid, body)
+    elif notes == "brief" and (said := " ".join(map(escape, map(plain, _for_reader(grid, form))))):
+        body += f"\n\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize\\raggedright {said}}}"
+    star = "*" if table.wide else ""
+    label = re.sub("[^0-9A-Za-z]+", "-", plain(grid.id))
     lines = [
-        "\\begin{table}[!htb]",
-        "\\centering",
-        f"\\caption{{{grid.caption} ({named}).}}",
-        f"\\label{{{unescaped.label}}}",
-        unescaped.size,
-        body + "\\end{table}",
-        *([f"% To fill it: {unescaped.command}"] if unescaped.command else []),
-        "",
+        f"\\begin{{table{star}}}[{'t' if table.wide else 'htb'}]",
+        r"\centering",
+        rf"\caption{{{escape(plain(grid.caption))}.}}",
+        rf"\label{{tab:{label}}}",
+        table.size,
+        body,
+        rf"\end{{table{star}}}",
+        *(f"% {plain(text)}" for text in _comments(grid, table.said, notes)),
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
-def _tabular(grid: Grid, small: str = r"\scriptsize") -> str:
-    """The tabular without its float; needs the package booktabs. `small`: the font size of texts after a value."""
-    stubs = grid.keys or (grid.stub,)
-    out = [f"\\begin{{tabular}}{{{'l' * len(stubs)}{'c' * len(grid.heads)}}}", "\\toprule"]
-    if grid.groups:
-        names, rules, start = [], [], len(stubs) + 1
-        for group, span in grid.groups:
-            names.append(rf"\multicolumn{{{span}}}{{c}}{{{group}}}")
-            if group:
-                rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
-            start += span
-        out += [f"{' &' * len(stubs)} {' & '.join(names)} \\\\", "".join(rules)]
-    out += [f"{' & '.join([*stubs, *(grid.heading(h) for h in grid.heads)])} \\\\", "\\midrule"]
-    before = False
-    for line in grid.lines:
-        if line.ours and not before:
-            out.append("\\midrule")
-        before = line.ours
-        cells = [*(line.keys or [_label(line)]), *(_cell(line, e, small) for e in line.entries)]
-        out.append(f"{' & '.join(cells)} \\\\")
-    return "\n".join([*out, "\\bottomrule", "\\end{tabular}", ""])
+def _annotated(grid: Grid, body: str) -> str:
+    """The tabular with all notes below it."""
+    safe = harmless(grid, escape)
+    about = [*([safe.basis] if safe.basis else []), *brief(safe, escape), *safe.notes]
+    items = [*(("", text) for text in about), *safe.footnotes]
+    items += [("", rf"\textit{{{text}}}: {verdict}.") for text, verdict in claims(safe)]
+    notes = [rf"\item[{letters}] {text}" for letters, text in items]
+    # Inside another tabular, threeparttable can measure what is continued below itself, too.
+    whole = f"\\begin{{tabular}}{{@{{}}c@{{}}}}\n{body}\n\\end{{tabular}}" if r"\par" in body else body
+    return "\n".join([_WITH_NOTES, whole, _NOTES, *notes, r"\end{tablenotes}", r"\end{threeparttable}"])
 
 
-def _label(line: Line) -> str:
-    if line.kind == "reported":
-        return rf"\quad{{\itshape {line.label}}}"
-    return line.label + (rf"\tnote{{{line.mark}}}" if line.mark else "")
+def _for_reader(grid: Grid, form: Form) -> list[str]:
+    """What the reader of a paper needs below a table: the meaning of its marks, and what its numbers are."""
+    ranked = [entry for entry in grid.numbers if entry.rank]
+    best = "Bold: best" + (", and all within two standard errors of it" if any(map(_noisy, ranked)) else "")
+    marks = [best + ("; underlined: second." if any(e.rank == 2 for e in ranked) else ".")] if ranked else []
+    signs = [f"{sign} {meaning}." for sign, meaning in legend(grid) if any(sign in grid.mark(e) for e in grid.numbers)]
+    return [*marks, *signs, *(_of_spread(text, form.spread) for text in grid.reader)]
 
 
-def _cell(line: Line, entry: Entry, small: str) -> str:
-    if not entry.text:
-        return escape(shown(line, entry))
-    text = entry.text
-    if entry.rank:
-        text = rf"\textbf{{{text}}}" if entry.rank == 1 else rf"\underline{{{text}}}"
-    text += rf"\,({escape(entry.times)})" if entry.times else ""
-    text += rf"{{{small}$\,\pm\,${entry.spread}}}" if entry.spread else ""
-    if line.kind == "reported":
-        off = rf" {{{small}({escape(entry.delta)})}}" if entry.delta else ""
-        return rf"{{\itshape {text}{off}}}"
-    return text + (rf"$^{{{''.join(map(_MARKS.__getitem__, entry.mark))}}}$" if entry.mark else "")
+def _of_spread(text: str, spread: str) -> str:
+    """A sentence in whose words a ± is as it is printed: in parentheses, or not at all."""
+    if spread == "none":
+        text = "; ".join(part for part in text.split("; ") if not part.startswith("±"))
+    elif spread == "paren":
+        text = text.replace("± is the", "in parentheses is the")
+    return text[:1].upper() + text[1:]
 
 
-def _size(grid: Grid) -> tuple[str, bool]:
-    """(`_Unescaped.size`, `_Unescaped.wide`) of a grid."""
-    columns = zip(*(line.entries for line in grid.lines), strict=True)
-    widths = [
-        max([len(grid.heading(h)), *(len(e.text + e.times + e.delta + e.spread) + 3 for e in column)])
-        for h, column in zip(grid.heads, columns, strict=True)
+def _noisy(entry: Entry) -> bool:
+    return bool(entry.value and entry.value.noise)
+
+
+def _comments(grid: Grid, said: Sequence[str], notes: str) -> list[str]:
+    """What an author wants to know of a table, and its reader does not."""
+    name = f"fedbench {fedbench.__version__}, {grid.id}" + (f", {grid.scope}" if grid.scope else "")
+    more = [] if notes == "full" else [*([grid.basis] if grid.basis else []), *grid.about, *tally(grid)]
+    return [
+        f"Made by {name}.",
+        *([f"To fit the width: {'; '.join(said)}."] if said else []),
+        *more,
+        *(f"No number: {text}." for text in grid.absent),
+        *([f"To fill them: {grid.command}"] if grid.command else []),
+        *(f"Problem: {text}" for text in grid.problems),
+        *grid.makers,
+        *([f"Mind: {'; '.join(grid.cautions)}."] if grid.cautions else []),
     ]
-    width = max(len("   ".join(line.keys) or line.label) for line in grid.lines) + sum(widths)
-    gap = rf"\setlength{{\tabcolsep}}{{{2.5 if len(widths) > 7 else 3.5}pt}}" if width > 75 else ""
-    size = r"\small" if width <= 85 else r"\footnotesize" if width <= 92 else r"\scriptsize"
-    return size + gap, width > 118
