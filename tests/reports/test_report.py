@@ -122,7 +122,6 @@ def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path
         "Ditto (mu = 0.5): v is another",
         r"\texttt{fedbench train {-}{-}table feddrm/1 {-}{-}budget small}, then \texttt{fedbench report}; "
         r"\texttt{fedbench results verify} trains a sample of runs out of result packs again.",
-        "Table feddrm/1: Beyond Aggregation: Guiding Clients in Heterogeneous Federated Learning, ICLR 2026.",
         "FedAvg: Federated averaging (McMahan et al., AISTATS 2017, Algorithm 1).",
     )
     assert [line for line in wanted if line not in lines] == []
