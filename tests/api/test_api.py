@@ -280,6 +280,19 @@ def test_the_first_pages_example_ends_with_numbers(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
+def test_the_notebook_goes_from_data_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(Path(api.__file__).with_name("from_data_to_a_table.ipynb"), as_version=4)
+    nbformat.validate(notebook)
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(fb.__file__).parents[1])]))
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    (last,) = (out["data"]["text/html"] for out in notebook.cells[-1].outputs if "data" in out)
+    assert all(f">{title}<" in last for title in ("FedAvg", "Ditto", "Prox"))
+    assert "\\begin{tabular}" in (tmp_path / "table.tex").read_text()
+
+
+@pytest.mark.slow
 def test_the_session_of_the_page_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     from tests.test_pages import blocks

@@ -483,7 +483,7 @@ def test_the_network_of_vectors_is_an_mlp(store: Store) -> None:
 
 
 #: The page's commands and recipe, on a made file.
-PAGE = (RECIPES / "README.md").read_text().partition("## Vectors")[2]
+PAGE = (RECIPES / "vectors.md").read_text()
 
 
 def test_the_pages_example_goes_from_file_to_exported_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
