@@ -187,7 +187,10 @@ def _record(cls: Any, raw: Any, where: str, joint: str, own: Mapping[str, Any]) 
     for name in _needed(cls):
         if name not in values and name not in own:
             raise FedbenchError(f"{where} lacks '{name}'")
-    return cls(**values, **own)
+    try:
+        return cls(**values, **own)
+    except FedbenchError as error:  # a rule of the dataclass
+        raise error.at(where) from error
 
 
 def _entries(raw: Mapping[str, Any], hints: Mapping[str, Any], where: str, joint: str) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from fedbench.planner.settings import scopes
 from fedbench.planner.table.claims import OPEN, Verdict
 from fedbench.planner.table.spec import Table
 from fedbench.protocol import PAPER
-from fedbench.reports.layout.build import grid_of, verdicts
+from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import Grid
+from fedbench.reports.layout.verdicts import verdicts
 from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render.text import escape, how
 from fedbench.results.frame import Frame
@@ -150,6 +151,7 @@ LOOKS = {
     "holds": ("✓", "green"),
     "holds so far": ("✓", "green"),
     "undecided": ("?", "cyan"),
+    "fails so far": ("✗", "yellow"),
     "fails": ("✗", "yellow"),
     "not measured": ("·", "dim"),
 }

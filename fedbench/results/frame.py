@@ -129,6 +129,13 @@ class Frame:
         ids = {run.id for run in runs}
         return runs + [self.of_pack(run) for run in self.packs.but_for_seeds(spec) if run.id not in ids]
 
+    def repeated(self, method: str) -> list[list[Run]]:
+        """The method's complete runs with more than one seed: those that differ in seeds alone together."""
+        specs = [runs[0].spec for runs in self._but_for_seeds.values() if runs[0].spec.method == method]
+        specs += [self.of_pack(run).spec for id in self.packs.repeated.get(method, ()) if (run := self.packs.get(id))]
+        groups = {spec.but_for_seeds: self.but_for_seeds(spec) for spec in specs}
+        return [runs for runs in groups.values() if len(runs) > 1]
+
     @cached_property
     def _but_for_seeds(self) -> dict[str, list[Run]]:
         return by_key((run.spec.but_for_seeds, run) for run in self.complete)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from fedbench import resources
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.metrics.read import Metrics
 from fedbench.results.pack import OF_SPEC, Failure, Pack, Row, name_of, same_numbers
 from fedbench.specs import DatasetSpec, RunSpec
@@ -167,6 +168,18 @@ class Packs:
                     groups.setdefault(pack.spec(row).but_for_seeds, []).append(id)
         found = map(self.get, self._groups[scope].get(spec.but_for_seeds, ()))
         return (run for run in found if run is not None)
+
+    @cached_property
+    def repeated(self) -> dict[str, list[str]]:
+        """Method -> the id of one run of each group that differs in seeds alone and has more than one."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for id, ((pack, row), *_) in self.places.items():
+            spec = json.loads(pack.heads["spec"][row])["spec"]  # making the specs of all runs takes seconds
+            setting = {key: value for key, value in spec["setting"].items() if key not in ("seed", "init_seed")}
+            partition = {key: value for key, value in setting["partition"].items() if key != "seed"}
+            rest = {**spec, "setting": {**setting, "partition": partition}}
+            groups.setdefault((spec["method"], json.dumps(rest, sort_keys=True)), []).append(id)
+        return by_key((method, ids[0]) for (method, _), ids in groups.items() if len(ids) > 1)
 
     @cached_property
     def scopes(self) -> set[Scope]:

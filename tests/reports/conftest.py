@@ -195,12 +195,12 @@ def _once() -> Iterator[None]:
         yield
 
 
-FIVE = ["fedavg", "fedavgft", "feddrm", "local", "pfedfda"]
+SIX = ["fedala", "fedavg", "fedavgft", "feddrm", "local", "pfedfda"]
 
 
 @pytest.fixture
 def five(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "names", lambda: FIVE)
+    monkeypatch.setattr(methods, "names", lambda: SIX)
 
 
 FLUX = [

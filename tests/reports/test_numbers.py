@@ -152,7 +152,7 @@ def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
     assert slow.offset.difference == pytest.approx(1.5 - 22.58 / 18.42)
     assert slow.near is False
     assert slow.delta == "+0.27×*"
-    assert [ours.state for ours, _ in printed.verdicts] == ["holds", "fails", "not measured"]
+    assert [ours.state for ours, _ in printed.verdicts] == ["holds so far", "fails so far", "not measured"]
     ours, theirs = next(verdict for verdict in printed.verdicts if verdict[0].claim.kind == "ratio")
     assert (theirs.state, ours.detail[:36]) == ("holds", "fails by 0.27 at pFedFDA and FedAvg,")
     assert any("measured on cpu" in line for line in words_of(printed))
@@ -160,7 +160,7 @@ def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
 
 def test_compare_says_how_far_off_and_what_is_claimed(lab: Lab) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.63)
-    lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.5)
+    lab.run(lab.setting("feddrm/1", DIR), "fedala", value=0.5)
     lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.4)
     printed = lab.grid("feddrm/1", compare=True)
     near, far = entry(printed, "FedDRM", DIR), entry(printed, "FedDRM", SPC)

@@ -49,7 +49,7 @@ from fedbench.results.packs import Packs
 from fedbench.results.run import State
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.store import Store
-from tests.reports.conftest import DIR, FIVE, SPC, Lab, of_csv
+from tests.reports.conftest import DIR, SIX, SPC, Lab, of_csv
 from tests.support.browser import PROGRAM, Browser
 from tests.support.latex import compiled, fits
 
@@ -91,7 +91,7 @@ def grids(tmp_path_factory: pytest.TempPathFactory) -> list[Grid]:
     lab = Lab(Store(tmp_path_factory.mktemp("render") / "store"))
     lab.dataset("cifar10")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods, "names", lambda: FIVE)
+        patch.setattr(methods, "names", lambda: SIX)
         lab.run(lab.setting("feddrm/1", DIR), "feddrm", value=0.6385, deviations=["100 % of a_b"])
         lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.5)
         lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
@@ -117,7 +117,7 @@ def test_below_a_table_stands_what_no_number_goes_without(grids: list[Grid], for
         "55.00",
         "3 of 78 cells",
         "fedbench train --table feddrm/1 --budget small",
-        "Claims: 2 hold so far, 2 not measured",
+        "Claims: 3 not measured, 1 holds so far",
     ):
         assert said in html.unescape(brief)
     assert "holds so far" in full
@@ -173,15 +173,15 @@ def test_csv_and_json_read_back_exactly(grids: list[Grid]) -> None:
     assert (missing["value"], missing["state"]) == ("", "not built")
     read = json.loads(render(grids, "json"))
     assert [t["table"] for t in read] == ["feddrm/1", "pfedfda/8", "feddrm/4"]
-    assert read[0]["claims"][0] == {
-        "text": "FedDRM is best in every column",
+    assert read[0]["claims"][1] == {
+        "text": "Dir-0.3 is easier than 5-SPC on CIFAR-10 for every method",
         "state": "holds so far",
         "held": 1,
         "made": 1,
-        "asked": 6,
+        "asked": 11,
         "undecided": 0,
-        "detail": "smallest margin 8.85 at FedDRM, CIFAR-10/Dir-0.3 (one seed: noise unknown)",
-        "reported": "holds",
+        "detail": "smallest margin 13.85 at FedDRM, CIFAR-10/Dir-0.3 to CIFAR-10/5-SPC (one seed: noise unknown)",
+        "reported": "fails",
     }
     assert read[0]["footnotes"] == [{"methods": ["a"], "text": "100 % of a_b"}]
     assert read[0]["deviations"] == {"FedDRM": "a"}

@@ -5,20 +5,32 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from typer.testing import Result
 
-from fedbench import protocol, resources
+from fedbench import protocol, reader, resources
 from fedbench.cli import context
 from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.planner.table.check import facts
-from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, UNDECIDED, Claim, Verdict, judge
+from fedbench.planner.table.claims import (
+    FAILS,
+    FAILS_SO_FAR,
+    HOLDS,
+    KINDS,
+    OPEN,
+    SO_FAR,
+    UNDECIDED,
+    Claim,
+    Verdict,
+    judge,
+)
 from fedbench.planner.table.noise import SeedNoise, ranks
 from fedbench.planner.table.spec import Table
 from fedbench.reports import measured_page as measured
@@ -452,14 +464,84 @@ NOISY = {(row, "x"): SeedNoise(1.0, 4) for row in ROWS}
         (Claim("", "ratio", ["a"], ["b"], ["x"], low=0.5, high=9), HOLDS, "smallest margin 1 at a and b, x"),
         (Claim("", "ahead", ["a"], ["b"], ["x"], low=2, high=9), UNDECIDED, "1 short at a and b, x"),
         (Claim("", "ahead", ["a"], ["b"], ["x"], low=3, high=9), FAILS, "fails by 2 at a and b, x"),
-        # Nothing is known of column y.
-        (Claim("", "falls", ["a"]), HOLDS, "smallest margin 1 at a, x to y (one seed: noise unknown)"),
-        (Claim("", "best", ["a"]), FAILS, "fails by 2 at a, y (one seed: noise unknown)"),
+        # Nothing is known of column y, so that a verdict on it is none for good.
+        (Claim("", "falls", ["a"]), SO_FAR, "smallest margin 1 at a, x to y (one seed: noise unknown)"),
+        (Claim("", "best", ["a"]), FAILS_SO_FAR, "fails by 2 at a, y (one seed: noise unknown)"),
+        (Claim("", "best", ["c"]), FAILS, "fails by 2 at c, x"),
     ],
 )
 def test_what_lies_within_the_noise_of_the_seeds_is_undecided(claim: Claim, state: str, detail: str) -> None:
     verdict = judge(claim, FULL, ROWS, COLUMNS, {}, noises=NOISY)
     assert (verdict.state, verdict.detail[: len(detail)]) == (state, detail)
+
+
+@pytest.mark.parametrize(
+    ("claim", "left_out", "state"),
+    [
+        (Claim("", "best", ["a"], columns=["x"]), "c", SO_FAR),  # the paper puts b beside it
+        (Claim("", "best", ["a"], columns=["x"]), "b", OPEN),
+        (Claim("", "best", ["c"], columns=["x"]), "b", FAILS),  # a defeat is final
+        (Claim("", "top", ["a"], columns=["x"], k=2), "", HOLDS),
+        (Claim("", "best", ["a"], columns=["x"], low=3, high=9), "b", FAILS),  # it leads c by 2
+        (Claim("", "best", ["a"], columns=["x"], low=0, high=1), "b", OPEN),  # ... and may lead b by less
+        (Claim("", "best", ["a"], columns=["y"]), "b", FAILS),  # the paper has no numbers there
+    ],
+)
+def test_who_is_best_needs_the_rival_of_the_paper(claim: Claim, left_out: str, state: str) -> None:
+    numbers = {place: value for place, value in FULL.items() if place[0] not in left_out}
+    reported = {("a", "x"): 5.0, ("b", "x"): 4.0, ("c", "x"): 1.0}
+    assert judge(claim, numbers, ROWS, COLUMNS, {}, reported=reported).state == state
+
+
+@pytest.mark.parametrize(
+    ("claim", "state"),
+    [
+        (Claim("", "ratio", ["a"], ["b"], ["x"], low=0, high=9), HOLDS),
+        (Claim("", "ratio", ["a"], ["c"], ["x"], low=0, high=9), OPEN),
+        (Claim("", "best", ["a"], columns=["x"]), SO_FAR),  # of a and b alone
+        (Claim("", "falls", ["a"]), OPEN),
+        (Claim("", "between", ["c"], columns=["x"], low=0, high=9), OPEN),  # a mean over two machines
+    ],
+)
+def test_times_are_compared_on_one_kind_of_machine(claim: Claim, state: str) -> None:
+    machines = {("a", "x"): {"CPU"}, ("b", "x"): {"CPU"}, ("c", "x"): {"CPU", "GPU"}, ("a", "y"): {"GPU"}}
+
+    def comparable(cells: Iterable[tuple[str, str]]) -> bool:
+        return len(set().union(*map(machines.__getitem__, cells))) == 1
+
+    assert judge(claim, FULL, ROWS, COLUMNS, {}, comparable=comparable).state == state
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            {"kind": "ahead", "rows": ["a"], "low": 1},
+            "a claim of kind ahead needs rows, than, low, high, and lacks than",
+        ),
+        ({"kind": "ahead", "rows": ["a"], "than": ["b"]}, "lacks low and high"),
+        ({"kind": "top", "rows": ["a"]}, "needs rows, k, and lacks k"),
+        ({"kind": "best"}, "needs rows, and lacks rows"),
+        ({"kind": "above", "than": ["b"]}, "lacks rows"),
+        ({"kind": "above", "rows": ["a", "b"], "than": ["b"]}, "'b' is in both rows and than"),
+        ({"kind": "above", "rows": ["a"], "than": ["b"], "k": 2}, "does not read k"),
+        ({"kind": "best", "rows": ["a"], "low": 1}, "needs both low and high, or neither"),
+        ({"kind": "between", "low": 2, "high": 1}, "low = 2 above high = 1"),
+        ({"kind": "level", "columns": ["x", "y"]}, "needs high, and lacks high"),
+        ({"kind": "rises", "columns": ["x"]}, "goes along columns, and names one alone"),
+    ],
+)
+def test_a_claim_without_what_its_kind_needs_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedbenchError, match=re.escape(says)) as caught:
+        reader.read(Claim, {"text": "", **given}, "mine.toml, claim 1")
+    assert str(caught.value).startswith("mine.toml, claim 1: ")
+
+
+def test_the_page_lists_the_kinds_of_claims_with_what_they_need() -> None:
+    page = (resources.TABLES / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|(.*?)\|(.*?)\|", page, flags=re.M)
+    keys = {kind: (re.findall(r"`(\w+)`", needs), re.findall(r"`(\w+)`", reads)) for kind, needs, reads in listed}
+    assert keys == {name: (list(kind.needs), list(kind.reads)) for name, kind in KINDS.items()}
 
 
 @pytest.mark.parametrize(
@@ -509,14 +591,14 @@ def test_the_numbers_that_decide_are_told_and_how_ours_stand_beside_the_papers(l
     (one,) = claimed(lab.store, "feddrm/1")
     assert (one.budget, one.scope, one.shipped) == ("small", "budget small", False)
     best, easier, *rest = one.judged
-    assert (best.verdict.claim.text, best.verdict.state) == ("FedDRM is best in every column", "fails")
+    assert (best.verdict.claim.text, best.verdict.state) == ("FedDRM is best in every column", "fails so far")
     assert best.numbers == {"FedDRM": "25.00", "FedAvgFT": "50.00"}
     by_column = {f"FedAvgFT at {DIR}": "25.00", f"FedAvgFT at {SPC}": "50.00"}
-    assert (easier.verdict.state, easier.numbers) == ("fails", by_column)
+    assert (easier.verdict.state, easier.numbers) == ("fails so far", by_column)
     assert {stand.verdict.state for stand in rest} == {"not measured"}
     assert best.reported.state == "holds"
     assert (one.tally.reported, one.tally.measured, one.tally.close, one.tally.compared) == (66, 4, 1, 0)
-    budget = "feddrm, budget small: 2 fail, 2 not measured; "
+    budget = "feddrm, budget small: 2 fail so far, 2 not measured; "
     share = (
         "4 of 66 reported numbers measured: mean difference −17.4 points; 1 of 4 (25%) within 2 points; "
         "4 without a ± over seeds."
@@ -527,7 +609,9 @@ def test_the_numbers_that_decide_are_told_and_how_ours_stand_beside_the_papers(l
     assert none.tally == Tally(66)
 
 
-@pytest.mark.parametrize(("others", "state"), [((), "fails"), ((0.70, 0.60), "undecided"), ((0.651, 0.649), "fails")])
+@pytest.mark.parametrize(
+    ("others", "state"), [((), "fails so far"), ((0.70, 0.60), "undecided"), ((0.651, 0.649), "fails")]
+)
 def test_seeds_that_are_elsewhere_say_what_one_seed_is_worth(lab: Lab, others: tuple[float, ...], state: str) -> None:
     """Here of another row of its column, in runs that no cell of the table reads."""
     setting = lab.setting("feddrm/4", "System accuracy/α = 0.3")
@@ -542,6 +626,64 @@ def test_seeds_that_are_elsewhere_say_what_one_seed_is_worth(lab: Lab, others: t
     assert best.numbers == {"FedDRM": "64.00", "FedAvgFT": "65.00"}
 
 
+@pytest.mark.parametrize("place", ["another column", "another table", "another budget"])
+def test_one_seed_is_worth_what_is_known_of_its_table_else_of_its_method_under_the_protocol(
+    lab: Lab, place: str
+) -> None:
+    lab.run(lab.setting("feddrm/1", SPC), "feddrm", value=0.64)
+    lab.run(lab.setting("feddrm/1", SPC), "fedavgft", value=0.65)
+    elsewhere = {
+        "another column": lab.setting("feddrm/1", DIR),
+        "another table": lab.setting("feddrm/3", "System accuracy/m = 8"),
+        "another budget": lab.setting("feddrm/1", DIR, "paper"),
+    }[place]
+    for n, value in enumerate((0.6, 0.7)):
+        lab.run(replace(elsewhere, seed=elsewhere.seed + n), "fedavgft", value=value)
+    (one,) = claimed(lab.store, "feddrm/1", budget="small")
+    best = next(stand for stand in one.judged if stand.verdict.claim.kind == "best")
+    if place == "another budget":  # of other training, so that it says nothing
+        assert (best.verdict.state, best.numbers) == ("fails so far", {"FedDRM": "64.00", "FedAvgFT": "65.00"})
+        return
+    assert best.verdict.state == "undecided"
+    # The standard deviation of 60 and 70 is 7.07, for either of the two numbers.
+    assert f"two standard errors: {2 * (2 * 50) ** 0.5:.2g}" in best.verdict.detail
+
+
+OWN = """
+title = "Mine"
+protocol = "feddrm"
+metric = "system_accuracy"
+statistic = "final"
+unit = "fraction"
+seeds = [1, 2, 3, 4, 5]
+rows = [{ label = "FedAvg", method = "fedavg" }, { label = "Local", method = "local" }]
+column = [{ label = "Dir-0.3", dataset = "cifar10", partition = { scheme = "dirichlet", alpha = 0.3 } }]
+claim = [{ text = "FedAvg is above Local", kind = "above", rows = ["FedAvg"], than = ["Local"] }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("spreads", "state"), [((0.01, 0.02), "undecided"), ((0.01, ""), "undecided"), (("", ""), "holds so far")]
+)
+def test_one_seed_is_worth_the_papers_spread_where_nothing_else_is_known(
+    lab: Lab, tmp_path: Path, spreads: tuple[object, object], state: str
+) -> None:
+    lines = [
+        f"mine,{row},,Dir-0.3,{value},{std}"
+        for row, value, std in zip(("FedAvg", "Local"), (0.8, 0.7), spreads, strict=True)
+    ]
+    (tmp_path / "reported.csv").write_text("\n".join(["table,row,group,column,value,std", *lines]))
+    table = written(tmp_path, OWN)
+    setting = lab.setting(table, "Dir-0.3")
+    lab.run(setting, "fedavg", value=0.52)
+    lab.run(setting, "local", value=0.5)
+    ours, _ = lab.grid(table, compare=True).verdicts[0]
+    assert ours.state == state
+    if state == "undecided":  # an unknown one is the usual one of the column
+        known = [float(str(std or spreads[0])) for std in spreads]
+        assert f"two standard errors: {2 * sum(std**2 for std in known) ** 0.5:.2g}" in ours.detail
+
+
 def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(lab: Lab) -> None:
     """Totals count a claim once: the levels of MNIST are declared as a whole and in halves."""
     declared = [c.text for name in tables.names() if name.startswith("feddrm/") for c in tables.load(name).claim]
@@ -551,7 +693,7 @@ def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(la
     assert [one.budget for one in claimed(lab.store, "feddrm/1", budget="smoke")] == ["smoke"]
     for budget in ("small", "paper"):
         lab.run(lab.setting("feddrm/1", DIR, budget), "feddrm")
-        lab.run(lab.setting("feddrm/1", DIR, budget), "fedavgft", value=0.25)
+        lab.run(lab.setting("feddrm/1", DIR, budget), "fedala", value=0.25)
     assert [one.budget for one in claimed(lab.store, "feddrm/1")] == ["paper"], "the fullest, the paper's where equal"
     assert [one.budget for one in claimed(lab.store, "feddrm/1", every=True)] == ["paper", "small"]
     assert [one.budget for one in claimed(lab.store, "feddrm/1", budget="paper")] == ["paper"]
@@ -593,7 +735,7 @@ def test_a_page_is_short(paper: str) -> None:
 
 
 def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for method, value in (("feddrm", 0.5), ("fedavgft", 0.25)):
+    for method, value in (("feddrm", 0.5), ("fedala", 0.25)):
         lab.run(lab.setting("feddrm/1", DIR), method, value=value)
     pack = lab.pack(tmp_path / "feddrm" / "results")
     notes = [measured.Note("Of all."), measured.Note("Of one.", "feddrm/1")]
@@ -605,7 +747,7 @@ def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monk
         for words in ("- 2 runs by Ada, 2026-01-02", " (0%) within 2 points; ", "report --table NAME --compare")
     )
     (line,) = (line for line in text.splitlines() if line.startswith("| feddrm/1 |"))
-    assert line == "| feddrm/1 | small | 2 of 78 | 66 | 2 | −21.9 | 0% |  | 1 holds so far, 3 not measured |"
+    assert line == "| feddrm/1 | small | 2 of 78 | 66 | 2 | −25.1 | 0% |  | 1 holds so far, 3 not measured |"
     assert "- ✓ feddrm/1, small: FedDRM is best in every column: holds so far" in text
     assert text.index("Of all.") < text.index(line) < text.index("**feddrm/1**: Of one.")
     assert page("feddrm") == text

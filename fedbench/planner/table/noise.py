@@ -1,10 +1,9 @@
 """The variation of a number between seeds. A claim, or the mark of the best, needs a larger difference.
 
 Two numbers differ if their difference exceeds its two standard errors, 2 sqrt(s²/n + t²/m), where s and t are their
-standard deviations (ddof 1) over n and m seeds. A number of one seed uses s of runs that differ from its run only in
-seeds (in any table, pack, or the store), with n = 1; else the root mean square of the other s of its column. Without
-any, the noise is unknown, and numbers are compared directly. (Marks use only s of their column: if all its numbers
-have one seed, the printed values decide.)
+standard deviations (ddof 1) over n and m seeds. A number of one seed, n = 1, takes its s from elsewhere:
+for claims as `reports.layout.verdicts` says, for marks from the other numbers of its column (if all of these have one
+seed, the printed values decide).
 
 With many seeds, 5 % of equal pairs differ by more than two standard errors; with three seeds each, more (Student's t
 needs 2.8). So a smaller difference decides nothing, and a larger one is no proof.

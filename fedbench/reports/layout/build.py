@@ -3,27 +3,22 @@ paper's numbers beside them, notes (see `notes`), lines, verdicts on claims."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from statistics import stdev
 
-from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
-from fedbench.planner.cells import Cell, Cells
+from fedbench.planner.cells import Cells
 from fedbench.planner.others import Hits, others, records
-from fedbench.planner.table.claims import Noises, Numbers, Verdict, judge, of_part
-from fedbench.planner.table.noise import SeedNoise, pooled
 from fedbench.planner.table.spec import UNITS, Column, Row, Table
-from fedbench.reports.layout import times
+from fedbench.reports.layout import times, verdicts
 from fedbench.reports.layout.appendix import sections
 from fedbench.reports.layout.entries import Entries, Rows, with_means
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, ranked
 from fedbench.reports.layout.notes import Notes, command
 from fedbench.reports.layout.shipped import contradicted, makers
 from fedbench.reports.numbers.agreement import Tally, offset
-from fedbench.reports.numbers.measured import Value, measure
+from fedbench.reports.numbers.measured import Value
 from fedbench.results.making import machine
 from fedbench.results.run import Run, State
 
@@ -89,7 +84,7 @@ def grid_of(
         absent=tuple(_absent(table, rows)),
         one_machine=len({_machine_of(run) for run in records(cells, hits) if run.complete}) == 1,
         footnotes=tuple(footnotes),
-        verdicts=tuple(_verdicts(cells, rows, view, incomparable)) if compare else (),
+        verdicts=tuple(verdicts.of_table(cells, rows, view)) if compare else (),
         problems=tuple(dict.fromkeys([*map(str, cells.frame.packs.problems), *entries.problems])),
         counts=counts,
         tally=tally,
@@ -231,52 +226,3 @@ def _reported(table: Table, row: Row, column: Column, entry: Entry) -> Entry:
         ratio=value / base[0] if base else None,
         offset=entry.offset,
     )
-
-
-def verdicts(table: Table, ours: Numbers, noises: Noises = None) -> Iterator[tuple[Verdict, Verdict]]:
-    """The verdicts on each claim of a table: on our numbers (with their noises), and on the paper's."""
-    best = {c.key: str(c.best) for c in table.columns}
-    theirs = {place: value for place, (value, _) in table.trusted.items()}
-    fixed = [r.label for r in table.rows if not r.added], [c.key for c in table.printed], best, table.no_numbers
-    for claim in table.claim:
-        both = judge(claim, ours, *fixed, noises), judge(claim, theirs, *fixed)
-        yield (of_part(both[0]), of_part(both[1])) if table.part and not claim.columns else both
-
-
-def _verdicts(
-    cells: Cells, rows: Rows, view: str, incomparable: Collection[Column]
-) -> Iterator[tuple[Verdict, Verdict]]:
-    """The verdicts on each claim of the table, on our numbers (but `incomparable` times) and on the paper's."""
-    table = cells.table
-    ours = {
-        (row.label, column.key): value.mean
-        for row in table.rows
-        for column in table.columns
-        if (value := rows[row.label][column.key].value) and column not in incomparable
-    }
-    return verdicts(table, ours, None if table.counted else _noises(cells, rows, view))
-
-
-def _noises(cells: Cells, rows: Rows, view: str) -> dict[tuple[str, str], SeedNoise]:
-    """(row label, column key) -> noise, where known."""
-    noises: dict[tuple[str, str], SeedNoise] = {}
-    for j, column in enumerate(cells.table.columns if cells.table.claim else ()):
-        noise_of = {
-            cell.row.label: value.noise or _noise_of_other_seeds(cell, cells, view)
-            for cell in (line[j] for line in cells.grid)
-            if (value := rows[cell.row.label][column.key].value)
-        }
-        of_column = zip(noise_of, pooled(noise_of.values()), strict=True)
-        noises |= {(label, column.key): noise for label, noise in of_column if noise}
-    return noises
-
-
-def _noise_of_other_seeds(cell: Cell, cells: Cells, view: str) -> SeedNoise | None:
-    """The noise of a cell with one run, from runs that differ from it only in seeds; None if unknown."""
-    if len(cell.records) != 1 or cell.records[0] is None or cell.column.statistic == "pairs":
-        return None
-    column, values = cell.row.reads(cell.column), []
-    for run in cells.frame.but_for_seeds(cell.records[0].spec):
-        with contextlib.suppress(FedbenchError):  # it lacks the number
-            values.append(measure(run.metrics, run.spec.setting, column, view)[0].mean)
-    return SeedNoise(stdev(values), 1) if len(values) > 1 else None

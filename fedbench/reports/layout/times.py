@@ -10,6 +10,7 @@ from fedbench.groups import by_key
 from fedbench.metrics.definitions import METRICS
 from fedbench.planner.cells import Cells
 from fedbench.planner.others import Hits
+from fedbench.planner.table.claims import Comparable
 from fedbench.planner.table.spec import Column
 from fedbench.results.run import Run
 
@@ -65,8 +66,10 @@ def processors(runs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def of_many_processors(runs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the provenances name more than one processor."""
-    return len({name for run in runs if not (name := _processor(run)).startswith(UNRECORDED)}) > 1
+    """Whether the provenances name more than one processor. One that is not recorded may be any CPU, but no GPU."""
+    names = {_processor(run): run.get("device", "cpu") != "cpu" for run in runs}
+    known = [on_gpu for name, on_gpu in names.items() if not name.startswith(UNRECORDED)]
+    return len(known) > 1 or (len(names) > len(known) and any(known))
 
 
 def incomparable(columns: Sequence[Column], times: Times) -> list[Column]:
@@ -75,10 +78,24 @@ def incomparable(columns: Sequence[Column], times: Times) -> list[Column]:
     return [c for c in columns if of_many_processors(run for key in c.of or (c.key,) for run in runs.get(key, ()))]
 
 
+def comparable(cells: Cells) -> Comparable:
+    """Whether the times (or means of times) in some cells, by row label and column key, are of one processor."""
+    runs: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for cell in cells.all:  # parts stand before their means
+        timed = (provenance for _, provenance in _timed((cell.column, record) for record in cell.records))
+        parts = (run for key in cell.column.of for run in runs[cell.row.label, key])
+        runs[cell.row.label, cell.column.key] = [*timed, *parts]
+    return lambda places: not of_many_processors(run for place in places for run in runs.get(place, ()))
+
+
 def unranked(columns: Iterable[Column]) -> list[str]:
     """A line that names the printed columns among `incomparable` ones."""
     names = ", ".join(column.key for column in columns if not column.hidden)
-    return [f"Of several processors, so none is marked best and no claim is judged: {names}."] if names else []
+    return (
+        [f"Of several processors, so none is marked best, and claims compare those of one alone: {names}."]
+        if names
+        else []
+    )
 
 
 def _processor(provenance: Mapping[str, Any]) -> str:

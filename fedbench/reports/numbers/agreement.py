@@ -67,15 +67,20 @@ def offset(
     return Offset(difference, near, points, close, within, within is not None and value.noise is None)
 
 
-def _two_errors(table: Table, column: Column, value: Value, std: float | None) -> float | None:
-    """Two standard errors of the difference, in the printed unit; None if the paper's ± does not give them."""
+def noise_in_paper(table: Table, column: Column, std: float | None) -> SeedNoise | None:
+    """The noise of a number of the paper with this ±, in the printed unit; None if the ± is not one over seeds."""
     ddof, spread, seeds = statistic.find(str(column.statistic)).ddof, column.spread, _seeds(table)
     if std is None or ddof is None or seeds < 2 or spread == "sample":
         return None
     if spread in ("rms", "mean"):  # ± of a typical part; parts are independent, so that of their mean is less
         std /= math.sqrt(len(column.of))
-    theirs = SeedNoise(std * math.sqrt((seeds - ddof) / (seeds - 1)), seeds)
-    return two_errors((1, theirs), (1, value.noise or SeedNoise(theirs.std, 1)))
+    return SeedNoise(std * math.sqrt((seeds - ddof) / (seeds - 1)), seeds)
+
+
+def _two_errors(table: Table, column: Column, value: Value, std: float | None) -> float | None:
+    """Two standard errors of the difference, in the printed unit; None if the paper's ± does not give them."""
+    theirs = noise_in_paper(table, column, std)
+    return theirs and two_errors((1, theirs), (1, value.noise or SeedNoise(theirs.std, 1)))
 
 
 def _seeds(table: Table) -> int:

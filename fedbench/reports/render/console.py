@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from fedbench.planner.table.claims import FAILS, HOLDS, SO_FAR
+from fedbench.planner.table.claims import FAILS, FAILS_SO_FAR, HOLDS, SO_FAR
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import brief, claims, filling, harmless, pointer
 from fedbench.words import counted
@@ -19,7 +19,7 @@ from fedbench.words import counted
 _GAP = 3
 #: Maximal number of rows of a table of runs on a terminal.
 _ROWS = 100
-_VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow"}
+_VERDICT = {HOLDS: "green", SO_FAR: "green", FAILS: "yellow", FAILS_SO_FAR: "yellow"}
 
 
 def show(grids: Sequence[Grid], console: Console, notes: str = "brief", fit: bool = False) -> None:

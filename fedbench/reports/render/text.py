@@ -11,14 +11,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, SO_FAR, Verdict
+from fedbench.planner.table.claims import FAILS, FAILS_SO_FAR, HOLDS, OPEN, SO_FAR, Verdict
 from fedbench.reports.layout.grid import Entry, Grid, Line, legend
 from fedbench.words import plain
 
 #: Fields with fixed words that renderers compare, which must not be escaped.
 _WORDS = ("kind", "state")
 
-_PLURAL = {HOLDS: "hold", SO_FAR: "hold so far", FAILS: "fail"}
+_PLURAL = {HOLDS: "hold", SO_FAR: "hold so far", FAILS: "fail", FAILS_SO_FAR: "fail so far"}
 
 
 def harmless(grid: Grid, escape: Callable[[str], str] = str) -> Grid:
