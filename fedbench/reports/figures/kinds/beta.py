@@ -74,7 +74,9 @@ class Beta(Kind):
             parts = [f"{means[k]:.3f} of {n} {k} clients" for k, n in counts.items() if n]
             request.say(f"{of['panel']}: mean {BETAS[of['column']]} {', '.join(parts)}; run {of['run']}")
         columns = [panel[0]["column"] for panel in panels]
-        claims = [judge(claim, numbers, [*claim.rows, *claim.than], columns, {}) for claim in self.spec.claims]
+        claims = [
+            judge(claim, numbers, [*claim.rows, *claim.than], columns, {}, noises={}) for claim in self.spec.claims
+        ]
         return [row | claims_of(claims) for row in rows]
 
     def paint(self, figure: Figure, rows: list[Row]) -> None:
