@@ -649,7 +649,7 @@ def test_one_seed_is_worth_what_is_known_of_its_table_else_of_its_method_under_t
     assert f"two standard errors: {2 * (2 * 50) ** 0.5:.2g}" in best.verdict.detail
 
 
-OWN = """
+PAIR = """
 title = "Mine"
 protocol = "feddrm"
 metric = "system_accuracy"
@@ -673,7 +673,7 @@ def test_one_seed_is_worth_the_papers_spread_where_nothing_else_is_known(
         for row, value, std in zip(("FedAvg", "Local"), (0.8, 0.7), spreads, strict=True)
     ]
     (tmp_path / "reported.csv").write_text("\n".join(["table,row,group,column,value,std", *lines]))
-    table = written(tmp_path, OWN)
+    table = written(tmp_path, PAIR)
     setting = lab.setting(table, "Dir-0.3")
     lab.run(setting, "fedavg", value=0.52)
     lab.run(setting, "local", value=0.5)
