@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
 
 if TYPE_CHECKING:
-    from fedbench.reports.claims import Claims
+    from fedbench.reports.claims import Claims, Line
 
 app = App()
 
@@ -91,10 +92,12 @@ def claims(
     output: Annotated[Path | None, "Write Markdown to this file.", "-o"] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Every claim of the papers' tables: holds, holds so far (numbers are missing), is undecided (within the noise of
-    the seeds), fails, or not measured; at which budget, with the numbers that decide. Never trains."""
+    """The claims of the papers' tables: each holds, fails, is undecided (within the noise of the seeds), holds or
+    fails so far (numbers or their noise are missing), or is not measured. Of a table, with the numbers that decide.
+    Never trains."""
     from fedbench.files import write_whole
-    from fedbench.reports.claims import LOOKS, markdown, summary, title, words
+    from fedbench.planner import table as specs
+    from fedbench.reports.claims import at_a_glance, lines, markdown, summary
     from fedbench.reports.claims import claims as every
 
     if output is not None and output.suffix != ".md":
@@ -110,15 +113,48 @@ def claims(
         context.err().print(f"the claims of {len(tables)} tables written to {output}", soft_wrap=True, markup=False)
         return
     out = context.out()
+    for line in summary(tables) if names else at_a_glance(tables):
+        out.print(line, soft_wrap=True, markup=False)
+    if not any(one.judged for one in tables):
+        context.err().print("no claims are declared of these tables")
+    elif any("/" in name or name in specs.headline() for name in names or ()):
+        _details(tables)
+    else:
+        _one_line_each(lines(tables), folded=not names)
+
+
+def _details(tables: Sequence[Claims]) -> None:
+    """Print each claim with the numbers that decide, below its table."""
+    from fedbench.reports.claims import LOOKS, title, words
+
+    out = context.out()
     for one in (one for one in tables if one.judged):
-        out.print(title(one), style="bold", soft_wrap=True, markup=False, highlight=False)
+        out.print(f"\n{title(one)}", style="bold", soft_wrap=True, markup=False, highlight=False)
         for stand in one.judged:
             sign, style = LOOKS[stand.verdict.state]
             out.print(f"  {sign} {words(stand)}", style=style, soft_wrap=True, markup=False, highlight=False)
-    if not any(one.judged for one in tables):
-        context.err().print("no claims are declared of these tables")
-    for line in summary(tables):
-        out.print(line, soft_wrap=True, markup=False)
+
+
+def _one_line_each(claims: Sequence[Line], folded: bool) -> None:
+    """Print a line for each claim; `folded`: for those that are measured, and the number of the others."""
+    from rich.text import Text
+
+    from fedbench.reports.claims import HEADS, LOOKS, OPEN, cells_of
+
+    out, table = context.out(), printing.table(*HEADS, right=("margin",), whole=HEADS)
+    rows = [cells_of(line) for line in claims if line.state != OPEN or not folded]
+    others = sum(
+        2 + max(map(len, texts)) for texts in zip(*([*row[:1], *row[2:]] for row in (HEADS, *rows)), strict=True)
+    )
+    for verdict, claim, *rest in rows:
+        text = Text(claim)
+        text.truncate(max(20, out.width - others), overflow="ellipsis")
+        table.add_row(Text(verdict, LOOKS[verdict[2:]][1]), text, *map(Text, rest))
+    out.print()
+    out.print(table)
+    unmeasured = sum(line.state == OPEN for line in claims)
+    more = f"{unmeasured} more are not measured: fedbench claims PAPER lists them. " if folded and unmeasured else ""
+    out.print(f"{more}fedbench claims PAPER/NUMBER: the numbers that decide.", style="dim", soft_wrap=True)
 
 
 def _document(one: Claims) -> dict[str, Any]:
@@ -138,6 +174,9 @@ def _document(one: Claims) -> dict[str, Any]:
                 "asked": stand.verdict.total,
                 "undecided": stand.verdict.unsure,
                 "detail": stand.verdict.detail,
+                "margin": stand.verdict.decides and stand.verdict.decides.margin,
+                "noise": stand.verdict.decides and stand.verdict.decides.noise,
+                "seeds": stand.verdict.decides and stand.verdict.decides.seeds,
                 "numbers": dict(stand.numbers),
                 "reported": stand.reported.state if stand.reported.made else None,
             }

@@ -15,7 +15,7 @@ from fedbench.planner import table as tables
 from fedbench.planner.cells import SMOKE, Cells, find
 from fedbench.planner.counts import fullest, numbers_of
 from fedbench.planner.settings import scopes
-from fedbench.planner.table.claims import OPEN, Verdict
+from fedbench.planner.table.claims import FAILS, FAILS_SO_FAR, HOLDS, OPEN, SO_FAR, UNDECIDED, Verdict
 from fedbench.planner.table.spec import Table
 from fedbench.protocol import PAPER
 from fedbench.reports.layout.build import grid_of
@@ -24,6 +24,7 @@ from fedbench.reports.layout.verdicts import verdicts
 from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render.text import escape, how
 from fedbench.results.frame import Frame
+from fedbench.results.run import State
 from fedbench.words import counted
 
 #: How many rivals are printed for a claim that a row is among the best.
@@ -70,6 +71,17 @@ class Claims:
             parts = [(columns[key], [columns[part] for part in columns[key].of]) for key in keys]
             found[repr((claim.verdict.claim.text, self.table.protocol, parts))] = claim
         return found
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds that the budget asks for; 0 if its cells need no runs."""
+        return len(protocol.load(self.table.protocol).seeds(self.budget, self.table.seeds)) if self.budget else 0
+
+    @property
+    def some_seeds(self) -> set[int]:
+        """The numbers of seeds behind its numbers that lack some."""
+        entries = (entry for line in self.grid.lines for entry in line.entries) if self.grid else ()
+        return {entry.value.seeds for entry in entries if entry.value and entry.state is State.PARTIAL}
 
     @property
     def tally(self) -> Tally:
@@ -128,10 +140,11 @@ def _numbers(grid: Grid, table: Table, verdict: Verdict) -> dict[str, str]:
     """Row (and column) -> printed number in the cells with a claim's smallest margin; for claims about the best, also
     of the best other rows."""
     printed = {c.key: k for k, c in enumerate(table.printed)}
-    if verdict.state == OPEN or verdict.where is None or not printed.keys() >= {*verdict.where.columns}:
+    where = verdict.decides.where if verdict.decides and verdict.detail else None
+    if where is None or not printed.keys() >= {*where.columns}:
         return {}
-    lines, columns = [line for line in grid.lines if line.kind == "paper"], verdict.where.columns
-    rows = [line for line in lines if line.label in verdict.where.rows]
+    lines, columns = [line for line in grid.lines if line.kind == "paper"], where.columns
+    rows = [line for line in lines if line.label in where.rows]
     if verdict.claim.kind in ("best", "top"):
         column, than = table.printed[printed[columns[0]]], verdict.claim.than
         rivals = [line for line in lines if line not in rows and line.label in (than or [line.label])]
@@ -148,12 +161,12 @@ def _numbers(grid: Grid, table: Table, verdict: Verdict) -> dict[str, str]:
 
 #: State of a claim -> (sign, colour).
 LOOKS = {
-    "holds": ("✓", "green"),
-    "holds so far": ("✓", "green"),
-    "undecided": ("?", "cyan"),
-    "fails so far": ("✗", "yellow"),
-    "fails": ("✗", "yellow"),
-    "not measured": ("·", "dim"),
+    HOLDS: ("✓", "green"),
+    SO_FAR: ("✓", "green"),
+    UNDECIDED: ("?", "cyan"),
+    FAILS_SO_FAR: ("✗", "yellow"),
+    FAILS: ("✗", "yellow"),
+    OPEN: ("·", "dim"),
 }
 
 
@@ -170,9 +183,46 @@ def words(claim: Judged) -> str:
     return f"{claim.verdict.claim.text}: {'; '.join(part for part in parts if part)}"
 
 
+@dataclass(frozen=True)
+class Line:
+    """A claim on one line."""
+
+    state: str
+    text: str
+    table: str
+    margin: str  #: the smallest margin, negative where it fails, and two standard errors of it
+    budget: str
+    seeds: str  #: least number of seeds of the numbers with this margin, of those of the budget
+
+    @property
+    def sign(self) -> str:
+        return LOOKS[self.state][0]
+
+    @classmethod
+    def of(cls, claims: Claims, claim: Judged) -> Line:
+        verdict, decides = claim.verdict, claim.verdict.decides
+        margin = seeds = ""
+        if decides is not None and decides.margin is not None:
+            noise = "" if decides.noise == 0 else " ± ?" if decides.noise is None else f" ± {decides.noise:.2g}"
+            margin = f"{decides.margin:+.3g}{noise}".replace("-", "−")
+            seeds = f"{decides.seeds} of {claims.seeds}" if claims.seeds else ""
+        return cls(verdict.state, verdict.claim.text, claims.table.id, margin, claims.budget, seeds)
+
+
+def lines(tables: Sequence[Claims]) -> list[Line]:
+    """A line for each claim, of the first table that measures it, in the order of the tables."""
+    judged: dict[tuple[str, str], Line] = {}
+    for table in tables:
+        for identity, claim in table.by_identity.items():
+            key = table.paper, identity
+            if key not in judged or judged[key].state == OPEN:
+                judged[key] = Line.of(table, claim)
+    return list(judged.values())
+
+
 def summary(tables: Sequence[Claims]) -> Iterator[str]:
     """Lines with each paper's number of claims, without repetitions; and for each budget with a number, the claims by
-    state and the agreement with the paper's numbers."""
+    state, how many of the paper's numbers are measured, and how they agree with them."""
     for paper in dict.fromkeys(table.paper for table in tables):
         of_paper = [table for table in tables if table.paper == paper]
         every = {identity for table in of_paper for identity in table.by_identity}
@@ -186,10 +236,41 @@ def summary(tables: Sequence[Claims]) -> Iterator[str]:
             counts = Counter(claim.verdict.state for claim in judged.values())
             counts[OPEN] += len((every - fixed if budget else fixed) - judged.keys())
             tally = sum((table.tally for table in at), Tally())
-            parts = [in_words(counts), str(tally) if tally.measured else ""]
-            if any(parts):
-                scope = f"budget {budget}" if budget else "counted"
-                yield f"{paper}, {scope}: {'; '.join(part for part in parts if part)}."
+            numbers = f"{tally}{_coverage(at)}" if tally.measured else ""
+            if parts := [part for part in (in_words(counts), numbers) if part]:
+                yield f"{paper}, {_training(budget)}: {'; '.join(parts)}."
+
+
+def at_a_glance(tables: Sequence[Claims]) -> Iterator[str]:
+    """A line for each paper: its claims by state, and how many of its numbers are measured at which budget."""
+    for paper in dict.fromkeys(table.paper for table in tables):
+        of_paper = [table for table in tables if table.paper == paper]
+        states = Counter(line.state for line in lines(of_paper))
+        numbers = []
+        for budget in dict.fromkeys(table.budget for table in of_paper if table.budget):
+            tally = sum((table.tally for table in of_paper if table.budget == budget), Tally())
+            numbers += [f"{tally.measured} of {tally.reported} {_training(budget)}"] if tally.measured else []
+        if states:
+            measured = f"; numbers measured: {', '.join(numbers)}" if numbers else ""
+            yield f"{paper}: {counted(states.total(), 'claim')}: {in_words(states)}{measured}."
+
+
+def _training(budget: str) -> str:
+    return "counted" if not budget else "at the paper's training" if budget == PAPER else f"at budget {budget}"
+
+
+def _coverage(tables: Sequence[Claims]) -> str:
+    """Over how many of the budget's seeds the numbers of these tables that the paper reports are."""
+    asked = max(table.seeds for table in tables)
+    if asked < 2:
+        return ""
+    whole = sum(table.tally.whole for table in tables)
+    some = sorted({seeds for table in tables for seeds in table.some_seeds})
+    parts = [f"{whole} over all seeds"]
+    if some:
+        least, most = some[0], some[-1]
+        parts.append(f"the others over {least if least == most else f'{least} to {most}'} of {asked} seeds")
+    return f"; {', '.join(parts)}"
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -203,15 +284,27 @@ def _stand(n: int, state: str) -> str:
     return state if n == 1 or not verb.endswith("s") else f"{verb.removesuffix('s')} {rest}".strip()
 
 
-def listed(claims: Claims) -> Iterator[str]:
-    """The claims of a table as a Markdown list."""
-    yield from (f"- {LOOKS[claim.verdict.state][0]} {escape(words(claim))}" for claim in claims.judged)
+#: Headings of the claims as a table.
+HEADS = ("verdict", "claim", "table", "margin", "budget", "seeds")
+
+
+def cells_of(line: Line) -> tuple[str, ...]:
+    """A line's texts under HEADS."""
+    return (f"{line.sign} {line.state}", line.text, line.table, line.margin, line.budget, line.seeds)
+
+
+def as_table(lines: Sequence[Line]) -> Iterator[str]:
+    """The claims as a table in Markdown."""
+    yield f"| {' | '.join(HEADS)} |"
+    yield "|:--|:--|:--|--:|:--|:--|"
+    for line in lines:
+        verdict, text, table, *numbers = cells_of(line)
+        yield f"| {' | '.join([verdict, escape(text), escape(table), *numbers])} |"
 
 
 def markdown(tables: Sequence[Claims]) -> Iterator[str]:
     """The page of all claims, in Markdown."""
     yield "# What the papers claim, and what holds here\n"
     yield from (f"- {escape(line)}" for line in summary(tables))
-    for table in (table for table in tables if table.judged):
-        yield f"\n## {escape(title(table))}\n"
-        yield from listed(table)
+    yield ""
+    yield from as_table(lines(tables))

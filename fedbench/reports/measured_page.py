@@ -7,7 +7,6 @@ that everybody makes the same one.
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ from pathlib import Path
 from fedbench import reader, resources
 from fedbench.errors import check_known, unknown
 from fedbench.planner.counts import done as numbered
-from fedbench.reports.claims import LOOKS, Claims, Judged, claims, in_words, summary, words
+from fedbench.planner.table.claims import OPEN
+from fedbench.reports.claims import Claims, as_table, claims, summary
+from fedbench.reports.claims import lines as lines_of
 from fedbench.reports.numbers.agreement import POINTS
-from fedbench.reports.render.text import escape
 from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs, of_papers, with_fedbench
 from fedbench.results.packs import summary as of_pack
@@ -48,7 +48,9 @@ def page(paper: str) -> str:
     check_known("paper", paper, papers)
     packs = Packs([*of_papers(), *with_fedbench()])
     with tempfile.TemporaryDirectory() as folder:
-        every = list(claims([paper], Frame(Store(Path(folder)), packs), [], every=True))
+        frame = Frame(Store(Path(folder)), packs)
+        every = list(claims([paper], frame, [], every=True))
+        claimed = lines_of([*claims([paper], frame, [])])  # at the budget of the command
     measured = [table for table in every if table.grid is not None and table.shipped]
     notes = _sentences(paper, {table.table.id for table in measured})
     packs_ = [of_pack(pack) for pack in packs.whole if pack.path.parent.parent.name == paper]
@@ -63,7 +65,7 @@ def page(paper: str) -> str:
         *(note.text for note in notes if not note.table),
         *_counts(measured),
         "",
-        *_decided(measured),
+        *as_table([line for line in claimed if line.state != OPEN]),
         "",
         *(f"**{note.table}**: {note.text}" for note in notes if note.table),
     ]
@@ -87,28 +89,24 @@ def _pack(pack: dict[str, object]) -> str:
 
 
 def _counts(tables: Sequence[Claims]) -> Iterator[str]:
-    """One line per table and budget: its cells, the paper's numbers, and its claims by state."""
-    yield f"| table | budget | cells | reported | measured | mean difference | {POINTS:g} points | 2 errors | claims |"
-    yield "|:--|:--|--:|--:|--:|--:|--:|--:|:--|"
+    """One line per table and budget: its cells, and the paper's numbers."""
+    heads = (
+        "table",
+        "budget",
+        "cells",
+        "reported",
+        "measured",
+        "all seeds",
+        "difference",
+        f"{POINTS:g} points",
+        "2 errors",
+    )
+    yield f"| {' | '.join(heads)} |"
+    yield "|:--|:--|--:|--:|--:|--:|--:|--:|--:|"
     for table in tables:
         assert table.grid is not None
         counts, tally = table.grid.counts, table.tally
         cells = f"{numbered(counts)} of {sum(counts.values())}"
-        numbers = (tally.reported, tally.measured, *tally.three) if tally.reported else ("",) * 5
-        claimed = Counter(claim.verdict.state for claim in table.judged)
-        cell = (table.table.id, table.budget, cells, *numbers, in_words(claimed))
+        numbers = (tally.reported, tally.measured, tally.whole, *tally.three) if tally.reported else ("",) * 6
+        cell = (table.table.id, table.budget, cells, *numbers)
         yield f"| {' | '.join(map(str, cell))} |"
-
-
-def _decided(tables: Sequence[Claims]) -> Iterator[str]:
-    """One line per decided or undecided claim and budget; for claims that do not hold, with the deciding numbers."""
-    judged: dict[tuple[str, str], tuple[Claims, Judged]] = {}
-    for table in tables:
-        for identity, claim in table.by_identity.items():
-            judged.setdefault((table.budget, identity), (table, claim))
-    for sign in ("✗", "?", "✓"):
-        for table, claim in judged.values():
-            state = claim.verdict.state
-            if LOOKS[state][0] == sign:
-                said = f"{claim.verdict.claim.text}: {state}" if sign == "✓" else words(claim)
-                yield f"- {sign} {table.table.id}{table.budget and f', {table.budget}'}: {escape(said)}"

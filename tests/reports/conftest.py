@@ -19,7 +19,7 @@ from fedbench import methods, protocol
 from fedbench.cli import context
 from fedbench.cli.figure import figure
 from fedbench.cli.parser import App
-from fedbench.cli.report import report
+from fedbench.cli.report import claims, report
 from fedbench.cli.tables import tables as tables_command
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
@@ -236,12 +236,12 @@ def here(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 APP = App()
-for command in (figure, report, tables_command):
+for command in (claims, figure, report, tables_command):
     APP.command(command.__name__)(command)
 
 
 def answer(home: Path, *arguments: str) -> Result:
-    """What `fedbench figure`, `report` or `tables` answers, without real images; an error is raised."""
+    """What `fedbench figure`, `report`, `claims` or `tables` answers, without real images; an error is raised."""
     context.configure(home, "", False)
     result = CliRunner().invoke(APP, list(arguments))
     if isinstance(result.exception, FedbenchError):

@@ -34,7 +34,7 @@ from fedbench.planner.table.claims import (
 from fedbench.planner.table.noise import SeedNoise, ranks
 from fedbench.planner.table.spec import Table
 from fedbench.reports import measured_page as measured
-from fedbench.reports.claims import Claims, claims, summary
+from fedbench.reports.claims import HEADS, Claims, claims, summary
 from fedbench.reports.layout.appendix import CITATION
 from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import grids_of
@@ -598,7 +598,7 @@ def test_the_numbers_that_decide_are_told_and_how_ours_stand_beside_the_papers(l
     assert {stand.verdict.state for stand in rest} == {"not measured"}
     assert best.reported.state == "holds"
     assert (one.tally.reported, one.tally.measured, one.tally.close, one.tally.compared) == (66, 4, 1, 0)
-    budget = "feddrm, budget small: 2 fail so far, 2 not measured; "
+    budget = "feddrm, at budget small: 2 fail so far, 2 not measured; "
     share = (
         "4 of 66 reported numbers measured: mean difference −17.4 points; 1 of 4 (25%) within 2 points; "
         "4 without a ± over seeds."
@@ -701,8 +701,8 @@ def test_each_budget_with_a_number_stands_by_itself_with_every_declared_claim(la
     assert (none.budget, {stand.verdict.state for stand in none.judged}) == ("", {"not measured"})
     assert [line.partition(";")[0] for line in summary(claimed(lab.store, "feddrm/1", every=True))] == [
         "feddrm: 4 claims.",
-        "feddrm, budget paper: 1 holds so far, 3 not measured",
-        "feddrm, budget small: 1 holds so far, 3 not measured",
+        "feddrm, at the paper's training: 1 holds so far, 3 not measured",
+        "feddrm, at budget small: 1 holds so far, 3 not measured",
     ]
     (line,) = summary(claimed(lab.store, "flux/10", "flux/11", "flux/levels_mnist"))
     assert line == "flux: 3 claims; none is measured."
@@ -714,7 +714,34 @@ def test_the_command(tmp_path: Path) -> None:
     (first, _) = json.loads(good("claims", "pfedfda/6", "feddrm/1", "--json", "--home", tmp_path).out)
     assert (first["table"], first["budget"], bool(first["claims"])) == ("pfedfda/6", None, True)
     good("claims", "feddrm/1", "-o", tmp_path / "claims.md", "--home", tmp_path)
-    assert "- · FedDRM is best in every column: not measured" in (tmp_path / "claims.md").read_text()
+    assert "| · not measured | FedDRM is best in every column | feddrm/1 |" in (tmp_path / "claims.md").read_text()
+
+
+def test_claims_are_a_line_each_with_their_verdict_first_and_those_without_numbers_are_counted(lab: Lab) -> None:
+    for method, value in (("feddrm", 0.5), ("fedala", 0.25)):
+        lab.run(lab.setting("feddrm/1", DIR), method, value=value)
+
+    def printed(*names: str) -> str:
+        return answer(lab.store.home, "claims", *names).stdout
+
+    best = ["✓ holds so far", "FedDRM is best in every column", "feddrm/1", "+25 ± ?", "small", "1 of 1"]
+    of_paper = printed("feddrm").splitlines()
+    declared = [claim for name in tables.names() if name.startswith("feddrm/") for claim in tables.load(name).claim]
+    rows = [re.split(r"  +", line.strip()) for line in of_paper[of_paper.index("") + 2 : -1]]
+    assert rows[0] == best
+    assert len(rows) == len(declared)
+    (first, *_), (headings, line, footer) = (part.splitlines() for part in printed().split("\n\n"))
+    assert first == "feddrm: 23 claims: 1 holds so far, 22 not measured; numbers measured: 2 of 66 at budget small."
+    assert headings.split() == [*HEADS]
+    assert re.split(r"  +", line.strip()) == best
+    assert footer.startswith("132 more are not measured: fedbench claims PAPER lists them.")
+    assert "on the paper's numbers: holds" in printed("feddrm/1")
+
+
+@pytest.mark.slow
+@pytest.mark.shipped
+def test_all_claims_fit_into_eighty_lines(tmp_path: Path) -> None:
+    assert len(good("claims", "--home", tmp_path).out.splitlines()) <= 80
 
 
 PAPERS = sorted({path.parent.parent.name for path in with_fedbench()})
@@ -747,8 +774,8 @@ def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monk
         for words in ("- 2 runs by Ada, 2026-01-02", " (0%) within 2 points; ", "report --table NAME --compare")
     )
     (line,) = (line for line in text.splitlines() if line.startswith("| feddrm/1 |"))
-    assert line == "| feddrm/1 | small | 2 of 78 | 66 | 2 | −25.1 | 0% |  | 1 holds so far, 3 not measured |"
-    assert "- ✓ feddrm/1, small: FedDRM is best in every column: holds so far" in text
+    assert line == "| feddrm/1 | small | 2 of 78 | 66 | 2 | 2 | −25.1 | 0% |  |"
+    assert "| ✓ holds so far | FedDRM is best in every column | feddrm/1 | +25 ± ? | small | 1 of 1 |" in text
     assert text.index("Of all.") < text.index(line) < text.index("**feddrm/1**: Of one.")
     assert page("feddrm") == text
     about = {"runs": 1029, "by": ["Ada"], "machines": ["Linux"], "first": "2026-01-02", "last": "2026-01-02"}

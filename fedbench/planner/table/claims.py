@@ -116,7 +116,7 @@ class Verdict:
     made: int  #: number of comparisons with all numbers
     total: int  #: number of comparisons of the claim
     detail: str = ""  #: the smallest margin and its cells
-    where: ComparedCells | None = None  #: the cells with the smallest margin
+    decides: Margin | None = None  #: the comparison with the smallest margin
     unsure: int = 0  #: number of comparisons within the noise
 
 
@@ -208,13 +208,13 @@ def judge(
     else:
         whole = all(comparison.whole and comparison.noise is not None for comparison in comparisons)
         state = HOLDS if whole else SO_FAR
-    detail, where = "", None
-    if measured and (failed or unsure or claim.kind != "between"):
-        _, narrowest = min(decided or failed or unsure or measured, key=lambda comparison: comparison[0])
-        before = "fails by " if failed else "" if unsure else "smallest margin "
-        detail, where = f"{before}{narrowest}", narrowest.where
+    detail, decides = "", None
+    if measured:
+        _, decides = min(decided or failed or unsure or measured, key=lambda comparison: comparison[0])
+        if failed or unsure or claim.kind != "between":
+            detail = f"{'fails by ' if failed else '' if unsure else 'smallest margin '}{decides}"
     held = len(measured) - len(failed) - len(unsure)
-    return Verdict(claim, state, held, len(measured), len(comparisons), detail, where, len(unsure))
+    return Verdict(claim, state, held, len(measured), len(comparisons), detail, decides, len(unsure))
 
 
 def _passes(claim: Claim, margin: float) -> bool:

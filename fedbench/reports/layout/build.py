@@ -156,8 +156,9 @@ def _states(table: Table, rows: Rows) -> dict[str, int]:
 
 def _tally(table: Table, rows: Rows) -> Tally:
     """How many of the reported numbers are measured, and how they agree."""
-    offsets = (rows[row.label][column.key].offset for row in table.rows for column in table.columns)
-    return Tally.of(len(table.trusted), (offset for offset in offsets if offset))
+    entries = [entry for row in table.rows for entry in rows[row.label].values() if entry.offset]
+    whole = sum(entry.state in (State.DONE, State.STALE) for entry in entries)
+    return Tally.of(len(table.trusted), (entry.offset for entry in entries if entry.offset)) + Tally(whole=whole)
 
 
 def _left_out(rows: int) -> list[str]:

@@ -79,13 +79,14 @@ def incomparable(columns: Sequence[Column], times: Times) -> list[Column]:
 
 
 def comparable(cells: Cells) -> Comparable:
-    """Whether the times (or means of times) in some cells, by row label and column key, are of one processor."""
+    """Whether the times (or means of times) in some cells, by row label and column key, are of one processor. One
+    that is not recorded is another one."""
     runs: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for cell in cells.all:  # parts stand before their means
         timed = (provenance for _, provenance in _timed((cell.column, record) for record in cell.records))
         parts = (run for key in cell.column.of for run in runs[cell.row.label, key])
         runs[cell.row.label, cell.column.key] = [*timed, *parts]
-    return lambda places: not of_many_processors(run for place in places for run in runs.get(place, ()))
+    return lambda places: len({_processor(run) for place in places for run in runs.get(place, ())}) < 2
 
 
 def unranked(columns: Iterable[Column]) -> list[str]:

@@ -95,6 +95,7 @@ class Tally:
 
     reported: int = 0
     measured: int = 0
+    whole: int = 0  #: ... over all of their seeds
     accuracies: int = 0  #: measured ones that are judged in percentage points
     points: float = 0.0  #: ... the sum of their differences
     close: int = 0  #: ... within POINTS
