@@ -731,7 +731,7 @@ def test_claims_are_a_line_each_with_their_verdict_first_and_those_without_numbe
     assert rows[0] == best
     assert len(rows) == len(declared)
     (first, *_), (headings, line, *_, footer) = (part.splitlines() for part in printed().split("\n\n"))
-    assert first == "feddrm: 23 claims: 1 holds so far, 22 not measured; numbers measured: 2 of 66 at budget small."
+    assert first == "feddrm: 23 claims: 2 hold so far, 21 not measured; numbers measured: 8 of 198 at budget small."
     assert headings.split() == [*HEADS]
     assert re.split(r"  +", line.strip()) == best
     assert re.match(r"1\d\d more are not measured: fedbench claims PAPER lists them\.", footer)
