@@ -538,7 +538,7 @@ def test_a_claim_without_what_its_kind_needs_is_refused(given: dict[str, Any], s
 
 
 def test_the_page_lists_the_kinds_of_claims_with_what_they_need() -> None:
-    page = (resources.TABLES / "README.md").read_text(encoding="utf-8")
+    page = (resources.TABLES / "claims.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \|(.*?)\|(.*?)\|", page, flags=re.M)
     keys = {kind: (re.findall(r"`(\w+)`", needs), re.findall(r"`(\w+)`", reads)) for kind, needs, reads in listed}
     assert keys == {name: (list(kind.needs), list(kind.reads)) for name, kind in KINDS.items()}
