@@ -60,7 +60,11 @@ Folder = Annotated[Path, "Folder to write it to.", "-o", "FOLDER"]
 Rounds = Annotated[str, "Rounds that count: last, best (by validation accuracy), or mean:10 (of the last ten)."]
 Device = Annotated[str, "Device: auto, cpu or cuda."]
 NoShipped = Annotated[bool, "Leave out shipped results (fedbench results list)."]
-Format = Annotated[str | None, "Format: console, latex, markdown, csv, html or json.", "-f"]
+Format = Annotated[
+    str | None,
+    "Format: console, latex, markdown, csv, html, json, or long (every value of the runs).",
+    "-f",
+]
 Output = Annotated[Path | None, "Write to this file; its suffix tells the format.", "-o"]
 Notes = Annotated[str, "Notes below the table: none, brief, or full (deviations, remarks, claims, origin).", "<notes>"]
 Width = Annotated[

@@ -14,12 +14,13 @@ from rich.text import Text
 
 from fedbench.cli.context import err, out
 from fedbench.errors import FedbenchError
-from fedbench.words import plain
+from fedbench.words import counted, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from fedbench.reports.layout.grid import Grid
+    from fedbench.reports.long import Taken
     from fedbench.reports.render.style import Style
 
 
@@ -28,9 +29,16 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, default=str))
 
 
+#: The format of all values of the runs, beside those of the printed table.
+LONG = "long"
+
+
 def form(format: str | None, output: Path | None, as_json: bool) -> str:
     """The format that --format, --output and --json select. Raises FedbenchError if they contradict."""
     from fedbench.reports import render
+
+    if not as_json and (format == LONG or (format is None and output is not None and output.suffix == ".parquet")):
+        return LONG
 
     if as_json and format not in (None, "json"):
         raise FedbenchError(f"--json or --format {format}?", "give one of them")
@@ -58,6 +66,21 @@ def put(
     else:
         write_whole(output, text.encode())
         err().print(f"{', '.join(g.id for g in grids)} written to {output}", soft_wrap=True)
+
+
+def put_long(taken: Sequence[Taken], output: Path | None) -> None:
+    """Print the values of runs in long form, or write them to the file `output`."""
+    from fedbench.files import write_whole
+    from fedbench.reports import long
+
+    values = long.table(taken)
+    content = long.encoded(values, output)
+    if output is None:
+        typer.echo(content.decode(), nl=False)
+    else:
+        write_whole(output, content)
+        of = counted(len({one.run.id for one in taken}), "run")
+        err().print(f"{values.num_rows:,} values of {of} written to {output}", soft_wrap=True, markup=False)
 
 
 def table(*headings: str, right: Collection[str] = (), whole: Collection[str] = (), title: str | None = None) -> Table:

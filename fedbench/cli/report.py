@@ -56,6 +56,7 @@ def report(
 ) -> None:
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.reports.layout.tables import grids_of
+    from fedbench.reports.long import of_grids
     from fedbench.reports.render.style import Style
 
     style = Style(standalone, appendix, all_cells, width, spread)
@@ -77,6 +78,9 @@ def report(
         extra=extra,
         appendix=appendix,
     )
+    if chosen == printing.LONG:
+        printing.put_long(of_grids(grids, context.frame(shipped=not no_shipped)), output)
+        return
     printing.put(grids, chosen, output, notes, style)
 
 
@@ -211,9 +215,17 @@ def compare(
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
     from fedbench.planner.runs import select
     from fedbench.reports.compare.layout import side_by_side
+    from fedbench.reports.long import Taken
     from fedbench.reports.render.style import Style
 
     chosen = printing.form(format, output, as_json)
     runs = select(context.frame(shipped=not no_shipped), filter or [], context.roots())
+    if chosen == printing.LONG:
+        if sort or test or over or round != "last":
+            raise FedbenchError(
+                "the long form has all rounds and seeds", "leave out --sort, --test, --over and --round"
+            )
+        printing.put_long([Taken(run, metric or ()) for run in runs], output)
+        return
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view, round=round)
     printing.put(grids, chosen, output, notes, Style(width=width, spread=spread))

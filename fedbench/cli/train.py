@@ -17,7 +17,6 @@ from fedbench.engine import keep as keeping
 from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import PartitionerChoice, partitioner
-from fedbench.planner.table import is_table
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.words import option_of
 
@@ -102,6 +101,8 @@ def train(
     An interrupted run continues where it stopped when the same command is
     given again.
     """
+    from fedbench.planner.table import is_table  # imports NumPy, which no help needs
+
     kept = keeping.parsed(keep)
     where = Where(**place)
     chosen = {name: protocols.value_of("train", name, text) for name, text in chosen.items()}
