@@ -352,12 +352,13 @@ def _state(record: Run | None) -> State:
     return State.UNEVALUATED if missing else record.state
 
 
-def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path]) -> dict[str, str]:
+def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path], *, trials: bool = True) -> dict[str, str]:
     """Run's id -> label of its row ("A or B" if two rows need it), for the complete and failed runs that tables need at
     every budget and for every seed of the store's runs.
 
-    `names` are tables or papers (all tables of each). The trials of a tuned table may come from packs while its other
-    runs come from the store. Raises FedbenchError for an unknown table.
+    `names` are tables or papers (all tables of each). Without `trials`, only runs that cells read: in a tuned table not
+    those that its values were chosen by, unless they are the chosen ones. The trials may come from packs while its
+    other runs come from the store. Raises FedbenchError for an unknown table.
     """
     settings = [runs[0].spec.setting for runs in frame.records.values()]
     rows: dict[str, dict[str, None]] = {}  # id -> an ordered set
@@ -373,7 +374,8 @@ def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path]) -> dict
                 for chosen in ((), *((seed,) for seed in sorted(seeds))):
                     cells = find(table, budget, frame, roots, precision=precision, seeds=chosen)
                     for cell in cells.all:
-                        for r in (*cell.records, *cell.trials):
+                        read = () if cell.tuning else cell.records
+                        for r in (*read, *(cell.trials if trials else ())):
                             if r is not None and (r.complete or r.state is State.FAILED):
                                 rows.setdefault(r.id, {})[cell.row.label] = None
     return {id: " or ".join(labels) for id, labels in rows.items()}

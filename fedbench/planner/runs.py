@@ -29,6 +29,8 @@ UNNAMED = ("row", "method", "title", "dataset", "split", "model")
 _FIELDS = {field.name for field in fields(PartitionSpec)} - {"options"}
 #: Filters by where a run is used: tables of a name, of a paper or with a protocol, or a result pack.
 OF_TABLES = ("table", "paper", "protocol", "pack")
+#: Filter of tuned tables' runs: yes for those that a cell's values were chosen by, too.
+TRIALS = "trials"
 
 
 def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()) -> list[Run]:
@@ -36,18 +38,15 @@ def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()
 
     A filter is a run's id or its beginning (with two ids or more: all these runs), the name of a table or a paper (as
     `table=` and `paper=`), or KEY=VALUE, KEY=VALUE,VALUE or KEY!=VALUE, where a * in a value matches any text and
-    `none` no value. Keys are those of `Run.values`, `OF_TABLES` and `shipped` (yes or no). An id and the latter two
-    also match runs of packs, which follow the store's runs; a run that is in both comes from the store. `roots` are the
-    data folders, from which tables derive the ids of their runs.
+    `none` no value. Keys are those of `Run.values`, `OF_TABLES`, `TRIALS` and `shipped` (yes or no). An id, `OF_TABLES`
+    and `shipped` also match runs of packs, which follow the store's runs; a run that is in both comes from the store.
+    `roots` are the data folders, from which tables derive the ids of their runs.
 
     Raises FedbenchError for an unknown key, an id that matches no run or more than one, and if no run matches.
     """
     filters = spelt_out(filters)
     ids = [word for word in filters if "=" not in word]
-    conditions = [_Condition.of(word) for word in filters if "=" in word]
-    of_tables = [
-        (condition, _read_by(condition, frame, roots)) for condition in conditions if condition.key in OF_TABLES
-    ]
+    conditions, of_tables = _read(filters, frame, roots)
     rows = {id: row for condition, read in of_tables if not condition.negated for id, row in read.items() if row}
     if ids:
         runs = [frame.named(id) for id in dict.fromkeys(ids)]
@@ -66,7 +65,7 @@ def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()
     if not runs:
         raise FedbenchError(f"no table has such a run: {' '.join(condition.word for condition, _ in of_tables)}")
     labelled = [replace(run, row=rows[run.id]) if run.id in rows else run for run in runs]
-    return _which(labelled, [condition for condition in conditions if condition.key not in OF_TABLES])
+    return _which(labelled, conditions)
 
 
 def spelt_out(filters: Iterable[str]) -> list[str]:
@@ -84,8 +83,23 @@ def spelt_out(filters: Iterable[str]) -> list[str]:
     return [one(word) for word in filters]
 
 
-def _read_by(condition: _Condition, frame: Frame, roots: Sequence[Path]) -> Mapping[str, str]:
-    """Run's id -> label of its row, for the runs of the tables that a filter names; the label is "" for a pack's."""
+def _read(
+    filters: Iterable[str], frame: Frame, roots: Sequence[Path]
+) -> tuple[list[_Condition], list[tuple[_Condition, Mapping[str, str]]]]:
+    """The filters KEY=VALUE: those by keys of runs, and those by tables, each with the runs that it names."""
+    conditions = [_Condition.of(word) for word in filters if "=" in word]
+    trials = [condition for condition in conditions if condition.key == TRIALS]
+    of_tables = [condition for condition in conditions if condition.key in OF_TABLES]
+    if trials and not any(condition.key != "pack" for condition in of_tables):
+        raise FedbenchError(f"{TRIALS} are those of a tuned table, and no filter names one", f"table=NAME {TRIALS}=yes")
+    too = any(condition.admits(True) for condition in trials)
+    read = [(one, _read_by(one, frame, roots, trials=too or one.negated)) for one in of_tables]
+    return [one for one in conditions if one not in trials and one not in of_tables], read
+
+
+def _read_by(condition: _Condition, frame: Frame, roots: Sequence[Path], *, trials: bool) -> Mapping[str, str]:
+    """Run's id -> label of its row, for the runs of the tables that a filter names; the label is "" for a pack's.
+    `trials`: also those that the values of tuned tables were chosen by."""
     from fedbench import protocol
     from fedbench.planner import table as tables
     from fedbench.planner.cells import of_tables
@@ -98,9 +112,10 @@ def _read_by(condition: _Condition, frame: Frame, roots: Sequence[Path]) -> Mapp
         return {id: "" for pack in chosen for id in pack.places}
     if condition.key != "protocol":
         known = tables.names() if condition.key == "table" else [*resources.papers()]
-        return of_tables(_matched(condition.values, known), frame, roots)
+        return of_tables(_matched(condition.values, known), frame, roots, trials=trials)
     under = {protocol.load(value).name for value in _matched(condition.values, protocol.names())}
-    return of_tables([name for name in tables.names() if tables.load(name).protocol in under], frame, roots)
+    chosen = [name for name in tables.names() if tables.load(name).protocol in under]
+    return of_tables(chosen, frame, roots, trials=trials)
 
 
 def _matched(values: Iterable[str], known: Sequence[str]) -> list[str]:
@@ -118,14 +133,14 @@ def shipped(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = (
     if missing := [id for id, run in hits if run is None]:
         raise FedbenchError(f"no shipped run '{missing[0]}'", "'fedbench results list' shows the packs")
     runs = [run for _, run in hits if run is not None] if ids else frame.packs.runs()
-    conditions = [_Condition.of(word) for word in filters if "=" in word]
-    of_tables = [condition for condition in conditions if condition.key in OF_TABLES]
-    for condition in of_tables:
-        ids_read = _read_by(condition, frame, roots)
-        runs = [run for run in runs if (run.id in ids_read) is not condition.negated]
+    conditions, of_tables = _read(filters, frame, roots)
+    for condition, read in of_tables:
+        runs = [run for run in runs if (run.id in read) is not condition.negated]
     if of_tables and not runs:
-        raise FedbenchError(f"no table has such a shipped run: {' '.join(condition.word for condition in of_tables)}")
-    return _which(list(map(frame.of_pack, runs)), [one for one in conditions if one.key not in OF_TABLES])
+        raise FedbenchError(
+            f"no table has such a shipped run: {' '.join(condition.word for condition, _ in of_tables)}"
+        )
+    return _which(list(map(frame.of_pack, runs)), conditions)
 
 
 def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:
@@ -135,7 +150,7 @@ def _which(runs: Sequence[Run], conditions: Sequence[_Condition]) -> list[Run]:
     keys = {"shipped", *_FIELDS, *(key for run in runs for key in run.values)}
     for condition in conditions:
         if condition.key not in keys:
-            raise unknown_key("key of runs", condition.key, {*keys, *OF_TABLES})
+            raise unknown_key("key of runs", condition.key, {*keys, *OF_TABLES, TRIALS})
     hits = [run for run in runs if all(condition.holds(run) for condition in conditions)]
     if not hits:
         values = {c.key: sorted({text(c.of_run(run)) for run in runs}) for c in conditions}

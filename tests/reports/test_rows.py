@@ -655,6 +655,12 @@ def test_runs_that_only_choose_are_no_row_and_failures_are_left_out(lab: Lab, tu
     assert "1 of the runs that they were chosen by failed" in " ".join(words_of(lab.grid(tuned)))
     lab.store.record_failure(high.id, "training diverged", "", spec=high.to_dict(), diverged=True)
     assert of_tables([tuned], Frame(lab.store), []).keys() == {low.id, mid.id, high.id, first.id, second.id}
+    frame = Frame(lab.store)
+    assert [run.id for run in select(frame, [f"table={tuned}"])] == [low.id], "the others are in no cell"
+    assert {run.id for run in select(frame, [f"table={tuned}", "trials=yes"])} == {low.id, mid.id, first.id, second.id}
+    assert [run.id for run in select(frame, [f"table={tuned}", "trials=no"])] == [low.id]
+    with pytest.raises(FedbenchError, match="trials are those of a tuned table, and no filter names one"):
+        select(frame, ["trials=yes"])
     packs = Packs([lab.pack(tmp_path, diverged(lab.store))])
     lab.store.forget_failure(high.id)
     assert lab.cells(tuned).grid[0][0].tuned is None
