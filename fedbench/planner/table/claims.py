@@ -125,7 +125,8 @@ def of_part(verdict: Verdict) -> Verdict:
     return dataclasses.replace(verdict, state=SO_FAR) if verdict.state == HOLDS else verdict
 
 
-class Margin(NamedTuple):
+@dataclass(frozen=True)
+class Margin:
     """One comparison of a claim."""
 
     where: ComparedCells
