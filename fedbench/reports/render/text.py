@@ -34,7 +34,8 @@ def _mapped(part: Any, escape: Callable[[str], str]) -> Any:
     if isinstance(part, str) and not isinstance(part, Enum):
         return escape(part)
     if isinstance(part, tuple | list):
-        return type(part)(_mapped(one, escape) for one in part)
+        mapped = [_mapped(one, escape) for one in part]
+        return type(part)(*mapped) if hasattr(part, "_fields") else type(part)(mapped)
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         fields = [f.name for f in dataclasses.fields(part) if f.name not in _WORDS]
         return dataclasses.replace(part, **{name: _mapped(getattr(part, name), escape) for name in fields})
