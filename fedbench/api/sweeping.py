@@ -76,6 +76,7 @@ def sweep(
     methods: str | type | object | Sequence[Any],
     *,
     seeds: Sequence[int] = (),
+    partition_seeds: Sequence[int] = (),
     protocol: str | None = None,
     budget: str = "small",
     store: Home = None,
@@ -91,7 +92,8 @@ def sweep(
     """Train every method with every value of every option and every seed, as `fedbench sweep` does. Runs in the store
     are not trained again. An option takes a value or a list of values; `**{"ditto.mu": [0.1, 1]}` sets it for one
     method only, and `unseen="each"` leaves out one group of `by` after the other. `jobs` sets how many runs train at a
-    time, each in a separate process; `engine="ray"` uses Ray.
+    time, each in a separate process; `engine="ray"` uses Ray. `partition_seeds`, one beside each of `seeds`, draw the
+    partition anew.
 
     >>> grid = sweep("digits", ["local", "fedavg"], seeds=[0, 1], dir=0.3, clients=5, rounds=2, validation=0.2)
     >>> len(grid.runs), sorted({one["method"] for one in grid.best})
@@ -121,7 +123,7 @@ def sweep(
                 line = f"sweep: {min(twice)} is given twice: as an option, and by the object of {method}"
                 raise FedbenchError(line, "leave one of the two out")
             axes[f"{method}.{option}"] = [value]
-    grid = SweepGrid.of(dataset, names, axes, seeds)
+    grid = SweepGrid.of(dataset, names, axes, seeds, partition_seeds)
     where = Where(device, executor, engine, jobs, cpus_per_run, gpus_per_run)
     rules = protocols.load(protocol or protocols.default_for(dataset))
     running = where.engine_for(home, roots(), str(axes.get("precision", [rules.precision(budget)])[0]))

@@ -30,6 +30,10 @@ def sweep(
     dataset: Annotated[str, options.argument("The data set, or a recipe's path.")],
     method: Annotated[list[str], "Method, or FILE.py:Class (repeatable).", "-m", "NAME"],
     seeds: Annotated[str | None, "Seeds of the runs, such as 0-2 or 0,1,2."] = None,
+    partition_seeds: Annotated[
+        str | None, "Seeds that draw the partition anew, one beside each of --seeds; same: those."
+    ] = None,
+    test: Annotated[bool, "Also test every two rows on the same data, over common seeds or clients."] = False,
     protocol: options.ProtocolName = None,
     budget: options.Budget = "small",
     dry_run: options.DryRun = False,
@@ -69,11 +73,15 @@ def sweep(
         raise FedbenchError(f"there is no folder {save.parent} to save {save.name} in", "make it first")
     where = Where(**place)
     engine = where.engine_for(store, roots, options.get("precision", [rules.precision(budget)])[0])
-    grid = grids.SweepGrid.of(dataset, method, options, grids.seeds(seeds) if seeds else ())
+    numbers = grids.seeds(seeds) if seeds else []
+    draws = grids.partition_seeds(partition_seeds, numbers) if partition_seeds else []
+    grid = grids.SweepGrid.of(dataset, method, options, numbers, draws)
     with engine:
         points = grid.points(rules, budget, store, roots)
         for point in points:
             rule.check(point.runs[0].spec.setting, f"{point.method} in this sweep")
+        if test:
+            _say_if_seeds_are_few(points)
         if dry_run:
             _print_cost(points, where.kind, as_json)
             return
@@ -85,9 +93,24 @@ def sweep(
         path = shlex.quote(f"./{save}" if not save.is_absolute() else str(save))
         other = "" if budget == DEFAULT_BUDGET else f" --budget {budget}"
         context.err().print(f"saved: fedbench report --table {path}{other}")
-    _print(points, grid, rule, as_json)
+    _print(points, grid, rule, test, as_json)
     if not whole:
         sys.exit(1)
+
+
+def _say_if_seeds_are_few(points: Sequence[GridPoint]) -> None:
+    """Say before training that no test over the seeds can reach its level."""
+    from math import comb
+
+    from fedbench.groups import by_key
+    from fedbench.reports.compare.pairs import enough, too_few
+
+    places = by_key((repr(sorted(point.partition.items())), point) for point in points)
+    pairs = sum(comb(len(there), 2) for there in places.values())
+    if not pairs:
+        raise FedbenchError("no two rows of the sweep are on the same data to test", "leave --test out")
+    if said := too_few(len(points[0].runs), pairs, "seeds"):
+        context.err().print(f"{said}; {enough(pairs)} seeds can.", soft_wrap=True)
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
@@ -120,12 +143,11 @@ def _print_cost(points: Sequence[GridPoint], device: str, as_json: bool) -> None
     context.out().print(f"{len(lacking)} of {counted(len(unique(points)), 'run')} to make{about(costs)}")
 
 
-def _print(points: Sequence[GridPoint], grid: SweepGrid, rule: Rounds, as_json: bool) -> None:
+def _print(points: Sequence[GridPoint], grid: SweepGrid, rule: Rounds, test: bool, as_json: bool) -> None:
     """Print the comparison of the complete runs, what they reach on groups that they left out, and the best values by
     validation accuracy."""
     from fedbench.engine import grid as best
-    from fedbench.reports.compare.comparison import compare
-    from fedbench.reports.compare.layout import grid as layout
+    from fedbench.reports.compare.layout import side_by_side
     from fedbench.reports.compare.left_out import left_out
 
     there = best.runs(points, context.store())
@@ -134,7 +156,8 @@ def _print(points: Sequence[GridPoint], grid: SweepGrid, rule: Rounds, as_json: 
             printing.print_json([])
         return
     by_group = left_out(there, rule) if grid.leaves_out else []
-    printing.put([layout(compare(there, rounds=rule)), *by_group], "json" if as_json else "console", None)
+    side = side_by_side(there, test=test, round=str(rule))
+    printing.put([*side, *by_group], "json" if as_json else "console", None)
     console = context.err()
     if not set(grid.varied) - {"unseen"}:
         return

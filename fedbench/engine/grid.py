@@ -28,7 +28,7 @@ from fedbench.results.run import Run
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.specs.fields import described
 from fedbench.store import Store
-from fedbench.words import option_of
+from fedbench.words import counted, option_of
 
 if TYPE_CHECKING:
     from fedbench.methods.base import Method
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 WHOLE = ("model", "unseen_as", "counts", "scheme", "preset")
 #: Value of `unseen` that leaves out each group in turn.
 EACH = "each"
+#: As partition seeds: each run draws its partition with its own seed.
+SAME = "same"
 #: Most runs of a grid; more are probably a typing error.
 MOST_RUNS = 100_000
 
@@ -65,11 +67,25 @@ class SweepGrid:
     setting: Axes
     params: Axes  #: hyper-parameters: NAME, or METHOD.NAME for one method only
     seeds: Sequence[int]
+    partition_seeds: Sequence[int] = ()  #: the seed of the partition's draws beside each of `seeds`; empty: one draw
 
     @classmethod
-    def of(cls, dataset: str, names: Sequence[str], options: Axes, seeds: Sequence[int]) -> SweepGrid:
+    def of(
+        cls,
+        dataset: str,
+        names: Sequence[str],
+        options: Axes,
+        seeds: Sequence[int],
+        partition_seeds: Sequence[int] = (),
+    ) -> SweepGrid:
         """Create a grid from options: fields of the setting (lr), options of the partition (dir), or hyper-parameters
-        of a method. Raises FedbenchError for an unknown option."""
+        of a method. Raises FedbenchError for an unknown option, and for partition seeds that do not stand one beside
+        each seed."""
+        if partition_seeds and len(partition_seeds) != len(seeds):
+            raise FedbenchError(
+                f"{counted(len(partition_seeds), 'partition seed')} beside {counted(len(seeds), 'seed')}",
+                "give one for each of --seeds, or --partition-seeds same",
+            )
         having = {kind.name: kind.hyperparameters() for kind, _ in map(methods.load, names)}
         chosen = [schemes.load(schemes.named(one)) for one in options.get("scheme", ())]  # maybe a user's file
         partition = partition_options.names() | {option for one in chosen for option in one.options()}
@@ -89,7 +105,7 @@ class SweepGrid:
             else:
                 known = {*settable(), *partition, *(k for one in having.values() for k in one)}
                 raise unknown(f"option of sweep --method {', '.join(having)}", option_of(name), map(option_of, known))
-        return cls(dataset, list(dict.fromkeys(names)), seeds=seeds, **of)
+        return cls(dataset, list(dict.fromkeys(names)), seeds=seeds, partition_seeds=partition_seeds, **of)
 
     @property
     def varied(self) -> list[str]:
@@ -140,10 +156,9 @@ class SweepGrid:
         kind, _ = methods.load(method)
         for params in _product(self._params_of(kind)):
             runs = []
-            for seed in self.seeds or (None,):
-                drawn = partition
-                if rules.redraws and seed is not None and "seed" not in at:
-                    drawn = dataclasses.replace(partition, seed=seed)
+            own = [seed if rules.redraws else None for seed in self.seeds]
+            for seed, draw in zip(self.seeds or (None,), self.partition_seeds or own or (None,), strict=True):
+                drawn = partition if draw is None or "seed" in at else dataclasses.replace(partition, seed=draw)
                 # As values of a table's file, which a saved grid is: they do not make the budget custom.
                 setting = rules.setting(drawn, budget, values, seed=seed)
                 runs.append(Wanted(Job.under(rules, budget, setting, method, params).spec, method))
@@ -195,6 +210,11 @@ def seeds(text: str) -> list[int]:
             raise FedbenchError(f"--seeds takes seeds such as 0-2 or 0,1,2, not '{text}'")
         out += range(first, last + 1)
     return list(dict.fromkeys(out))
+
+
+def partition_seeds(text: str, of_runs: Sequence[int]) -> list[int]:
+    """Parse the seeds of partitions: as `seeds`, or SAME for those of the runs."""
+    return list(of_runs) if text == SAME else seeds(text)
 
 
 def _product(axes: Axes) -> Iterator[dict[str, Any]]:
@@ -287,6 +307,7 @@ def text(
         "std_decimals": 2,
         "best": "max",
         "seeds": list(grid.seeds) or None,
+        "partition_seeds": list(grid.partition_seeds) or None,
     }
     lines += _entries(head)
     for point in rows.values():
@@ -303,7 +324,8 @@ def text(
     for point in columns.values():
         spec = point.runs[0].spec.setting.partition
         at = ", ".join(f"{k} {v}" for k, v in point.partition.items() if k in varied)
-        unsaid = {"dataset", "version", *(["seed"] if rules.redraws else [])}  # the run seed draws the partition
+        # A seed of each run draws the partition.
+        unsaid = {"dataset", "version", *(["seed"] if rules.redraws or grid.partition_seeds else [])}
         options = {k: v for k, v in schemes.facts(spec).items() if k not in unsaid and v is not None}
         column = {"label": at or schemes.label(spec), "dataset": spec.dataset.name, "partition": options}
         lines += ["", "[[column]]", *_entries(column)]

@@ -96,6 +96,8 @@ def _setting(
     """The setting of a column, or of a row in it; `known` is a cache."""
     rules = protocol.load(table.protocol)
     chosen = dict(column.partition)
+    if (draw := table.partition_seed(seed)) is not None:
+        chosen.setdefault("seed", draw)
     if rules.redraws and seed is not None:
         chosen.setdefault("seed", seed)
     declared = {

@@ -139,12 +139,14 @@ def test_the_best_values_are_those_of_the_highest_validation_accuracy(store: Sto
     assert missing(points, store) == [points[0].runs[1]]
 
 
-def test_a_saved_grid_is_a_table_of_the_same_runs(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("draws", [(), (1, 2)])
+def test_a_saved_grid_is_a_table_of_the_same_runs(store: Store, tmp_path: Path, draws: Sequence[int]) -> None:
     from fedbench.planner import table as tables
     from fedbench.planner.cells import find
 
-    own = grid()
+    own = replace(grid(), partition_seeds=draws)
     points = own.points(RULES, "smoke", store, [])
+    assert not draws or {r.spec.setting.partition.seed - r.spec.setting.seed for p in points for r in p.runs} == {1}
     path = tmp_path / "sweep.toml"
     path.write_text(text(own, points, RULES, tmp_path))
     assert tomllib.loads(path.read_text())["seeds"] == [0, 1]

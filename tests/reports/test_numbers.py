@@ -273,7 +273,7 @@ def test_final_is_the_last_round_with_the_spread_of_the_seeds_and_programs_get_e
         "Worst": (f"{statistics.mean([0.5, 0.625, 0.25]):.4f}", f"{statistics.stdev([0.5, 0.625, 0.25]):.4f}"),
     }
     assert "Value after the last round; ± is the standard deviation (ddof 1) over seeds." in words_of(grid)
-    assert "; mean of 3 seeds: 3, 5, 8." in grid.basis
+    assert "; mean of 3 seeds: 3, 5, 8, on one draw of the partition." in grid.basis
     found = json.loads(render([grid], "json"))[0]["cells"][1]
     assert found["per_seed"] == {"3": 0.75, "5": 0.75, "8": 1.0}
     assert (found["n"], found["seeds"]) == (3, 3)

@@ -77,6 +77,8 @@ def _rules(table: Table, metrics: Mapping[str, Definition]) -> Iterator[tuple[bo
         twice = min((label for label, times in Counter(labels).items() if times > 1), default="")
         yield bool(twice), "", f": two {what}s are called '{twice}'", ""
     yield table.statistic != "count" and not table.protocol, "", " lacks 'protocol'", ""
+    beside = not table.partition_seeds or len(table.partition_seeds) == len(table.seeds)
+    yield not beside, "", ": partition_seeds stand one beside each of seeds", "seeds = [0, 1], partition_seeds = [0, 1]"
     for column in table.columns:
         read = [row.reads(column) for row in table.rows if column.metric in row.metrics]
         rules = (rule for one in (column, *read) for rule in _of_statistic(table, one, metrics))

@@ -209,6 +209,8 @@ class Table:
     std_decimals: Decimals | None = None  #: of the ±; default: `decimals`
     best: Best = "max"
     seeds: list[Seed] = field(default_factory=list)  #: of the runs; empty: the protocol's
+    #: Of the draws of its partitions, one beside each of `seeds`; empty: those of the protocol and the columns.
+    partition_seeds: list[Seed] = field(default_factory=list)
     #: For numbers other than accuracies (which are compared in points): the largest |measured - reported| that counts
     #: as near, in the printed unit, or of the ratio (`ratio_to`). Default of the columns.
     tolerance: Tolerance | None = None
@@ -246,6 +248,10 @@ class Table:
     @property
     def printed(self) -> list[Column]:
         return [c for c in self.column if not c.hidden]
+
+    def partition_seed(self, seed: int | None) -> int | None:
+        """The partition seed that stands beside a seed of the runs; None if none does."""
+        return dict(zip(self.seeds, self.partition_seeds, strict=True)).get(seed) if self.partition_seeds else None
 
     @property
     def shipped(self) -> bool:

@@ -39,7 +39,7 @@ class Pair:
     over: str  #: one of OVER
     differences: np.ndarray  #: [n], first - second, in the stored unit
     test: Signed | None  #: None if n = 0
-    adjusted: float = 1.0  #: p after Holm's correction for all pairs
+    adjusted: float = 1.0  #: p after Holm's correction for all pairs that are paired over the same
 
 
 def in_pairs(side: Comparison, over: str | None = None) -> list[Pair]:
@@ -63,8 +63,9 @@ def in_pairs(side: Comparison, over: str | None = None) -> list[Pair]:
     if over == "clients" and not number.each:
         raise FedbenchError(f"single clients have no {number.name}", "test it over seeds: --over seeds")
     pairs = [_pair(side, number, at, a, b, over) for at, a, b in couples]
-    adjusted = iter(holm([pair.test.p for pair in pairs if pair.test]))
-    return [dataclasses.replace(pair, adjusted=next(adjusted)) if pair.test else pair for pair in pairs]
+    families = by_key((pair.over, pair.test.p) for pair in pairs if pair.test)
+    adjusted = {name: iter(holm(ps)) for name, ps in families.items()}
+    return [dataclasses.replace(pair, adjusted=next(adjusted[pair.over])) if pair.test else pair for pair in pairs]
 
 
 def _pair(side: Comparison, number: Number, at: str, first: Group, second: Group, over: str | None) -> Pair:
@@ -100,6 +101,23 @@ def _over_clients(side: Comparison, number: Number, group: Group) -> dict[tuple[
 
 def _difference(first: dict[tuple[object, ...], float], second: dict[tuple[object, ...], float]) -> np.ndarray:
     return np.array([value - second[key] for key, value in first.items() if key in second])
+
+
+def too_few(n: int, pairs: int, over: str) -> str:
+    """A sentence, without a full stop, that n seeds or clients are too few for any of so many pairs; "" if they are
+    enough."""
+    if min(1.0, pairs * least_p(n)) <= LEVEL:
+        return ""
+    corrected = f" in {pairs} pairs" if pairs > 1 and least_p(n) <= LEVEL else ""
+    return (
+        f"{counted(n, over.removesuffix('s'))}{corrected}: no test can reach {LEVEL} "
+        f"(p is {least_p(n):.2g} at the least)"
+    )
+
+
+def enough(pairs: int) -> int:
+    """The smallest number of seeds with which the test of a pair among so many can reach LEVEL."""
+    return next(n for n in range(1, 100) if pairs * least_p(n) <= LEVEL)
 
 
 def pairs_grid(side: Comparison, pairs: Sequence[Pair]) -> Grid:
@@ -151,18 +169,17 @@ def _notes_on_pairs(pairs: Sequence[Pair]) -> Iterable[str]:
         "what another seed would give",
     }
     pairings = [words[over] for over in OVER if any(pair.over == over for pair in pairs)]
-    several = f" Holm: p corrected for {len(pairs)} pairs." if len(pairs) > 1 else ""
+    families = {over: [pair for pair in pairs if pair.over == over] for over in OVER}
+    sizes = [f"{len(family)} pairs over {over}" for over, family in families.items() if len(family) > 1]
+    several = f" Holm: p corrected for {', and apart for '.join(sizes)}." if sizes else ""
     yield (
         f"Wilcoxon's signed-rank test, two-sided, paired {'; or '.join(pairings)}.{several} Effect: rank-biserial "
         "correlation, from −1 to +1 (first better on every pair, where more is better)."
     )
-    whole = [pair for pair in pairs if pair.test]
-    ns = [len(pair.differences) for pair in whole]
-    few = {(n, pair.over) for n, least, pair in zip(ns, holm([*map(least_p, ns)]), whole, strict=True) if least > LEVEL}
-    for n, over in sorted(few):
+    for over, family in families.items():
         more = "train more seeds, or take --over clients" if over == "seeds" else "more clients or partitions can"
-        corrected = f" in {len(whole)} pairs" if len(whole) > 1 and least_p(n) <= LEVEL else ""
-        pairs_ = counted(n, over.removesuffix("s"))
-        yield f"{pairs_}{corrected}: no test can reach {LEVEL} (p is {least_p(n):.2g} at the least); {more}."
-    if lone := len(pairs) - len(whole):
+        ns = [len(pair.differences) for pair in family if pair.test]
+        few = {n for n, least in zip(ns, holm([*map(least_p, ns)]), strict=True) if least > LEVEL}
+        yield from (f"{too_few(n, len(ns), over)}; {more}." for n in sorted(few))
+    if lone := sum(pair.test is None for pair in pairs):
         yield f"{counted(lone, 'pair')} with nothing in common to pair: no seed and no partition."

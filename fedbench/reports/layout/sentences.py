@@ -48,6 +48,7 @@ def for_reader(
     *others, last = (re.sub(r" \(ddof \d(, unweighted)?\)", "", text) for text in said)
     counts = _numbers_of_seeds(cells, columns) or {len(set(cells.seeds))}
     seeds = "one seed" if max(counts) == 1 else f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} seeds"
+    seeds += _draws(cells, columns) if max(counts) > 1 else ""
     return [*others, f"{last.removesuffix('.')}; {seeds}.", f"{_trained(table, columns, cells.budget)}."]
 
 
@@ -255,10 +256,22 @@ def _coverage(cells: Cells, columns: Sequence[Column]) -> str:
     if cells.table.statistic == "pairs":  # which pools them
         return f"seeds {every}"
     if not counts or counts == [len(used)]:
-        return f"mean of {len(used)} seeds: {every}"
+        return f"mean of {len(used)} seeds: {every}{_draws(cells, columns)}"
     trained = ", ".join(map(str, sorted(set().union(*there))))
     some = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"{some} of {len(used)} seeds ({every if trained == every else f'{trained} of {every}'})"
+
+
+def _draws(cells: Cells, columns: Sequence[Column]) -> str:
+    """Whether each seed of a user's table draws the partitions of these columns anew; "" if some do."""
+    drawn = {
+        len({setting.partition.seed for setting in settings})
+        for key, settings in cells.settings.items()
+        if key in {column.key for column in columns} and not cells.table.shipped
+    }
+    if drawn == {1}:
+        return ", on one draw of the partition"
+    return ", each with a draw of the partition of its own" if drawn == {len(set(cells.seeds))} else ""
 
 
 def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:
