@@ -32,7 +32,7 @@ from fedbench.partitions.tables import write
 from fedbench.partitions.transforms import Transform
 from fedbench.planner import table as tables
 from fedbench.planner.runs import select
-from fedbench.planner.table.claims import Claim, Verdict
+from fedbench.planner.table.claims import Claim, ComparedCells, Margin, Verdict
 from fedbench.reports.figures import style
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, only_done
 from fedbench.reports.render import FORMATS, choose, render
@@ -482,7 +482,8 @@ def test_a_spreadsheet_reckons_with_nothing_and_markdown_begins_no_list_and_no_f
 @settings(max_examples=40)
 @given(st.text(max_size=30))
 def test_whatever_the_text_all_formats_are_whole(text: str) -> None:
-    verdict = Verdict(Claim(text, "best", [text]), "holds", 1, 1, 1, text)
+    decides = Margin(ComparedCells((text,), (text,)), 0.1, True)
+    verdict = Verdict(Claim(text, "best", [text]), "holds", 1, 1, 1, text, decides)
     entries = (Entry(State.DONE, "1.5", "0.1", rank=1), Entry(State.MISSING))
     heads = (Heading(text, text, "system_accuracy", "%"), Heading(text, text, "x", text))
     lines = (Line(text, "paper", entries, "a"), Line("reported", "reported", entries), Line(text, "extra", entries))
