@@ -8,13 +8,14 @@ from typing import Any
 from fedbench.cli.describe import describe
 from fedbench.partitions.names import NAMES
 from fedbench.reports.layout.shipped import NOBODY
-from fedbench.reports.site.pictures import NAMED
 from fedbench.results.making import machine
 from fedbench.results.packs import Shipped
 from fedbench.specs import DatasetSpec, RunSpec
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import other_code
 
+#: At most so many clients that are natural groups are named in a line.
+NAMED = 40
 #: Kind of a spec -> its field with the spec of the artifact that it is made from.
 _FROM = {"metrics": "run", "run": "setting.partition", "partition": "dataset"}
 

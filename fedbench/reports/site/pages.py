@@ -30,19 +30,21 @@ def name(run: Run) -> str:
     return f"run-{run.id}.html"
 
 
-def run_page(side: Comparison, group: Group, run: Run, history: Origin, partition: str, index: str) -> str:
-    """The page of one run of a group; `partition` is the picture of its partition (HTML)."""
+def run_page(
+    side: Comparison, group: Group, run: Run, history: Origin, shown: Iterable[pictures.Picture], index: str
+) -> str:
+    """The page of one run of a group, with these pictures."""
     way = f'<a href="{index}">All runs</a>{_seeds(group, run)}'
     title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
     about = [f"{run.values['dataset']} {run.values['split']}", f"seed {run.spec.setting.seed}", f"run {run.id}"]
     stale = [*(["shipped"] if run.shipped else []), *["stale: of another version of the code"] * run.stale]
     stale += ["made by other code than today's"] * other_code(run.artifact.provenance)
     body = [f"<h1>{e(title)}</h1>", f'<p class="about">{e(" · ".join([*about, *stale]))}</p>', _tiles(side, run)]
-    body += ['<div class="cards">', *_cards(side, group, run, history, partition), "</div>"]
+    body += ['<div class="cards">', *_cards(side, run, history, shown), "</div>"]
     return document(f"{title}, seed {run.spec.setting.seed}", way, body, " · ".join(about))
 
 
-#: Most other seeds that a run's page draws and links to, so that pages do not grow with the square of the seeds.
+#: Most other seeds that a run's page links to, so that pages do not grow with the square of the seeds.
 NEAR = 10
 
 
@@ -75,22 +77,11 @@ def _tiles(side: Comparison, run: Run) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
 
 
-def _cards(side: Comparison, group: Group, run: Run, history: Origin, partition: str) -> Iterable[str]:
-    metrics, spec = side.metrics.get(run.id), run.spec
-    others = [side.metrics[one.id] for one in near(group, run) if one is not run and one.id in side.metrics]
-    left = len(group) - len(near(group, run))
-    if metrics is None:
+def _cards(side: Comparison, run: Run, history: Origin, shown: Iterable[pictures.Picture]) -> Iterable[str]:
+    if run.id not in side.metrics:
         problems = [p for p in side.problems if run.id in p] or side.problems
         yield card("No metrics", f'<p class="off">{e(" ".join(problems))}</p>', wide=True)
-    else:
-        yield card("Learning", pictures.learning(metrics, others, left))
-        for title, content in (
-            ("Clients", pictures.clients(metrics, spec.setting.partition.trainees, run.client_names)),
-            ("Loss", pictures.loss(metrics, others)),
-        ):
-            if content:
-                yield card(title, content)
-    yield card("Partition", partition)
+    yield from (card(one.title, one.html) for one in shown)
     rows = {"method": _method(run), "data": _data(run), "training": _setting(run)}
     parts = (f"<div><h3>{title}</h3>{values(fields)}</div>" for title, fields in rows.items())
     yield card("Make it again", _again(run), wide=True)
@@ -205,17 +196,26 @@ def _cell(table: Grid, head: str, entry: Entry) -> str:
 def pages(
     runs: Sequence[Run], history_of: Callable[[Run], Origin], index: str = "index.html", way: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """(File name, HTML) of the index, which has the name `index` and the navigation `way` (HTML), and of each run's
-    page: 1 + len(runs) items.
+    """(File name, content) of the index, which has the name `index` and the navigation `way` (HTML), of each run's
+    page, and of their pictures.
 
     `history_of` returns the origin of a run. Pages of runs with unavailable metrics print the reason.
     """
     side = compare(runs)
     yield index, index_page(side, way)
-    partitions: dict[str, str] = {}
+    partitions: dict[str, pictures.Picture] = {}
     for group in side.groups:
+        measured = [one for one in group if one.id in side.metrics]
+        curves = [*pictures.of_group(measured)] if measured else []
         for one in group:
             spec = one.spec.setting.partition
             if spec.id not in partitions:
-                partitions[spec.id] = pictures.partition(spec, one.store)
-            yield name(one), run_page(side, group, one, history_of(one), partitions[spec.id], index)
+                partitions[spec.id] = pictures.of_partition(spec, one.store)
+                yield from _files([partitions[spec.id]])
+            own = [*curves[:1], pictures.of_run(one), *curves[1:]] if one in measured else []
+            yield from _files(own if one is group[0] else own[1:2])
+            yield name(one), run_page(side, group, one, history_of(one), [*own, partitions[spec.id]], index)
+
+
+def _files(shown: Iterable[pictures.Picture]) -> Iterator[tuple[str, str]]:
+    return ((one.file, one.content) for one in shown if one.content)
