@@ -182,6 +182,7 @@ class Work:
     offloads: Callable[[str], bool] | None = None  #: name -> whether to keep it in host memory between updates
     host_state: State = field(default_factory=dict)  #: its state before it was loaded to the device
     momenta: State | None = None  #: optimiser state from earlier rounds; None unless `momentum_lives`
+    as_last: bool = False  #: whether the client predicts as it would after the last round, whatever the round
     failure_file: Path | None = None  #: with --debug, where core/failed_step.py writes the step that fails
 
     def rows_of(self, split: str, part: tuple[int, int] | None = None) -> Tensor:
@@ -446,8 +447,8 @@ class Client:
 
     @property
     def final(self) -> bool:
-        """Whether this is the last round."""
-        return self.round == self.rounds
+        """Whether this is the last round, or the client is judged as if it were (`--select`)."""
+        return self.round == self.rounds or self.work.as_last
 
     @property
     def n_train(self) -> int:

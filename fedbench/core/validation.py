@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +13,7 @@ from torch import Tensor
 from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Collect, logits
 from fedbench.core.message import size
 from fedbench.core.server import Best, Server
-from fedbench.core.simulation import Simulation
+from fedbench.core.simulation import Simulation, learning_rate
 from fedbench.core.state import State
 from fedbench.core.task import task_of
 from fedbench.errors import FedbenchError
@@ -35,7 +36,7 @@ def held_back_accuracy(run: Simulation, server: Server, t: int, trained: Mapping
     holding = [i for i, n in enumerate(run.federation.validation.sizes[: run.plan.trainees]) if n]
     right, images = 0.0, 0
     for who in run.blocks(holding):
-        sums = _sums(run, server, who, t, trained, True)
+        sums = _sums(run, [run.answering(server, i, MEMBER, t, trained.get(i)) for i in who], True)
         if sums is None:
             return None
         right += sum(one.total for one in sums)
@@ -45,25 +46,29 @@ def held_back_accuracy(run: Simulation, server: Server, t: int, trained: Mapping
 
 def consider(run: Simulation, server: Server, who: Sequence[int]) -> int:
     """Make this the best round if its mean loss on the cohort's validation images is the lowest so far. A client
-    without any uses its training images. Returns bytes up. Raises FedbenchError if a client predicts without scores."""
-    t = server.round
-    sums = _sums(run, server, who, t, {}, False)
+    without any uses its training images. Returns bytes up. Raises FedbenchError if a client predicts without scores.
+
+    The clients are judged by the models with which they would answer after the last round: a method that fine-tunes
+    them there fine-tunes them here, at the last round's learning rate. A loss that is no number is infinite.
+    """
+    clients = [run.answering(server, i, MEMBER, server.round) for i in who]
+    for client in clients:
+        client.work.as_last, client.lr = True, learning_rate(run.setting, run.setting.rounds)
+    sums = _sums(run, clients, False)
     if sums is None:
         raise FedbenchError(
             "no round can be selected by a loss: the method's clients answer without scores", "leave --select out"
         )
     loss = float(sum(one.total for one in sums) / sum(one.images for one in sums))
+    loss = math.inf if math.isnan(loss) else loss
     if server.best is None or loss < server.best.loss:
         server.best = None
         server.best = Best(loss, server.tensors())
     return sum(map(size, sums))
 
 
-def _sums(
-    run: Simulation, server: Server, who: Sequence[int], t: int, trained: Mapping[int, State], right: bool
-) -> list[Sum] | None:
+def _sums(run: Simulation, clients: Sequence[Client], right: bool) -> list[Sum] | None:
     """The uploads of these clients after personalising; None if a client predicts without scores."""
-    clients = [run.answering(server, i, MEMBER, t, trained.get(i)) for i in who]
     run.executor.run(clients, _summing(run.method.personalise, right))
     return None if any(c.answer is not None for c in clients) else [c.upload for c in clients]
 

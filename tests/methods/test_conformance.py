@@ -22,13 +22,15 @@ from fedbench.conformance import agreement, learning, runs
 from fedbench.conformance.lab import Recorder, stop_after
 from fedbench.conformance.subject import DATA, FEW, Subject
 from fedbench.conformance.suite import DECLARED, RUNS, TRAINING, Check, outcomes
+from fedbench.core import validation
 from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Client, ClientUpdate, Collect, Train
 from fedbench.core.federation import Federation
 from fedbench.core.images import Piece
 from fedbench.core.plan import Plan
-from fedbench.core.simulation import PERSONALISING, new_client
+from fedbench.core.simulation import PERSONALISING, learning_rate, new_client
 from fedbench.core.state import State
 from fedbench.core.trainer import Interrupted
+from fedbench.core.validation import consider
 from fedbench.methods.base import HEAD, Method
 from fedbench.planner.table import cost
 from fedbench.specs import Setting
@@ -371,6 +373,51 @@ def test_of_a_personalised_method_the_personal_models_are_compared(name: str, tm
     assert kept is not None
     ends = [train(name, FOUR, tmp_path / str(t), replace(SETTING, lr=0.1, rounds=t)) for t in (1, 2)]
     assert any(same({n: t.numpy() for n, t in kept.server.items()}, end.tensors) for end in ends)
+
+
+@pytest.mark.parametrize("name", ["fedavgft", "fedbabu"])
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_who_fine_tunes_at_the_end_is_judged_fine_tuned_in_every_round(
+    name: str, schedule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last round would else be the best, whatever it has come to: it alone would be fine-tuned. With a schedule the
+    rate is the last round's."""
+    how, s = method(name, finetune_epochs=2), replace(SETTING, lr=0.4, schedule=schedule)
+    rates: list[float] = []
+
+    def noted(self: Any, client: Client) -> Any:
+        rates.append(client.lr)
+        return personalise(self, client)
+
+    personalise = type(how).personalise
+    monkeypatch.setattr(type(how), "personalise", noted)
+    kept = train(how, FOUR, tmp_path / "best", replace(s, select="best")).trainer.server.best
+    assert kept is not None
+    judged = rates[:4]  # in the first round
+    monkeypatch.undo()
+    if schedule == "cosine":
+        assert set(judged) == {learning_rate(s, 4)}
+        return
+    ends = [train(how, FOUR, tmp_path / str(t), replace(s, rounds=t)).trainer for t in (1, 2, 3, 4)]
+    losses = []
+    for end in ends:
+        consider(end, end.server, range(4))
+        assert end.server.best is not None
+        losses.append(end.server.best.loss)
+    assert kept.loss == min(losses)
+    assert losses.index(min(losses)) < 3
+
+
+def test_a_loss_that_is_no_number_is_never_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter([float("nan"), float("inf"), 2.0, 3.0])
+
+    def sums(run: Any, clients: Any, right: bool) -> list[validation.Sum]:
+        return [validation.Sum(0.5 if right else next(told), 1)]
+
+    monkeypatch.setattr(validation, "_sums", sums)
+    kept = train("fedavg", FOUR, tmp_path, replace(SETTING, select="best")).trainer.server.best
+    assert kept is not None
+    assert kept.loss == 2.0
 
 
 FIVE = federation((70, 40, 55, 30, 45))
