@@ -16,7 +16,7 @@ import os
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.reader import shown
@@ -32,6 +32,19 @@ MOST = 1_000_000
 
 #: Type of an option on the command line -> its name in errors.
 VALUES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+
+
+class Recorded:
+    """Base of dataclasses whose objects know which fields they were given (`given`). A value that is given holds, even
+    if it is the default; one that is not leaves room for another default, such as a protocol's."""
+
+    given: frozenset[str]
+
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        made = super().__new__(cls)
+        names = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+        object.__setattr__(made, "given", frozenset({*names[: len(values)], *named}))
+        return made
 
 
 def of(cls: type) -> dict[str, dataclasses.Field[Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedbench.errors import FedbenchError
+from fedbench.options import Recorded
 from fedbench.reader import shown
 from fedbench.specs.base import native
 from fedbench.store import Store
@@ -110,8 +111,9 @@ def name_of(what: Any, called: str = "method") -> str:
 
 
 def options_of(what: Any) -> dict[str, Any]:
-    """The fields of an object that differ from its class's defaults; empty for a name or a class."""
+    """The fields that an object was given, or that differ from its class's defaults; empty for a name or a class."""
     if isinstance(what, type) or not dataclasses.is_dataclass(what):
         return {}
-    values = {f.name.rstrip("_"): (getattr(what, f.name), f.default) for f in dataclasses.fields(what)}
-    return {name: value for name, (value, default) in values.items() if value != default}
+    given: frozenset[str] = what.given if isinstance(what, Recorded) else frozenset()
+    values = {f.name: (getattr(what, f.name), f.default) for f in dataclasses.fields(what)}
+    return {name.rstrip("_"): value for name, (value, default) in values.items() if name in given or value != default}

@@ -38,8 +38,8 @@ def train(
 
     Arguments:
         part: a partition, or its id.
-        method: a name, 'FILE.py:Class', or a class or an object of a class that you import from a file. Where an
-            object's value is its class's default, the protocol's value applies; options have precedence over both.
+        method: a name, 'FILE.py:Class', or a class or an object of a class that you import from a file. An
+            object's values hold, and the protocol's for those that it was not given; options have precedence over both.
         options: the setting's, as on the command line (rounds=20, lr=0.1, seed=0, model=...), and hyper-parameters
             (lambda_=0.8 for --lambda).
         observers: objects, or texts as for --observe ('tensorboard:board').

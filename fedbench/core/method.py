@@ -46,7 +46,7 @@ def features(model: Any, batch: Batch) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(options.Recorded):
     """A federated-learning method. Subclasses override only the hooks they need.
 
     The defaults are FedAvg: everything is shared, each client of the cohort runs SGD on the cross-entropy, and

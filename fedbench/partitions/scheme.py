@@ -121,7 +121,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Scheme(options.Recorded):
     """A partitioner. Its fields, made by `fedbench.options.option`, are its options."""
 
     name: ClassVar[str] = ""  #: in specs: the file's name, or for a user's class also its source's digest

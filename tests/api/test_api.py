@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import doctest
 import importlib
 import inspect
 import json
 import os
+import pickle
 import pkgutil
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +25,7 @@ import pytest
 
 import fedbench as fb
 from fedbench import api
+from fedbench.api.shared import options_of
 from fedbench.cli.new import new
 from fedbench.core.trainer import Progress
 from fedbench.engine.engines import Where
@@ -471,6 +475,20 @@ def test_the_line_names_function_argument_type_and_value(calls: dict[str, Call])
         ("text", {"format": 1}, "Tables.text: format must be text, not 1"),
     ):
         assert refused("", lambda called=called, given=given: calls[called](**given)).startswith(line)
+
+
+def test_a_value_of_an_object_holds_even_if_it_is_the_default(calls: dict[str, Call]) -> None:
+    """FedDRM's protocol has five personal steps of Ditto, the class none."""
+    assert Ditto().personal_steps == 0
+    each = ((Ditto(), 5), (Ditto(personal_steps=0), 0), (Ditto(personal_steps=3), 3), (Ditto, 5))
+    for how, steps in each:
+        points = calls["sweep"](methods=how, protocol="feddrm", rounds=2).points
+        assert {run.spec.params["personal_steps"] for point in points for run in point.runs} == {steps}
+    none = Ditto(personal_steps=0)
+    for one in (pickle.loads(pickle.dumps(none)), copy.copy(none), replace(Ditto(), personal_steps=0)):
+        assert options_of(one)["personal_steps"] == 0
+    assert options_of(Dirichlet(0.3)) == options_of(Dirichlet(alpha=0.3)) == {"alpha": 0.3}
+    assert (repr(none), none) == (repr(Ditto()), Ditto())
 
 
 def test_what_is_meant_plainly_is_taken(calls: dict[str, Call]) -> None:
