@@ -32,7 +32,7 @@ from fedbench.methods.parts.descriptor import (
     projector,
     synthetic,
 )
-from fedbench.methods.parts.linkage import _elbow_of, elbow, nearest_other
+from fedbench.methods.parts.linkage import _elbow_of, distances, elbow, nearest_other
 from fedbench.rng import stream
 from tests.support.frames import SEEDS, few, refused
 from tests.support.groups_lab import grouped_federation, grouped_setting, moments, network
@@ -199,6 +199,7 @@ def test_the_model_is_fedavgs_after_warm_up_and_describes_halves_of_the_images(t
 #: Every clustering as descriptors to ids.
 ALL: dict[str, Callable[[clustering.Floats], clustering.Ints]] = {
     "dynamic": lambda x: clustering.dynamic(x)[0],
+    "rounded": lambda x: clustering.dynamic_rounded(x)[0],
     "density": lambda x: clustering.density(x, 0.5),
     "k_means": lambda x: clustering.k_means(x, 3)[0],
     "silhouette": lambda x: clustering.k_means_silhouette(x)[0],
@@ -297,6 +298,33 @@ def test_the_dynamic_rule_is_density_at_the_elbow(seed: int, clients: int) -> No
     assert partition(labels) == partition(clustering.density(x, eps))
     alone = np.vstack([x, [[1e6, 1e6]]])
     assert np.flatnonzero(clustering.density(alone, eps) == clustering.density(alone, eps)[-1]).tolist() == [clients]
+
+
+def test_the_released_codes_rounding_parts_only_whom_the_elbow_joins() -> None:
+    """Of 400 synthetic cases about a quarter; each is then as if neighbours were nearer than epsilon, by components of
+    their graph, and one cluster more. How many depends on how a processor rounds (105 on an EPYC)."""
+    other, larger = 0, 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        clients, entries, groups = (int(rng.integers(*bounds)) for bounds in ((5, 30), (10, 250), (2, 6)))
+        centres = rng.normal(size=(groups, entries))
+        noise = 0.1 * rng.random() * rng.normal(size=(clients, entries))
+        x = centres[rng.integers(0, groups, clients)] + noise
+        (labels, eps), (rounded, near) = clustering.dynamic(x), clustering.dynamic_rounded(x)
+        assert near == pytest.approx(eps, rel=1e-6)
+        gaps = distances(x, x)
+        within, nearer = (connected_components(linked)[1] for linked in (gaps <= eps, gaps < eps))
+        assert partition(labels) == partition(within)
+        assert partition(rounded) in (partition(within), partition(nearer))
+        other += partition(rounded) != partition(labels)
+        larger += int(rounded.max() - labels.max())
+    assert 40 < other < 200
+    assert larger == other
+
+
+def test_equal_descriptors_are_one_cluster_however_it_rounds() -> None:
+    for x in (np.ones((5, 30)), np.ones((1, 30))):
+        assert clustering.dynamic_rounded(x)[0].tolist() == [0] * len(x)
 
 
 def test_pairs_exactly_at_the_reach_are_within_it() -> None:

@@ -671,6 +671,7 @@ def test_what_flux_ran_stands_beside_the_methods_own(here: Lab, name: str) -> No
             s = cell.specs[0].setting
             found[cell.row.label] = (s.momentum_restarts, s.momentum_lives, s.weight_decay, dict(cell.specs[0].params))
     kept = {"eps1": 0.4, "eps2": 0.6}
+    assert found.pop("FLUX (as run)")[3]["neighbours"] == "rounded"
     assert found == {
         "FedDrift (as run)": (None, None, 0, {"delta": 0.06, "judged_on": "part", "assignment": "random"}),
         "CFL (as run)": (None, None, 0, {"variant": "feddrift", "largest": "norm", "mean": "plain", **kept}),

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from fedbench.methods.parts.linkage import distances, elbow, nearest_other, numbered
+from fedbench.methods.parts.linkage import at_elbow, distances, elbow, nearest_other, numbered
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -25,13 +25,20 @@ SEED, WARD_THRESHOLD = 42, 1.2
 KINDS = ("density", "prior", "k_means", "hdbscan", "agglomerative")
 
 
-def cluster(kind: str, descriptors: Floats, scale: float, reach: float, count: int) -> tuple[Ints, float]:
+#: How the neighbours of the density-based rule are found: by distances that are bitwise equal wherever they are
+#: compared, or as in the released code, by those of two of scikit-learn's routines, each with its own rounding.
+NEIGHBOURS = ("exact", "rounded")
+
+
+def cluster(
+    kind: str, descriptors: Floats, scale: float, reach: float, count: int, neighbours: str = "exact"
+) -> tuple[Ints, float]:
     """Return cluster ids [K] and epsilon, by one of KINDS. Epsilon, scaled by `scale`, is NaN if no elbow is computed,
-    as when a `reach` above 0 replaces it."""
+    as when a `reach` above 0 replaces it. `neighbours` is one of NEIGHBOURS."""
     if kind == "density" and reach:
         return density(descriptors, reach), math.nan
     if kind == "density":
-        return dynamic(descriptors, scale)
+        return (dynamic if neighbours == "exact" else dynamic_rounded)(descriptors, scale)
     if kind == "prior":
         return k_means(descriptors, count)[0], math.nan
     if kind == "k_means":
@@ -59,6 +66,21 @@ def density(descriptors: Floats, eps: float) -> Ints:
     # accept 0, so the smallest positive number replaces it.
     scan = DBSCAN(eps=max(eps, np.nextafter(0, 1)), min_samples=2, metric="precomputed")
     return numbered(scan.fit_predict(distances(descriptors, descriptors)))
+
+
+def dynamic_rounded(descriptors: Floats, scale: float = 1.0) -> tuple[Ints, float]:
+    """Return what `dynamic` does, as the released code computes it: epsilon is one of NearestNeighbors' distances, and
+    DBSCAN compares it with distances of its own. Rounding decides whether the two clients that lie exactly epsilon
+    apart are neighbours, and another processor may round otherwise."""
+    if _all_equal(descriptors):
+        return dynamic(descriptors, scale)
+    from sklearn.cluster import DBSCAN
+    from sklearn.neighbors import NearestNeighbors
+
+    gaps, _ = NearestNeighbors(n_neighbors=2).fit(descriptors).kneighbors(descriptors)
+    eps = at_elbow(gaps[:, 1], scale)
+    scan = DBSCAN(eps=max(eps, np.nextafter(0, 1)), min_samples=2)
+    return numbered(scan.fit_predict(descriptors)), eps
 
 
 def k_means(descriptors: Floats, k: int, seed: int = SEED) -> tuple[Ints, Floats]:

@@ -41,13 +41,18 @@ def nearest_other(descriptors: Floats) -> Floats:
 
 
 def elbow(descriptors: Floats, scale: float = 1.0) -> float:
-    """Return epsilon: the distance at the elbow of the sorted nearest-other-client distances, times `scale`.
+    """Return epsilon (`at_elbow`) of the distances to the nearest other client."""
+    return at_elbow(nearest_other(descriptors), scale)
+
+
+def at_elbow(nearest: Floats, scale: float) -> float:
+    """Return epsilon: the distance at the elbow of the sorted nearest-other-client distances [K], times `scale`.
 
     The elbow is Kneedle's (Satopaa et al. 2011) of a convex increasing curve over 0 to K - 1, by kneed with default
     settings. If it finds none, as for up to 3 clients or a constant or linear curve, the curve's largest value is
     used. Equal values, such as those of mutual neighbours, can move the elbow, as in the released code.
     """
-    curve = np.sort(nearest_other(descriptors))
+    curve = np.sort(nearest)
     return float(curve[_elbow_of(curve)] * scale)
 
 
