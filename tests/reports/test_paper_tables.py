@@ -105,19 +105,19 @@ def test_summaries_read_the_runs_of_the_tables_by_shift(here: Lab) -> None:
         return {(j.setting.id, j.method, repr(sorted(j.params.items()))) for j in cells.runs(State.MISSING)}
 
     apart = {n: jobs(f"flux/{n}") for n in range(12, 20)}
-    # 12 rows of the paper's and 3 as it ran them; under P(X) 2 more with three models.
-    assert {n: len(found) for n, found in apart.items()} == {n: (17 if n < 14 else 15) * 4 * 5 for n in apart}
+    # 12 rows of the paper's and 4 as it ran them; under P(X) 2 more with three models.
+    assert {n: len(found) for n, found in apart.items()} == {n: (18 if n < 14 else 16) * 4 * 5 for n in apart}
     whole = set().union(*apart.values())
     assert jobs("flux/levels_mnist") == jobs("flux/10") | jobs("flux/11")
     # ATP has no known association, so that P(Y|X) needs no run of it but in its own tables; three models and what the
     # paper ran stand in these alone.
     missing = whole - jobs("flux/levels_mnist")
     assert jobs("flux/levels_mnist") <= whole
-    assert {method for _, method, _ in missing} == {"atp", "fedrc", "fedem", "feddrift", "cfl", "apfl_flux"}
+    assert {method for _, method, _ in missing} == {"atp", "fedrc", "fedem", "feddrift", "cfl", "apfl_flux", "flux"}
     scaled = set().union(*(jobs(f"flux/{n}") for n in range(52, 56)))
     # Its time is wanted of ATP under P(Y|X) too.
     assert {method for _, method, _ in jobs("flux/51") - scaled} == {"atp"}
-    assert len(scaled) == 5 * (4 * (15 * 4 - 1 + 2) - 4 * 4)
+    assert len(scaled) == 5 * (4 * (16 * 4 - 1 + 2) - 4 * 4)
 
 
 @pytest.mark.parametrize("name", ["flux/13", "flux/levels_mnist", "flux/53", "flux/57"])
