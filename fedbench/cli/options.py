@@ -62,7 +62,7 @@ Device = Annotated[str, "Device: auto, cpu or cuda."]
 NoShipped = Annotated[bool, "Leave out shipped results (fedbench results list)."]
 Format = Annotated[
     str | None,
-    "Format: console, latex, markdown, csv, html, json, or long (every value of the runs).",
+    "Format: console, latex, markdown, csv, html, json, macros (LaTeX's), or long (every value of the runs).",
     "-f",
 ]
 Output = Annotated[Path | None, "Write to this file; its suffix tells the format.", "-o"]

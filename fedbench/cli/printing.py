@@ -46,9 +46,15 @@ def form(format: str | None, output: Path | None, as_json: bool) -> str:
 
 
 def put(
-    grids: Sequence[Grid], format: str, output: Path | None, notes: str = "brief", style: Style | None = None
+    grids: Sequence[Grid],
+    format: str,
+    output: Path | None,
+    notes: str = "brief",
+    style: Style | None = None,
+    folder: bool = False,
 ) -> None:
-    """Print the grids, or write them to the file `output`; `notes` and `style` are those of `render.render`."""
+    """Print the grids, or write them to the file `output`, or each to a file of its own in this `folder`; `notes` and
+    `style` are those of `render.render`."""
     from fedbench.files import write_whole
     from fedbench.reports import render
 
@@ -60,12 +66,34 @@ def put(
     if format == "csv":  # CSV has no place for problems
         for problem in dict.fromkeys(problem for grid in grids for problem in grid.problems):
             err().print(problem, soft_wrap=True, markup=False)
-    text = render.render(grids, format, notes, style or render.PLAIN)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        write_whole(output, text.encode())
-        err().print(f"{', '.join(g.id for g in grids)} written to {output}", soft_wrap=True)
+    style = style or render.PLAIN
+    if format in ("latex", "macros") and not (style.appendix or style.all_cells):
+        grids = _with_numbers(grids)
+    if output is not None and folder:
+        output.mkdir(parents=True, exist_ok=True)
+    for part in [[grid] for grid in grids] if folder else [grids]:
+        text = render.render(part, format, notes, style)
+        for line in dict.fromkeys(line for line in text.splitlines() if line.startswith(_SAID)):
+            err().print(line.removeprefix("% "), soft_wrap=True, markup=False)
+        if output is None:
+            typer.echo(text, nl=False)
+            continue
+        path = output / render.name_of(part[0], format, style) if folder else output
+        write_whole(path, text.encode())
+        err().print(f"{', '.join(g.id for g in part)} written to {path}", soft_wrap=True)
+
+
+#: How comments of LaTeX begin that are said on the terminal, too: characters that it lacks, a table that is too wide.
+_SAID = ("% Not in LaTeX's", "% To fit the width")
+
+
+def _with_numbers(grids: Sequence[Grid]) -> Sequence[Grid]:
+    """The grids with a number, and a line about the others; all if none has one."""
+    empty = [grid.id for grid in grids if not grid.numbers]
+    if not empty or len(empty) == len(grids):
+        return grids
+    err().print(f"without a number yet, so left out (--all-cells): {', '.join(empty)}", soft_wrap=True, markup=False)
+    return [grid for grid in grids if grid.numbers]
 
 
 def put_long(taken: Sequence[Taken], output: Path | None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fedbench.cli import completion, context, options, printing
 from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
+from fedbench.words import path_of
 
 if TYPE_CHECKING:
     from fedbench.reports.claims import Claims, Line
@@ -29,7 +30,9 @@ def report(
     ] = None,
     table: Annotated[list[str] | None, "The same as an option (repeatable).", "-t"] = None,
     format: options.Format = None,
-    output: options.Output = None,
+    output: Annotated[
+        str | None, "Write to this file; its suffix tells the format. DIR/: a file for each table (LaTeX, or -f).", "-o"
+    ] = None,
     compare: Annotated[bool, "Set the paper's numbers below ours."] = False,
     notes: options.Notes = "brief",
     only_done: Annotated[bool, "Leave out rows and columns that have no number; LaTeX always does."] = False,
@@ -60,8 +63,10 @@ def report(
     from fedbench.reports.render.style import Style
 
     style = Style(standalone, appendix, all_cells, width, spread)
-    usual = "latex" if appendix and output is None and not as_json else None
-    chosen = printing.form(format or usual, output, as_json)
+    path = path_of(output, "--output") if output else None
+    folder = path is not None and (str(output).endswith("/") or path.is_dir())
+    usual = "latex" if (folder or (appendix and path is None)) and not as_json else None
+    chosen = printing.form(format or usual, path, as_json)
     grids = grids_of(
         [*(names or ()), *(table or ())],
         context.store(),
@@ -79,9 +84,9 @@ def report(
         appendix=appendix,
     )
     if chosen == printing.LONG:
-        printing.put_long(of_grids(grids, context.frame(shipped=not no_shipped)), output)
+        printing.put_long(of_grids(grids, context.frame(shipped=not no_shipped)), path)
         return
-    printing.put(grids, chosen, output, notes, style)
+    printing.put(grids, chosen, path, notes, style, folder)
 
 
 @app.command("claims")

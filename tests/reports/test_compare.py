@@ -240,7 +240,11 @@ def test_every_format_has_the_keys_in_columns(seeds: Store) -> None:
     lines = of_csv(text["csv"])
     assert (lines[0]["run.method"], lines[0]["lr"], lines[0]["per_seed"][:7]) == ("ditto", "0.1", "0:70.0 ")
     assert {line["table"] for line in lines} == {"compare", "test"}
-    heads = {"latex": "method & lr & Average", "markdown": "| method   | lr   |", "console": "method   lr  "}
+    heads = {
+        "latex": "method & lr & \\begin{tabular}[b]{@{}c@{}}Average",
+        "markdown": "| method   | lr   |",
+        "console": "method   lr  ",
+    }
     heads["html"] = '<th scope="col" class="key">method</th><th scope="col" class="key">lr</th>'
     assert [form for form, head in heads.items() if head not in text[form]] == []
     body = text["latex"].split("\\midrule")[1].split("\\bottomrule")[0].replace("\\addlinespace\n", "")

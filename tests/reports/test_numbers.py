@@ -344,7 +344,7 @@ def test_rows_that_the_seeds_cannot_tell_apart_share_a_mark(lab: Lab, tmp_path: 
     columns = list(zip(*(line.entries for line in grid.lines), strict=True))
     assert [[e.rank for e in column] for column in columns] == [[1, 1, 2]] * 4
     assert columns[3][0].value.per_seed == {3: 0.5, 5: 0.625, 8: 0.75}
-    assert "bold: best and all within two standard errors of it over the seeds" in render([grid], "markdown")
+    assert "bold: best and all within two standard errors of it, underlined: second" in render([grid], "markdown")
     runs = select(Frame(lab.store), ["method=fedavg,local,fedavgft"])
     assert [line.entries[0].rank for line in side_by_side(runs, ["client_accuracy_mean"])[0].lines] == [1, 2, 1]
 

@@ -69,9 +69,17 @@ class Notes:
         missing = self.counts.keys() - {State.DONE.value, State.STALE.value}
         return [
             *self.table.about,
-            *sentences.statistics(self.cells, self.extra, self.views, self.spread),
+            *self._spreads_in_brief(),
             *(self.completeness()[:1] if missing else []),
         ]
+
+    def _statistics(self) -> list[str]:
+        return sentences.statistics(self.cells, self.extra, self.views, self.spread)
+
+    def _spreads_in_brief(self) -> list[str]:
+        """What the numbers are; of numbers of several kinds, what their ± is."""
+        every = self._statistics()
+        return every if len(every) == 1 else [" ".join(text for text in every if "±" in text)][: self.spread]
 
     def full(self, compare: bool) -> list[str]:
         """All other lines, without the methods' deviations and the claims."""
@@ -82,6 +90,7 @@ class Notes:
         done, *absent = self.completeness()
         return [
             *sentences.the_papers(self.cells),
+            *(text for text in self._statistics() if text not in self._spreads_in_brief()),
             *sentences.of_own(self.cells),
             *sentences.sources(self.cells),
             *sentences.own_budgets(self.cells, self.rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -9,11 +10,11 @@ from pathlib import Path
 from fedbench.errors import FedbenchError, check_known
 from fedbench.reports.layout.grid import Grid
 from fedbench.reports.render.style import PLAIN, SPREADS, Style
-from fedbench.words import option_of
+from fedbench.words import option_of, plain
 
 #: What stands below a table.
 NOTES = ("none", "brief", "full")
-FORMATS = ("console", "latex", "markdown", "csv", "html", "json")
+FORMATS = ("console", "latex", "markdown", "csv", "html", "json", "macros")
 _SUFFIXES = {
     ".tex": "latex",
     ".md": "markdown",
@@ -23,6 +24,12 @@ _SUFFIXES = {
     ".json": "json",
     ".txt": "console",
 }
+
+
+def name_of(grid: Grid, format: str, style: Style = PLAIN) -> str:
+    """The name of a table's own file in a folder: feddrm-1.tex."""
+    suffix = {"macros": "-numbers.tex"}.get(format) or next(s for s, of in _SUFFIXES.items() if of == format)
+    return re.sub("[^0-9A-Za-z_]+", "-", plain(grid.id)) + "-appendix" * style.appendix + suffix
 
 
 def choose(format: str | None, output: Path | None) -> str:
@@ -49,6 +56,10 @@ def render(grids: Sequence[Grid], format: str, notes: str = "brief", style: Styl
         from fedbench.reports.render import data
 
         return {"csv": data.as_csv, "json": data.as_json}[format](grids)
+    if format == "macros":
+        from fedbench.reports.render.latex import macros
+
+        return macros.document(grids)
     grids = [grid if notes == "full" or format == "html" else grid.unmarked() for grid in grids]
     if format == "latex":
         from fedbench.reports.render import latex

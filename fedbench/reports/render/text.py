@@ -53,9 +53,7 @@ def signs(grid: Grid) -> list[str]:
     ranked = [e for line in grid.lines for e in line.entries if e.rank]
     marks = "bold: best, underlined: second" if ranked else ""
     if any(e.value and e.value.noise for e in ranked):
-        marks = (
-            "bold: best and all within two standard errors of it over the seeds, underlined: second if none is as near"
-        )
+        marks = "bold: best and all within two standard errors of it, underlined: second"
     said = [x for x in (marks, meant) if x]
     return [f"{'; '.join(said)}."] if said else []
 

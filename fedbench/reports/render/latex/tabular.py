@@ -139,7 +139,7 @@ def _fit(grid: Grid, form: Form, most: float, wide: bool, cite: Callable[[Line],
     forms = [*_forms(grid, form)]
     narrowest = forms[len(forms) // 2 - 1]  # before rows and columns are exchanged
     size, space = _SIZES[-1]
-    layout = _Layout(_matrix(grid, narrowest, cite), size, space, True, most)
+    layout = _Layout(_matrix(grid, narrowest, size, cite), size, space, True, most)
     blocks = layout.blocks(most)
     latex = "\n\\par\\smallskip\n".join(dataclasses.replace(layout, matrix=block).latex for block in blocks)
     return Tabular(latex, layout.command, wide, (*narrowest.said(form), "continued below itself"))
@@ -154,10 +154,10 @@ def _as_it_is(
     sizes: Sequence[tuple[str, float]] = _SIZES,
 ) -> Tabular | None:
     """The tabular in this form at the largest font size that fits; None if none does."""
-    matrix = _matrix(grid, form, cite)
+    matrices = {size: _matrix(grid, form, size, cite) for size, _ in sizes}
     for wrapped in (False, True):
         for size, space in sizes:
-            layout = _Layout(matrix, size, space, wrapped, most)
+            layout = _Layout(matrices[size], size, space, wrapped, most)
             if layout.width <= most:
                 return Tabular(layout.latex, layout.command, wide, tuple(form.said(_usual(grid, form))))
     return None
@@ -185,7 +185,7 @@ def _can_lose(grid: Grid, column: int) -> bool:
     return any((entry.decimals or 0) > (2 if fractions else 1) for entry in entries)
 
 
-def _matrix(grid: Grid, form: Form, cite: Callable[[Line], str] | None) -> _Matrix:
+def _matrix(grid: Grid, form: Form, size: str, cite: Callable[[Line], str] | None) -> _Matrix:
     rows = tuple(
         _Label(line.keys or (line.label,), _kind(line), line.mark, cite(line) if cite else "") for line in grid.lines
     )
@@ -194,7 +194,7 @@ def _matrix(grid: Grid, form: Form, cite: Callable[[Line], str] | None) -> _Matr
     columns = tuple(_Label((groups[k], text) if groups else (text,)) for k, text in enumerate(heads))
     forms = [form if _can_lose(grid, k) else dataclasses.replace(form, fewer=0) for k in range(len(grid.heads))]
     cells = tuple(
-        tuple(_cell(grid, line, entry, of) for entry, of in zip(line.entries, forms, strict=True))
+        tuple(_cell(grid, line, entry, of, size) for entry, of in zip(line.entries, forms, strict=True))
         for line in grid.lines
     )
     matrix = _Matrix(grid.keys or (grid.stub,), (), rows, columns, cells)
@@ -205,7 +205,7 @@ def _kind(line: Line) -> str:
     return "reported" if line.kind == "reported" else "ours" if line.ours else "line"
 
 
-def _cell(grid: Grid, line: Line, entry: Entry, form: Form) -> Piece:
+def _cell(grid: Grid, line: Line, entry: Entry, form: Form, size: str) -> Piece:
     if not entry.text:
         return Piece.of(entry.symbol if entry.state is State.UNDEFINED else "--" if line.in_table else "")
     value, spread = _texts(entry, form)
@@ -217,21 +217,27 @@ def _cell(grid: Grid, line: Line, entry: Entry, form: Form) -> Piece:
     marks = grid.mark(entry) if line.kind != "reported" else ""
     tail = Piece(f"$^{{{''.join(_MARKS[mark] for mark in marks)}}}$", 5.0 * len(marks)) if marks else Piece()
     if line.kind == "reported" and entry.delta:
-        tail = Piece.of(f" ({entry.delta})").within(r"{\scriptsize", scale=0.8)
-    tail = _off(spread, form) + tail if spread and not form.below else tail
+        tail = _small(Piece.of(f" ({entry.delta})"), size)
+    tail = _off(spread, form, size) + tail if spread and not form.below else tail
     whole = number + tail
     if spread and form.below:
-        whole = stacked([whole, Piece.of(f"±{spread}").within(r"{\tiny", scale=0.69)])
+        whole = stacked([whole, _small(Piece.of(f"±{spread}"), size)])
     return whole.within(r"{\itshape ") if line.kind == "reported" else whole
 
 
-def _off(spread: str, form: Form) -> Piece:
+def _small(piece: Piece, size: str) -> Piece:
+    """The piece in a smaller font than one of this size."""
+    small = r"\tiny" if size == r"\scriptsize" else r"\scriptsize"
+    return piece.within(f"{{{small} ", scale=SIZES[small] / SIZES[size])
+
+
+def _off(spread: str, form: Form, size: str) -> Piece:
     """The ± after a number."""
     if form.spread == "paren":
         return Piece.of(f"({spread})")
     if form.spread == "pm":
         return Piece(r" $\pm$ ", 14.0) + Piece.of(spread)
-    return (Piece(r"$\,\pm\,$", 11.0) + Piece.of(spread)).within(r"{\scriptsize", scale=0.8)
+    return _small(Piece(r"$\,\pm\,$", 11.5) + Piece.of(spread), size)
 
 
 def _texts(entry: Entry, form: Form) -> tuple[str, str]:

@@ -1,0 +1,231 @@
+"""Tables and numbers as they go into a paper: what a reader sees, widths of columns and pages, macros, files."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedbench.errors import FedbenchError
+from fedbench.planner import table as tables
+from fedbench.reports.layout.grid import Entry, Grid, Heading, Line
+from fedbench.reports.layout.tables import grids_of
+from fedbench.reports.numbers.measured import Value
+from fedbench.reports.render import render
+from fedbench.reports.render.latex.macros import words
+from fedbench.reports.render.latex.tabular import Form, fitted
+from fedbench.reports.render.latex.widths import broken, points
+from fedbench.reports.render.style import Style
+from fedbench.results.run import State
+from fedbench.store import Store
+from tests.support.cli_user import good
+from tests.support.latex import compiled
+
+#: Two columns of 3.5 inches; one of 5.5 inches, in both of LaTeX's usual fonts.
+CLASSES = {
+    "IEEE": r"\documentclass[conference]{IEEEtran}",
+    "ICLR": r"\documentclass{article}\usepackage{times}\usepackage[textwidth=5.5in,textheight=9in]{geometry}",
+    "plain": r"\documentclass{article}\usepackage[textwidth=5.5in,textheight=9in]{geometry}",
+}
+#: Wide and narrow, with ± in each form, with methods as columns, with marks, counted.
+SHIPPED = (
+    "feddrm/1",
+    "feddrm/routing",
+    "pfedfda/2",
+    "pfedfda/8",
+    "flux/levels_mnist",
+    "flux/7",
+    "flux/61",
+    "ftw_erm/1",
+    "ftw_erm/9",
+)
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> list[Grid]:
+    return grids_of(SHIPPED, Store(tmp_path_factory.mktemp("latex") / "store"), [])
+
+
+def square(rows: int, columns: int, *, text: str = "93.25", spread: str = "0.25", label: str = "Method") -> Grid:
+    """A table of percentages."""
+    value = Value(float(text), std=float(spread) if spread else None)
+    entry = Entry(State.DONE, text, spread, decimals=2, value=value, runs=("0123456789ab",))
+    lines = tuple(Line(f"{label} {k}", "paper", (entry,) * columns) for k in range(rows))
+    heads = tuple(Heading("Group", f"Column {k}", "average_accuracy", "%") for k in range(columns))
+    return Grid("p/1", "A table", "Method", "small", "fp32", "budget small", heads, lines)
+
+
+def document(head: str, body: str) -> str:
+    needs = re.findall(r"% Needs \\usepackage\{(.*?)\}", body)[0]
+    return f"{head}\\usepackage{{{needs}}}\\begin{{document}}\n{body}\n\\end{{document}}\n"
+
+
+def overfull(said: str) -> list[str]:
+    return re.findall(r"Overfull \\[hv]box.*|Float too large.*", said)
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("head", CLASSES.values(), ids=CLASSES)
+def test_no_table_sticks_out_of_a_column_or_a_page(shipped: list[Grid], tmp_path: Path, head: str) -> None:
+    assert overfull(compiled(tmp_path, document(head, render(shipped, "latex")))) == []
+    for width in ("column", "3.4"):
+        text = render(shipped, "latex", style=Style(width=width))
+        assert "{table*}" not in text
+        assert overfull(compiled(tmp_path, document(CLASSES["IEEE"], text))) == []
+
+
+@pytest.mark.shipped
+def test_below_a_table_stands_what_its_reader_needs_and_the_rest_in_comments(shipped: list[Grid]) -> None:
+    for grid in shipped:
+        text = render([grid], "latex")
+        printed = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+        for word in ("fedbench", "budget", "cells", "shipped", "--", "Linux", grid.id):
+            assert word not in printed.replace("Budget", "").replace(" -- ", ""), (grid.id, word)
+    (feddrm,) = (render([grid], "latex") for grid in shipped if grid.id == "feddrm/1")
+    assert (
+        r"\footnotesize\raggedright Bold: best; underlined: second. $\pm$ is the standard deviation over the last 5 "
+        "rounds of a run; one seed. 400 rounds of 10 steps; a small CNN with a projection layer.}" in feddrm
+    )
+    assert r"\caption{System accuracy under label and covariate shift, in \%.}" in feddrm
+    for comment in ("% Made by fedbench", "% Budget small, not the paper's", "% ° 26 runs by", "--budget paper)"):
+        assert comment in feddrm
+    assert "raggedright" not in render(shipped[:1], "latex", "none")
+    full = render(shipped[:1], "latex", "full")
+    assert "threeparttable" in full
+    assert "results verify" in full
+
+
+@pytest.mark.shipped
+def test_papers_own_forms(shipped: list[Grid]) -> None:
+    by_id = {grid.id: render([grid], "latex") for grid in shipped}
+    assert r"\textbf{.749}(.08)" in by_id["pfedfda/2"]
+    assert "in parentheses is the standard deviation across clients" in by_id["pfedfda/2"]
+    assert re.search(r"& FTW-ERM & FITW-ERM & FedAvg &", by_id["ftw_erm/1"])
+    assert re.search(r"(?m)^Average & \\textbf\{0.8348\}", by_id["ftw_erm/1"])
+
+
+@pytest.mark.parametrize(
+    ("spread", "printed", "said"),
+    [("pm", r"93.25 $\pm$ 0.25", True), ("paren", "93.25(0.25)", True), ("none", "& 93.25 &", False)],
+)
+def test_forms_of_a_spread(spread: str, printed: str, said: bool) -> None:
+    grid = dataclasses.replace(square(2, 3), reader=("Value; ± is the standard deviation.",))
+    text = render([grid], "latex", style=Style(spread=spread))
+    assert printed in text
+    assert ("standard deviation" in text.split("\\end{table")[0]) is said
+
+
+def test_a_wide_table_changes_in_order_and_says_so() -> None:
+    wide = [fitted(square(6, columns), "page", Form()) for columns in (5, 10, 11, 24)]
+    assert [table.said for table in wide] == [
+        (),
+        ("one decimal less",),
+        ("one decimal less", "± below the numbers"),
+        ("rows and columns exchanged",),
+    ]
+    assert "93.2{" in wide[1].latex
+    assert "93.25" not in wide[1].latex
+    assert wide[3].latex.count("Method") == 6
+    column = fitted(square(4, 2), "", Form())
+    assert (column.wide, fitted(square(4, 5), "", Form()).wide) == (False, True)
+    endless = fitted(square(30, 30), "column", Form())
+    assert endless.said[-1] == "continued below itself"
+    assert endless.latex.count(r"\begin{tabular}{") > 2
+    assert all(f"Column {k}" in endless.latex.replace(r"\\ ", " ") for k in range(30)), "none is dropped"
+    comment = render([square(6, 11)], "latex")
+    assert "% To fit the width: one decimal less; ± below the numbers.\n" in comment
+
+
+def test_labels_and_headings_of_any_length_fit(tmp_path: Path) -> None:
+    grid = square(3, 4, label="A label in so many words that no column of a paper holds them beside its numbers")
+    heads = tuple(dataclasses.replace(h, label="A heading in several words " * 3) for h in grid.heads)
+    text = render([dataclasses.replace(grid, heads=heads)], "latex")
+    for head in CLASSES.values():
+        assert overfull(compiled(tmp_path, document(head, text))) == []
+
+
+def test_widths_that_are_none_are_refused() -> None:
+    assert points("2.5") == pytest.approx(2.5 * 72.27)
+    for chosen in ("0", "-3", "nan", "wide", "1000"):
+        with pytest.raises(FedbenchError, match="no width of a table"):
+            points(chosen)
+    with pytest.raises(FedbenchError, match="unknown spread"):
+        render([square(1, 1)], "latex", style=Style(spread="big"))
+    with pytest.raises(FedbenchError, match="--width says nothing of csv"):
+        render([square(1, 1)], "csv", style=Style(width="page"))
+    assert broken("one two three", 30.0) == ["one", "two", "three"]
+
+
+def test_a_mark_at_every_number_is_said_once() -> None:
+    grid = square(2, 2)
+    partial = dataclasses.replace(grid.lines[0].entries[0], state=State.PARTIAL, shipped=True)
+    every = dataclasses.replace(grid, lines=tuple(dataclasses.replace(x, entries=(partial,) * 2) for x in grid.lines))
+    assert [every.mark(entry) for entry in every.numbers] == [""] * 4
+    some = dataclasses.replace(every, lines=(every.lines[0], grid.lines[1]))
+    assert [some.mark(entry) for entry in some.numbers] == ["‡°", "‡°", "", ""]
+    alike = dataclasses.replace(some, one_machine=True)
+    assert [alike.mark(entry) for entry in alike.numbers] == ["‡", "‡", "", ""]
+
+
+def named(text: str) -> Iterator[tuple[str, str]]:
+    return ((m[1], m[2]) for m in re.finditer(r"\\newcommand\{\\(\w+)\}\{(.*?)\}", text))
+
+
+@pytest.mark.shipped
+def test_macros_have_the_printed_numbers_and_their_runs(shipped: list[Grid], tmp_path: Path) -> None:
+    text = render(shipped, "macros")
+    values = dict(named(text))
+    assert values["fedbenchFeddrmOneFedDRMCifarTenDirPointThree"] == "64.40"
+    assert values["fedbenchFeddrmOneFedDRMCifarTenDirPointThreeSpread"] == "0.14"
+    (feddrm,) = (line for line in shipped[0].lines if line.label == "FedDRM")
+    assert f"{{64.40}} % run {feddrm.entries[0].runs[0]}\n" in text
+    assert all(name.isalpha() for name in values)
+    assert len(values) == text.count("\\newcommand"), "each name once"
+    body = text + "\\begin{document}" + " ".join(f"\\{name}{{}}" for name in values) + "\\end{document}\n"
+    compiled(tmp_path, "\\documentclass{article}\n" + body)
+
+
+def test_names_of_macros_are_made_of_the_labels_alone() -> None:
+    texts = {
+        "CIFAR-10": "CifarTen",
+        "Dir(0.1)": "DirPointOne",
+        "lr 1.25": "LrOnePointTwoFive",
+        "1200 clients": "OneThousandTwoHundredClients",
+        "α = 0": "AlphaZero",
+        "FedAvg": "FedAvg",
+        "007": "ZeroZeroSeven",
+        "Erdős": "Erdos",
+    }
+    assert {text: words(text) for text in texts} == texts
+    grid = square(1, 2)
+    alike = dataclasses.replace(grid, heads=tuple(dataclasses.replace(h, label="x+") for h in grid.heads))
+    assert [name for name, _ in named(render([alike], "macros")) if "Spread" not in name] == [
+        "fedbenchPOneMethodZeroGroupX",
+        "fedbenchPOneMethodZeroGroupXA",
+    ]
+
+
+@pytest.mark.shipped
+def test_a_papers_tables_each_in_a_file_of_its_own(tmp_path: Path) -> None:
+    said = good("report", "ftw_erm", "-o", f"{tmp_path}/paper/", "--home", tmp_path / "home").err
+    made = {path.name for path in (tmp_path / "paper").iterdir()}
+    assert {"ftw_erm-1.tex", "ftw_erm-13.tex"} <= made
+    assert "left out (--all-cells): ftw_erm/7" in said
+    assert "ftw_erm-7.tex" not in made
+    assert len(made) == sum(name.startswith("ftw_erm/") for name in tables.names()) - 1
+    good("report", "ftw_erm/1", "-f", "macros", "-o", tmp_path / "paper", "--home", tmp_path / "home")
+    assert (tmp_path / "paper" / "ftw_erm-1-numbers.tex").read_text().startswith("% fedbench")
+
+
+@pytest.mark.shipped
+def test_brief_notes_are_at_most_six_lines_on_a_screen(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    long = {}
+    for grid in grids_of([name for name in tables.names() if "/" in name], store, []):
+        lines = render([grid], "console").split("━\n")[-1].splitlines()
+        long |= {grid.id: lines} if len(lines) > 6 else {}
+        assert render([grid], "console", "none").endswith("━\n")
+    assert long == {}
