@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.options import check, check_bounds, option, parse
-from fedbench.specs import PartitionSpec, require
+from fedbench.specs import DatasetSpec, PartitionSpec, require
 from fedbench.specs.base import native
 from fedbench.specs.fields import kind_of, typed
 from fedbench.words import counted, path_of
@@ -109,16 +109,16 @@ def partitioner(options: Mapping[str, Any], rules: Protocol) -> type[Scheme]:
 
 
 def spec_of(
-    dataset: str | None,
+    dataset: str | DatasetSpec | None,
     options: Mapping[str, Any],
     rules: Protocol,
     store: Store,
     roots: Sequence[Path] = (),
     remark: Callable[[str], None] = lambda line: None,
 ) -> PartitionSpec:
-    """The spec of a partition of `dataset` (a name, or the path of a recipe) with these options; defaults are from
-    `rules`. `remark` is called with a line about each default that the user should know. If the option `from` is a
-    folder, it contains data set and partition, and `dataset` is None.
+    """The spec of a partition of `dataset` (a name, the path of a recipe, or one in the store) with these options;
+    defaults are from `rules`. `remark` is called with a line about each default that the user should know. If the
+    option `from` is a folder, it contains data set and partition, and `dataset` is None.
 
     Raises FedbenchError for an unknown option, an invalid value, and options that do not fit the data.
     """
@@ -151,7 +151,7 @@ def spec_of(
         options["dir"] = options.pop("alpha", ALPHA)
     specific = _specific(options, kind)
     common = {name: value for name, value in options.items() if name in COMMON}
-    source = data.resolve(dataset, store, roots)
+    source = dataset if isinstance(dataset, DatasetSpec) else data.resolve(dataset, store, roots)
     about = data.info(source, store)
     counting = kind.title() == "presplit" and "clients" not in common and "by" in specific
     if counting or not about.shape:  # the files must be read for that

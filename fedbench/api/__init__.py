@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fedbench.api.figures import figure
+from fedbench.api.listings import datasets, tables
 from fedbench.api.parts import Checks, Part, check, partition
+from fedbench.api.reporting import Runs, Tables, compare, report
 from fedbench.api.results import Run, curves, run, runs
 from fedbench.api.sweeping import Sweep, sweep
-from fedbench.api.tables import Tables, compare, report
 from fedbench.api.training import train
 from fedbench.errors import FedbenchError
 from fedbench.observers import Observer
@@ -17,16 +19,20 @@ __all__ = [
     "Observer",
     "Part",
     "Run",
+    "Runs",
     "Store",
     "Sweep",
     "Tables",
     "check",
     "compare",
     "curves",
+    "datasets",
+    "figure",
     "partition",
     "report",
     "run",
     "runs",
     "sweep",
+    "tables",
     "train",
 ]

@@ -19,6 +19,7 @@ from fedbench.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 #: Columns that `runs` always has, even if all runs have the same value.
 MAIN = ("method", "dataset", "split", "seed")
@@ -68,6 +69,12 @@ class Run(BaseRun):
         if self.client_names:
             frame.insert(1, "name", list(self.client_names))
         return frame
+
+    def plot(self, **options: Any) -> Figure:
+        """Its learning curve (`figure("curves", run)`), by `metric`, against round, bytes or seconds."""
+        from fedbench.api.figures import figure
+
+        return figure("curves", self, **options)
 
     def __repr__(self) -> str:
         results = f", accuracy {self.accuracy:.1%}" if "average_accuracy" in self.results else ""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedbench import protocol as protocols
+from fedbench.api.reporting import Tables, compare
 from fedbench.api.results import Run
 from fedbench.api.shared import Home, name_of, options_of, roots, say, screen, store_of
-from fedbench.api.tables import Tables, compare
 from fedbench.errors import FedbenchError
 from fedbench.options import checked, several
 from fedbench.specs.base import native

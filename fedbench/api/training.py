@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from fedbench import protocol as protocols
 from fedbench.api.parts import Part
+from fedbench.api.reporting import Runs
 from fedbench.api.results import Run
 from fedbench.api.shared import Home, name_of, options_of, roots, say, screen, store_of
 from fedbench.errors import FedbenchError, check_known
@@ -19,11 +21,16 @@ if TYPE_CHECKING:
     from fedbench.engine.job import Job
 
 
+@overload
+def train(part: Part | str, method: str | type | object, *, seeds: Sequence[int], **options: Any) -> Runs: ...
+@overload
+def train(part: Part | str, method: str | type | object, **options: Any) -> Run: ...
 @checked
 def train(
     part: Part | str,
     method: str | type | object,
     *,
+    seeds: Sequence[int] | None = None,
     budget: str = "small",
     protocol: str | None = None,
     device: str = "auto",
@@ -33,7 +40,7 @@ def train(
     progress: bool = True,
     store: Home = None,
     **options: Any,
-) -> Run:
+) -> Run | Runs:
     """Train a method on a partition, or load the run from the store. An interrupted run resumes where it stopped.
 
     Arguments:
@@ -42,6 +49,7 @@ def train(
             object's values hold, and the protocol's for those that it was not given; options have precedence over both.
         options: the setting's, as on the command line (rounds=20, lr=0.1, seed=0, model=...), and hyper-parameters
             (lambda_=0.8 for --lambda).
+        seeds: train a run with each, on this one partition; the result is a `Runs`, with their mean ± std.
         observers: objects, or texts as for --observe ('tensorboard:board').
         progress: whether to show a progress bar.
 
@@ -68,17 +76,26 @@ def train(
         assert isinstance(found, PartitionSpec)
         spec, rules = found, protocol or protocols.default_for(found.dataset.name)
     options = {name.rstrip("_"): value for name, value in options.items()}  # lambda_, as lambda is a Python keyword
-    job = _job(name_of(method), spec, rules, budget, {**options_of(method), **options})
-    engine = Where(device=device, executor=executor).engine_for(home, roots(), job.spec.setting.precision)
-    job = job.again(home) if again else job
-    watching = [named.of(one) if isinstance(one, str) else one for one in observers]
+    if seeds is not None and ("seed" in options or not seeds or len(set(seeds)) < len(seeds)):
+        raise FedbenchError("train: seeds are different ones, at least one, and instead of seed", "seeds=[0, 1, 2]")
+    given = {**options_of(method), **options}
+    every = [given] if seeds is None else [{**given, "seed": seed} for seed in seeds]
+    jobs = [_job(name_of(method), spec, rules, budget, one) for one in every]
+    engine = Where(device=device, executor=executor).engine_for(home, roots(), jobs[0].spec.setting.precision)
+    jobs = [job.again(home) for job in jobs] if again else jobs
+    watching: list[Observer] = [named.of(one) if isinstance(one, str) else one for one in observers]
     try:
         with engine, Bars(screen()) as bars:
-            (artifact,) = make([job], engine, observers=[*([bars] if progress else []), *watching], warn=say)
+            watching = [*([bars] if progress else []), *watching]
+            if len(jobs) > 1:  # seeds in one stack, where that is faster; what fails there is said by its own run
+                with contextlib.suppress(FedbenchError):
+                    make(jobs, engine, observers=watching, warn=say)
+            artifacts = [one for job in jobs for one in make([job], engine, observers=watching, warn=say)]
     except Interrupted as stop:
-        rounds = job.spec.setting.rounds
+        rounds = jobs[0].spec.setting.rounds
         raise KeyboardInterrupt(f"round {stop.round} of {rounds} is saved; the same call continues there") from None
-    return Run.of(artifact, home)
+    runs = [Run.of(artifact, home) for artifact in artifacts]
+    return runs[0] if seeds is None else Runs(runs)
 
 
 def _job(method: str, part: PartitionSpec, protocol: str, budget: str, options: dict[str, Any]) -> Job:

@@ -26,7 +26,7 @@ from fedbench.data.images import fit
 from fedbench.data.locate import find, places, resolve, variant_of
 from fedbench.data.names import first_number
 from fedbench.data.part import Part, as_array, as_column
-from fedbench.data.recipe import MOST_CLASSES, SPLITS, File, Recipe, Source
+from fedbench.data.recipe import ARRAYS, MOST_CLASSES, SPLITS, File, Recipe, Source
 from fedbench.data.vectors import offsets
 from fedbench.errors import FedbenchError
 from fedbench.files import read_json
@@ -80,6 +80,11 @@ def obtain(
         # Imported here, because every command looks up data sets and few build one.
         from fedbench.data.readers import read
 
+        if spec.source == ARRAYS:
+            raise FedbenchError(
+                f"the arrays of data set {spec.id} are not in the store {store.home}",
+                "give them again: fedbench.partition((X, y)) stores them",
+            )
         variant = variant_of(spec, store, roots)
         recipe, source, paths = variant.recipe, variant.source, variant.paths
         if notify:
@@ -104,7 +109,7 @@ def obtain(
 
         return Contents(write, {part.id: part for part in joined})
 
-    return artifact_of(spec, store, ("data/build.py",), make, again)
+    return artifact_of(spec, store, ("data/build.py",), make, again and spec.source != ARRAYS)
 
 
 def load(
@@ -134,6 +139,11 @@ def verify(file: File, path: Path) -> None:
                 f"({path.stat().st_size} bytes)",
                 "it is truncated, altered or of another version: delete it and get it again",
             )
+
+
+def tables_of(recipe: Recipe, source: Source, parts: list[Part]) -> dict[str, pa.Table]:
+    """The tables of the artifact (see above), with shape, classes and columns from the parts if the recipe has none."""
+    return _tables(*_told(recipe, source, parts))
 
 
 def _told(recipe: Recipe, source: Source, parts: list[Part]) -> tuple[Recipe, Source, list[Part]]:

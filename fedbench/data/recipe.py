@@ -31,6 +31,8 @@ VECTORS = ("table", "text")
 #: File suffixes of kind table.
 TABLES = (".csv", ".parquet", ".npz")
 SPLITS = ("train", "test")
+#: Source of a data set of arrays in memory (see `arrays`), which no recipe names.
+ARRAYS = "memory"
 #: Most classes of a data set: a run stores its answers, the predictions, in 16 bits.
 MOST_CLASSES = 2**16
 #: Columns of every data set; natural columns need other names.

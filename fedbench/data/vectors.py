@@ -101,6 +101,17 @@ def _part(
 ) -> Part:
     """`first`: number of the file's rows before these, for error messages; `found`: see `Part`."""
     require(len(values) > 0, f"{where} holds no row")
+    named, classes = labelled(recipe, source, where, columns, first)
+    return Part(where, split, values[:, None, None, :], named, classes, found)
+
+
+def labelled(
+    recipe: Recipe, source: Source, where: str, columns: Mapping[str, np.ndarray], first: int = 0
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """The labels [n] and natural columns [n] of `columns`, and the names of the classes if only the labels give them.
+
+    Raises FedbenchError for a row without a label and for labels that are no classes; `first` is as in `_part`.
+    """
     texts = {name: _names(one, f"{where}: column {name}") for name, one in columns.items()}
     unlabelled = texts[source.label] == ""
     row = first + 1 + int(unlabelled.argmax())
@@ -109,7 +120,7 @@ def _part(
     )
     labels, classes = _labels(recipe, source, texts[source.label], f"{where}: column {source.label}")
     own = {name: _group(one) for name, one in texts.items() if name != source.label}
-    return Part(where, split, values[:, None, None, :], {**own, source.label: labels}, classes, found)
+    return {**own, source.label: labels}, classes
 
 
 def numbers(columns: Mapping[str, np.ndarray], where: str) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import sys
+import types
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +15,35 @@ from fedbench.measure import Measure
 from fedbench.words import option_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fedbench.methods.base import Method
+
+
+class _Listed(types.ModuleType):
+    """This package, which lists the methods when it is called: `fedbench.methods()` (see `fedbench/__init__.py`)."""
+
+    def __call__(self) -> pd.DataFrame:
+        """A row for each built-in method: its title, what it is, its hyper-parameters with their defaults, whether each
+        client has a model of its own, and by what it clusters clients."""
+        import pandas as pd
+
+        from fedbench.methods.declarations import built_in
+
+        rows = {
+            name: {
+                "title": one.title,
+                "what": one.summary,
+                "hyper_parameters": {option: it.default for option, it in one.hyper_parameters.items()},
+                "personalised": one.personalised,
+                "clusters_by": one.clusters_by,
+            }
+            for name, one in built_in().items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+
+
+sys.modules[__name__].__class__ = _Listed
 
 _HERE = Path(__file__).parent
 #: Files of this folder that are not methods.

@@ -73,13 +73,31 @@ def test_importing_is_quick_and_names_are_there() -> None:
     with pytest.raises(AttributeError, match="module 'fedbench' has no attribute 'tarin'"):
         fb.tarin  # type: ignore[attr-defined]  # noqa: B018
     submodules = {module.name for module in pkgutil.iter_modules(fb.__path__)}
-    assert not submodules & set(fb.__all__), "a submodule takes the place of a function when it is imported"
+    assert submodules & set(fb.__all__) == {"methods", "metrics"}, "an imported submodule takes a function's place"
+    assert set(dir(fb)) == {*fb.__all__, "__version__"}
+
+
+@pytest.mark.parametrize(
+    "before", ["", "import fedbench.methods, fedbench.metrics", "from fedbench.methods.base import Method"]
+)
+def test_the_packages_of_methods_and_metrics_are_called_whether_imported_or_not(before: str) -> None:
+    text = (
+        f"{before}\nimport fedbench as fb; assert {{'apfl', 'fedavg'}} <= set(fb.methods().index)\n"
+        "assert fb.metrics().loc['average_accuracy', 'unit'] == 'fraction'\n"
+        "import fedbench.methods, sys; from fedbench import methods\n"
+        "assert fb.methods is fedbench.methods is methods is sys.modules['fedbench.methods']\n"
+        "assert methods.load('fedavg') and len(methods()) == len(methods.names())"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True)
 
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path))
     names = {name: getattr(fb, name) for name in fb.__all__}
-    modules = [importlib.import_module(f"fedbench.api.{name}") for name in ("parts", "training", "results", "tables")]
+    modules = [
+        importlib.import_module(f"fedbench.api.{name}")
+        for name in ("parts", "training", "results", "reporting", "listings")
+    ]
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for module in modules:
         for test in finder.find(module, globs=dict(names)):
@@ -198,6 +216,62 @@ def test_a_table(session: Session, tmp_path: Path) -> None:
     assert (tmp_path / "table.tex").read_text() == tables.text("latex")
     with pytest.raises(FedbenchError, match="cannot tell the format"):
         tables.save(tmp_path / "table.doc")
+
+
+def test_lists_are_data_frames(session: Session) -> None:
+    datasets, tables = fb.datasets(store=session.home), fb.tables(shipped=False, store=session.home)
+    assert datasets.loc["digits"].to_dict() | {"title": "", "licence": ""} == {
+        "title": "",
+        "shape": (8, 8, 1),
+        "classes": 10,
+        "columns": (),
+        "samples": 1797,
+        "licence": "",
+        "at_hand": True,
+    }
+    assert tables.loc["feddrm/1", "number"] == 1
+    assert pd.isna(tables.loc["flux/1", "number"])
+    assert tables.loc["feddrm/1", "cells"] > tables.loc["feddrm/1", "done"] == 0
+
+
+def test_samples_are_a_data_frame(session: Session) -> None:
+    samples, p = session.part.samples, session.part.data
+    assert samples.columns.tolist() == ["sample", "client", "split", "label", "group"]
+    counts = samples.pivot_table(index="client", columns="label", values="sample", aggfunc="count", observed=False)
+    assert counts.to_numpy().tolist() == session.part.counts[list(p.classes)].to_numpy().tolist()
+    assert (samples["split"] == "test").tolist() == p.test.tolist()
+    assert samples["group"].tolist() == [p.groups[client] for client in p.client]
+    held = fb.partition("digits", iid=True, clients=2, validation=0.5, store=session.home).samples
+    assert {"train", "validation", "test"} == set(held["split"])
+
+
+def test_figures_are_matplotlibs(session: Session) -> None:
+    from matplotlib.figure import Figure
+
+    run, seeds = session.runs[0], fb.train(session.part, "fedavg", seeds=[0, 1], **QUICK)
+    for drawn in (run.plot(metric="train_loss"), seeds.plot(), fb.figure("partition", session.part)):
+        assert isinstance(drawn, Figure)
+        assert drawn._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert run.plot(metric="train_loss").axes[0].lines[0].get_ydata().tolist() == run.rounds["loss"].tolist()  # type: ignore[union-attr]
+    for attempt, line in (
+        (lambda: fb.figure("curvess", run), "unknown figure 'curvess'; did you mean 'curves'"),
+        (lambda: run.plot(metrik="x"), "unknown option of figure 'metrik'; did you mean 'metric'"),
+        (lambda: fb.figure("partition", session.part, run), "figure: a partition stands alone"),
+    ):
+        refused(line, attempt)
+
+
+def test_several_seeds(session: Session) -> None:
+    both = fb.train(session.part, "fedavg", seeds=[0, 1], **QUICK)
+    assert [run.id for run in both] == [run.id for run in session.runs], "they are there"
+    assert both.table.frame.equals(fb.compare(*session.runs).frame)
+    assert "over 2 seeds" in repr(both)
+    assert "<table" in both._repr_html_()
+    new = fb.train(session.part, "fedavg", seeds=range(3, 5), **{**QUICK, "executor": "auto"})
+    assert [run.spec.setting.seed for run in new] == [3, 4]
+    for seeds in ([], [0, 0]):
+        refused("train: seeds are different ones", fb.train, session.part, "fedavg", seeds=seeds, **QUICK)
+    refused("train: seeds are different ones", fb.train, session.part, "fedavg", seeds=[0], seed=1, **QUICK)
 
 
 def test_runs_side_by_side(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedbench.api.results import Run, chosen
 from fedbench.api.shared import Home, roots, store_of
@@ -18,6 +18,7 @@ from fedbench.reports.render.style import Style
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,6 +73,27 @@ class Tables:
         from fedbench.reports.render.html import fragment
 
         return fragment(self.grids)
+
+
+class Runs(tuple[Run, ...]):
+    """Runs that differ in their seeds, in this order: a tuple that shows their mean ± standard deviation."""
+
+    @property
+    def table(self) -> Tables:
+        """The runs side by side, which is one row."""
+        return compare(*self)
+
+    def plot(self, **options: Any) -> Figure:
+        """Their learning curve (`figure("curves", ...)`), with a band over the seeds."""
+        from fedbench.api.figures import figure
+
+        return figure("curves", *self, **options)
+
+    def __repr__(self) -> str:
+        return self.table.text()
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
 
 
 @checked
