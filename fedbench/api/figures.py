@@ -29,11 +29,10 @@ def figure(name: str, *of: str | Run | Part, shipped: bool = True, store: Home =
         options: those of the command: metric, against, by, client, image, view, budget, seed, run, compare, ridge.
     """
     from fedbench.reports import figures
-    from fedbench.reports.figures.kinds import draw
 
-    spec = figures.load(name)
-    kind = figures.kind_of(spec)
-    known = {field.name for field in fields(figures.Request)} - {"frame", "roots", "notify", "filters", "partition"}
+    kind = figures.kind_of(figures.load(name))
+    set_here = {"frame", "roots", "notify", "filters", "partition", "said"}
+    known = {field.name for field in fields(figures.Request)} - set_here
     for option, value in options.items():
         check_known("option of figure", option, known)
         if option in ("by", "client", "image") and isinstance(value, str | int):
@@ -47,8 +46,8 @@ def figure(name: str, *of: str | Run | Part, shipped: bool = True, store: Home =
     frame = Frame.of(home, lambda problem: say(str(problem))) if shipped else Frame(home)
     chosen = {**options, "filters": words or None, "partition": parts[0].id if parts else None}
     request = figures.Request(frame, roots(), say, **chosen)
-    kind.check(spec, request)
-    drawn: Figure = draw(spec, kind.gather(spec, request))
+    figures.check(kind, request)
+    drawn = figures.draw(kind, kind.rows(request))
     drawn._repr_png_ = partial(_png, drawn)  # type: ignore[attr-defined]  # pyplot does not know it, and shows it not
     return drawn
 
