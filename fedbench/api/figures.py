@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedbench.api.parts import Part
-from fedbench.api.results import Run
 from fedbench.api.shared import Home, roots, say, store_of
 from fedbench.errors import FedbenchError, check_known
 from fedbench.options import checked
 from fedbench.results.frame import Frame
+from fedbench.results.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
