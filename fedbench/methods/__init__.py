@@ -28,8 +28,7 @@ class _Listed(types.ModuleType):
         client has a model of its own, and by what it clusters clients."""
         import pandas as pd
 
-        from fedbench.methods.declarations import built_in
-
+        declarations = importlib.import_module("fedbench.methods.declarations")  # which imports this package
         rows = {
             name: {
                 "title": one.title,
@@ -38,7 +37,7 @@ class _Listed(types.ModuleType):
                 "personalised": one.personalised,
                 "clusters_by": one.clusters_by,
             }
-            for name, one in built_in().items()
+            for name, one in declarations.built_in().items()
         }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
 

@@ -54,6 +54,11 @@ def test_a_client_has_its_groups_name_wherever_it_is_printed(tmp_path: Path, hom
     assert one.accuracies.index.tolist() == one.clients["name"].tolist() == list(CLINICS)
     worst = one.accuracies.idxmin()
     assert f"The worst client: {worst} (FedAvg)." in fb.compare(one).text(full=True).replace("\n  ", " ")
+    drawn = fb.figure("clients", one, metric="client_accuracy")
+    assert {label.get_text() for label in drawn.axes[0].get_xticklabels()} == set(CLINICS)
+    assert [label.get_text() for label in fb.figure("partition", part).axes[0].get_xticklabels()] == list(CLINICS)
+    rows = json.loads(good("figure", "clients", one.id, "--json").out)["panels"][0]["rows"]
+    assert [row["client_name"] for row in rows] == list(CLINICS)
     assert fb.partition(table, dir=1.0, clients=2).counts.index.tolist() == [0, 1], "nobody is a hospital here"
 
 

@@ -29,7 +29,7 @@ class Bubbles(Kind):
     names = ("partition", "bubbles")
     title = "Samples of each class that each client holds"
     options = ("partition", "filters", "seed")
-    columns = ("panel", "dataset", "partition", "client", "class", "name", "train", "test", "samples")
+    columns = ("panel", "dataset", "partition", "client", "client_name", "class", "name", "train", "test", "samples")
     of_panel = ("dataset", "partition")
 
     def rows(self, request: Request) -> list[Row]:
@@ -44,6 +44,7 @@ class Bubbles(Kind):
             room_for(len(train), MOST, "clients are too many for a bubble plot", f"it shows up to {MOST}")
             for (client, k), count in np.ndenumerate(train):
                 row = {**about, "panel": title, "client": client, "class": k, "name": partition.classes[k]}
+                row |= {"client_name": partition.names[client]} if partition.names else {}
                 counts = {"train": int(count), "test": int(test[client, k])}
                 rows.append({**row, **counts, "samples": sum(counts.values())})
             samples = train + test
@@ -108,7 +109,11 @@ def _paint(axes: Axes, panel: list[Row], area: float) -> None:
     axes.set_xlabel("client")
     axes.set_xlim(-1, clients)
     axes.set_ylim(classes - 0.3, -0.7)
-    axes.set_xticks(range(0, clients, 10 if clients > 30 else 5 if clients > 10 else 1))
+    called = {row["client"]: row["client_name"] for row in panel if "client_name" in row}
+    if called and clients <= NAMED:
+        axes.set_xticks(range(clients), [named(called[client]) for client in range(clients)], rotation=90)
+    else:
+        axes.set_xticks(range(0, clients, 10 if clients > 30 else 5 if clients > 10 else 1))
     if classes <= NAMED:
         axes.set_yticks(range(classes), [named(row["name"]) for row in panel[:classes]])
     axes.grid()

@@ -13,7 +13,7 @@ from fedbench.metrics.definitions import all_metrics
 from fedbench.planner.runs import grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures.kind import Kind, Request, Row, quantity, room_for
-from fedbench.reports.figures.style import DOT, across, colour, handle, legend, subplots, titled
+from fedbench.reports.figures.style import DOT, across, colour, handle, legend, named, subplots, titled
 from fedbench.results.run import Run
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ PANELS = 24
 DEFAULTS = ("client_accuracy", "client_auc")
 #: Most clients with numbers on the axis.
 _NAMED = 30
+#: Names of at least so many letters stand upright on the axis.
+_SHORT = 4
 
 
 class Clients(Kind):
@@ -34,7 +36,20 @@ class Clients(Kind):
     names = ("clients",)
     title = "Accuracies of single clients"
     options = ("filters", "metric", "by", "view")
-    columns = ("panel", "metric", "unit", "test_images", "line", "run", "client", "unseen", "value", "against", "base")
+    columns = (
+        "panel",
+        "metric",
+        "unit",
+        "test_images",
+        "line",
+        "run",
+        "client",
+        "client_name",
+        "unseen",
+        "value",
+        "against",
+        "base",
+    )
     of_figure = ("metric", "unit", "test_images")
     apart = ("panel", "line")
 
@@ -112,10 +127,12 @@ def _pairs(
         )
     for draw in common:
         ids, trainees = [runs_of[draw].id for runs_of in by_draw], by_draw[0][draw].spec.setting.partition.trainees
+        names = by_draw[0][draw].client_names
         for client, each in enumerate(zip(*(values[id].tolist() for id in ids), strict=False)):
             if any(np.isnan(value) for value in each):
                 continue
             row = {"line": labels[-1], "run": ids[-1], "client": client, "unseen": client >= trainees}
+            row |= {"client_name": names[client]} if names else {}
             row["value"] = each[-1] * factor
             yield row | ({"against": labels[0], "base": each[0] * factor} if len(labels) > 1 else {})
 
@@ -172,7 +189,8 @@ def _sorted(axes: Axes, panel: list[Row]) -> None:
     axes.grid(axis="y")
     axes.set_ylabel(f"{panel[0]['line']}: {quantity(panel[0])}")
     if len({row["run"] for row in panel}) == 1 and len(order) <= _NAMED:
-        axes.set_xticks(range(len(order)), [str(panel[i]["client"]) for i in order.tolist()])
+        called = [named(str(panel[i].get("client_name", panel[i]["client"]))) for i in order.tolist()]
+        axes.set_xticks(range(len(order)), called, rotation=0 if max(map(len, called)) < _SHORT else 90)
         axes.set_xlabel("client, from the worst to the best")
     else:
         axes.set_xticks([])

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedbench.metrics.accuracy import confusion
+from fedbench.partitions.names import called
 from fedbench.planner.runs import grouped
 from fedbench.reports.figures.kind import Kind, Request, Row, room_for
 from fedbench.reports.figures.style import colour, named, subplots
@@ -47,7 +48,7 @@ class Confusion(Kind):
             for name, runs in group.lines.items():
                 for client in request.client or (None,):
                     counts = _counts(runs, view, client)
-                    who = "" if client is None else f", client {client}"
+                    who = "" if client is None else f", {called(runs[0].client_names, client)}"
                     classes, title = _classes(runs[0], len(counts), request), f"{group.title}: {name}{who}"
                     about = {"test_images": view, "panel": title, "client": "all" if client is None else client}
                     rows += _panel_of(about, counts, classes, [run.id for run in runs])

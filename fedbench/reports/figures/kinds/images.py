@@ -16,6 +16,7 @@ from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request, Row, room_for
+from fedbench.reports.figures.style import named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,6 +61,8 @@ class Images(Kind):
                 for sample, image in zip(view.samples, view.images, strict=True):
                     mean = np.broadcast_to(image.mean(axis=(0, 1)), 3).tolist()
                     row = {**seen.about, "common": common, "client": view.client, "transform": view.transform}
+                    names = seen.partition.names
+                    row |= {"client_name": names[view.client]} if names else {}
                     row |= {"sample": sample, "class": labels[sample]}
                     row |= dict(zip(("red", "green", "blue"), mean, strict=True))
                     rows.append(row | {"pixels": image.tolist()})
@@ -187,4 +190,5 @@ def _title(row: Row, room: int) -> str:
     parting = "; " if "; " in row["transform"] else ", "
     steps = parting.join(step.replace(" ", _NO_BREAK) for step in row["transform"].split(parting))
     lines = textwrap.wrap(steps, max(room, 1), break_long_words=False, break_on_hyphens=False)
-    return "\n".join([f"client {row['client']}", *lines]).replace(_NO_BREAK, " ")
+    who = str(row.get("client_name", f"client {row['client']}"))
+    return "\n".join([*textwrap.wrap(named(who), max(room, 1)), *lines]).replace(_NO_BREAK, " ")
