@@ -53,7 +53,7 @@ def test_a_client_has_its_groups_name_wherever_it_is_printed(tmp_path: Path, hom
     one = fb.train(part, "fedavg", rounds=1, steps=2, progress=False, executor="sequential")
     assert one.accuracies.index.tolist() == one.clients["name"].tolist() == list(CLINICS)
     worst = one.accuracies.idxmin()
-    assert f"The worst client: {worst} (FedAvg)." in fb.compare(one).text(full=True).replace("\n  ", " ")
+    assert f"The worst client: {worst} (FedAvg)." in fb.compare(one).text(notes="full").replace("\n  ", " ")
     drawn = fb.figure("clients", one, metric="client_accuracy")
     assert {label.get_text() for label in drawn.axes[0].get_xticklabels()} == set(CLINICS)
     assert [label.get_text() for label in fb.figure("partition", part).axes[0].get_xticklabels()] == list(CLINICS)

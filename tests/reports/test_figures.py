@@ -167,7 +167,7 @@ def test_a_terminal_gets_the_rows_of_the_csv(
     title, head, *lines = draws(*asked, "--text").stdout.splitlines()
     assert title.endswith(f"; panel digits, IID; dataset digits; partition {digits}")
     assert [line.split() for line in lines[: len(rows)]] == [[row[name] for name in head.split()] for row in rows]
-    assert set(rows[0]) - {*head.split()} == {"figure", "panel", "dataset", "partition"}
+    assert set(rows[0]) - {*head.split()} == {"figure", "client_name", "panel", "dataset", "partition"}
     assert lines[len(rows)].startswith("digits, IID: 3 clients hold ")
     assert not list(tmp_path.glob("*.png"))
     assert draws(*asked).stdout.splitlines() == lines[len(rows) :]  # without a terminal only the words
