@@ -24,7 +24,7 @@ from tests.agreement.foreign import commit
 from tests.agreement.record import PAGE, page, write
 
 #: Modules of this folder, by their options.
-PROJECTS = ("pflib", "fl_bench", "pfedfda")
+PROJECTS = ("pflib", "fl_bench", "pfedfda", "feddrm", "ftw_erm")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

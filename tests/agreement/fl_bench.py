@@ -22,7 +22,7 @@ from fedbench.core.state import State
 from fedbench.methods.agreement import Difference
 from tests.agreement.cases import BATCH, CASES, EPOCHS, PLAIN, ROUNDS, Case, Ours, Passes, Snapshot, network, ours
 from tests.agreement.compare import Against
-from tests.agreement.foreign import importable
+from tests.agreement.foreign import Settings, importable
 
 TITLE = "FL-bench"
 REPOSITORY = "KarhouTam/FL-bench"
@@ -35,19 +35,6 @@ NEEDS = ("hydra.core.hydra_config", "omegaconf", "pynvml", "statsmodels.stats.co
 
 #: Quantity -> ours and theirs
 Pairs = dict[str, tuple[State, State]]
-
-
-class Settings(dict[str, Any]):
-    """A dictionary whose entries are attributes as well."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
 
 
 def renamed(theirs: Mapping[str, Tensor]) -> State:

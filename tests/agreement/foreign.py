@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import logging
 import random
 import subprocess
 import sys
@@ -33,6 +34,19 @@ class Stub(ModuleType):
         return mock.MagicMock(name=f"{self.__name__}.{name}")
 
 
+class Settings(dict[str, Any]):
+    """A dictionary whose entries are attributes as well."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
 @contextlib.contextmanager
 def importable(folder: Path, imports: Sequence[str] = (), uses: Sequence[str] = ()) -> Iterator[None]:
     """Let modules be imported from a folder, and forget them afterwards, since projects use the same names (utils,
@@ -53,12 +67,15 @@ def importable(folder: Path, imports: Sequence[str] = (), uses: Sequence[str] = 
             for k in range(len(parts)):
                 sys.modules.setdefault(".".join(parts[: k + 1]), Stub(".".join(parts[: k + 1])))
     sys.path.insert(0, str(folder))
+    silenced = logging.root.manager.disable
+    logging.disable()
     random_states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        logging.disable(silenced)
         sys.path.remove(str(folder))
         new = {name: sys.modules[name] for name in set(sys.modules) - before}
         for name in [name for name, module in new.items() if isinstance(module, Stub) or within(module, folder)]:
