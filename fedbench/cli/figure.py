@@ -59,6 +59,13 @@ def figure(
         str | None, "Test images: plain or crop (as in training); default: as evaluated.", "--test-augmentation"
     ] = None,
     text: Annotated[bool, "Print it as text only, as a terminal shows it: its rows, of curves a chart."] = False,
+    width: Annotated[
+        str, "Width of a picture: column (3.25 inches), page (6.75) or inches (default: by panels).", "WIDTH"
+    ] = "",
+    title: Annotated[
+        bool | None, "Write the title into the picture (default: into PNG alone).", "--title/--no-title"
+    ] = None,
+    style: Annotated[Path | None, "A style file of matplotlib, whose settings go before ours.", "FILE.mplstyle"] = None,
     compare: Annotated[bool, "Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12)."] = False,
     no_shipped: options.NoShipped = False,
     budget: options.RunBudget = None,
@@ -69,10 +76,12 @@ def figure(
 ) -> None:
     """Draw a figure. Never trains; partitions that are not there are made.
 
-    With --json, --csv or --text it is printed, and a file is written only where -o names one.
+    With --json, --csv or --text it is printed, and a file is written only where -o names one. A picture goes into a
+    paper as it is (text of 8 points, fonts embedded); what its caption has to say is in a file of text beside it.
     """
     from fedbench.files import write_whole
     from fedbench.reports import figures
+    from fedbench.reports.figures.style import inches, settings_of
 
     kind = figures.kind_of(figures.load(name))
     if as_json + as_csv + text > 1:
@@ -81,6 +90,8 @@ def figure(
     form = path.suffix.removeprefix(".").lower() if path else ""
     if path and not form:
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
+    if (width or title is not None or style) and form not in figures.FORMATS:
+        raise FedbenchError("--width, --title and --style are of a picture", f"-o FILE.{figures.FORMATS[0]} draws one")
     check_known("format of a figure", form if path else None, (*figures.FORMATS, "csv", "json"))
     if "partition" in kind.options and not (partition or filters or kind.spec.shows):
         partition = context.store().current.get("partition")
@@ -99,18 +110,30 @@ def figure(
         "ridge": ridge,
         "compare": compare or None,
     }
-    request = figures.Request(context.frame(shipped=not no_shipped), context.roots(), context.err().print, **chosen)
+    remarks: list[str] = []
+
+    def notify(text: str) -> None:
+        remarks.append(text)
+        context.err().print(text)
+
+    request = figures.Request(context.frame(shipped=not no_shipped), context.roots(), notify, **chosen)
     figures.check(kind, request)
     rows = kind.rows(request)
 
     texts = {"csv": figures.as_csv, "json": figures.as_json}
     if path:
-        older = path.exists()
-        file = texts[form](kind, rows).encode() if form in texts else figures.render(kind, rows, form)
-        write_whole(path, file)
-        context.err().print(
-            f"{kind.spec.id} written to {path}{' (over an older one)' if older else ''}", soft_wrap=True
-        )
+        older, beside = path.exists(), ""
+        if form in texts:
+            write_whole(path, texts[form](kind, rows).encode())
+        else:
+            shown = form == "png" if title is None else title
+            look = figures.Look(inches(width) if width else 0.0, shown, settings_of(style) if style else {})
+            picture, facts = figures.picture(kind, rows, form, look, request.said, remarks)
+            write_whole(path, picture)
+            write_whole(path.with_name(f"{path.name}.txt"), facts.encode())
+            beside = f", what it shows to {path.name}.txt"
+        over = " (over an older one)" if older else ""
+        context.err().print(f"{kind.spec.id} written to {path}{over}{beside}", soft_wrap=True)
     if as_json or as_csv:
         typer.echo(texts["json" if as_json else "csv"](kind, rows), nl=False)
     else:
@@ -123,7 +146,7 @@ MOST_ROWS = 200
 
 def _show(kind: Kind, rows: list[Row], said: Sequence[str], text: bool) -> None:
     """Print the figure in words; on a terminal or with `text` also its rows, or the charts that its kind has."""
-    from fedbench.reports.figures.output import sparse, table
+    from fedbench.reports.figures.output import claim_in_words, sparse, table
 
     out = context.out()
     if out.is_terminal or text:
@@ -135,8 +158,7 @@ def _show(kind: Kind, rows: list[Row], said: Sequence[str], text: bool) -> None:
     for line in filter(None, (*said, sparse(rows))):
         out.print(line, soft_wrap=True)
     for claim in rows[0].get("claims", ()):
-        detail = f" ({claim['detail']})" if claim["detail"] else ""
-        out.print(f"{claim['text']}: {claim['state']}{detail}", soft_wrap=True)
+        out.print(claim_in_words(claim), soft_wrap=True)
 
 
 def _print_rows(figure: FigureSpec, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -118,12 +118,12 @@ def test_the_figure_of_a_partition(
 ) -> None:
     result = draws("ftw_erm/2", "--partition", digits)
     assert result.exit_code == 0, result.output
-    assert "ftw_erm/2 written to ftw_erm-2.png\n" in result.stderr
+    assert "ftw_erm/2 written to ftw_erm-2.png, what it shows to ftw_erm-2.png.txt\n" in result.stderr
     first = (tmp_path / "ftw_erm-2.png").read_bytes()
     again = draws("ftw_erm/2", "--partition", digits)
     assert "written to ftw_erm-2.png (over an older one)" in again.stderr
     assert (tmp_path / "ftw_erm-2.png").read_bytes() == first
-    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["ftw_erm-2.png"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["ftw_erm-2.png", "ftw_erm-2.png.txt"]
     draws("ftw_erm/3", "--partition", digits, "-o", "three.svg")
     assert (tmp_path / "three.svg").read_text().startswith("<?xml")
     result = draws("ftw_erm/2", "--partition", digits, "--client", "2", "--json", "--ridge", "5")

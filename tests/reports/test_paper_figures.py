@@ -244,7 +244,7 @@ def test_accuracy_by_the_round_of_the_clustering(here: Lab, draws: Draws, tmp_pa
     shown, remarks = rows_of(ROUNDS, here.store, budget="paper")
     assert "fashion_mnist are not at hand" in remarks[0]
     picture = drawn(ROUNDS, shown)
-    (axes,) = (a for a in picture.axes if a.get_title())
+    (axes,) = picture.axes
     across = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in across] == pytest.approx([base, base / 2])
     assert {t.get_text() for t in picture.legends[0].get_texts()} == {"Known association", "Test phase", "own choice"}

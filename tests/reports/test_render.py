@@ -501,10 +501,10 @@ def test_figures_show_dollars_as_dollars() -> None:
     axes.set_title(r"$\frac{$ \x1b")
     axes.set_xlabel("rank $i$")
     axes.plot([1, 2], label=r"$\undefined$")
-    axes.set_yticks([1, 2], [style.named("$"), style.named(r"$\frac{$")])
+    axes.set_yticks([1, 2], [style.escaped("$"), style.escaped(r"$\frac{$")])
     drawn.suptitle(r"a $\sqrt$ b" + "\x1b")
     drawn.legend()
-    assert b"\x1b" not in style.saved(style.literal(drawn), "svg")
+    assert b"\x1b" not in style.saved(style.literal(drawn), "svg", "", "")
     assert axes.xaxis.label.get_parse_math()
 
 

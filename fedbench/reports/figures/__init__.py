@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedbench.reports.figures.kind import Kind, Request, Row
-from fedbench.reports.figures.output import as_csv, as_json, draw, render
+from fedbench.reports.figures.output import Look, as_csv, as_json, draw, picture, render
 from fedbench.reports.figures.registry import built_in, check, free, kind_of, load
 from fedbench.reports.figures.spec import FigureSpec, PanelSpec, names
 from fedbench.reports.figures.style import FORMATS
@@ -12,13 +12,14 @@ from fedbench.reports.figures.style import FORMATS
 def svg(figure: FigureSpec, request: Request) -> str:
     """A figure as SVG text, without a title. Raises FedbenchError as `Kind.rows` and `Kind.paint` do."""
     kind = kind_of(figure)
-    return render(kind, kind.rows(request), "svg", title=False).decode()
+    return render(kind, kind.rows(request), "svg", Look(title=False)).decode()
 
 
 __all__ = [
     "FORMATS",
     "FigureSpec",
     "Kind",
+    "Look",
     "PanelSpec",
     "Request",
     "Row",
@@ -31,6 +32,7 @@ __all__ = [
     "kind_of",
     "load",
     "names",
+    "picture",
     "render",
     "svg",
 ]

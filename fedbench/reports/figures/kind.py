@@ -14,6 +14,7 @@ from fedbench.metrics.read import VIEW
 from fedbench.planner.table.spec import VIEWS
 from fedbench.reports.figures.spec import FigureSpec
 from fedbench.store import Store
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -142,6 +143,18 @@ def room_for(count: int, most: int, what: str, hint: str) -> None:
     """Raise FedbenchError if `count` is above `most`, the number that a picture can hold."""
     if count > most:
         raise FedbenchError(f"{count} {what}", hint)
+
+
+def enough(points: int, figure: FigureSpec, hint: str) -> None:
+    """Raise FedbenchError for fewer points than a line is worth drawing for."""
+    if points < _FEWEST:
+        raise FedbenchError(
+            f"{figure.id} has {counted(points, 'point')}, and fewer than {_FEWEST} are no figure (--csv prints them)",
+            hint,
+        )
+
+
+_FEWEST = 3
 
 
 def by_line(rows: Iterable[Row], name: str = "line") -> dict[str, list[Row]]:

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fedbench import __version__
 from fedbench.planner.table.claims import Verdict
 from fedbench.reports.figures import style
 from fedbench.reports.figures.kind import Kind, Row
@@ -77,16 +79,57 @@ def _facts(names: Iterable[str], rows: list[Row]) -> Row:
     return {name: rows[0][name] for name in names if rows and name in rows[0]}
 
 
-def draw(kind: Kind, rows: list[Row], *, title: bool = True) -> Figure:
-    """Draw a figure's rows; with `title` also what its painter and a lack of cells write above it."""
-    with style.applied():
-        figure = style.empty(style.COLUMN if kind.one_column and len(kind.panels(rows)) == 1 else style.PAGE)
+@dataclass(frozen=True)
+class Look:
+    """How a figure is printed."""
+
+    width: float = 0.0  #: in inches; 0: of a column or a page, as its kind and its number of panels need
+    title: bool = True  #: with what its painter and a lack of cells write above it
+    own: Mapping[str, Any] = field(default_factory=dict)  #: the user's own settings of matplotlib
+
+
+def draw(kind: Kind, rows: list[Row], look: Look = Look()) -> Figure:
+    """Draw a figure's rows. The figure's label is what its painter and a lack of cells say above it, with or without
+    a title."""
+    with style.applied(look.own):
+        one = kind.one_column and len(kind.panels(rows)) == 1
+        figure = style.empty(look.width or (style.COLUMN if one else style.PAGE))
         kind.paint(figure, rows)
         heading = "\n".join(filter(None, (figure.get_suptitle(), sparse(rows))))
-        style.headed(figure, heading if title else "")
+        figure.set_label(heading)
+        if not look.title and len(kind.panels(rows)) == 1:  # then the panel's is the figure's
+            for axes in figure.axes:
+                if axes.get_title().startswith(str(rows[0].get("panel"))):
+                    figure.set_label("\n".join(filter(None, (heading, axes.get_title()))))
+                    axes.set_title("")
+        style.headed(figure, heading if look.title else "")
         return style.fitted(style.literal(figure))
 
 
-def render(kind: Kind, rows: list[Row], format: str, *, title: bool = True) -> bytes:
+def picture(
+    kind: Kind, rows: list[Row], format: str, look: Look, said: Iterable[str] = (), remarks: Iterable[str] = ()
+) -> tuple[bytes, str]:
+    """The picture as the bytes of a file of one of `style.FORMATS`, and what to know about it, line by line: what it
+    shows in words (`Request.said`), which claims hold, what it lacks (`remarks`), and the runs behind it. The file's
+    metadata have it, too."""
+    figure = draw(kind, rows, look)
+    ids = dict.fromkeys(id for row in rows for name in ("runs", "run", "ids") for id in _ids(row.get(name)))
+    lines = [f"{kind.spec.id}: {kind.spec.title}", *str(figure.get_label()).splitlines(), *said]
+    lines += [claim_in_words(claim) for claim in _facts(("claims",), rows).get("claims", ())]
+    lines += [*remarks, f"Runs: {' '.join(ids)}" if ids else "", f"Drawn by fedbench {__version__}"]
+    facts = "\n".join(dict.fromkeys(filter(None, lines))) + "\n"
+    return style.saved(figure, format, kind.spec.title, facts, look.own), facts
+
+
+def render(kind: Kind, rows: list[Row], format: str, look: Look = Look()) -> bytes:
     """The picture as the bytes of a file of one of `style.FORMATS`."""
-    return style.saved(draw(kind, rows, title=title), format)
+    return picture(kind, rows, format, look)[0]
+
+
+def _ids(value: Any) -> list[str]:
+    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
+
+
+def claim_in_words(claim: Mapping[str, str]) -> str:
+    """A claim and whether it holds."""
+    return f"{claim['text']}: {claim['state']}" + (f" ({claim['detail']})" if claim["detail"] else "")

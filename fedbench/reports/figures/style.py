@@ -9,8 +9,12 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.words import plain
 
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 #: Widths of a column and of a page of two columns, in inches.
 COLUMN, PAGE = 3.25, 6.75
+#: Width of the largest figure.
+MOST_INCHES = 30
 #: Okabe and Ito's colours, which suit the colour-blind, without the yellow, which is too faint for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 #: Sizes of texts are 8 points, as in the captions of papers; painters name others in words ("small").
@@ -61,12 +67,49 @@ _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _DASH = 6
 #: Style of a dot that shows one item, such as a client.
 DOT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markeredgecolor": "white", "markeredgewidth": 0.3}
+#: Where a format has a place for the figure's facts.
+_FACTS = {"png": "Description", "svg": "Description", "pdf": "Subject"}
 #: A file contains neither the time nor the version that wrote it.
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+
+
+def inches(width: str) -> float:
+    """The width that "column", "page" or a number of inches means. Raises FedbenchError for anything else."""
+    with contextlib.suppress(ValueError):
+        named = {"column": COLUMN, "page": PAGE}
+        if 1 <= (wide := named.get(width) or float(width)) <= MOST_INCHES:
+            return wide
+    raise FedbenchError(
+        f"a figure cannot be '{width}' wide", f"column, page, or 1 to {MOST_INCHES} inches, such as 5.5"
+    )
+
+
+def settings_of(path: Path) -> dict[str, Any]:
+    """The settings of a matplotlib style file. Raises FedbenchError for a missing or faulty one."""
+    import logging
+
+    import matplotlib as mpl
+
+    if not path.is_file():
+        raise FedbenchError(f"no style file {path}", "--style takes one of matplotlib, such as my.mplstyle")
+    faults: list[str] = []
+    log = logging.getLogger("matplotlib")
+    heard = logging.Handler(logging.WARNING)
+    heard.emit = lambda record: faults.append(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(heard)
+    try:
+        own: dict[Any, Any] = {**mpl.rc_params_from_file(path, fail_on_error=False, use_default_template=False)}
+    except (OSError, UnicodeDecodeError, ValueError, KeyError) as error:
+        faults.append(str(error))
+    finally:
+        log.removeHandler(heard)
+    if faults:
+        raise FedbenchError(f"{path} is no style of matplotlib: {' '.join(faults[0].split())}")
+    return own
 
 
 @contextlib.contextmanager
@@ -166,6 +209,45 @@ def legend(figure: Figure, handles: Sequence[Any], columns: int = 0, **options: 
     figure.set_figheight(figure.get_figheight() + _INCHES_A_LINE * lines + 0.08)
 
 
+def named(figure: Figure, grid: Sequence[Sequence[Axes]], handles: Sequence[Any]) -> None:
+    """Name lines at their ends, where the last panel of a single row has all and there is room, else in a legend."""
+    axes = grid[0][-1]
+    lines = {str(line.get_label()): line for line in axes.get_lines()}
+    names = [str(one.get_label()) for one in handles]
+    wide = max(map(len, names), default=0) * _INCHES_A_LETTER
+    there = len(grid) == 1 and all(name in lines and math.isfinite(_end(lines[name])[1]) for name in names)
+    if not there or len(names) > _NAMED or wide > _SHARE * figure.get_figwidth() / len(grid[0]):
+        legend(figure, handles)
+        return
+    points = 72 / figure.dpi
+    above: dict[str, Any] = {"textcoords": "offset points", "va": "center", "annotation_clip": False}
+    ink = {name: lines[name].get_color() for name in names}
+    texts = {name: axes.annotate(name, _end(lines[name]), (5, 0), color=ink[name], **above) for name in names}
+    figure.draw_without_rendering()
+    at = {name: axes.transData.transform(_end(lines[name]))[1] * points for name in names}
+    moved, last = {}, -math.inf
+    for name in sorted(at, key=lambda name: at[name]):  # from below
+        last = moved[name] = max(at[name], last + _POINTS_A_LINE)
+    down = max((moved[name] - at[name] for name in names), default=0) / 2  # as far below as above
+    if 2 * down > _MOVED * _POINTS_A_LINE:
+        for text in texts.values():
+            text.remove()
+        legend(figure, handles)
+        return
+    for name, text in texts.items():
+        text.xyann = (5, moved[name] - at[name] - (down if moved[name] > at[name] else 0))
+
+
+def _end(line: Line2D) -> tuple[float, float]:
+    """The last point of a line."""
+    x, y = line.get_data()
+    return float(np.asarray(x, float)[-1]), float(np.asarray(y, float)[-1])
+
+
+#: Most lines that are named at their ends; the largest share of a panel's width for a name; how far a name may be moved
+#: from its line's end, in lines of text.
+_NAMED, _SHARE, _MOVED = 7, 0.35, 1.6
+_INCHES_A_LETTER, _POINTS_A_LINE = 0.062, 9.5
 #: Height of a line of a legend or a title.
 _INCHES_A_LINE = 0.16
 
@@ -265,7 +347,7 @@ def _length(text: Text) -> float:
 def literal(picture: Figure) -> Figure:
     """The figure, with all texts printed literally: a $ does not start a formula.
 
-    Texts along axes may contain formulae, because fedbench writes them (for other names see `named`).
+    Texts along axes may contain formulae, because fedbench writes them (for other names see `escaped`).
     """
     from matplotlib.axis import Axis
     from matplotlib.text import Text
@@ -278,14 +360,15 @@ def literal(picture: Figure) -> Figure:
     return picture
 
 
-def named(text: str) -> str:
+def escaped(text: str) -> str:
     """A name from outside fedbench, such as a class, escaped for an axis, where a $ would start a formula."""
     return plain(text).replace("$", r"\$")
 
 
-def saved(picture: Figure, format: str) -> bytes:
-    """The figure as the bytes of a file of one of FORMATS."""
+def saved(picture: Figure, format: str, title: str, facts: str, own: Mapping[str, Any] | None = None) -> bytes:
+    """The figure as the bytes of a file of one of FORMATS, with its title and facts as metadata."""
     out = io.BytesIO()
-    with applied():
-        picture.savefig(out, format=format, metadata=_METADATA[format])
+    about = {"Title": plain(title), _FACTS[format]: plain(facts, keep="\n")}
+    with applied(own):
+        picture.savefig(out, format=format, metadata=_METADATA[format] | about)
     return out.getvalue()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,10 +20,10 @@ from fedbench.groups import by_key
 from fedbench.planner.table.claims import Verdict
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Kind, Request, Row, by_line
+from fedbench.reports.figures.kind import Kind, Request, Row, by_line, enough
 from fedbench.reports.figures.output import claims_of
 from fedbench.reports.figures.spec import FigureSpec, SeriesSpec
-from fedbench.reports.figures.style import across, distinct_looks, handle, legend, line_looks, subplots
+from fedbench.reports.figures.style import across, distinct_looks, handle, line_looks, named, subplots
 from fedbench.reports.numbers.measured import Value
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _standard_error(value: Value) -> float | None:
 
 
 _LINES = ("panel", "table", "budget", "line", "axis", "x", "mean", "std", "error", "seeds")
-_PAPERS = ("reported", "reported_std", "runs")
+_PAPERS = ("reported", "reported_std", "runs", "machine")
 _ABOUT = ("tables", "budget", "axis", "missing")
 _COMPARED = ("budget", "seed", "compare")
 _SPREAD = ("mean", "std", "clients", "weighted", "unweighted", "seeds", "seed_std")
@@ -166,6 +167,8 @@ class Cells(Kind):
         rows = [row | about for row in rows]
         for panel in self.panels(rows):
             request.say(self._words(panel))
+            if len(machines := _machines(panel)) > 1:
+                request.remark(f"{panel[0]['panel']}: a line breaks between machines: {'; '.join(machines)}")
         return rows
 
     def _read(self, of: source.Filled, heading: str, request: Request) -> tuple[list[Row], list[str], list[str]]:
@@ -202,7 +205,8 @@ class Cells(Kind):
                 by_round = _by_round(of, row, column, entry, request.frame).items()
                 points += [{line: name, at: t, "value": v, "run": entry.runs[0]} for t, v in by_round]
             elif entry.value is not None or reported:
-                points.append({line: name, at: x, **self._numbers(of, row, column, entry, reported)})
+                numbers = self._numbers(of, row, column, entry, reported, about["unit"], request.frame)
+                points.append({line: name, at: x, **numbers})
         made = []
         for about, points in panels.values():
             for of_line in by_line(points, line).values():
@@ -217,8 +221,11 @@ class Cells(Kind):
         column: Column,
         entry: Entry,
         reported: tuple[float, float | None] | None,
+        unit: str,
+        frame: Frame,
     ) -> Row:
-        """A cell's numbers, in the panel's unit. Standard deviations have ddof 1; `std` is the table's own ±."""
+        """A cell's numbers, in the panel's unit; of a time also the machine that it was measured on (a CPU, or the name
+        of a GPU). Standard deviations have ddof 1; `std` is the table's own ±."""
         from fedbench.planner.settings import sketch
 
         values: Row = {}
@@ -230,7 +237,11 @@ class Cells(Kind):
             values = {"mean": v.mean, "std": v.std, "error": self.way.error(v), "seeds": v.seeds}
         if reported:
             values |= {"reported": reported[0], "reported_std": reported[1]}
-        return {**values, "runs": list(entry.runs)}
+        values["runs"] = list(entry.runs)
+        if entry.runs and unit == _SECONDS:
+            devices = {str(frame.named(id).provenance.get("device", "cpu")) for id in entry.runs}
+            values["machine"] = " and ".join(sorted("CPU" if device == "cpu" else device for device in devices))
+        return values
 
     def _check(self, rows: list[Row], tables: Sequence[source.Filled]) -> None:
         """Raise FedbenchError if no point lies along the axis; levels, which hold at every x, do not count."""
@@ -261,7 +272,12 @@ class Cells(Kind):
         return f"{about}, by {self.axis.x}: {'; '.join(parts)}"
 
     def paint(self, figure: Figure, rows: list[Row]) -> None:
-        """Draw a row of panels per table; changes below what changes."""
+        """Draw a row of panels per table; changes below what changes. Raises FedbenchError for too few points."""
+        _, x, y, _ = self.way.names
+        points = sum(row[x] is not None and (y in row or "reported" in row) for row in rows)
+        tables = dict.fromkeys(row["table"] for row in rows)
+        more = "; ".join(f"fedbench train --table {name} --budget {rows[0]['budget']}" for name in tables)
+        enough(points, self.spec, f"make more: {more}")
         panels = self.panels(rows)
         groups = [*by_key((panel[0]["table"], panel) for panel in panels).values()]
         if self.axis.changes:
@@ -272,10 +288,11 @@ class Cells(Kind):
         looks = line_looks(every, bold, dashed=self.way.x is None)
         if self.way.x is None and len({row["round"] for row in rows}) < _FEW:
             looks = {name: {**look, "marker": "."} for name, look in looks.items()}
+        rings = _rings(rows)
         grid = subplots(figure, len(placed), wide)
         for axes_row, group in zip(grid, placed, strict=True):
             for i, (axes, panel) in enumerate(zip(axes_row, group, strict=False)):
-                self._panel(axes, panel, looks)
+                self._panel(axes, panel, looks, rings)
                 unit = panel[0]["unit"]
                 if i == 0 or unit != group[i - 1][0]["unit"]:
                     # Panels of rounds are named after metrics.
@@ -288,7 +305,7 @@ class Cells(Kind):
                 shown = zip(axes_row, group, strict=False)
                 _on_one_axis([axes for axes, panel in shown if panel[0]["unit"] in ("%", "")])
         figure.suptitle(self._heading(rows))
-        legend(figure, [*self._handles(rows, {name: looks[name] for name in every})])
+        named(figure, grid, [*self._handles(rows, {name: looks[name] for name in every})])
 
     def _handles(self, rows: list[Row], looks: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
         line, x, y, _ = self.way.names
@@ -298,6 +315,7 @@ class Cells(Kind):
             yield handle("own choice", color="0.2", linewidth=0.9, linestyle="--")
         lines = by_key(((row["panel"], row[line]), row) for row in rows).values()
         measured = {_along(points, x, y) for points in lines if any("reported" in row for row in points)}
+        yield from (handle(f"on {name}", **ring) for name, ring in _rings(rows).items())
         if True in measured:
             yield handle("the paper's", color="0.2", **_TICK)
         if False in measured:
@@ -314,7 +332,13 @@ class Cells(Kind):
         runs = ", ".join(f"{' or '.join(map(str, of))} {noun}{'s' * (of != [1])}" for of, noun in each)
         return f"{self.spec.title} (budget {rows[0]['budget']}, {runs})"
 
-    def _panel(self, axes: Axes, panel: list[Row], looks: Mapping[str, dict[str, Any]]) -> None:
+    def _panel(
+        self,
+        axes: Axes,
+        panel: list[Row],
+        looks: Mapping[str, dict[str, Any]],
+        rings: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         from matplotlib.ticker import MaxNLocator
 
         line, at, y, bar = self.way.names
@@ -346,6 +370,9 @@ class Cells(Kind):
             if reported:
                 faint = _TICK if _along(points, at, y) else {"marker": look["marker"], "markersize": 2, **_REPORTED}
                 axes.plot(*zip(*reported, strict=True), color=look["color"], alpha=0.8, zorder=2, **faint)
+            for row in points:
+                if ring := rings.get(row.get("machine", "")):
+                    axes.plot(places[row[at]] + aside, row[y], **ring)
         if self.way.x:
             axes.set_xticks(list(places.values()), [self.axis.tick(x) for x in places])
         else:
@@ -390,12 +417,24 @@ def _under(heading: str, verdict: Verdict) -> Verdict:
     )
 
 
+def _machines(rows: Iterable[Row]) -> list[str]:
+    """The kinds of machines that times were measured on, the most frequent first."""
+    return [name for name, _ in Counter(row["machine"] for row in rows if "machine" in row).most_common()]
+
+
+def _rings(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """What is drawn around the times of each machine but the most frequent one."""
+    return {name: {**_RING, "markersize": 8.0 + 3 * i} for i, name in enumerate(_machines(rows)[1:])}
+
+
 def _measured(points: Iterable[Row], names: tuple[str, ...], gaps: Iterable[float]) -> list[tuple[float, float, float]]:
-    """(x, mean, half an error bar) of a line's measured points, by x. Missing cells between them have the mean NaN,
-    so that the drawn line breaks there."""
+    """(x, mean, half an error bar) of a line's measured points, by x. Where a cell is missing between them, or two of
+    them are times of different machines, there is a mean NaN, so that the drawn line breaks."""
     _, x, y, bar = names
-    there = sorted((row[x], row[y], row.get(bar) or 0.0) for row in points if row[x] is not None and y in row)
+    own = sorted((row for row in points if row[x] is not None and y in row), key=itemgetter(x))
+    there = [(row[x], row[y], row.get(bar) or 0.0) for row in own]
     between = [at for at in gaps if there and there[0][0] < at < there[-1][0]]
+    between += [a[x] for a, b in pairwise(own) if a.get("machine") != b.get("machine")]
     return sorted([*there, *((at, math.nan, 0.0) for at in between)], key=itemgetter(0))
 
 
@@ -406,11 +445,15 @@ def _along(points: Iterable[Row], x: str, y: str) -> bool:
 
 #: Lines of fewer rounds than this have dots.
 _FEW = 30
+#: The unit of times.
+_SECONDS = "s"
 #: Unit -> what has it, on the y axis; else the unit stands there alone.
 _QUANTITIES = {"": "accuracy", "%": "accuracy (%)", "s": "seconds"}
 #: The paper's numbers: ticks if the line is also measured, so that it is not drawn twice, else a dotted line.
 _TICK: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 8, "markeredgewidth": 1.1}
 _REPORTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": ":"}
+#: Around a time that was measured on another machine than most.
+_RING: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "none", "color": "0.35", "zorder": 5}
 #: Lines with error bars are shifted along x, within this share of the smallest distance between points.
 _SHIFT = 0.36
 #: Seconds get a logarithmic axis if the largest is more than so many times the smallest.

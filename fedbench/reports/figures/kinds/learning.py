@@ -15,8 +15,8 @@ from fedbench.metrics.read import Metrics
 from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
-from fedbench.reports.figures.kind import Kind, Request, Row, by_line, quantity, room_for
-from fedbench.reports.figures.style import across, distinct_looks, handle, legend, line_looks, subplots, titled
+from fedbench.reports.figures.kind import Kind, Request, Row, by_line, enough, quantity, room_for
+from fedbench.reports.figures.style import across, distinct_looks, handle, line_looks, named, subplots, titled
 from fedbench.reports.figures.text import text_curves
 from fedbench.results.run import Run
 from fedbench.words import counted
@@ -190,6 +190,7 @@ class Learning(Kind):
         """Draw small multiples with one legend. Raises FedbenchError for more than PANELS or LINES."""
         from matplotlib.ticker import EngFormatter, MaxNLocator
 
+        enough(len(rows), self.spec, "train with --every 1 for a point a round, or choose more runs")
         panels, names, against = self.panels(rows), [*by_line(rows)], rows[0]["axis"]
         for count, most, what in ((len(panels), PANELS, "panels"), (len(names), LINES, "lines")):
             hint = "choose runs by filters such as dataset=mnist, group them by --by KEY, or take --csv"
@@ -209,7 +210,10 @@ class Learning(Kind):
         over = counts.pop() if len(counts) == 1 else "seeds"
         if any(row["std"] is not None for row in rows):
             figure.suptitle(f"mean over {over}, band: ± standard deviation")
-        legend(figure, [handle(name if over != "seeds" else _counted(name, panels), **looks[name]) for name in names])
+        shown = {name: name if over != "seeds" else _counted(name, panels) for name in names}
+        for curve in (curve for axes in figure.axes for curve in axes.get_lines()):
+            curve.set_label(shown[str(curve.get_label())])
+        named(figure, grid, [handle(shown[name], **looks[name]) for name in names])
 
 
 def _paint(axes: Axes, curves: Mapping[str, list[Row]], looks: Mapping[str, dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
 from fedbench.reports.compare.significance import LEVEL, neighbours
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request, Row, by_line
-from fedbench.reports.figures.style import subplots
+from fedbench.reports.figures.style import escaped, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,14 +74,17 @@ class Ranking(Kind):
         return rows
 
     def paint(self, figure: Figure, rows: list[Row]) -> None:
-        """Draw ranks from left (best) to right; the names of the better half are on the left."""
+        """Draw ranks from left (best) to right; the names of the better half are on the left. Where no critical
+        difference is meaningful, a heat map of the values says more, as on the site."""
         average = {line: of[0]["average_rank"] for line, of in by_line(rows).items()}
         places = len({row["place"] for row in rows})
         of, half = rows[0], (len(average) + 1) // 2
-        critical = of["critical_difference"] if places > len(average) else None  # else it is not meaningful
-        bars = of["alike"] if critical is not None else []
-        ((axes,),) = subplots(figure, 1, 1, tall=1.1 + 0.17 * half + 0.12 * len(bars))
-        _paint(axes, average, critical, bars)
+        if places > len(average):
+            ((axes,),) = subplots(figure, 1, 1, tall=1.1 + 0.17 * half + 0.12 * len(of["alike"]))
+            _paint(axes, average, of["critical_difference"], of["alike"])
+        else:
+            ((axes,),) = subplots(figure, 1, 1, tall=0.9 + 0.155 * len(average))
+            _heat(axes, rows, average)
         figure.suptitle(
             f"{of['panel']}: average rank over {places} data sets and partitions (Friedman p {of['p']:.2g})"
         )
@@ -101,7 +104,32 @@ def _say(ranks: Ranks, request: Request) -> None:
         request.say(f"p is above {LEVEL}: the ranks tell no difference between any two.")
 
 
-def _paint(axes: Axes, average: dict[str, float], critical: float | None, alike: list[list[str]]) -> None:
+#: Shades of ranks, from the best to the worst.
+_BEST, _WORST = "#0072B2", "#FFFFFF"
+
+
+def _heat(axes: Axes, rows: list[Row], average: dict[str, float]) -> None:
+    """Draw a row per line, by average rank, and a column per place: the value, darker for a better rank there."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    lines, places = sorted(average, key=lambda line: average[line]), list(dict.fromkeys(row["place"] for row in rows))
+    at = {(row["line"], row["place"]): row for row in rows}
+    ranks = [[at[line, place]["rank"] for place in places] for line in lines]
+    shades = LinearSegmentedColormap.from_list("ranks", [_BEST, _WORST])
+    axes.imshow(ranks, cmap=shades, vmin=1, vmax=len(lines), aspect="auto")
+    digits = 1 if max(abs(row["value"]) for row in rows) > 1 else 3
+    for i, line in enumerate(lines):
+        for j, place in enumerate(places):
+            ink = "white" if ranks[i][j] < 0.4 * len(lines) else "black"
+            axes.text(j, i, f"{at[line, place]['value']:.{digits}f}", ha="center", va="center", color=ink)
+    axes.set_yticks(range(len(lines)), [escaped(f"{line}  {average[line]:.1f}") for line in lines])
+    axes.set_xticks(range(len(places)), [escaped(place) for place in places], rotation=35, ha="left")
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+
+
+def _paint(axes: Axes, average: dict[str, float], critical: float, alike: list[list[str]]) -> None:
     """Draw ranks along x; y counts lines of text downwards from the axis at 0."""
     k = len(average)
     half, bars = (k + 1) // 2, 0.5 * len(alike)
@@ -113,10 +141,9 @@ def _paint(axes: Axes, average: dict[str, float], critical: float | None, alike:
         axes.plot([rank, rank], [0, -0.25], **black)
         if rank == 1 or rank % step == 0:
             axes.text(rank, -0.4, str(rank), ha="center", va="bottom")
-    wide = 1 if critical is None else 1 + critical
-    if critical is not None:
-        axes.plot([1, wide], [-1.6, -1.6], marker="|", **black)
-        axes.text((1 + wide) / 2, -1.75, f"CD = {critical:.2f}", ha="center", va="bottom")
+    wide = 1 + critical
+    axes.plot([1, wide], [-1.6, -1.6], marker="|", **black)
+    axes.text((1 + wide) / 2, -1.75, f"CD = {critical:.2f}", ha="center", va="bottom")
     for place, (line, x) in enumerate(sorted(average.items(), key=lambda one: one[1])):
         left = place < half
         y = 1 + bars + (place if left else k - 1 - place)
