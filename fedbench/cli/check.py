@@ -17,9 +17,10 @@ from fedbench.errors import FedbenchError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedbench.conformance.suite import CheckOutcome
+    from fedbench.conformance.suite import Check, CheckOutcome
     from fedbench.methods.base import Method
     from fedbench.partitions import Scheme
+    from fedbench.reports.figures.checks import FigureSubject
 
 app = App()
 
@@ -31,23 +32,32 @@ _MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("-", "yellow")}
 def check(
     ctx: typer.Context,
     what: Annotated[
-        str, options.argument("A method, a model or a partitioner; or a built-in's name.", "FILE.py:Class")
+        str,
+        options.argument(
+            "A method, a model, a partitioner or a kind of figure; or a built-in's name.", "FILE.py:Class"
+        ),
     ],
     json: options.Json = False,
 ) -> None:
-    """Run the conformance checks on a method, a model or a partitioner: a line each, whether it holds, and why not.
+    """Run the conformance checks on a method, a model, a partitioner or a kind of figure: a line each, and why not.
 
     They train on scikit-learn's handwritten digits: a quarter of a minute for a method or a small
-    network, minutes for a large one; a partitioner is drawn only.
+    network, minutes for a large one; a partitioner is drawn only, a figure of a few shipped runs or
+    of those that filters select.
     A method's hyper-parameters are options, such as --mu 0.1, and so are a partitioner's own.
 
     Exit code 1 if a check fails.
     """
     from fedbench.conformance.suite import checks, outcomes, subject_of
+    from fedbench.reports.figures.registry import is_kind
 
     with tempfile.TemporaryDirectory(prefix="fedbench-check-") as folder:
-        subject = subject_of(what, Path(folder), lambda kind: _options(kind, what, ctx.args))
-        wanted = checks(subject)
+        subject: Any
+        if is_kind(what):
+            subject, wanted = _figure(what, Path(folder), ctx.args)
+        else:
+            subject = subject_of(what, Path(folder), lambda kind: _options(kind, what, ctx.args))
+            wanted = checks(subject)
         console, width = context.out(), max(len(c.name) for c in wanted)
         results: list[CheckOutcome] = []
         with context.err().status("") as working:  # shows the current check on a terminal
@@ -67,6 +77,21 @@ def check(
         console.print(f"{what}: {words}", style="bold")
     if failed:
         raise typer.Exit(1)
+
+
+def _figure(what: str, folder: Path, words: Sequence[str]) -> tuple[FigureSubject, tuple[Check, ...]]:
+    """A kind of figure with its checks; the words are filters of runs."""
+    from fedbench.conformance.suite import Check
+    from fedbench.reports import figures
+    from fedbench.reports.figures.checks import CHECKS, FigureSubject, some_runs
+    from fedbench.store import Store
+
+    for word in words:
+        if word.startswith("-"):
+            raise FedbenchError(f"unexpected option '{word}'", "a kind of figure takes filters of runs")
+    frame = context.frame()
+    subject = FigureSubject(figures.kind_of(figures.load(what)), frame, Store(folder), words or some_runs(frame))
+    return subject, tuple(Check(proves, needs) for proves, needs in CHECKS)
 
 
 def _options(kind: type[Method] | type[Scheme] | None, what: str, words: Sequence[str]) -> Mapping[str, Any]:

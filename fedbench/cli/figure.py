@@ -25,7 +25,7 @@ def figure(
         options.argument(
             "The figure: feddrm/3 to 12 or 14, flux/4 to 12, ftw_erm/2 or 3, pfedfda/2 to 4, scale/1, "
             "arena/mnist, cifar10 or both; of runs curves, clients, confusion or ranks; of partitions partition (or "
-            "bubbles), images, ratio or spectrum; or FILE.toml:NUMBER, yours."
+            "bubbles), images, ratio or spectrum; or yours: FILE.toml:NUMBER, FILE.py:Class."
         ),
     ],
     filters: options.Filters = None,
@@ -80,6 +80,7 @@ def figure(
     paper as it is (text of 8 points, fonts embedded); what its caption has to say is in a file of text beside it.
     """
     from fedbench.files import write_whole
+    from fedbench.plugins import reported
     from fedbench.reports import figures
     from fedbench.reports.figures.style import inches, settings_of
 
@@ -118,7 +119,10 @@ def figure(
 
     request = figures.Request(context.frame(shipped=not no_shipped), context.roots(), notify, **chosen)
     figures.check(kind, request)
-    rows = kind.rows(request)
+    with reported():
+        rows = kind.rows(request)
+    if not rows:
+        raise FedbenchError(f"{kind.spec.id} has no rows", "choose runs that it shows")
 
     texts = {"csv": figures.as_csv, "json": figures.as_json}
     if path:
@@ -128,7 +132,8 @@ def figure(
         else:
             shown = form == "png" if title is None else title
             look = figures.Look(inches(width) if width else 0.0, shown, settings_of(style) if style else {})
-            picture, facts = figures.picture(kind, rows, form, look, request.said, remarks)
+            with reported():
+                picture, facts = figures.picture(kind, rows, form, look, request.said, remarks)
             write_whole(path, picture)
             write_whole(path.with_name(f"{path.name}.txt"), facts.encode())
             beside = f", what it shows to {path.name}.txt"

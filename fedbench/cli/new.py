@@ -1,5 +1,5 @@
-"""`fedbench new`: write a commented template of a method, a model, a partitioner, a data set or a table, or a folder
-for a paper."""
+"""`fedbench new`: write a commented template of a method, a model, a partitioner, a kind of figure, a data set or a
+table, or a folder for a paper."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ NEXT = {
     "method": ("check {file}:{cls}", "train --method {file}:{cls}"),
     "model": ("check {file}:{cls}", "train --method fedavg --model {file}:{cls}"),
     "partitioner": ("check {file}:{cls}", "partition digits --scheme {file}:{cls} --clients 4"),
+    "figure": ("check {file}:{cls}", "figure {file}:{cls}"),
     "dataset": ("partition {file} --dir 0.5",),
     "table": ("train --table {file}", "report --table {file}"),
     "paper": ("train --table {file}/1", "report --table {file}/1 --compare", "claims {file}"),
@@ -40,7 +41,7 @@ def new(
     name: Annotated[str, options.argument("Name, of small letters, digits and _.", "NAME")],
     output: options.Folder = Path(),
 ) -> None:
-    """Write a commented file: NAME.py for a method, a model or a partitioner, NAME.toml for a data set or a table.
+    """Write a commented file: NAME.py (method, model, partitioner or figure) or NAME.toml (data set or table).
 
     For a paper a folder: its protocol, a table and reported numbers.
 

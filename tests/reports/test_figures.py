@@ -416,14 +416,15 @@ def test_a_figure_says_when_most_of_its_cells_are_missing(lab: Lab, draws: Draws
 
 def test_a_long_title_is_broken_where_the_picture_ends_and_equal_points_are_both_seen(here: Lab) -> None:
     thresholds = figures.load("flux/10")
-    fill_series(here, "flux/figure10", lambda s: s.partition.dataset.name == "mnist", [("flux", {"threshold": 0.8})])
+    both = [("flux", {"threshold": 0.8}), ("flux", {"threshold": 0.2})]
+    fill_series(here, "flux/figure10", lambda s: s.partition.dataset.name == "mnist", both)
     shown, _ = rows_of(thresholds, here.store)
     own = [row for row in shown if row["line"] == "Known association"]
     picture = drawn(thresholds, own + [{**row, "line": "Test phase"} for row in own])
     assert picture.get_suptitle().splitlines() == [
         "FLUX by the threshold of the warm-up",
         "(budget paper, 10 rounds, 1 seed)",
-        "6 of 84 cells measured",
+        "12 of 84 cells measured",
     ]
     picture.draw_without_rendering()
     (title,) = picture.texts

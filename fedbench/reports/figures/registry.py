@@ -60,6 +60,16 @@ def kind_of(figure: FigureSpec) -> Kind:
     return kind
 
 
+def is_kind(reference: str) -> bool:
+    """Whether 'FILE.py:Class' or 'FILE.py' names a kind of figure. Raises FedbenchError if the file does not load."""
+    if not plugins.is_file(reference):
+        return False
+    at = plugins.place(reference, "class")
+    own = plugins.classes(plugins.load(at.file)[0])
+    named = [own[at.name]] if at.name in own else list(own.values()) if at.name is None else []
+    return any(issubclass(cls, Kind) for cls in named)
+
+
 def _of_file(reference: str) -> type[Kind]:
     """The kind of a user's file."""
     at = plugins.place(reference, "kind of figure")
