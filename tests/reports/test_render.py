@@ -224,10 +224,10 @@ def test_latex_escapes(text: str, expected: str) -> None:
 @given(st.text())
 def test_latex_never_lets_a_special_character_through(text: str) -> None:
     text = text.replace("`", "")  # typed, above
-    escaped = escape(text)
-    assert escaped.isascii()
-    assert escaped.isprintable()
-    bare = re.sub(r"\\[A-Za-z]+|\\[^A-Za-z]", "c", escaped)  # commands and escaped characters
+    named = escape(text)
+    assert named.isascii()
+    assert named.isprintable()
+    bare = re.sub(r"\\[A-Za-z]+|\\[^A-Za-z]", "c", named)  # commands and named characters
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
     outside = re.sub(r"\$[^$]+\$|\{[-\[\]*]\}", "", bare)  # our own formulas, and what would begin a command's option
@@ -501,7 +501,7 @@ def test_figures_show_dollars_as_dollars() -> None:
     axes.set_title(r"$\frac{$ \x1b")
     axes.set_xlabel("rank $i$")
     axes.plot([1, 2], label=r"$\undefined$")
-    axes.set_yticks([1, 2], [style.escaped("$"), style.escaped(r"$\frac{$")])
+    axes.set_yticks([1, 2], [style.named("$"), style.named(r"$\frac{$")])
     drawn.suptitle(r"a $\sqrt$ b" + "\x1b")
     drawn.legend()
     assert b"\x1b" not in style.saved(style.literal(drawn), "svg", "", "")

@@ -209,7 +209,7 @@ def legend(figure: Figure, handles: Sequence[Any], columns: int = 0, **options: 
     figure.set_figheight(figure.get_figheight() + _INCHES_A_LINE * lines + 0.08)
 
 
-def named(figure: Figure, grid: Sequence[Sequence[Axes]], handles: Sequence[Any]) -> None:
+def name_ends(figure: Figure, grid: Sequence[Sequence[Axes]], handles: Sequence[Any]) -> None:
     """Name lines at their ends, where the last panel of a single row has all and there is room, else in a legend."""
     axes = grid[0][-1]
     lines = {str(line.get_label()): line for line in axes.get_lines()}
@@ -347,7 +347,7 @@ def _length(text: Text) -> float:
 def literal(picture: Figure) -> Figure:
     """The figure, with all texts printed literally: a $ does not start a formula.
 
-    Texts along axes may contain formulae, because fedbench writes them (for other names see `escaped`).
+    Texts along axes may contain formulae, because fedbench writes them (for other names see `named`).
     """
     from matplotlib.axis import Axis
     from matplotlib.text import Text
@@ -360,7 +360,7 @@ def literal(picture: Figure) -> Figure:
     return picture
 
 
-def escaped(text: str) -> str:
+def named(text: str) -> str:
     """A name from outside fedbench, such as a class, escaped for an axis, where a $ would start a formula."""
     return plain(text).replace("$", r"\$")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request, Row, room_for
-from fedbench.reports.figures.style import DOT, colour, escaped, handle, subplots
+from fedbench.reports.figures.style import DOT, colour, handle, named, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,7 +115,7 @@ def _paint(axes: Axes, panel: list[Row], area: float) -> None:
     else:
         axes.set_xticks(range(0, clients, 10 if clients > 30 else 5 if clients > 10 else 1))
     if classes <= NAMED:
-        axes.set_yticks(range(classes), [escaped(row["name"]) for row in panel[:classes]])
+        axes.set_yticks(range(classes), [named(row["name"]) for row in panel[:classes]])
     axes.grid()
     axes.set_axisbelow(True)
     axes.tick_params(length=0)

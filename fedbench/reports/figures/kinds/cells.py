@@ -23,7 +23,7 @@ from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request, Row, by_line, enough
 from fedbench.reports.figures.output import claims_of
 from fedbench.reports.figures.spec import FigureSpec, SeriesSpec
-from fedbench.reports.figures.style import across, distinct_looks, handle, line_looks, named, subplots
+from fedbench.reports.figures.style import across, distinct_looks, handle, line_looks, name_ends, subplots
 from fedbench.reports.numbers.measured import Value
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class Cells(Kind):
                 shown = zip(axes_row, group, strict=False)
                 _on_one_axis([axes for axes, panel in shown if panel[0]["unit"] in ("%", "")])
         figure.suptitle(self._heading(rows))
-        named(figure, grid, [*self._handles(rows, {name: looks[name] for name in every})])
+        name_ends(figure, grid, [*self._handles(rows, {name: looks[name] for name in every})])
 
     def _handles(self, rows: list[Row], looks: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
         line, x, y, _ = self.way.names

@@ -12,7 +12,7 @@ from fedbench.metrics.accuracy import confusion
 from fedbench.partitions.names import called
 from fedbench.planner.runs import grouped
 from fedbench.reports.figures.kind import Kind, Request, Row, room_for
-from fedbench.reports.figures.style import colour, escaped, subplots
+from fedbench.reports.figures.style import colour, named, subplots
 from fedbench.results.run import Run
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _side(panel: list[Row]) -> float:
 
 def _names(panel: list[Row]) -> list[str]:
     """The names along the axes; none for many classes."""
-    return [escaped(name) for name in _of(panel)] if len(_of(panel)) <= _NAMED else []
+    return [named(name) for name in _of(panel)] if len(_of(panel)) <= _NAMED else []
 
 
 def _paint(axes: Axes, panel: list[Row], shades: Any) -> None:

@@ -16,7 +16,7 @@ from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
 from fedbench.reports.figures.kind import Kind, Request, Row, by_line, enough, quantity, room_for
-from fedbench.reports.figures.style import across, distinct_looks, handle, line_looks, named, subplots, titled
+from fedbench.reports.figures.style import across, distinct_looks, handle, line_looks, name_ends, subplots, titled
 from fedbench.reports.figures.text import text_curves
 from fedbench.results.run import Run
 from fedbench.words import counted
@@ -213,7 +213,7 @@ class Learning(Kind):
         shown = {name: name if over != "seeds" else _counted(name, panels) for name in names}
         for curve in (curve for axes in figure.axes for curve in axes.get_lines()):
             curve.set_label(shown[str(curve.get_label())])
-        named(figure, grid, [handle(shown[name], **looks[name]) for name in names])
+        name_ends(figure, grid, [handle(shown[name], **looks[name]) for name in names])
 
 
 def _paint(axes: Axes, curves: Mapping[str, list[Row]], looks: Mapping[str, dict[str, Any]]) -> None:

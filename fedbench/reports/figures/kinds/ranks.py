@@ -10,7 +10,7 @@ from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
 from fedbench.reports.compare.significance import LEVEL, neighbours
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request, Row, by_line
-from fedbench.reports.figures.style import escaped, subplots
+from fedbench.reports.figures.style import named, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,8 +122,8 @@ def _heat(axes: Axes, rows: list[Row], average: dict[str, float]) -> None:
         for j, place in enumerate(places):
             ink = "white" if ranks[i][j] < 0.4 * len(lines) else "black"
             axes.text(j, i, f"{at[line, place]['value']:.{digits}f}", ha="center", va="center", color=ink)
-    axes.set_yticks(range(len(lines)), [escaped(f"{line}  {average[line]:.1f}") for line in lines])
-    axes.set_xticks(range(len(places)), [escaped(place) for place in places], rotation=35, ha="left")
+    axes.set_yticks(range(len(lines)), [named(f"{line}  {average[line]:.1f}") for line in lines])
+    axes.set_xticks(range(len(places)), [named(place) for place in places], rotation=35, ha="left")
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
