@@ -102,8 +102,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Context in which SIGTERM and SIGHUP stop a command like Ctrl-C, so that it cleans up; a signal that is ignored
-    (nohup) stays ignored."""
+    """Context in which SIGTERM and SIGHUP stop a command like Ctrl-C, so that it cleans up; a hangup that is ignored
+    (nohup) stays ignored. A shell lets the background commands of a script ignore Ctrl-C: here it stops them too."""
     stopped = -ONCE
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -118,6 +118,8 @@ def _interruptible() -> Iterator[None]:
         for number in (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, stop)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:

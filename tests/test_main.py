@@ -72,6 +72,17 @@ def test_bad_input_is_one_line_with_debug_its_traceback_and_our_own_mistakes_are
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
+def test_ctrl_c_stops_a_command_that_a_script_has_in_its_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a shell lets ignore it; what called the command finds its own handler again."""
+    monkeypatch.setattr(context, "configure", lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert call("list").code == 130
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_signal_that_comes_twice_at_once_stops_a_command_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `timeout` sends it, to the command and to its group: what the first stops is saved before it ends."""
     saved: list[str] = []
@@ -141,10 +152,11 @@ main()
         (signal.SIGTERM, False),
         *(pytest.param(number, False, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGINT)),
         pytest.param(signal.SIGHUP, True, marks=pytest.mark.slow, id="as under nohup"),
+        pytest.param(signal.SIGINT, True, marks=pytest.mark.slow, id="in the background of a script"),
     ],
 )
 def test_a_stopped_command_clears_up_behind_itself(tmp_path: Path, number: signal.Signals, ignored: bool) -> None:
-    """What is ignored stays ignored, and what a killed one leaves behind `store clean` removes."""
+    """A hangup that is ignored stays so, Ctrl-C does not; what a killed one leaves behind `store clean` removes."""
     command = [sys.executable, "-c", WRITING, "partition", "digits", "--iid", "--home", str(tmp_path)]
     # A shell's background jobs ignore interrupts, and so would their children.
     before = signal.SIG_IGN if ignored else signal.SIG_DFL
@@ -158,6 +170,7 @@ def test_a_stopped_command_clears_up_behind_itself(tmp_path: Path, number: signa
     assert child.stdout.readline() == "writing\n"
     assert list((tmp_path / "dataset").glob(".*"))
     child.send_signal(number)
+    ignored = ignored and number != signal.SIGINT
     if ignored:
         assert [child.stdout.readline() for _ in range(5)] == ["writing\n"] * 5, "it goes on"
         child.kill()

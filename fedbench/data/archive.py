@@ -97,8 +97,15 @@ def _folder(path: Path, keep: Callable[[str], bool]) -> Tree:
             return content(path / name, limit)
 
     names = []
-    for folder, _, files in os.walk(path, onerror=refuse):
-        below = Path(folder).relative_to(path)
+    inside = {str(path): {os.path.realpath(path)}}  # folder -> itself and those that it lies in, without links
+    for folder, folders, files in os.walk(path, onerror=refuse, followlinks=True):
+        below, around = Path(folder).relative_to(path), inside.pop(folder)
+        for name in [*folders]:
+            real = os.path.realpath(os.path.join(folder, name))
+            if real in around:  # a link to a folder in which it lies would never end
+                folders.remove(name)
+            else:
+                inside[os.path.join(folder, name)] = around | {real}
         paths = [(below / file).as_posix() for file in files if not file.startswith(".")]
         names += [name for name in paths if keep(name) and (path / name).is_file()]
     return _tree(path, names, read)

@@ -23,6 +23,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from fedbench.data import Dataset, load, resolve
+from fedbench.data.archive import open_tree
 from fedbench.data.images import fit
 from fedbench.data.part import as_array, as_column, filled, values_of
 from fedbench.data.readers import read_idx
@@ -240,6 +241,24 @@ def test_folders_and_archives_of_images(tmp_path: Path, store: Store, form: str)
         tar(tmp_path / "toy", dict(reversed(files.items())))
     else:
         written(tmp_path / "toy", files)
+    holds(loaded(tmp_path, store, "folder", NOTED), images, labels=[0, 0, 1, 2, 2, 0], split=[0, 0, 0, 0, 1, 1])
+
+
+def test_class_folders_that_are_links_are_read_and_circles_end(tmp_path: Path, store: Store) -> None:
+    """As where a class lies on another disk. A link to a folder around it would be read for ever."""
+    files, images = folder_files()
+    written(tmp_path / "elsewhere", files)
+    (tmp_path / "toy").mkdir()
+    for name in ("train", "val"):
+        (tmp_path / "toy" / name).symlink_to(tmp_path / "elsewhere" / name)
+    (tmp_path / "elsewhere/train/circle").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/itself").symlink_to(tmp_path / "elsewhere")
+    for name in ("x", "y"):
+        (tmp_path / "toy" / name).mkdir()
+        (tmp_path / "toy" / name / "other").symlink_to(tmp_path / "toy" / ("y" if name == "x" else "x"))
+    with open_tree(tmp_path / "toy") as tree:
+        assert {name for name in tree.names if name.startswith(("train/", "val/"))} >= files.keys()
+        assert max(name.count("/") for name in tree.names) < 8
     holds(loaded(tmp_path, store, "folder", NOTED), images, labels=[0, 0, 1, 2, 2, 0], split=[0, 0, 0, 0, 1, 1])
 
 
