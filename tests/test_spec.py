@@ -121,6 +121,7 @@ CHANGES: list[tuple[Spec, list[dict[str, Any]]]] = [
             {"test_phase": not SETTING.test_phase},
             {"optimizer": "adamw", "momentum": 0.0},
             {"select": "best"},
+            {"weighting": "uniform"},
             {"version": SETTING.version + 1},
             {"model_version": 7},
         ],

@@ -126,13 +126,17 @@ class Context:
         """The drift stage of the training data in round t, from 0."""
         return sum(t >= drift for drift in self.setting.drifts or ())
 
-    def share_of(self, images: int) -> float:
-        """|S| / N: this number of training images as a share of those of all clients that train."""
-        return images / self._trained_on
+    def weight(self, images: int) -> int:
+        """How a client with so many training images counts in the server's mean (the setting's `weighting`)."""
+        return images if self.setting.weighting is None else 1
+
+    def share_of(self, weight: int) -> float:
+        """|S| / N: the weight of some clients as a share of that of all clients that train."""
+        return weight / self._weight_of_all
 
     @cached_property
-    def _trained_on(self) -> int:
-        return sum(self.n_train[: self.trainees])
+    def _weight_of_all(self) -> int:
+        return sum(map(self.weight, self.n_train[: self.trainees]))
 
     @classmethod
     def of(cls, federation: Federation, setting: Setting, network: Callable[[int], nn.Module] | None = None) -> Context:

@@ -50,7 +50,7 @@ class Method(options.Recorded):
     """A federated-learning method. Subclasses override only the hooks they need.
 
     The defaults are FedAvg: everything is shared, each client of the cohort runs SGD on the cross-entropy, and
-    the server takes the mean weighted by training-set sizes.
+    the server takes the mean weighted by training-set sizes (or evenly: the setting's `weighting`).
     """
 
     name: ClassVar[str] = ""  #: on the command line; also the file's name
@@ -134,15 +134,16 @@ class Method(options.Recorded):
 
         The trainer calls it only if the method overrides it. Otherwise (`streams`), as in FedAvg, no upload is stored:
         `aggregation` sums them as they arrive, and then `step` is called. The body here is for overrides that call
-        super(): bitwise the same mean, weighted by training sizes, then `step`."""
+        super(): bitwise the same mean, weighted by the setting's `weighting`, then `step`."""
         before, context = server.shared, cohort[0].context
-        server.shared = weighted_mean([c.state for c in cohort], [c.n_train for c in cohort], server.shared)
-        self.step(server, before, context.share_of(sum(c.n_train for c in cohort)))
+        weights = [context.weight(c.n_train) for c in cohort]
+        server.shared = weighted_mean([c.state for c in cohort], weights, server.shared)
+        self.step(server, before, context.share_of(sum(weights)))
 
     def step(self, server: Server, before: State, share: float) -> None:
         """The server's step after averaging, such as a server optimiser. `server.shared` is the mean, `before` its old
-        value, and `share` the cohort's share |S|/N of the training images of all clients that train. Default: keep the
-        mean."""
+        value, and `share` the cohort's share |S|/N of all clients that train, by their weights in the mean. Default:
+        keep the mean."""
         return
 
     def ask(self, server: Server, t: int, k: int) -> Any:

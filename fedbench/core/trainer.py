@@ -48,6 +48,7 @@ class Round:
     line: dict[str, Any]  #: row of the run's `rounds` table; until `finish` it has sums over the clients that have left
     seconds: float  #: time spent on the round, without the local work
     n_train: int = 0  #: training images of the clients that have left
+    weight: int = 0  #: how they count together in the mean
     parts: dict[str, float] = field(default_factory=lambda: {"network": 0.0})  #: their seconds by part of the work
     clients: list[Client] = field(default_factory=list)  #: if `mean` is None, the clients that have left
     trained: dict[int, State] = field(default_factory=dict)  #: client -> state to evaluate (`answers_after_local`)
@@ -154,7 +155,7 @@ class Trainer(Simulation):
         communicates = bool(self.given(given, bool | np.bool_, "communicates", "True or False"))
         if cohort and communicates and self.method.streams:
             n_train = self.federation.stages[self.context.stage(t)][0].sizes
-            mean = self.method.aggregation(server.shared, [n_train[i] for i in cohort])
+            mean = self.method.aggregation(server.shared, [self.context.weight(n_train[i]) for i in cohort])
         up, down = self.surveyed if t == 1 else (0, 0)
         line = {
             "round": t,
@@ -186,6 +187,7 @@ class Trainer(Simulation):
             for client in clients:
                 self.check_message(client, "upload")
                 round.n_train += client.n_train
+                round.weight += self.context.weight(client.n_train)
                 line["images"] += client.work.processed
                 line["loss"] += client.n_train * client.loss
                 line["client_seconds"] += client.work.seconds
@@ -215,7 +217,7 @@ class Trainer(Simulation):
         with self.clock.phase("server"), one_thread():
             if round.mean is not None:
                 before, server.shared = server.shared, round.mean.result()
-                self.change(method.step, server, before, self.context.share_of(round.n_train))
+                self.change(method.step, server, before, self.context.share_of(round.weight))
             elif round.clients:
                 self.change(method.aggregate, server, round.clients, t)
             if who and round.communicates:

@@ -67,6 +67,11 @@ class Job:
                 f"{kind.name} answers with several models at once, so its clients cannot vote",
                 "take a protocol without votes, such as flux or pfedfda",
             )
+        if setting.weighting and not method.streams:
+            raise FedbenchError(
+                f"{kind.name} has a rule of its own by which clients count, and no --weighting {setting.weighting}",
+                "leave it out, or take a method whose server takes FedAvg's mean",
+            )
         declared = of_class(kind, source)
         spec = declared.run(setting, overrides)
         return cls(spec, method, declared.differing(spec.params), named=name)

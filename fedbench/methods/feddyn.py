@@ -33,8 +33,8 @@ class FedDyn(PerParameter):
     The setting's optimiser minimises for the setting's epochs or steps; its weight decay is part of L. In round 1
     clients train as in FedProx with mu = alpha. The logged loss includes the proximal term, not the linear one.
 
-    deviates: clients count by their training sizes, in the mean and in h, as in FedAvg; Algorithm 1 counts them alike.
-    With clients of one size that is the same.
+    deviates: clients count by their training sizes, in the mean and in h, as in FedAvg; Algorithm 1 counts them alike,
+    as --weighting uniform does. With clients of one size that is the same.
 
     deviates: only parameters have g and h; running statistics of batch norms are averaged as in FedAvg.
     """

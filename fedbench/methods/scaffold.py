@@ -27,7 +27,7 @@ class Scaffold(PerParameter):
     In round 1 all control variates are zero: it is FedAvg without momentum.
 
     deviates: clients count by their training sizes, in both means and in |S|/N, as in FedAvg; Algorithm 1 counts them
-    alike. With clients of one size that is the same.
+    alike, as --weighting uniform does. With clients of one size that is the same.
 
     deviates: option I of line 12, a further pass over the client's data at x, is left out; the paper's experiments use
     option II.

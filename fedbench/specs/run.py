@@ -25,6 +25,8 @@ EXECUTORS = ("sequential", "cores", "stacked", "graphed", "streams")
 OPTIMIZERS = ("sgd", "adamw")
 #: Rules that select the round whose models answer.
 SELECTIONS = ("best",)
+#: How clients count in the server's mean.
+WEIGHTINGS = ("size", "uniform")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Setting(Spec):
         "Round whose models answer; best: that of the lowest validation loss, whatever --score.",
         choices=SELECTIONS,
     )
+    #: None: size.
+    weighting: str | None = option(None, "How clients count in the server's mean: size or uniform.", choices=WEIGHTINGS)
     window: int = option(1, least=1)  #: evaluate after each of the last `window` rounds
     every: int = option(
         0,
@@ -141,8 +145,9 @@ class Setting(Spec):
             f"{self.partition.dataset.name} holds vectors, which have no {self.augment}: only images are augmented",
             "fedbench's protocol for vectors is plain (--protocol plain)",
         )
-        if self.optimizer == "sgd":  # the default has one id
-            object.__setattr__(self, "optimizer", None)
+        for name, usual in (("optimizer", "sgd"), ("weighting", "size")):  # the default has one id
+            if getattr(self, name) == usual:
+                object.__setattr__(self, name, None)
         require(
             self.optimizer is None or not self.momentum,
             f"momentum is SGD's: {self.optimizer} has betas of its own",

@@ -16,6 +16,7 @@ import torch
 from fedbench import methods
 from fedbench.core.client import Client, ClientUpdate, Train
 from fedbench.core.federation import Federation
+from fedbench.engine.job import Job
 from fedbench.methods import fedpac
 from fedbench.methods.base import HEAD, Method, cross_entropy
 from fedbench.methods.fedavg import FedAvg
@@ -23,6 +24,7 @@ from fedbench.methods.parts.steps import trainable, vector
 from fedbench.plugins.load import load
 from fedbench.specs import Setting
 from tests.support.formula_lab import right, sent
+from tests.support.frames import refused
 from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import LabRun, digits, federation, method, own, same, setting, train
 
@@ -315,3 +317,58 @@ def test_the_pages_clipping_and_noise(tmp_path: Path) -> None:
     twice = train(create({"noise": 1e3, "clip": 1e-5}), USUAL, tmp_path / "twice", TWO).trainer.server
     spread = (vector(twice.shared, names) - before).std()
     assert spread == pytest.approx(2**0.5 * 1e-2, rel=0.05), "two rounds draw apart"
+
+
+UNIFORM = {"weighting": "uniform"}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn", "fedrep", "fedopt", "ditto"])
+def test_clients_of_one_size_count_alike_either_way(name: str, tmp_path: Path) -> None:
+    runs = [
+        train(name, EQUAL, tmp_path / str(k), replace(SLOW, participation=0.7, **more))
+        for k, more in enumerate(({}, UNIFORM))
+    ]
+    assert same(runs[0].tensors, runs[1].tensors)
+
+
+def test_the_uniform_mean_is_that_of_the_clients_models(tmp_path: Path) -> None:
+    """Of clients of unequal sizes, as each trains alone; by sizes it is another."""
+    s = setting(rounds=1, window=1)
+    alone = train("local", USUAL, tmp_path / "alone", s).trainer.server.personal
+    by_size, alike = (train("fedavg", USUAL, tmp_path / str(k), replace(s, **k)).shared for k in ({}, UNIFORM))
+    for name, value in alike.items():
+        each = np.stack([alone[i][name].double().numpy() for i in range(USUAL.clients)])
+        np.testing.assert_allclose(value, each.mean(0), rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(by_size[name], np.average(each, 0, USUAL.n_train), rtol=1e-6, atol=1e-7)
+    assert not same(by_size, alike)
+
+
+@pytest.mark.parametrize("weighting", [None, "uniform"])
+@pytest.mark.parametrize("name", ["scaffold", "feddyn"])
+def test_what_the_server_adds_up_is_the_mean_of_all_clients(name: str, weighting: str | None, tmp_path: Path) -> None:
+    """SCAFFOLD's control variate c that of all c_i, and FedDyn's h that of all gradients, also of clients that have not
+    taken part, whose are zero: Algorithm 1 of both, where it counts clients alike."""
+    s = replace(setting(rounds=5, window=1, momentum=0.0, participation=0.5), weighting=weighting)
+    server = train(name, USUAL, tmp_path, s).trainer.server
+    own = "own_control/" if name == "scaffold" else "own_gradient/"
+    weights = None if weighting else USUAL.n_train
+    assert server.personal
+    for place, zero in server.initial.items():
+        if place.startswith(own):
+            each = np.stack(
+                [server.personal.get(i, {}).get(place, zero).double().numpy() for i in range(USUAL.clients)]
+            )
+            bare = place.removeprefix(own)
+            total = server.shared[f"control/{bare}"] if name == "scaffold" else server.memory.h[bare]
+            np.testing.assert_allclose(total.numpy(), np.average(each, 0, weights), rtol=1e-4, atol=1e-6)
+
+
+def test_weighting_is_of_the_mean_alone() -> None:
+    assert replace(TWO, weighting="size") == TWO
+    assert replace(TWO, **UNIFORM).id != TWO.id
+    s = replace(TWO, **UNIFORM, votes=False)
+    refused(
+        "fednova has a rule of its own by which clients count, and no --weighting uniform", Job.of, s, "fednova", {}
+    )
+    for name in ("fedavg", "scaffold", "feddyn", "fedprox", "ditto"):
+        assert Job.of(s, name, {}).spec.setting.weighting == "uniform"
