@@ -19,7 +19,7 @@ def _folder(name: str) -> Path:
 
 TABLES = _folder("tables")
 RECIPES = _folder("data_recipes")
-#: Environment variable: folders of the user's papers, separated like PATH.
+#: Environment variable: the user's papers, each a folder or in a folder of such, separated like PATH.
 PAPERS = "FEDBENCH_PAPERS"
 
 #: Name -> path of the papers that commands of this process named by path.
@@ -44,9 +44,13 @@ def of_user() -> dict[str, Path]:
     named: dict[str, Path] = {}
     for text in filter(None, os.environ.get(PAPERS, "").split(os.pathsep)):
         folder = Path(os.path.expanduser(text))  # Path.expanduser raises for an unknown user
-        if not _holds_tables(folder):
-            raise FedbenchError(f"{PAPERS} names {folder}, which is no folder of tables", "mend the variable")
-        _add(named, folder)
+        inside = [] if holds_tables(folder) else [one for one in _folders(folder) if holds_tables(one)]
+        if not inside and not holds_tables(folder):
+            raise FedbenchError(
+                f"{PAPERS} names {folder}, which is no folder of tables and has none in it", "mend the variable"
+            )
+        for one in inside or [folder]:
+            _add(named, one)
     for folder in _given.values():
         _add(named, folder)
     return named
@@ -61,7 +65,7 @@ def named(text: str) -> str:
     path = Path(os.path.expanduser(text))
     places = [(path, ""), (path.parent, f"/{path.name}")] if "/" in text else [(path, "")]
     for folder, rest in places:
-        if _holds_tables(folder):
+        if holds_tables(folder):
             name = _add(of_user(), folder)
             _given[name] = folder
             return name + rest
@@ -87,8 +91,16 @@ def _shipped(tables: Path) -> dict[str, Path]:
     return {path.name: path for path in sorted(tables.iterdir()) if path.is_dir()}
 
 
-def _holds_tables(folder: Path) -> bool:
+def holds_tables(folder: Path) -> bool:
+    """Whether it is the folder of a paper: one with TOML files."""
     return os.path.isdir(folder) and any(folder.glob("*.toml"))  # Path.is_dir raises for a name that is too long
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    except OSError:
+        return []
 
 
 def _add(papers: dict[str, Path], folder: Path) -> str:

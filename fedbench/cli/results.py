@@ -76,8 +76,9 @@ def export(
     """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their predictions.
 
     Runs that diverged go along, since a table that chooses values counts them out; what failed otherwise does not.
-    The same runs are the same bytes. Runs of code of your own are refused: nobody else could make them again; and,
-    without --other-code, those that other code than today's has made.
+    The same runs are the same bytes. Runs of code of your own are refused, unless the pack goes into the folder of a
+    paper that has the files (PAPER/results/NAME.parquet): nobody else could make them again; and, without --other-code,
+    those that other code than today's has made.
     """
     from rich.progress import track
 
@@ -86,6 +87,7 @@ def export(
     from fedbench.results.frame import Frame
     from fedbench.results.importing import refuse_faulty
     from fedbench.results.making import diverged, refuse_other_code, row_of
+    from fedbench.results.own_code import beside
     from fedbench.results.pack import add
     from fedbench.words import one_line
 
@@ -101,10 +103,10 @@ def export(
         raise FedbenchError(f"the store has no such run that {' or '.join(table or ())} reads", "fedbench list run")
     if not other_code:
         refuse_other_code([run.artifact for run in runs])
-    steps = track(runs, "runs", console=console, transient=True)
-    rows = [row_of(run.artifact, store, by) for run in steps]
+    steps, code = track(runs, "runs", console=console, transient=True), beside(output)
+    rows = [row_of(run.artifact, store, by, code) for run in steps]
     refuse_faulty(rows)
-    failures = diverged(store, ids) if table or not filters else []
+    failures = diverged(store, ids, code) if table or not filters else []
     total, bytes = add(output, rows, failures), output.stat().st_size
     if json:
         printing.print_json(

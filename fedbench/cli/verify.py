@@ -36,11 +36,12 @@ def verified(chosen: Sequence[Shipped], packs_at_hand: Packs, tolerance: float, 
     from fedbench.engine.job import Job
     from fedbench.engine.training import data_of
     from fedbench.engine.verify import Verdict, apart, as_made, compare, settled
+    from fedbench.results.own_code import at_hand
 
     store, roots, console = context.store(), context.roots(), context.err()
     verifying = apart(store)
     for run in chosen:
-        job = replace(Job.of_spec(run.origin.spec), keep=frozenset())
+        job = replace(Job.of_spec(run.origin.spec, code=at_hand(run.path)), keep=frozenset())
         stored = None if again else job.done(store)
         of, how = (store, STORED) if stored else (verifying, BEFORE)
         job = job if stored else (job.again(verifying) if again else job)

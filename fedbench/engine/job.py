@@ -7,6 +7,7 @@ import shutil
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbench import methods, models
@@ -19,6 +20,9 @@ from fedbench.imports import closure
 from fedbench.partitions import schemes
 from fedbench.plugins import reported
 from fedbench.plugins.load import statements
+from fedbench.plugins.source import read
+from fedbench.resources import PAPERS
+from fedbench.results.own_code import NONE, Code, parts
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import CHECKPOINT, Artifact, Store
 from fedbench.store.folder import SPEC
@@ -77,10 +81,21 @@ class Job:
         return cls(spec, method, declared.differing(spec.params), named=name)
 
     @classmethod
-    def of_spec(cls, spec: RunSpec, hint: str = "") -> Job:
-        """Create the job that repeats a run of a built-in method. Raises FedbenchError with this hint if the current
-        code would train a run with another id."""
-        job = cls.of(spec.setting, spec.method, spec.params)
+    def of_spec(cls, spec: RunSpec, hint: str = "", code: Code = NONE) -> Job:
+        """Create the job that repeats a run; users' code comes from the files in `code`. Raises FedbenchError if a file
+        is not there, and with this hint if the current code would train a run with another id."""
+        if why := code.lacks(spec):
+            raise FedbenchError(
+                f"run {spec.id} cannot be made again: {why}", f"name the folder of a paper that has it in {PAPERS}"
+            )
+        method = spec.method
+        for part in parts(spec):
+            file = code.file(part)
+            if part.what == "method":
+                method = _method_in(file, part.name) if file else method
+            else:
+                (models if part.what == "network" else schemes).named(f"{file}:{part.name}")
+        job = cls.of(spec.setting, method, spec.params)
         if job.spec.id != spec.id:
             raise FedbenchError(f"run {spec.id} is of another version of {spec.method} than this fedbench has", hint)
         return job
@@ -180,3 +195,12 @@ def record_failure(job: Job, store: Store, error: Exception) -> None:
     run = {"spec": job.spec.to_dict(), "diverged": isinstance(error, DivergedError), **_recorded_fields(job)}
     with contextlib.suppress(FedbenchError):  # a full disk, which the error raised already reports
         store.record_failure(job.spec.id, reason(error), "".join(traceback.format_exception(error)), **run)
+
+
+def _method_in(file: Path, name: str) -> str:
+    """The method of this name in a user's file, as FILE.py:Class. Raises FedbenchError if none is called so."""
+    for cls in sorted(read(file).classes()):
+        with contextlib.suppress(FedbenchError):
+            if methods.load(f"{file}:{cls}")[0].name == name:
+                return f"{file}:{cls}"
+    raise FedbenchError(f"{file} has no method called {name}")

@@ -23,7 +23,7 @@ from fedbench.files import erase
 from fedbench.metrics.definitions import METRICS
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import Metrics, headline, load
-from fedbench.results import making
+from fedbench.results import making, own_code
 from fedbench.results.making import machine
 from fedbench.results.packs import Shipped
 from fedbench.results.run import stale
@@ -77,7 +77,7 @@ class Checked:
 
 
 def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequence[Path]) -> list[Shipped]:
-    """Draw `n` of the runs at random, of those that are not stale and whose images are available.
+    """Draw `n` of the runs at random, of those that are not stale and whose images and users' code are available.
 
     Raises FedbenchError if there are none.
     """
@@ -92,9 +92,11 @@ def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequ
                 at_hand[spec.id] = False
         return at_hand[spec.id]
 
-    able = [run for run in runs if not stale(run.origin.spec) and there(run)]
+    lacking = {run.id: why for run in runs if (why := own_code.at_hand(run.path).lacks(run.origin.spec))}
+    able = [run for run in runs if run.id not in lacking and not stale(run.origin.spec) and there(run)]
     if not able:
         why = "their images are not at hand, or they are of other versions than today's" if runs else "there is none"
+        why = f"of run {(first := next(iter(lacking)))} {lacking[first]}" if lacking else why
         raise FedbenchError(f"no shipped run can be verified: {why}", "fedbench data list, fedbench results list")
     return sorted(Random(seed).sample(able, min(n, len(able))), key=lambda run: (run.origin.started, run.id))
 
@@ -142,7 +144,12 @@ def settled(checked: Checked, run: Shipped, again: Artifact, of: Store, store: S
         scratch_store.prepare()
         device = "cpu" if provenance["device"] == "cpu" else "auto"
         (third,) = execute_all(
-            [Job.of_spec(run.origin.spec)], scratch_store, roots, device=device, executor=other, data=data
+            [Job.of_spec(run.origin.spec, code=own_code.at_hand(run.path))],
+            scratch_store,
+            roots,
+            device=device,
+            executor=other,
+            data=data,
         )
         both = (load(evaluate(again, of)), load(evaluate(third, scratch_store)))
     rounding, _ = _largest_gap(*(_headlines(of, setting) for of in both))

@@ -19,6 +19,7 @@ from fedbench.measure import restored
 from fedbench.metrics.evaluate import MEASURES, evaluate
 from fedbench.metrics.follows import contradiction
 from fedbench.metrics.read import load
+from fedbench.results import own_code
 from fedbench.results.pack import Pack, Row, add, alone_with, fault_of, latest, leave_out, same_numbers, write
 from fedbench.results.packs import FOLDER, Packs, imported
 from fedbench.store import Store
@@ -164,13 +165,15 @@ def merge(paths: Sequence[Path], output: Path, prefer: str | None = None) -> tup
             merged |= {row.id: row for row in rows if row.id not in left}
             failures = [*failures, *pack.failures]
         kept = latest(merged.values())
+        own_code.refuse(output, (row.spec for row in kept))
         write(output, kept, failures)
     return sum(before.get(row.id) is not row for row in kept), skipped, len(kept)
 
 
 def read(path: Path) -> tuple[Pack, list[Row]]:
-    """A pack and its runs, all checked. Raises FedbenchError if it is missing, hidden, damaged or empty, or if a run's
-    metrics contradict each other."""
+    """A pack and its runs, all checked. Raises FedbenchError if it is missing, hidden, damaged or empty, if a run's
+    metrics contradict each other, or if a run is of a user's code that does not lie in the folder of the pack's paper
+    (`own_code`)."""
     if not path.is_file():
         raise FedbenchError(f"there is no file {path}", "name a result pack (.parquet)")
     if path.name.startswith("."):
@@ -182,6 +185,7 @@ def read(path: Path) -> tuple[Pack, list[Row]]:
     for row in rows:
         if fault := contradicted(row):
             raise FedbenchError(f"run {row.id} of {path} contradicts itself: {fault}", "ask who made it")
+    own_code.refuse(path, (row.spec for row in rows))
     return pack, rows
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.errors import FedbenchError
 from fedbench.metrics.evaluate import evaluate
 from fedbench.metrics.read import load
-from fedbench.models.registry import is_plugin
+from fedbench.results.own_code import NONE, Code, parts
 from fedbench.results.pack import ABOUT, Failure, Row
 from fedbench.specs import RunSpec
 from fedbench.store import Artifact, Store
@@ -58,22 +58,24 @@ def _add(digest: hashlib._Hash, name: str, values: pa.Array) -> None:
         digest.update(values.fill_null(0).to_numpy(zero_copy_only=False).astype(kind).tobytes())
 
 
-def row_of(run: Artifact, store: Store, by: str = "") -> Row:
+def row_of(run: Artifact, store: Store, by: str = "", code: Code = NONE) -> Row:
     """A run as a row of a pack; computes its metrics if missing.
 
-    Raises FedbenchError for a run of a user's code, because nobody else could repeat it.
+    Raises FedbenchError for a run of a user's code that is not in `code`, that of the paper whose pack it is: nobody
+    else could repeat it.
     """
     spec = run.spec
     assert isinstance(spec, RunSpec)
-    if part := own_code(spec):
+    if why := code.lacks(spec):
         other = {
-            "method": f"method!={spec.method.partition('@')[0]}",
+            "method": f"method!={spec.method}",
             "network": f"model!={spec.setting.model}",
             "partitioner": f"scheme!={spec.setting.partition.scheme}",
-        }
+        }[next(parts(spec)).what]
         raise FedbenchError(
-            f"run {run.id} is of a {part} of your own, which others cannot make again, so no pack takes it",
-            f"leave it out, for example with {other[part]}",
+            f"run {run.id} cannot be made again by others: {why}",
+            f"write the pack into the folder of a paper that has the file, -o PAPER/results/NAME.parquet, or leave it "
+            f"out, for example with {other}",
         )
     provenance = run.provenance
     return Row(
@@ -98,23 +100,13 @@ def refuse_other_code(runs: Collection[Artifact]) -> None:
         )
 
 
-def diverged(store: Store, ids: Collection[str] | None = None) -> list[Failure]:
-    """A store's diverged runs (with `ids`: only these), without runs of the user's code."""
+def diverged(store: Store, ids: Collection[str] | None = None, code: Code = NONE) -> list[Failure]:
+    """A store's diverged runs (with `ids`: only these), without runs of users' code that is not in `code`."""
     return [
         Failure(run.spec, run.reason)
         for run in unfinished(store)
-        if run.diverged and (ids is None or run.id in ids) and not own_code(run.spec)
+        if run.diverged and (ids is None or run.id in ids) and not code.lacks(run.spec)
     ]
-
-
-def own_code(spec: RunSpec) -> str:
-    """The part of a run that is a user's file: "method", "network", "partitioner", or "" if none is."""
-    setting = spec.setting
-    if spec.source is not None or "@" in spec.method:
-        return "method"
-    if is_plugin(setting.model):
-        return "network"
-    return "partitioner" if "@" in setting.partition.scheme else ""
 
 
 def machine(provenance: Mapping[str, Any]) -> str:

@@ -33,7 +33,8 @@ from fedbench.results import importing, making
 from fedbench.results import pack as seal
 from fedbench.results.frame import Frame
 from fedbench.results.importing import brought, take_in
-from fedbench.results.making import diverged, machine, own_code, refuse_other_code, row_of
+from fedbench.results.making import diverged, machine, refuse_other_code, row_of
+from fedbench.results.own_code import parts
 from fedbench.results.pack import Failure, Pack, Row, add, compact, fault_of, from_json, packed, write
 from fedbench.results.packs import NotPacked, Packs, summary, with_fedbench
 from fedbench.results.run import State
@@ -235,18 +236,18 @@ def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) 
 
 def test_runs_of_own_code_are_refused(store: Store) -> None:
     spec = dataclasses.replace(run_spec(2, 2), method="mine", source="a" * 64)
-    with pytest.raises(FedbenchError, match="is of a method of your own, which others cannot make again"):
+    with pytest.raises(FedbenchError, match="cannot be made again by others: its method mine is a user's code"):
         row_of(finished(store, spec), store)
     # A network's and a partitioner's name has the checksum of the file after an @.
     spec = run_spec(2, 2)
     setting = spec.setting
     network = dataclasses.replace(setting, model=f"Net@{'a' * 64}")
     dealt = dataclasses.replace(setting, partition=dataclasses.replace(setting.partition, scheme=f"mine@{'a' * 64}"))
-    assert own_code(spec) == ""
-    with pytest.raises(FedbenchError, match=r"of a network of your own.*with model!=Net@a"):
+    assert not list(parts(spec))
+    with pytest.raises(FedbenchError, match=r"its network Net is a user's code.*with model!=Net@a"):
         row_of(finished(store, dataclasses.replace(spec, setting=network)), store)
-    assert own_code(dataclasses.replace(spec, setting=dealt)) == "partitioner"
-    assert own_code(dataclasses.replace(spec, method="mine@abc")) == "method"
+    assert [part.what for part in parts(dataclasses.replace(spec, setting=dealt))] == ["partitioner"]
+    assert [part.what for part in parts(dataclasses.replace(spec, method="mine@abc"))] == ["method"]
 
 
 def test_a_shipped_run_has_no_files_and_is_found_by_the_beginning_of_its_id(rows: list[Row], tmp_path: Path) -> None:
