@@ -72,6 +72,29 @@ def test_the_first_page_is_short_and_begins_with_the_demo_and_the_tests_as_ci_ru
     assert len((ROOT / "README.md").read_text()) <= 6000
 
 
+#: Pages of one task each: what a user reads to do it.
+TASKS = (
+    "data_recipes/README.md",
+    "data_recipes/vectors.md",
+    "fedbench/engine/README.md",
+    "fedbench/methods/README.md",
+    "tables/README.md",
+    "tables/claims.md",
+    "tables/own.md",
+    "tables/results.md",
+    "tables/sweep.md",
+)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_page_of_a_task_is_short_and_begins_with_its_command(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert len(text.split()) <= 1200
+    title, first = re.split(r"\n\n+", text)[:2]
+    assert title.startswith("# ")
+    assert first.startswith("    fedbench ")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(prose(page.read_text())):
