@@ -78,6 +78,7 @@ TASKS = (
     "data_recipes/vectors.md",
     "fedbench/engine/README.md",
     "fedbench/methods/README.md",
+    "fedbench/reports/README.md",
     "tables/README.md",
     "tables/claims.md",
     "tables/own.md",

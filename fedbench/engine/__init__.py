@@ -1,1 +1,1 @@
-"""Where and how runs execute: from a job to its artifact, and from a table to all its missing runs (README.md)."""
+"""Where and how runs execute: from a job to its artifact, and from a table to all its missing runs (inside.md)."""
