@@ -26,7 +26,7 @@ class FedDRM(Method):
     density ratio (Theorem 2.2). Both routing rules are stored: `probability` (the paper's, headline) and
     `density_ratio` (prior removed, the official code's). They agree if clients have equal sizes.
 
-    deviates: lambda is 0.8 as the paper reports, where the official configuration has 0.9.
+    deviates: lambda is 0.8, as in the paper; the official configuration has 0.9.
     """
 
     name = "feddrm"

@@ -32,28 +32,24 @@ class PFedFDA(Method):
     beta local + (1 - beta) global. The server averages all three by training size. Before it predicts, a client adapts
     the Gaussian once more on the averaged body (no gradient step).
 
-    deviates: beta is found by a bounded solver (SciPy L-BFGS-B), as the paper says; the official code clips an
-    unbounded one, which often stops exactly on 0 or 1 although an interior minimum exists.
+    deviates: a bounded solver finds beta, as the paper says; the official code clips the result of an unbounded one,
+    which often is 0 or 1 although the minimum lies between.
 
-    deviates: one beta serves the means and the covariance, as in the paper's main tables; the official code has two
-    unless told otherwise.
+    deviates: one beta serves means and covariance, as in the paper's main tables; the official code has two unless told
+    otherwise.
 
-    deviates: as in the official code, beta minimises the sum over two folds of the mean cross-entropy (Eq. 9: of the
-    summed one, the same but for the scale), leaves out classes of a single row, and is 0 if nothing is left to search
-    on; the paper says nothing of either. A failed search keeps the client's last beta.
+    deviates: as in the official code, beta minimises the mean cross-entropy of two folds without classes of a single
+    row, and is 0 if no row is left; a failed search keeps the last beta. The paper says nothing of this.
 
-    deviates: as in the official code, the covariance gets a ridge of 1.0 and 1e-4 on every entry (the paper: a
-    small ridge), the head is shrunk by 1e-4, the prior smoothed by 1e-4, and means start uniform in [0, 1) (the
-    paper: a spherical Gaussian).
+    deviates: as in the official code, a covariance gets 1.0 on its diagonal and 1e-4 on every entry (the paper: a small
+    ridge), the head is shrunk and the prior smoothed by 1e-4, and means start uniform in [0, 1) (the paper: Gaussian).
 
-    deviates: as in the official code, the features of all local epochs are kept, an image as often as it was seen
-    (the paper: of the latest round of training), and the final adaptation is one pass over the averaged body, in which
-    a class needs more than two images for a mean of its own (the paper says neither).
+    deviates: as in the official code, the features of all local epochs count (the paper: of the latest). In the last
+    pass, over the averaged body, a class needs three images for a mean of its own, which the paper does not say.
 
-    deviates: the final pass over the training set keeps its last short batch, which the official code drops.
+    deviates: that pass keeps its last short batch; the official code drops it.
 
-    deviates: statistics are summed in float64, and the head is solved by a Cholesky factorisation instead of least
-    squares: logits differ by less than 1e-5.
+    deviates: sums are in float64, and the head is solved by Cholesky: logits differ by less than 1e-5.
     """
 
     name = "pfedfda"
