@@ -63,6 +63,7 @@ _COMMANDS = frozenset(
         "from",
         "gpus_per_run",
         "help",
+        "help_all",
         "home",
         "jobs",
         "json",
@@ -71,10 +72,13 @@ _COMMANDS = frozenset(
         "method",
         "observe",
         "partition_seed",
+        "partition_seeds",
         "protocol",
+        "round",
         "save",
         "seeds",
         "table",
+        "test",
         "unshipped",
     }
 )
