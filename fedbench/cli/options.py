@@ -62,7 +62,7 @@ Device = Annotated[str, "Device: auto, cpu or cuda."]
 NoShipped = Annotated[bool, "Leave out shipped results (fedbench results list)."]
 Format = Annotated[
     str | None,
-    "Format: console, latex, markdown, csv, html, json, macros (LaTeX's), or long (every value of the runs).",
+    "Format: console, latex, markdown, csv, html, json, macros (LaTeX's), bibtex, or long (every value of the runs).",
     "-f",
 ]
 Output = Annotated[Path | None, "Write to this file; its suffix tells the format.", "-o"]
@@ -70,6 +70,7 @@ Notes = Annotated[str, "Notes below the table: none, brief, or full (deviations,
 Width = Annotated[
     str, "LaTeX: fit a column (3.25 in), a page (5.5 in) or so many inches; default: a column, else a page.", "<width>"
 ]
+Cite = Annotated[bool, "LaTeX: rows \\cite their methods, by the keys of -f bibtex."]
 Spread = Annotated[
     str, "LaTeX: how ± is set: pm, small, paren as in .76(.02), or none; default: the table's.", "<spread>"
 ]

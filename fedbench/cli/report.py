@@ -50,6 +50,7 @@ def report(
     as_json: options.Json = False,
     width: options.Width = "",
     spread: options.Spread = "",
+    cite: options.Cite = False,
     standalone: Annotated[bool, "LaTeX: a whole document, not a float to \\input; names its packages."] = False,
     appendix: Annotated[
         bool,
@@ -62,7 +63,7 @@ def report(
     from fedbench.reports.long import of_grids
     from fedbench.reports.render.style import Style
 
-    style = Style(standalone, appendix, all_cells, width, spread)
+    style = Style(standalone, appendix, all_cells, width, cite, spread)
     path = path_of(output, "--output") if output else None
     folder = path is not None and (str(output).endswith("/") or path.is_dir())
     usual = "latex" if (folder or (appendix and path is None)) and not as_json else None
@@ -216,6 +217,7 @@ def compare(
     notes: options.Notes = "brief",
     width: options.Width = "",
     spread: options.Spread = "",
+    cite: options.Cite = False,
 ) -> None:
     """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
     from fedbench.planner.runs import select
@@ -233,4 +235,4 @@ def compare(
         printing.put_long([Taken(run, metric or ()) for run in runs], output)
         return
     grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view, round=round)
-    printing.put(grids, chosen, output, notes, Style(width=width, spread=spread))
+    printing.put(grids, chosen, output, notes, Style(width=width, spread=spread, cite=cite))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fedbench import methods, resources
 from fedbench.errors import FedbenchError
 from fedbench.planner import table as tables
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line
+from fedbench.reports.layout.references import OWN, every, of_row
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.render import render
@@ -218,6 +222,57 @@ def test_a_papers_tables_each_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert len(made) == sum(name.startswith("ftw_erm/") for name in tables.names()) - 1
     good("report", "ftw_erm/1", "-f", "macros", "-o", tmp_path / "paper", "--home", tmp_path / "home")
     assert (tmp_path / "paper" / "ftw_erm-1-numbers.tex").read_text().startswith("% fedbench")
+
+
+def test_every_method_data_set_and_paper_has_a_reference() -> None:
+    known = every().values()
+    recipes = {path.stem for path in resources.RECIPES.glob("*.toml")}
+    papers = {name.partition("/")[0] for name in tables.names()}
+    assert {*methods.names()} - {"local"} == {name for one in known for name in one.methods}
+    assert recipes == {name for one in known for name in one.datasets}
+    assert {name for one in known for name in one.papers} == papers - {"arena", "plain", "scale"}
+
+
+@pytest.mark.shipped
+def test_rows_cite_what_bibtex_has(shipped: list[Grid], tmp_path: Path) -> None:
+    text, entries = render(shipped, "latex", style=Style(cite=True)), render(shipped, "bibtex")
+    cited = {key for keys in re.findall(r"\\cite\{(.*?)\}", text) for key in keys.split(",")}
+    keys = re.findall(r"(?m)^@\w+\{(.*),$", entries)
+    assert cited <= {*keys}
+    assert len(keys) == len({*keys})
+    assert {"feddrm2026", "krizhevsky2009learning", "fenoglio2025flux", OWN} <= {*keys}
+    assert r"FedPAC~\cite{xu2023fedpac,collins2021fedrep}" in text, "as the row is named, and what it runs"
+    assert r"Sattler, Felix and M\"{u}ller, Klaus-Robert" in entries
+    (tmp_path / "r.bib").write_text(entries)
+    lines = [r"\relax", r"\bibstyle{plain}", r"\bibdata{r}", *(rf"\citation{{{key}}}" for key in keys)]
+    (tmp_path / "t.aux").write_text("\n".join(lines) + "\n")
+    if shutil.which("bibtex"):
+        run = subprocess.run(["bibtex", "t"], cwd=tmp_path, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout
+        assert (tmp_path / "t.bbl").read_text().count("\\bibitem") == len(keys)
+
+
+def test_a_users_papers_have_references_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "protocol.toml").write_text("")
+    own = 'type = "misc"\nauthor = "Me, A."\ntitle = "A {GPU} of Mine"\nyear = 2026\nmethods = ["Mine"]\n'
+    (folder / "references.toml").write_text(f"[me2026]\n{own}")
+    monkeypatch.setenv("FEDBENCH_PAPERS", str(folder))
+    assert every()["me2026"].words == "Me, A GPU of Mine, 2026."
+    assert of_row("x", "Mine") == ("me2026",)
+    for text, wrong in (
+        (f"[mcmahan2017communication]\n{own}", "another file has the key mcmahan2017communication"),
+        (f'["a b"]\n{own}', "'a b' is no key of BibTeX"),
+        (f"[me]\n{own.replace('misc', 'blog')}", "unknown type in .* 'blog'"),
+    ):
+        other = tmp_path / f"mine{len(text)}"
+        other.mkdir()
+        (other / "protocol.toml").write_text("")
+        (other / "references.toml").write_text(text)
+        monkeypatch.setenv("FEDBENCH_PAPERS", str(other))
+        with pytest.raises(FedbenchError, match=wrong):
+            every()
 
 
 @pytest.mark.shipped

@@ -20,7 +20,7 @@ from fedbench.planner.table.spec import Column, Row, Table, matches
 from fedbench.words import plain
 
 #: TOML files in a paper's folder that are no tables.
-_NO_TABLES = ("protocol", "figures", "measured")
+_NO_TABLES = ("protocol", "figures", "measured", "references")
 
 
 def names() -> list[str]:

@@ -18,6 +18,7 @@ from fedbench.reports.compare.numbers import Number, clients, scale, why_not
 from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, grid_of_runs, never, ranked
+from fedbench.reports.layout.references import with_references
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
 from fedbench.results.run import Run, State, by_other_code
@@ -58,7 +59,8 @@ def grid(side: Comparison) -> Grid:
     heads = [head for head, _ in columns]
     lines = [_line(side, group, keys, entries) for group, entries in zip(side.groups, cells, strict=True)]
     about = list(_notes(side))
-    return grid_of_runs("compare", _title(side), keys, heads, lines, about, side.problems, reader=about[:1])
+    made = grid_of_runs("compare", _title(side), keys, heads, lines, about, side.problems, reader=about[:1])
+    return with_references(made, {run.spec.setting.partition.dataset.name for run in side.runs})
 
 
 def _line(side: Comparison, group: Group, keys: Sequence[str], entries: tuple[Entry, ...]) -> Line:

@@ -1,22 +1,20 @@
 """The appendix of a paper about the runs of a table, in the sections of reproducibility checklists.
 
 The lines come from the runs, the table, the recipes and the methods; most are also printed below a table (`notes`).
-Papers are cited as fedbench's pages and methods name them.
+Papers are cited by the references that are declared of them (`references`).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import fedbench
-from fedbench import protocol, resources
-from fedbench.data import parts_of, recipe
+from fedbench import protocol
+from fedbench.data import called, parts_of, recipe
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.methods import declarations
+from fedbench.models.titles import title
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells
 from fedbench.planner.others import Hits, records
@@ -24,6 +22,7 @@ from fedbench.planner.settings import sketch
 from fedbench.planner.table.load import short
 from fedbench.reports.layout import sentences
 from fedbench.reports.layout.notes import Notes, command
+from fedbench.reports.layout.references import OWN, every, of_row
 from fedbench.results.making import machine
 from fedbench.results.run import Run, by_other_code
 from fedbench.specs import PartitionSpec, Setting
@@ -31,30 +30,6 @@ from fedbench.words import counted, duration
 
 #: (heading, lines).
 Section = tuple[str, tuple[str, ...]]
-
-#: Fields of a setting that other sections or `Setting.descent` print, or that change no number.
-_OMITTED = {
-    "partition",
-    "budget",
-    "seed",
-    "init_seed",
-    "version",
-    "model_version",
-    "executor",
-    "votes",
-    "optimizer",
-    "momentum",
-    "momentum_lives",
-    "weight_decay",
-}
-#: BibTeX entry, as in CITATION.cff.
-CITATION = (
-    "@software{fedbench,",
-    "  title = {fedbench: benchmarks for federated learning, from a data recipe to the table in the paper},",
-    "  author = {{The fedbench developers}},",
-    f"  version = {{{fedbench.__version__}}},",
-    "}",
-)
 
 
 def behind(cells: Cells, extra: Mapping[str, Hits]) -> tuple[list[Run], list[Run]]:
@@ -94,15 +69,40 @@ def _setting(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
     cells = notes.cells
     yield sentences.the_budget(cells)
     yield from sentences.the_papers(cells)
-    yield f"Local steps: {sentences.either(setting.descent for setting in settings)}."
-    values: list[str] = []
-    for field in dataclasses.fields(Setting):
-        found = {getattr(setting, field.name) for setting in settings}
-        if field.name == "precision" or (field.name not in _OMITTED and found != {field.default}):
-            called = {"lr": "learning rate"}.get(field.name, field.name.replace("_", " "))
-            values.append(f"{called} {sentences.either(map(short, sorted(found - {None}, key=str)))}")
-    yield f"{'; '.join(values)}."
+    yield f"The network is {sentences.either(title(setting.model) for setting in settings)}."
+    sizes = sentences.either(str(setting.batch_size) for setting in settings)
+    rates = sentences.either(f"{setting.lr:g}" for setting in settings)
+    cosine = {setting.schedule for setting in settings} == {"cosine"}
+    schedule = ", which falls by a cosine over the rounds" if cosine else ""
+    descent = sentences.either(setting.descent for setting in settings)
+    yield f"Clients train by {descent}, with batches of {sizes} and a learning rate of {rates}{schedule}."
+    for words, holds in _CUSTOMS:
+        of = [setting for setting in settings if holds(setting)]
+        if of:
+            where = sentences.either(setting.partition.dataset.name for setting in of)
+            yield f"{words}{'' if len(of) == len(settings) else f' ({where})'}."
+    windows = {setting.window for setting in settings}
+    if max(windows) > 1:
+        yield f"Accuracies are means over the last {sentences.either(map(str, sorted(windows)))} rounds of a run."
+    yield f"Arithmetic is in {sentences.either(_PRECISIONS[setting.precision] for setting in settings)}."
     yield from sentences.own_budgets(cells, notes.rows)
+
+
+_PRECISIONS = {"fp32": "32-bit floats", "tf32": "TF32", "bf16": "bfloat16, sums and weights in 32-bit floats"}
+#: What a setting may do -> whether it does.
+_CUSTOMS: tuple[tuple[str, Callable[[Setting], bool]], ...] = (
+    ("A client's last, smaller batch is left out", lambda s: s.tail == "drop"),
+    ("Training and test images are cropped at random", lambda s: s.augment == "crop"),
+    ("Training images are padded, cropped and mirrored at random", lambda s: s.augment == "pad_flip"),
+    ("A client joins a round with a probability below one", lambda s: s.participation < 1),
+    ("A round's cohort is drawn without replacement", lambda s: s.cohort is not None),
+    ("All clients take part in the last round", lambda s: s.full_last_round),
+    ("A pass over a client's images goes on in its next round", lambda s: s.passes == "endless"),
+    ("Momentum is kept between a client's rounds", lambda s: bool(s.momentum_lives)),
+    ("Momentum starts anew with each pass", lambda s: bool(s.momentum_restarts)),
+    ("The models of the round with the lowest validation loss answer", lambda s: s.select == "best"),
+    ("Clients take part once more without labels after the last round", lambda s: bool(s.test_phase)),
+)
 
 
 def _clients(settings: Sequence[Setting]) -> Iterator[str]:
@@ -145,22 +145,36 @@ def _hyper_parameters(notes: Notes) -> Iterator[str]:
     rules = protocol.load(table.protocol)
     yield (
         f"{'All other values' if table.tune else 'No value was searched for by this table: values'} are those of the "
-        f"protocol ({rules.title}) or of single rows, and the methods' own defaults (in brackets)."
+        f"protocol ({rules.title}) or of single rows, and the methods' own defaults."
     )
-    places: list[tuple[str, dict[str, Any]]] = []
     found = {row.label: [r for cell in cells.all if cell.row is row for r in cell.records if r] for row in notes.rows}
-    for label, runs in {**found, **{label: [r for _, r in hits] for label, hits in notes.extra.items()}}.items():
-        values: dict[str, dict[str, None]] = {}
-        for record in (record for record in runs if record.complete):
-            given = record.provenance.get("overrides", {})
-            for name, value in record.spec.params.items():
-                values.setdefault(name, {})[short(value) if name in given else f"({short(value)})"] = None
-        places.append((label, {name: sentences.either(texts) for name, texts in values.items()}))
-    yield from (
-        sentences.by_values(places)
-        if any(values for _, values in places)
-        else sentences.hyper_parameters(cells, notes.rows)
-    )
+    found |= {label: [r for _, r in hits] for label, hits in notes.extra.items()}
+    said = by_key((text, label) for label, runs in found.items() if (text := _values([r for r in runs if r.complete])))
+    if said:
+        yield from (f"{', '.join(labels)}: {text}." for text, labels in said.items())
+    else:
+        yield from sentences.hyper_parameters(cells, notes.rows)
+
+
+def _values(runs: Sequence[Run]) -> str:
+    """The values of a row's hyper-parameters in words, first those that were given, then the method's own."""
+    given: dict[str, dict[str, None]] = {}
+    own: dict[str, dict[str, None]] = {}
+    for record in runs:
+        chosen = record.provenance.get("overrides", {})
+        for name, value in record.spec.params.items():
+            (given if name in chosen else own).setdefault(_called(record, name), {})[short(value).replace("_", " ")] = (
+                None
+            )
+    parts = [", ".join(f"{name}{sentences.either(values)}" for name, values in of.items()) for of in (given, own)]
+    return "; ".join(filter(None, (parts[0], f"by default {parts[1]}" if parts[1] else "")))
+
+
+def _called(record: Run, name: str) -> str:
+    """What stands before a hyper-parameter's value: its name in words, or its symbol if that is a letter."""
+    declared = declarations.built_in().get(record.spec.method)
+    one = declared.hyper_parameters.get(name) if declared else None
+    return f"{one.symbol} = " if one and len(one.symbol) == 1 else f"{name.replace('_', ' ')} "
 
 
 def _seeds(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
@@ -212,14 +226,17 @@ def _deviations(notes: Notes) -> Iterator[str]:
 
 
 def _references(notes: Notes) -> Iterator[str]:
-    """What to cite: the paper (from its page), the methods' papers (from their declarations), and fedbench."""
-    table = notes.table
-    _, first = resources.page(table.path.parent)
-    if table.of_paper and (cited := re.match(r"([^*`]{0,120})\*([^*]+)\*, ([^:.`*]+)", first)):
-        yield f"Table {table.id}: {''.join(cited.groups()[:2])}, {cited[3]}."
-    extra = {label: declarations.built_in().get(hits[0][1].spec.method) for label, hits in notes.extra.items()}
-    for label, declaration in ({row.label: notes.cells.declaration(row) for row in notes.rows} | extra).items():
-        text = " ".join(declaration.text.split("\n\n")[0].split()) if declaration else ""
-        if cited := re.match(r".{0,120}?\([^()]*\d{4}[^()]*\)", text):
-            yield f"{label}: {cited[0]}."
-    yield f"fedbench {fedbench.__version__}: its BibTeX entry, `fedbench`, is in this file's last lines."
+    """What to cite: the table's paper, the methods of its rows and extra rows, its data sets, and fedbench."""
+    table, known = notes.table, every()
+    sets = {called(column.dataset) for column in table.measured if not table.counted}
+    methods = {row.label: getattr(notes.cells.declaration(row), "name", row.method) for row in notes.rows}
+    methods |= {label: hits[0][1].spec.method for label, hits in notes.extra.items()}
+    rests: dict[str, dict[str, None]] = {}
+    for key, one in known.items():
+        of_paper = [f"table {table.id}"] if table.of_paper and table.id.partition("/")[0] in one.papers else []
+        of_methods = [label for label, method in methods.items() if key in of_row(label, method)]
+        whose = [*of_paper, *of_methods, *sorted(sets & set(one.datasets)), *([key] if key == OWN else [])]
+        if whose:
+            rests[key] = dict.fromkeys(whose)
+    order = sorted(rests, key=lambda key: key == OWN)
+    yield from (f"{', '.join(rests[key])}: {known[key].words}" for key in order)

@@ -7,6 +7,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from fedbench.data import called
 from fedbench.groups import by_key
 from fedbench.planner.cells import Cells
 from fedbench.planner.others import Hits, others, records
@@ -16,6 +17,7 @@ from fedbench.reports.layout.appendix import sections
 from fedbench.reports.layout.entries import Entries, Rows, with_means
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, ranked
 from fedbench.reports.layout.notes import Notes, command
+from fedbench.reports.layout.references import with_references
 from fedbench.reports.layout.shipped import contradicted, makers
 from fedbench.reports.numbers.agreement import Tally, offset
 from fedbench.reports.numbers.measured import Value
@@ -66,7 +68,7 @@ def grid_of(
     disagreeing = tuple(contradicted({id: pair for id, pair in entries.others.items() if pair[1]}))
     left_out = [] if extra else _left_out(len(found))
     missing = counts.keys() & {state.value for state in (State.MISSING, State.PARTIAL, State.FAILED)}
-    return Grid(
+    grid = Grid(
         id=table.id,
         title=table.title,
         stub=table.stub or ("Network" if table.statistic == "count" else "Method"),
@@ -94,6 +96,8 @@ def grid_of(
         exchanged=table.look.methods == "columns",
         appendix=sections(notes, seeds) if appendix else (),
     )
+    datasets = {called(column.dataset) for column in table.measured if not table.counted}
+    return with_references(grid, datasets, [table.id.partition("/")[0]] if table.of_paper else ())
 
 
 def _has_number(table: Table, line: Mapping[str, Entry]) -> bool:

@@ -134,6 +134,7 @@ class Line:
     method: str = ""
     source: str = ""  #: SHA-256 of a user's method's file
     keys: tuple[str, ...] = ()  #: values of the grid's keys
+    cites: tuple[str, ...] = ()  #: keys of its method's references
 
     @property
     def in_table(self) -> bool:
@@ -190,6 +191,7 @@ class Grid:
     of_paper: bool = True  #: whether it is a paper's table
     spread: str = "small"  #: how LaTeX prints a ± (`render.SPREADS`)
     exchanged: bool = False  #: whether LaTeX prints the rows as columns
+    references: tuple[str, ...] = ()  #: keys of what is to be cited: the paper, methods, data sets, fedbench
     keys: tuple[str, ...] = ()  #: keys in which the rows differ: a column each, instead of the column of labels
     #: (heading, lines) of a paper's appendix (see `appendix`), if requested.
     appendix: tuple[tuple[str, tuple[str, ...]], ...] = ()

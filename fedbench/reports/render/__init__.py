@@ -14,7 +14,7 @@ from fedbench.words import option_of, plain
 
 #: What stands below a table.
 NOTES = ("none", "brief", "full")
-FORMATS = ("console", "latex", "markdown", "csv", "html", "json", "macros")
+FORMATS = ("console", "latex", "markdown", "csv", "html", "json", "macros", "bibtex")
 _SUFFIXES = {
     ".tex": "latex",
     ".md": "markdown",
@@ -23,6 +23,7 @@ _SUFFIXES = {
     ".htm": "html",
     ".json": "json",
     ".txt": "console",
+    ".bib": "bibtex",
 }
 
 
@@ -56,10 +57,10 @@ def render(grids: Sequence[Grid], format: str, notes: str = "brief", style: Styl
         from fedbench.reports.render import data
 
         return {"csv": data.as_csv, "json": data.as_json}[format](grids)
-    if format == "macros":
-        from fedbench.reports.render.latex import macros
+    if format in ("macros", "bibtex"):
+        from fedbench.reports.render.latex import bibtex, macros
 
-        return macros.document(grids)
+        return {"macros": macros.document, "bibtex": bibtex.document}[format](grids)
     grids = [grid if notes == "full" or format == "html" else grid.unmarked() for grid in grids]
     if format == "latex":
         from fedbench.reports.render import latex

@@ -16,6 +16,7 @@ class Style:
     appendix: bool = False  #: the sections of an appendix instead of the tables
     all_cells: bool = False  #: with rows and columns that have no number
     width: str = ""  #: column, page, or inches; "": a column where the table fits it as it is, else a page
+    cite: bool = False  #: labels of rows cite their methods
     spread: str = ""  #: one of SPREADS; "": the table's own
 
 

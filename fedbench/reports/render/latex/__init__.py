@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 import fedbench
-from fedbench.reports.layout.appendix import CITATION
-from fedbench.reports.layout.grid import Entry, Grid, legend, only_done
+from fedbench.reports.layout.grid import Entry, Grid, Line, legend, only_done
+from fedbench.reports.render.latex import bibtex
 from fedbench.reports.render.latex.characters import escape, packages, unset
 from fedbench.reports.render.latex.tabular import Form, fitted
 from fedbench.reports.render.style import Style
@@ -70,14 +70,17 @@ def appendix(grids: Sequence[Grid], standalone: bool) -> str:
             items = [rf"\item {line}" for line in lines] if len(lines) > 1 else []
             listed = ["\\begin{itemize}\\setlength{\\itemsep}{0pt}", *items, "\\end{itemize}"] if items else lines
             out += [rf"\paragraph{{{heading}.}}", *listed]
-    cited = ["% BibTeX:", *(f"% {line}" for line in CITATION)]
+    cited = [
+        "% BibTeX (-f bibtex writes it to a file):",
+        *(f"% {line}" for line in bibtex.document(grids).splitlines()),
+    ]
     body = "\n".join([*out, "\\par\\endgroup", *cited, ""])
     return _whole([], body) if standalone else body
 
 
 def _float(grid: Grid, notes: str, style: Style) -> str:
     form = Form(style.spread or grid.spread, exchanged=grid.exchanged)
-    table = fitted(grid, style.width, form)
+    table = fitted(grid, style.width, form, _citation if style.cite else None)
     body = table.latex
     if notes == "full":
         body = _annotated(grid, body)
@@ -96,6 +99,10 @@ def _float(grid: Grid, notes: str, style: Style) -> str:
         *(f"% {plain(text)}" for text in _comments(grid, table.said, notes)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _citation(line: Line) -> str:
+    return ",".join(line.cites)
 
 
 def _annotated(grid: Grid, body: str) -> str:
