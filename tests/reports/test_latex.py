@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedbench import methods, resources
 from fedbench.errors import FedbenchError
@@ -19,6 +20,7 @@ from fedbench.reports.layout.references import OWN, every, of_row
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.numbers.measured import Value
 from fedbench.reports.render import render
+from fedbench.reports.render.latex import bibtex
 from fedbench.reports.render.latex.macros import words
 from fedbench.reports.render.latex.tabular import Form, fitted
 from fedbench.reports.render.latex.widths import broken, points
@@ -250,6 +252,14 @@ def test_rows_cite_what_bibtex_has(shipped: list[Grid], tmp_path: Path) -> None:
         run = subprocess.run(["bibtex", "t"], cwd=tmp_path, capture_output=True, text=True)
         assert run.returncode == 0, run.stdout
         assert (tmp_path / "t.bbl").read_text().count("\\bibitem") == len(keys)
+
+
+def test_fedbench_is_cited_as_its_citation_file_says() -> None:
+    """Which does not come along with an installed fedbench."""
+    said = yaml.safe_load((Path(__file__).parents[2] / "CITATION.cff").read_text())
+    text = bibtex.document([Grid("t", "", "", "", "", "", (), (), references=(OWN,))])
+    for part in (said["title"], said["authors"][0]["name"], said["version"]):
+        assert f"{{{part}}}" in text
 
 
 def test_a_users_papers_have_references_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import Result
 
 from fedbench import protocol, reader, resources
@@ -35,14 +34,11 @@ from fedbench.planner.table.noise import SeedNoise, ranks
 from fedbench.planner.table.spec import Table
 from fedbench.reports import measured_page as measured
 from fedbench.reports.claims import HEADS, Claims, claims, summary
-from fedbench.reports.layout import references
-from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.notes import departures, holding
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.measured_page import PAGE, SENTENCES, page
 from fedbench.reports.numbers.agreement import Tally
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.render.latex import bibtex
 from fedbench.results.frame import Frame
 from fedbench.results.packs import with_fedbench
 from fedbench.specs import Setting
@@ -151,14 +147,6 @@ def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path
     assert both.count("paragraph{Software.}") == 1
     assert both.index("subsection*{All tables}") < both.index("paragraph{Software.}") < both.index("{Table feddrm/1:")
     assert fits(compiled(tmp_path, r"\documentclass{article}\begin{document}\appendix\input{a}\end{document}", "m"))
-
-
-def test_fedbench_is_cited_as_its_citation_file_says() -> None:
-    """Which does not come along with an installed fedbench."""
-    said = yaml.safe_load((Path(__file__).parents[2] / "CITATION.cff").read_text())
-    text = bibtex.document([Grid("t", "", "", "", "", "", (), (), references=(references.OWN,))])
-    for part in (said["title"], said["authors"][0]["name"], said["version"]):
-        assert f"{{{part}}}" in text
 
 
 def test_tables_lists_states_by_budget(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
