@@ -232,11 +232,6 @@ def test_an_error_about_a_value_that_nobody_gave_says_whose_it_is() -> None:
     ten = setting(rounds=10)
     for attempt, line in (
         (
-            lambda: Job.under(load("feddrm"), "small", ten, "fedprox", {}),
-            "--finetune-rounds of fedprox must be below the number of rounds, 10, not 50 "
-            "(protocol feddrm's, budget small); give --finetune-rounds",
-        ),
-        (
             lambda: Job.under(load("feddrm"), "small", ten, "fedprox", {"finetune_rounds": 50}),
             "--finetune-rounds of fedprox must be below the number of rounds, 10, not 50",
         ),
@@ -253,6 +248,17 @@ def test_an_error_about_a_value_that_nobody_gave_says_whose_it_is() -> None:
         (lambda: setting(lr=-1), "the learning rate must be above 0, not -1.0"),
     ):
         assert refused("", attempt) == line
+
+
+def test_a_value_of_the_protocol_that_the_setting_does_not_allow_is_set_aside_and_said() -> None:
+    job = Job.under(load("feddrm"), "small", setting(rounds=10), "fedprox", {"mu": 0.1})
+    assert (job.spec.params["finetune_rounds"], job.spec.params["mu"]) == (0, 0.1)
+    assert job.set_aside == (
+        "protocol feddrm's value is set aside: --finetune-rounds of fedprox must be below the number of rounds, 10, "
+        "not 50; the method's default holds",
+    )
+    usual = Job.under(load("feddrm"), "small", setting(rounds=100), "fedprox", {})
+    assert (usual.spec.params["finetune_rounds"], usual.set_aside) == (50, ())
 
 
 def test_a_protocol_whose_runs_draw_their_partition_anew() -> None:

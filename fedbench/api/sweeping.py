@@ -128,6 +128,8 @@ def sweep(
     rules = protocols.load(protocol or protocols.default_for(dataset))
     running = where.engine_for(home, roots(), str(axes.get("precision", [rules.precision(budget)])[0]))
     points = grid.points(rules, budget, home, roots())
+    for line in dict.fromkeys(line for point in points for line in point.remarks):
+        say(line)
     lacking = missing(points, home)
     failures = {}
     with running, Bars(screen(), dict.fromkeys((run.spec.id for run in lacking), 1.0)) as bars:

@@ -65,6 +65,7 @@ def train(
     from fedbench.engine.engines import Where
     from fedbench.observers import make
     from fedbench.observers.bars import Bars
+    from fedbench.results.learnt import not_learnt
 
     if isinstance(part, Part):
         if store is not None and store_of(store).home != part.store.home:
@@ -83,6 +84,8 @@ def train(
     jobs = [_job(name_of(method), spec, rules, budget, one) for one in every]
     engine = Where(device=device, executor=executor).engine_for(home, roots(), jobs[0].spec.setting.precision)
     jobs = [job.again(home) for job in jobs] if again else jobs
+    for line in dict.fromkeys(line for job in jobs for line in job.set_aside):
+        say(line)
     watching: list[Observer] = [named.of(one) if isinstance(one, str) else one for one in observers]
     try:
         with engine, Bars(screen()) as bars:
@@ -94,6 +97,8 @@ def train(
     except Interrupted as stop:
         rounds = jobs[0].spec.setting.rounds
         raise KeyboardInterrupt(f"round {stop.round} of {rounds} is saved; the same call continues there") from None
+    for line in not_learnt(artifacts):
+        say(line)
     runs = [Run.of(artifact, home) for artifact in artifacts]
     return runs[0] if seeds is None else Runs(runs)
 

@@ -109,6 +109,7 @@ def make(
     A failed run does not stop the others; it is listed at the end. False if any run failed.
     """
     from fedbench.engine.sweep import End
+    from fedbench.results.learnt import not_learnt
 
     console = context.err()
     with stoppable(engine):
@@ -124,6 +125,8 @@ def make(
         printing.print_json({"made": ids, "failed": failures, "left": left})
     elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_BY_OTHERS]) else ""
     console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
+    for line in not_learnt(one.artifact for one in outcomes[End.MADE] if one.artifact):
+        console.print(line, soft_wrap=True, markup=False)
     for one in outcomes[End.HELD]:
         assert isinstance(one.error, HeldError)
         console.print(f"left to {one.error.who}: {one.title}")

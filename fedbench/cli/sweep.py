@@ -80,6 +80,8 @@ def sweep(
         points = grid.points(rules, budget, store, roots)
         for point in points:
             rule.check(point.runs[0].spec.setting, f"{point.method} in this sweep")
+        for remark in dict.fromkeys(remark for point in points for remark in point.remarks):
+            context.err().print(remark, style="dim", soft_wrap=True, markup=False)
         if test:
             _say_if_seeds_are_few(points)
         if dry_run:

@@ -48,7 +48,7 @@ PANELS: dict[str, Collection[str]] = {
     "A table (with --table)": ("column", "dataset"),
     "Where it runs, and what is kept": (*WHERE, "keep", "log", "observe"),
     options.MORE: (
-        *("momentum_lives", "select", "every", "drifts", "precision", "weighting", "again", "unshipped"),
+        *("momentum_lives", "select", "every", "drifts", "precision", "weighting", "again", "include_shipped"),
         *("counts", "subsample", "duplicates", "unseen_as", "phases", "partition_seed"),
         *("executor", "cpus_per_run", "gpus_per_run"),
     ),
@@ -82,7 +82,7 @@ def train(
     place: dict[str, Any],
     keep: Annotated[str | None, "Keep the run's models, for 'export' (the only value: model).", "model"] = None,
     again: Annotated[bool, "Make runs again; of a table, those of another version of the code."] = False,
-    unshipped: Annotated[bool, "With --table: leave out runs that result packs hold."] = False,
+    include_shipped: Annotated[bool, "With --table: train also what result packs hold."] = False,
     dry_run: options.DryRun = False,
     log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,
     observe: Annotated[list[str] | None, "Observer: tensorboard:DIR, wandb:PROJECT (repeatable).", "NAME:WHERE"] = None,
@@ -121,12 +121,12 @@ def train(
             budget=budget,
             precision=chosen.get("precision"),
             seed=chosen.get("seed"),
-            unshipped=unshipped,
+            include_shipped=include_shipped,
         )
         watching = [] if dry_run else _observers(log, observe)
         train_table(selection, How(where, again, kept, as_json=json, observers=watching), dry_run)
         return
-    _refuse_without_table(dataset, {"column": column, "unshipped": unshipped})
+    _refuse_without_table(dataset, {"column": column, "include_shipped": include_shipped})
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
     offered = train_methods.offered(method)
@@ -207,7 +207,7 @@ def _refuse_without_table(dataset: str | None, values: Mapping[str, Any]) -> Non
         raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
     for option, given in values.items():
         if given:
-            raise FedbenchError(f"--{option} goes with --table only", "leave it out")
+            raise FedbenchError(f"{option_of(option)} goes with --table only", "leave it out")
 
 
 def _partitioned(

@@ -19,7 +19,7 @@ from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
 from fedbench.protocol import OWN_BUDGET, PAPER
 from fedbench.specs import RunSpec
-from fedbench.words import counted, duration
+from fedbench.words import counted, duration, option_of
 
 if TYPE_CHECKING:
     from fedbench.engine.job import Job
@@ -111,8 +111,11 @@ def train_all(
 def show_all(artifacts: Sequence[Artifact], rules: Protocol, as_json: bool = False) -> None:
     """Print the results, and the commands to continue with."""
     from fedbench.cli.evaluate import show
+    from fedbench.results.learnt import not_learnt
 
     show(artifacts, context.store(), as_json)
+    for line in not_learnt(artifacts):
+        context.err().print(line, soft_wrap=True, markup=False)
     if not as_json:
         spec = artifacts[-1].spec
         assert isinstance(spec, RunSpec)
@@ -141,6 +144,14 @@ def _announce_setting(jobs: Sequence[Job], rules: Protocol) -> None:
     context.err().print(Text.assemble((f"partition {part.id}", "bold"), f": {what} (protocol {rules.name})"))
 
 
+def _of_protocol(job: Job, protocol: Protocol, budget: str) -> Iterator[str]:
+    """A line on the hyper-parameters that are the protocol's and neither the user's nor the method's default."""
+    usual = protocol.method_params(job.method.name, budget, job.spec.setting.partition.dataset.name)
+    own = [f"{option_of(k)} {v}" for k, v in job.overrides.items() if usual.get(k) == v]
+    if own:
+        yield f"{', '.join(own)}: as protocol {protocol.name} has {job.method.name}, budget {budget}"
+
+
 def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
     """Print the method, the budget and the paper's budget, and how long both take on this machine.
 
@@ -154,6 +165,8 @@ def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:
     setting, store, console = job.spec.setting, context.store(), context.err()
     options = ", ".join(f"{name} {value}" for name, value in job.overrides.items())
     console.print(Text.assemble((job.method.title, "bold"), f" ({options})" if options else ""))
+    for line in (*job.set_aside, *_of_protocol(job, protocol, budget)):
+        console.print(line, style="dim", soft_wrap=True, markup=False)
     if (there := job.done(store)) is not None:
         changed = ", made by other code: --again makes it again" if other_code(there.provenance) else ""
         console.print(f"run {there.id} is already there{changed}")

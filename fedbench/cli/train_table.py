@@ -33,7 +33,7 @@ class Selection:
     budget: str
     precision: str | None
     seed: int | None
-    unshipped: bool  #: runs in result packs are not missing
+    include_shipped: bool  #: runs that result packs hold are missing, too
 
     def load(self) -> Table:
         """The table, on the selected data set and with the selected columns."""
@@ -100,7 +100,7 @@ def _missing(table: Table, selection: Selection, how: How) -> Missing:
         seed=selection.seed,
         again=how.again,
         keep=how.keep,
-        packs=context.frame().packs if selection.unshipped else None,
+        packs=None if selection.include_shipped else context.frame().packs,
     )
 
 

@@ -55,6 +55,7 @@ class GridPoint:
     setting: Mapping[str, Any]
     params: Mapping[str, Any]
     runs: Sequence[Wanted] = field(default=(), compare=False)
+    remarks: Sequence[str] = field(default=(), compare=False)  #: on values of the protocol that are set aside
 
 
 @dataclass(frozen=True)
@@ -155,14 +156,16 @@ class SweepGrid:
     ) -> Iterator[GridPoint]:
         kind, _ = methods.load(method)
         for params in _product(self._params_of(kind)):
-            runs = []
+            runs, remarks = [], dict[str, None]()
             own = [seed if rules.redraws else None for seed in self.seeds]
             for seed, draw in zip(self.seeds or (None,), self.partition_seeds or own or (None,), strict=True):
                 drawn = partition if draw is None or "seed" in at else dataclasses.replace(partition, seed=draw)
                 # As values of a table's file, which a saved grid is: they do not make the budget custom.
                 setting = rules.setting(drawn, budget, values, seed=seed)
-                runs.append(Wanted(Job.under(rules, budget, setting, method, params).spec, method))
-            yield GridPoint(method, at, values, params, runs)
+                job = Job.under(rules, budget, setting, method, params)
+                runs.append(Wanted(job.spec, method))
+                remarks |= dict.fromkeys(job.set_aside)
+            yield GridPoint(method, at, values, params, runs, tuple(remarks))
 
     def _params_of(self, kind: type[Method]) -> Axes:
         """The hyper-parameters of a method; METHOD.NAME has precedence over NAME."""

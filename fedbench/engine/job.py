@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,8 @@ class Job:
     keep: frozenset[str] = frozenset()
     #: The method as the user named it: its name, or FILE.py:Class.
     named: str = ""
+    #: Lines on values of the protocol that the setting does not allow, in place of which are the method's defaults.
+    set_aside: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, setting: Setting, name: str, overrides: Mapping[str, Any]) -> Job:
@@ -103,20 +105,26 @@ class Job:
     @classmethod
     def under(cls, rules: Protocol, budget: str, setting: Setting, name: str, own: Mapping[str, Any]) -> Job:
         """Create the job of a method under a protocol's budget. Values in `own` override the protocol's for the method;
-        names that are not its hyper-parameters are ignored. The error about an invalid value that is not in `own` names
-        its source: the protocol or the method's default."""
+        names that are not its hyper-parameters are ignored. A value of the protocol that the setting does not allow is
+        set aside (`set_aside`). The error about an invalid default of the method says that it is one."""
         kind, _ = methods.load(name)
-        usual = rules.method_params(kind.name, budget, setting.partition.dataset.name)
+        usual = dict(rules.method_params(kind.name, budget, setting.partition.dataset.name))
         named = {k: v for k, v in own.items() if k in kind.hyperparameters()}
-        try:
-            return cls.of(setting, name, {**usual, **named})
-        except FedbenchError as error:  # the invalid value may be from the protocol or a default
-            unsaid = {option_of(k): k for k in kind.hyperparameters() if k not in named}
-            option = error.message.partition(" ")[0]
-            if option not in unsaid:
-                raise
-            whose = f"protocol {rules.name}'s, budget {budget}" if unsaid[option] in usual else f"{kind.name}'s default"
-            raise FedbenchError(f"{error.message} ({whose})", error.hint or f"give {option}") from error
+        unsaid = {option_of(k): k for k in kind.hyperparameters() if k not in named}
+        set_aside: list[str] = []
+        while True:
+            try:
+                return replace(cls.of(setting, name, {**usual, **named}), set_aside=tuple(set_aside))
+            except FedbenchError as error:
+                option = error.message.partition(" ")[0]
+                if option not in unsaid:
+                    raise
+                if unsaid[option] not in usual:
+                    line = f"{error.message} ({kind.name}'s default)"
+                    raise FedbenchError(line, error.hint or f"give {option}") from error
+                del usual[unsaid[option]]
+                whose = f"protocol {rules.name}'s value is set aside"
+                set_aside.append(f"{whose}: {error.message}; the method's default holds")
 
     def again(self, store: Store, *, only_changed: bool = False) -> Job:
         """Return the job that replaces the stored run and stores at least the same extras (`keep`). If `only_changed`,

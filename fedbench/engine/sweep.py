@@ -34,6 +34,7 @@ from fedbench.specs import Plain, RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.claim import HeldError
 from fedbench.store.provenance import other_code
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.engine.engines import Engine
@@ -180,6 +181,8 @@ def plan(
         remarks.append(
             f"{cells.counts[State.STALE]} cells are stale (of another version of the code); --again makes them again"
         )
+    rows_read = [label for labels in every for label in labels]
+    remarks += _left_to_packs(cells, rows_read, {run.spec.id for run in runs})
     return MissingRuns(runs, remarks, not absent)
 
 
@@ -218,6 +221,14 @@ class _Missing:
         """Whether a stored run was made by other code, or lacks an extra in `keep`."""
         run = self.store.whole(spec)
         return run is not None and (other_code(run.provenance) or not self.keep <= keeping.of(run))
+
+
+def _left_to_packs(cells: Cells, rows: Collection[str], wanted: Collection[str]) -> list[str]:
+    """A remark on the runs of these rows (labels) that result packs hold, and that are therefore not `wanted` (ids)."""
+    records = (run for cell in cells.all if cell.row.label in rows for run in cell.records)
+    shipped = len({run.id for run in records if run is not None and run.shipped} - {*wanted})
+    them = "it" if shipped == 1 else "them"
+    return [f"left out as shipped: {counted(shipped, 'run')} (--include-shipped trains {them})"] if shipped else []
 
 
 def _without_images(absent: Mapping[str, str]) -> FedbenchError:

@@ -65,6 +65,7 @@ _COMMANDS = frozenset(
         "help",
         "help_all",
         "home",
+        "include_shipped",
         "jobs",
         "json",
         "keep",
@@ -79,7 +80,6 @@ _COMMANDS = frozenset(
         "seeds",
         "table",
         "test",
-        "unshipped",
     }
 )
 

@@ -512,8 +512,10 @@ def test_a_pack_fills_tables_elsewhere_is_shown_and_verified(pack: Path, tmp_pat
     first, *missing = json.loads(good("show", run, "--json", "--home", other).out)
     assert (first["id"], first["shipped"]["by"], len(missing)) == (run, "Ada", 2)
     cell = ("train", "--table", "1", *DIGITS, "--column", "digits/Dir-0.3", "-m", "fedavg", "--home", other)
-    assert "nothing to run" in good(*cell, "--unshipped").err
-    assert "1 run to make" in good(*cell, "--dry-run").out
+    said = good(*cell).err
+    assert "nothing to run" in said
+    assert "left out as shipped: 1 run (--include-shipped trains it)" in said
+    assert "1 run to make" in good(*cell, "--include-shipped", "--dry-run").out
     (one,) = json.loads(good("results", "verify", "--sample", "3", "--json", "--home", other).out)
     assert (one["verdict"], one["trained"]) == ("same", True)
     assert one["made_on_processor"] == one["processor_here"] == processor()
@@ -525,9 +527,9 @@ def test_a_pack_fills_tables_elsewhere_is_shown_and_verified(pack: Path, tmp_pat
     assert (one["verdict"], one["trained"]) == ("same", True)
     assert "; all shipped" in table(other)  # what is trained to verify a run is in no table
     assert not [*Store(other).list("run")]
-    good(*cell, "--unshipped")
-    assert "1 run to make" in good(*cell, "--dry-run").out
     good(*cell)
+    assert "1 run to make" in good(*cell, "--include-shipped", "--dry-run").out
+    good(*cell, "--include-shipped")
     assert "°" not in table(other)  # it is the store's own now
     assert "as the store has it" in good("results", "verify", "--home", other).out
 
