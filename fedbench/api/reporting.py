@@ -108,7 +108,7 @@ def report(
     only_done: bool = False,
     view: str | None = None,
     shipped: bool = True,
-    extra: bool = False,
+    yours: bool = True,
     store: Home = None,
 ) -> Tables:
     """Tables of measured results, by number (1 or "1"), name ("feddrm/1") or TOML file; none: the headline tables.
@@ -133,7 +133,7 @@ def report(
         only_done=only_done,
         view=view,
         shipped=shipped,
-        extra=extra,
+        yours=yours,
     )
     return Tables(tuple(grids))
 

@@ -38,7 +38,7 @@ def report(
     only_done: Annotated[bool, "Leave out rows and columns that have no number; LaTeX always does."] = False,
     all_cells: Annotated[bool, "LaTeX: rows and columns without a number, too."] = False,
     no_shipped: options.NoShipped = False,
-    extra: Annotated[bool, "Add rows of your other runs in the table's settings (train --table -m)."] = False,
+    no_yours: Annotated[bool, "Leave out the rows of your own runs in the table's settings."] = False,
     budget: options.RunBudget = None,
     precision: options.RunPrecision = None,
     dataset: options.OnDataset = None,
@@ -81,7 +81,7 @@ def report(
         compare=compare,
         only_done=only_done,
         shipped=not no_shipped,
-        extra=extra,
+        yours=not no_yours,
         appendix=appendix,
     )
     if chosen == printing.LONG:

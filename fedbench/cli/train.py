@@ -96,7 +96,7 @@ def train(
 
     Every hyper-parameter of a method is an option too, such as --lambda 0.8
     for feddrm: 'fedbench methods feddrm' lists them. With --table and one
-    method they make an extra row of the table (report --extra).
+    method they make a row of yours below the table (report).
 
     An interrupted run continues where it stopped when the same command is
     given again.

@@ -252,7 +252,7 @@ def _extra(table: Table, method: str) -> str:
     """Remark that a method makes an extra row; it names a row with the same title, which the user may have meant."""
     title = declarations.of(method).title
     meant = next((f"; its row {row.label} is -m {row.method}" for row in table.rows if row.label == title), "")
-    return f"no row of {table.id} is of {method}, so it makes an extra one{meant}; report --extra prints it"
+    return f"no row of {table.id} is of {method}, so it makes one of yours, below the table{meant}"
 
 
 def _of_method(

@@ -12,7 +12,7 @@ from fedbench.planner.cells import Cells
 from fedbench.planner.table.load import called, short
 from fedbench.planner.table.spec import Column, Row
 from fedbench.plugins.load import is_file, place
-from fedbench.results.run import Run, title_of
+from fedbench.results.run import Run, State, title_of
 from fedbench.specs import Plain
 
 #: The runs of a row, each with its column.
@@ -32,8 +32,8 @@ class Key:
 def others(cells: Cells) -> dict[str, Hits]:
     """Label (unique in the table) -> runs with their columns, for runs in its settings that belong to none of its rows.
 
-    Complete runs only; of runs with the same key and setting, the latest. Empty for a tuned table, because its
-    trials would be among them.
+    Complete runs of today's versions only; of runs with the same key and setting, the latest. Empty for a tuned table,
+    because its trials would be among them.
     """
     if cells.table.tune:
         return {}
@@ -46,7 +46,7 @@ def others(cells: Cells) -> dict[str, Hits]:
     for column, setting in [(c, setting) for c in columns for setting in cells.made.of(c)]:
         latest: dict[Key, Run] = {}
         for record in cells.frame.records.get(setting.id, []):
-            if record.complete and record.id not in in_rows:
+            if record.complete and record.state is not State.STALE and record.id not in in_rows:
                 latest[_key(record, rules, cells.budget)] = record
         for key, record in latest.items():
             hits_of.setdefault(key, []).append((column, record))

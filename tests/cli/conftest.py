@@ -41,16 +41,16 @@ def _as_a_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def _smaller(monkeypatch: pytest.MonkeyPatch, **less: Any) -> None:
-    """Budget smoke with at most six small steps a round (or one epoch) in this process, and `less`."""
+def _smaller(monkeypatch: pytest.MonkeyPatch, budget: str = "smoke", **less: Any) -> None:
+    """A budget with at most six small steps a round (or one epoch) in this process, and `less`."""
     load = protocol.load
 
     def smaller(name: str) -> protocol.Protocol:
         rules = load(name)
-        smoke = rules.budgets["smoke"]
-        steps = {**rules.train, **smoke}.get("steps")
+        declared = rules.budgets[budget]
+        steps = {**rules.train, **declared}.get("steps")
         work = {"epochs": 1} if steps is None else {"steps": min(steps, 6), "batch_size": 16}
-        return dataclasses.replace(rules, budgets={**rules.budgets, "smoke": {**smoke, **work, **less}})
+        return dataclasses.replace(rules, budgets={**rules.budgets, budget: {**declared, **work, **less}})
 
     monkeypatch.setattr(protocol, "load", smaller)
     # What has been made of the protocols as they are.
@@ -69,6 +69,12 @@ def _small_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def brief(monkeypatch: pytest.MonkeyPatch, _small_steps: None) -> None:
     """Budget smoke at two rounds of such steps."""
     _smaller(monkeypatch, rounds=2)
+
+
+@pytest.fixture
+def brief_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budget small, the default, at two rounds of such steps."""
+    _smaller(monkeypatch, "small", rounds=2)
 
 
 @pytest.fixture

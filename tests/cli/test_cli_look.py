@@ -418,7 +418,7 @@ def test_a_method_of_any_title_goes_through_all_commands(ready: Path, tmp_path: 
     method = titled(tmp_path, f"title = {title!r}")
     trained = good("train", "--method", method, *SMOKE)
     run = json.loads(good("evaluate", "--json").out)[0]["run"]
-    report = ("report", "--table", "feddrm/1", "--extra", "--dataset", "digits", *SMOKE)
+    report = ("report", "--table", "feddrm/1", "--dataset", "digits", *SMOKE)
     told, printed = good("methods", method), good(*report)
     others = [good("list"), good("show", run), good("evaluate", run), good(*report, "-f", "markdown")]
     assert shown(*(text for one in (trained, told, printed, *others) for text in (one.out, one.err)))

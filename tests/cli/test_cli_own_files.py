@@ -214,7 +214,7 @@ MINE = ("--table", "./mine.toml", *SMOKE)
 
 
 def report() -> dict[str, list[str]]:
-    rows = cells(good("report", *MINE, "--extra", "--format", "json"))
+    rows = cells(good("report", *MINE, "--format", "json"))
     return {row: [cell["state"] for cell in line.values()] for row, line in rows.items()}
 
 
@@ -257,7 +257,7 @@ def test_a_method_is_its_content_wherever_its_file_lies(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_hyper_parameters_of_the_command_line_make_an_extra_row(tmp_path: Path) -> None:
+def test_hyper_parameters_of_the_command_line_make_a_row_of_yours(tmp_path: Path) -> None:
     own_table(tmp_path)
     for words, row in (
         (("-m", "./idea.py:Idea", "--mu", "0.3"), "Idea (mu = 0.3)"),
@@ -266,13 +266,13 @@ def test_hyper_parameters_of_the_command_line_make_an_extra_row(tmp_path: Path) 
     ):
         assert "1 of 1 runs made" in train_table(*words, "--column", "Net").err
         assert report()[row][0] == "done"
-    # An extra row is told, and the row of the same name.
+    # A row of yours is told, and the row of the same name.
     own_table(tmp_path, ('label = "Mine"', 'label = "FedProx"'))
     said = train_table("-m", "fedprox", "-m", "fedavg", "--column", "Net", "--dry-run").err
-    assert "no row of mine is of fedprox, so it makes an extra one; its row FedProx is -m " in said
+    assert "no row of mine is of fedprox, so it makes one of yours, below the table; its row FedProx is -m " in said
     assert "idea.py:Idea" in said
     assert "is of fedavg" not in said
-    assert "extra" not in train_table("-m", "fedprox", "--mu", "0.3", "--dry-run").err, "it is asked for"
+    assert "yours" not in train_table("-m", "fedprox", "--mu", "0.3", "--dry-run").err, "it is asked for"
 
 
 def told(said: Said) -> list[list[str]]:

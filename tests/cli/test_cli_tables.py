@@ -42,7 +42,7 @@ def ids(home: Path) -> set[str]:
 
 
 def report(*more: str) -> dict[str, dict[str, object]]:
-    rows = cells(good("report", "--table", "1", "--extra", "--format", "json", *DIGITS, *more))
+    rows = cells(good("report", "--table", "1", "--format", "json", *DIGITS, *more))
     return {row: {column: cell["state"] for column, cell in line.items()} for row, line in rows.items()}
 
 

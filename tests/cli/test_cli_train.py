@@ -3,18 +3,27 @@ changes, options and places of every kind; and the papers' protocols on digits."
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
+from fedbench import resources
 from fedbench.cli import train_methods
 from fedbench.cli.train import train
+from fedbench.data import catalogue
 from fedbench.metrics.read import load, metrics_of
 from fedbench.planner.cells import DEFAULT_BUDGET
 from fedbench.specs import PartitionSpec, RunSpec, Setting
@@ -22,7 +31,7 @@ from fedbench.store import Artifact, Store
 from tests.support.cli_user import DIGITS, SMOKE, artifact, bad, cells, complete, good, runs
 
 TRAIN = ("train", "--method", "fedavg", *SMOKE)
-REPORT = ("report", "--table", "1", "--extra", "--format", "json", *DIGITS)
+REPORT = ("report", "--table", "1", "--format", "json", *DIGITS)
 DIR = ("--dir", "0.3")
 
 
@@ -47,6 +56,40 @@ def following(home: Path) -> str:
     )
 
 
+def _png(pixels: np.ndarray) -> bytes:
+    Image.fromarray(pixels.astype(np.uint8)).save(file := io.BytesIO(), "PNG")
+    return file.getvalue()
+
+
+def small_cifar10(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """A CIFAR-10 of 400 and 100 images of one colour a class, at hand in `folder`, with the recipe that it needs."""
+    (folder / "cifar10").mkdir(parents=True)
+    rng, lines = np.random.default_rng(0), []
+    for split, count in (("train", 400), ("test", 100)):
+        labels = [k % 10 for k in range(count)]
+        rows = [{"bytes": _png(np.clip(25 * y + rng.integers(0, 20, (32, 32, 3)), 0, 255))} for y in labels]
+        pq.write_table(pa.table({"image": rows, "label": labels}), file := folder / "cifar10" / f"{split}.parquet")
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        lines += ["[[source.file]]", f'path = "cifar10/{split}.parquet"', f'split = "{split}"', f'sha256 = "{sha256}"']
+    head = (resources.RECIPES / "cifar10.toml").read_text(encoding="utf-8").partition("[[source]]")[0]
+    source = ["[[source]]", 'name = "parquet"', 'kind = "parquet"', 'title = "small"', "train = 400", "test = 100"]
+    (folder / "cifar10.toml").write_text("\n".join([head, *source, *lines]), encoding="utf-8")
+    every = {**catalogue.recipes(), "cifar10": catalogue.read(folder / "cifar10.toml")}
+    patch.setattr(catalogue, "recipes", lambda: every)
+    patch.setenv("FEDBENCH_DATA", str(folder))
+
+
+@pytest.mark.usefixtures("brief_small")
+def test_the_cards_three_commands(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_cifar10(tmp_path / "data", monkeypatch)
+    good("partition", "cifar10", "--dir", "0.3")
+    good("train", "--method", "pfedfda")
+    printed = good("report", "--table", "1", "--format", "latex").out
+    (row,) = printed.partition("% yours")[2].partition("\\bottomrule")[0].splitlines()[1:]
+    assert re.fullmatch(r"pFedFDA & +[\d.]+.*\\\\", row), row
+    assert "pFedFDA" not in good("report", "--table", "1", "--format", "latex", "--no-yours").out
+
+
 @pytest.mark.usefixtures("brief")
 def test_three_commands_on_digits(home: Path) -> None:
     made = good("partition", "digits", "--spc", "5", "--protocol", "feddrm")
@@ -54,7 +97,7 @@ def test_three_commands_on_digits(home: Path) -> None:
     trained = good("train", "--method", "pfedfda", *SMOKE)
     assert "budget smoke: 2 rounds" in trained.err
     assert trained.line == following(home) + ", fedbench report --table NAME ('fedbench tables' lists them)"
-    printed = good("report", "--table", "1", "--extra", "--format", "latex", *DIGITS).out
+    printed = good("report", "--table", "1", "--format", "latex", *DIGITS).out
     assert printed.startswith("% Needs \\usepackage{booktabs")
     assert "\\end{table}\n" in printed
     evaluated = json.loads(good("evaluate", "--json").out)[0]["headline"]["crop"]
@@ -82,7 +125,7 @@ def test_every_hyper_parameter_is_an_option(ready: Path) -> None:
     assert {run.id for run in runs(ready)} - before == both
     rows = cells(good(*REPORT))
     assert rows["FedDRM"]["Dir-0.3"]["kind"] == "paper"
-    assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["kind"] == "extra"
+    assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["kind"] == "yours"
     assert rows["FedDRM (lambda = 0.7)"]["Dir-0.3"]["runs"] != rows["FedDRM"]["Dir-0.3"]["runs"]
     good(*TRAIN, "--seed", "7")
     assert cells(good(*REPORT, "--seed", "7"))["FedAvg"]["Dir-0.3"]["state"] == "done"
@@ -339,7 +382,7 @@ def test_a_run_says_its_test_phase_and_its_clusters_but_nothing_of_labels_that_c
 def test_an_extra_row_without_a_test_phase_is_no_problem_and_data_may_drift(home: Path) -> None:
     good(*FLUX, "px", "--level", "5")
     good("train", "--method", "mr_mtl", "--pull", "0.5", *SMOKE)
-    printed = good("report", "--table", "flux/13", "--extra", *DIGITS).out
+    printed = good("report", "--table", "flux/13", *DIGITS).out
     (row,) = (line for line in printed.splitlines() if line.startswith("MR-MTL (pull = 0.5"))
     assert len(row.split()) == 5, "the label and one accuracy; nothing stands under the test phase"
     assert "✗" not in printed

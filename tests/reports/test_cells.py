@@ -317,8 +317,8 @@ def test_a_method_that_no_row_asks_for_has_means_too(lab: Lab, tmp_path: Path) -
     )
     for column, there in (("Accuracy/Much", False), ("Accuracy/Little", True)):
         run(lab, table, "pfedfda", column, "P")
-        assert ("P" in [one.label for one in lab.grid(hidden, extra=True).lines]) == there
-    extra = line(lab.grid(table, extra=True), "P")
+        assert ("P" in [one.label for one in lab.grid(hidden, yours=True).lines]) == there
+    extra = line(lab.grid(table, yours=True), "P")
     assert (extra["Gain"].text, extra["Mean"].text) == ("15.0", "50.0")
 
 
@@ -335,7 +335,7 @@ def test_executors_are_named_where_times_are_read(lab: Lab) -> None:
         ),
     ):
         lab.run(lab.setting("pfedfda/6", f"{column}/Local training"), method, executor=executor, **how)
-        about = words_of(lab.grid("pfedfda/6", extra=True))
+        about = words_of(lab.grid("pfedfda/6", yours=True))
         said = [line.removeprefix("Times are those of different executors. ") for line in about if "executors" in line]
         assert said == ([told] if told else [])
     columns = {label: Column(label, group="Time") for label in ("5 clients", "25 clients", "50 clients")}
@@ -349,7 +349,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
 
     def about() -> list[str]:
-        return [line for line in words_of(lab.grid("pfedfda/6", extra=True)) if "processors" in line]
+        return [line for line in words_of(lab.grid("pfedfda/6", yours=True)) if "processors" in line]
 
     how = {"whole": {"local_training_seconds": 2.0}, "rules": "pfedfda", "executor": "sequential"}
     for method, processor in (("fedavg", "Xeon 6-207-2"), ("apfl", "Xeon 6-207-2")):
@@ -368,7 +368,7 @@ def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
         "One after another/Local training,"
         " One after another/Total runtime.",
     ]
-    assert any("measured on cpu or H100" in line for line in words_of(lab.grid("pfedfda/6", extra=True)))
+    assert any("measured on cpu or H100" in line for line in words_of(lab.grid("pfedfda/6", yours=True)))
     a, b = Column("a"), Column("b")
     mean, other = Column("mean", of=["a", "b"]), Column("other", of=["b"])
     hits = [(a, {"device": "cpu", "processor": "Xeon"}), (b, {"device": "H100"}), (b, {"device": "H100"})]

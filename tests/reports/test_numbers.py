@@ -132,11 +132,11 @@ def test_best_and_second_as_printed(lab: Lab) -> None:
     setting = lab.setting("feddrm/1", DIR)
     for method, value in (("feddrm", 0.50001), ("fedavgft", 0.5), ("pfedfda", 0.4), ("local", 0.3)):
         lab.run(setting, method, value=value, views=("plain",))
-    printed = lab.grid("feddrm/1", extra=True)
+    printed = lab.grid("feddrm/1", yours=True)
     assert any("test images are untouched" in line for line in words_of(printed)), "a run without crops has only these"
     assert [entry(printed, row, DIR).text for row in ("FedDRM", "FedAvgFT")] == ["50.00", "50.00"]
     assert [entry(printed, row, DIR).rank for row in ("FedDRM", "FedAvgFT")] == [1, 1]
-    assert (entry(printed, "pFedFDA", DIR, "extra").rank, entry(printed, "Local", DIR, "added").rank) == (2, 0)
+    assert (entry(printed, "pFedFDA", DIR, "yours").rank, entry(printed, "Local", DIR, "added").rank) == (2, 0)
 
 
 def test_the_fastest_is_best_and_ratios_are_to_fedavg(lab: Lab) -> None:
@@ -192,7 +192,7 @@ def test_a_methods_deviations_have_one_letter(lab: Lab) -> None:
     for column in (DIR, SPC):
         lab.run(lab.setting("feddrm/1", column), "feddrm", deviations=["first", "second"])
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", deviations=["second", "third"])
-    printed = lab.grid("feddrm/1", extra=True)
+    printed = lab.grid("feddrm/1", yours=True)
     assert printed.footnotes == (("a", "first"), ("a,b", "second"), ("b", "third"))
     marks = {line.label: line.mark for line in printed.lines}
     assert (marks["FedDRM"], marks["pFedFDA"], marks["Ditto"]) == ("a", "b", "")
@@ -222,10 +222,10 @@ def test_a_damaged_run_is_named_and_spoils_nothing_else(lab: Lab) -> None:
     path = lab.store.get(MetricsSpec(run.spec)).path / "metrics.parquet"
     path.write_bytes(path.read_bytes()[:-10])
     lab.run(setting, "pfedfda", value=0.3)
-    printed = lab.grid("feddrm/1", extra=True)
+    printed = lab.grid("feddrm/1", yours=True)
     assert entry(printed, "FedDRM", DIR).state is State.UNEVALUATED
     assert entry(printed, "FedAvgFT", DIR).state is State.DAMAGED
-    assert entry(printed, "pFedFDA", DIR, "extra").text == "30.00"
+    assert entry(printed, "pFedFDA", DIR, "yours").text == "30.00"
     assert any("has no file clients.parquet" in text for text in printed.problems)
     assert any("truncated" in text for text in printed.problems)
 

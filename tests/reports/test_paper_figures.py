@@ -417,7 +417,7 @@ def test_accuracies_by_lambda_and_by_network_and_none_without_a_router(lab: Lab,
     setting = lab.setting("feddrm/seeds", "Dir-0.3/Routing")
     lab.run(setting, "feddrm", metrics=same(0.5))
     lab.run(setting, "fedavg")
-    grid = lab.grid("feddrm/seeds", extra=True)
+    grid = lab.grid("feddrm/seeds", yours=True)
     assert grid.problems == ()
     (line,) = (line for line in grid.lines if line.label == "FedAvg")
     states = {f"{h.group}/{h.label}": e.state for h, e in zip(grid.heads, line.entries, strict=True)}

@@ -95,7 +95,7 @@ def grids(tmp_path_factory: pytest.TempPathFactory) -> list[Grid]:
         lab.run(lab.setting("feddrm/1", DIR), "fedavgft", value=0.55)
         lab.run(lab.setting("feddrm/1", DIR), "mine", value=0.4, title=NASTY)
         return [
-            lab.grid(n, compare=True, extra=True, frame=Frame(lab.store, Packs([])))
+            lab.grid(n, compare=True, yours=True, frame=Frame(lab.store, Packs([])))
             for n in ("feddrm/1", "pfedfda/8", "feddrm/4")
         ]
 
@@ -166,7 +166,7 @@ def test_csv_and_json_read_back_exactly(grids: list[Grid]) -> None:
     assert (float(found["reported"]), found["state"]) == (63.85, "done")
     assert (found["budget"], found["unit"], found["n"], found["near"]) == ("small", "%", "5", "True")
     assert len(found["runs"]) == 12
-    assert any(x["row"] == NASTY and x["kind"] == "extra" for x in lines)
+    assert any(x["row"] == NASTY and x["kind"] == "yours" for x in lines)
     missing = next(x for x in lines if x["row"] == "Ditto")
     assert (missing["value"], missing["state"]) == ("", "not built")
     read = json.loads(render(grids, "json"))
@@ -260,7 +260,8 @@ def test_latex_is_well_built_and_a_document_is_asked_for(grids: list[Grid]) -> N
     rows = [line for line in body[3].splitlines() if line.endswith(r"\\")]
     assert all(len(re.findall(r"(?<!\\)&", row)) == 6 for row in rows[1:])  # the first holds the groups
     assert next(r for r in rows if r.startswith("FedDRM")).split("&")[1].strip().startswith(r"\textbf{63.85}")
-    assert body[3].count("\\midrule") == 2  # below the head, and above the method that is not in the paper
+    assert body[3].count("\\midrule") == 3  # below the head, above rows that are not in the paper, and above yours
+    assert body[3].partition("% yours")[2].count(r"\\") == 1
     assert text.startswith("% Needs \\usepackage{booktabs}\n\\begin{table}")
     whole = render(grids, "latex", style=Style(standalone=True))
     assert whole.startswith("\\documentclass")
@@ -404,7 +405,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Grid:
     lab.run(setting, "feddrm", deviations=[HOSTILE])
     lab.run(setting, "fedavgft", value=0.25)
     lab.run(setting, "own", value=0.125, title=HOSTILE)
-    return lab.grid(tables.load(str(folder / "[b].toml")), compare=True, extra=True, appendix=True)
+    return lab.grid(tables.load(str(folder / "[b].toml")), compare=True, yours=True, appendix=True)
 
 
 def acts(text: str) -> bool:
@@ -484,7 +485,7 @@ def test_whatever_the_text_all_formats_are_whole(text: str) -> None:
     verdict = Verdict(Claim(text, "best", [text]), "holds", 1, 1, 1, text, decides)
     entries = (Entry(State.DONE, "1.5", "0.1", rank=1), Entry(State.MISSING))
     heads = (Heading(text, text, "system_accuracy", "%"), Heading(text, text, "x", text))
-    lines = (Line(text, "paper", entries, "a"), Line("reported", "reported", entries), Line(text, "extra", entries))
+    lines = (Line(text, "paper", entries, "a"), Line("reported", "reported", entries), Line(text, "yours", entries))
     told = {"about": (text,), "command": text, "notes": (text,), "footnotes": (("a", text),), "problems": (text,)}
     one = Grid(text, text, text, "small", "fp32", text, heads, lines, **told, verdicts=((verdict, verdict),))  # type: ignore[arg-type]
     for format in FORMATS:

@@ -89,7 +89,7 @@ def test_no_table_means_the_headline_ones_and_only_what_is_done(lab: Lab, call: 
 def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Path) -> None:
     lab.run(lab.setting("feddrm/1", DIR), "pfedfda", value=0.4321, title="pFedFDA")
     lab.run(lab.setting("feddrm/1", DIR), "feddrm", deviations=["lambda is another"])
-    brief, full = call("report --table 1 --extra").output, call("report -t 1 --notes full").output
+    brief, full = call("report --table 1").output, call("report -t 1 --notes full").output
     for words in ("feddrm/1", "43.21", "fedbench train --table feddrm/1 --budget small", "more notes: --notes full"):
         assert words in brief
     assert "Budget small, not the paper's" in brief
@@ -112,9 +112,9 @@ def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path
     cpu = {"device": "cpu", "platform": "Plan9-4", "cpu": "AVX9", "threads": 2, "title": "Ditto"}
     lab.run(setting, "ditto", {"mu": 0.5}, deviations=["v is another"], libraries={"torch": "2.0"}, **cpu)
     lab.run(setting, "fedavg", libraries={"torch": "2.1"}, device="NVIDIA X", train_seconds=7200.0)
-    assert call(f"report -t 1 --extra --appendix -o {tmp_path}/a.tex").stdout == ""
+    assert call(f"report -t 1 --appendix -o {tmp_path}/a.tex").stdout == ""
     text = (tmp_path / "a.tex").read_text()
-    assert call("report -t 1 --extra --appendix").stdout == text
+    assert call("report -t 1 --appendix").stdout == text
     lines = text.replace("\\item ", "").splitlines()
     wanted = (
         r"\subsection*{Table feddrm/1: System accuracy under label and covariate shift, in \%}",

@@ -31,13 +31,13 @@ def grid_of(
     view: str | None = None,
     seeds: Iterable[int] = (),
     compare: bool = False,
-    extra: bool = False,
+    yours: bool = False,
     appendix: bool = False,
     elsewhere: Sequence[str] = (),
 ) -> Grid:
     """The grid of a table's cells, which were found for these seeds; `elsewhere` says which other budgets have numbers.
 
-    `view` ("crop" or "plain") overrides the table's; `compare` adds the paper's numbers below ours, `extra` rows of the
+    `view` ("crop" or "plain") overrides the table's; `compare` adds the paper's numbers below ours, `yours` rows of the
     store's other runs in the table's settings, `appendix` the sections of a paper's appendix. Evaluates runs without
     metrics; trains nothing.
     """
@@ -48,7 +48,7 @@ def grid_of(
 
     # Pairs have no extra rows: other methods keep no snapshots.
     found = {} if table.counted or table.statistic == "pairs" else others(cells)
-    hits = found if extra else {}
+    hits = found if yours else {}
     rows = with_means(table, rows | {label: entries.of_extra(of) for label, of in hits.items()})
     hits = {label: of for label, of in hits.items() if _has_number(table, rows[label])}
 
@@ -66,7 +66,7 @@ def grid_of(
     marks, footnotes = notes.deviations()
     tally = _tally(table, rows) if compare and table.trusted else None
     disagreeing = tuple(contradicted({id: pair for id, pair in entries.others.items() if pair[1]}))
-    left_out = [] if extra else _left_out(len(found))
+    left_out = [] if yours else _left_out(len(found))
     missing = counts.keys() & {state.value for state in (State.MISSING, State.PARTIAL, State.FAILED)}
     grid = Grid(
         id=table.id,
@@ -166,7 +166,9 @@ def _tally(table: Table, rows: Rows) -> Tally:
 
 
 def _left_out(rows: int) -> list[str]:
-    return [f"Left out: {rows} row{'s' * (rows > 1)} of your other runs in these settings (--extra)."] if rows else []
+    return (
+        [f"Left out: {rows} row{'s' * (rows > 1)} of your other runs in these settings (--no-yours)."] if rows else []
+    )
 
 
 def _in_passing(sentence: str) -> str:
@@ -214,7 +216,7 @@ def _lines_of_extra(table: Table, rows: Rows, marks: Mapping[str, str], extra: M
     for label, hits in extra.items():
         spec = hits[0][1].spec
         entries = tuple(rows[label][column.key] for column in table.printed)
-        yield Line(label, "extra", entries, marks.get(label, ""), spec.method, spec.source or "")
+        yield Line(label, "yours", entries, marks.get(label, ""), spec.method, spec.source or "")
 
 
 def _reported(table: Table, row: Row, column: Column, entry: Entry) -> Entry:

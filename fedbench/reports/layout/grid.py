@@ -124,7 +124,7 @@ class Line:
     """A row of the printed table.
 
     kind: "paper" (a row of the paper), "reported" (the paper's numbers for the row above), "added" (a row that the
-    paper does not have), "extra" (runs in the store that belong to no row), "run" (compared runs).
+    paper does not have), "yours" (runs in the store that belong to no row), "run" (compared runs).
     """
 
     label: str
@@ -147,9 +147,9 @@ class Line:
         return any(entry.text for entry in self.entries)
 
     @property
-    def ours(self) -> bool:
-        """Whether it is not in the paper."""
-        return self.kind in ("added", "extra")
+    def part(self) -> str:
+        """Its part of the table, below a rule of its own: "added", "yours", or "" for all others."""
+        return self.kind if self.kind in ("added", "yours") else ""
 
 
 @dataclass(frozen=True)

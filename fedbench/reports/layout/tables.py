@@ -32,7 +32,7 @@ def grids_of(
     compare: bool = False,
     only_done: bool = False,
     shipped: bool = True,
-    extra: bool = False,
+    yours: bool = True,
     appendix: bool = False,
 ) -> list[Grid]:
     """The grids of these tables (of a paper all; empty: the headline tables), from runs of the store and, if `shipped`,
@@ -53,7 +53,7 @@ def grids_of(
         chosen = budget or fullest([counts] if counts else [])
         cells = find(table, chosen, frame, roots, precision=precision, seeds=seeds)
         others = elsewhere(table, counts, chosen) if counts else ()
-        how = {"view": view, "seeds": seeds, "compare": compare, "extra": extra, "appendix": appendix}
+        how = {"view": view, "seeds": seeds, "compare": compare, "yours": yours, "appendix": appendix}
         grids.append(grid_of(cells, elsewhere=others, **how))
     if not only_done:
         return grids

@@ -170,11 +170,13 @@ class _Layout:
         for name, width in zip(self.heads, self.widths, strict=True):
             head.append(" " * _GAP + name.center(width), "bold")
         out += [head, self.rule()]
-        before = False
+        before = ""
         for line in grid.lines:
-            if line.ours and not before:
+            if line.part and line.part != before:
                 out.append(self.rule())
-            before = line.ours
+            if line.part == "yours" != before:
+                out.append(Text("yours".ljust(self.width), "dim"))
+            before = line.part or ("" if line.kind != "reported" else before)
             out.append(self.row(line))
         return [*out, Text("━" * self.width, "dim")]
 
@@ -190,7 +192,7 @@ class _Layout:
         dim = line.kind == "reported"
         out = Text()
         empty = not any(e.text for e in line.entries)
-        out.append(self.left(line.keys or (_label(line),)), "dim" if dim or empty else "cyan" if line.ours else "")
+        out.append(self.left(line.keys or (_label(line),)), "dim" if dim or empty else "cyan" if line.part else "")
         for entry, width, values, tails in zip(line.entries, self.widths, self.values, self.tails, strict=True):
             left = (width - values - tails) // 2
             out.append(" " * (_GAP + left))

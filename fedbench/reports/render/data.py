@@ -56,7 +56,7 @@ def records(grid: Grid) -> Iterator[dict[str, Any]]:
         if line.kind == "reported":  # its numbers are in the cells of the measured row
             continue
         for head, entry in zip(grid.heads, line.entries, strict=True):
-            if line.kind == "extra" and entry.value is None:
+            if line.kind == "yours" and entry.value is None:
                 continue
             value, reported, off = entry.value, entry.reported, entry.offset
             yield {

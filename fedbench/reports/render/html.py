@@ -35,7 +35,7 @@ th { font-weight: 600; } tbody th, thead th.key { text-align: left; font-weight:
 thead tr:last-child th { border-bottom: 1px solid var(--ink); }
 thead th.group { text-align: center; border-bottom: 1px solid var(--line); }
 tbody tr:hover { background: var(--shade); }
-tr.first-extra > * { border-top: 1px solid var(--ink); }
+tr.first > * { border-top: 1px solid var(--ink); }
 tr.reported > * { color: var(--soft); font-size: .87em; padding-top: 0; }
 tr.reported th { padding-left: 1.8rem; font-style: italic; }
 .spread, .ratio { color: var(--soft); font-size: .82em; } .state { color: var(--soft); }
@@ -109,10 +109,13 @@ def _head(grid: Grid, plainly: bool) -> str:
 
 
 def _body(grid: Grid, name: Callable[[Line], str] | None) -> str:
-    rows, before = [], False
+    rows, before = [], ""
     for line in grid.lines:
-        kind = "first-extra" if line.ours and not before else line.kind
-        before = line.ours
+        if line.part == "yours" != before:
+            columns = len(grid.keys or ("",)) + len(grid.heads)
+            rows.append(f'<tr class="first"><th scope="colgroup" colspan="{columns}">yours</th></tr>')
+        kind = "first" if line.part == "added" != before else line.kind
+        before = line.part or before
         marks = f"<sup>{line.mark}</sup>" if line.mark else ""
         cells = "".join(f"<td>{_cell(grid, line, entry)}</td>" for entry in line.entries)
         label = name(line) if name else line.label

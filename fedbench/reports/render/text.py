@@ -101,6 +101,10 @@ def how(ours: Verdict, theirs: Verdict) -> str:
     return "; ".join(part for part in parts if part)
 
 
+#: Part of a paper's table -> its heading.
+PARTS = {"added": "*not in the paper's table*", "yours": "*yours*"}
+
+
 def document(grids: Sequence[Grid], notes: str) -> str:
     """All grids as Markdown, with GitHub's pipe tables, each under a heading."""
     return "\n\n".join(_table(harmless(grid, escape), notes) for grid in grids) + "\n"
@@ -109,11 +113,11 @@ def document(grids: Sequence[Grid], notes: str) -> str:
 def _table(grid: Grid, notes: str) -> str:
     heads = [f"{h.group}, {grid.heading(h)}" if h.group else grid.heading(h) for h in grid.heads]
     rows: list[list[str]] = []
-    parted = False
+    before = ""
     for line in grid.lines:
-        if line.ours and not parted:
-            parted = True  # pipe tables have no rules between rows
-            rows.append(["*not in the paper's table*" if grid.of_paper else "*others*", *[""] * len(heads)])
+        if line.part and line.part != before:  # pipe tables have no rules between rows
+            rows.append([PARTS[line.part] if grid.of_paper else f"*{line.part}*", *[""] * len(heads)])
+        before = line.part or before
         rows.append([*(line.keys or [_label(line)]), *(_cell(grid, line, e) for e in line.entries)])
     out = [f"### {grid.id}: {grid.caption}", "", *([grid.basis, ""] if grid.basis else [])]
     stubs = grid.keys or ("",)

@@ -201,8 +201,12 @@ def _matrix(grid: Grid, form: Form, size: str, cite: Callable[[Line], str] | Non
     return matrix.exchanged() if form.exchanged else matrix
 
 
+#: Kinds of rows that stand below a rule of their own.
+PARTS = ("added", "yours")
+
+
 def _kind(line: Line) -> str:
-    return "reported" if line.kind == "reported" else "ours" if line.ours else "line"
+    return line.part or ("reported" if line.kind == "reported" else "line")
 
 
 def _cell(grid: Grid, line: Line, entry: Entry, form: Form, size: str) -> Piece:
@@ -376,8 +380,9 @@ class _Layout:
         out += [f"{self._corner(last)}{' & '.join(head.latex for head in self.heads[last])} \\\\", r"\midrule"]
         before: _Label | None = None
         for label, pieces, cells in zip(matrix.rows, self.stubs, matrix.cells, strict=True):
-            if before and label.kind == "ours" and before.kind != "ours" and before.kind != "":
-                out.append(r"\midrule")
+            if label.kind in PARTS and label.kind != (before.kind if before else ""):
+                out += [r"\midrule"] if before and before.kind else []
+                out += ["% yours: of this store, and no row of the table"] if label.kind == "yours" else []
             if before and stubs > 1 and label.texts[0] != before.texts[0]:
                 out.append(r"\addlinespace")
             same = [bool(before) and label.texts[: k + 1] == before.texts[: k + 1] for k in range(stubs - 1)]
