@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,13 @@ def test_lines_are_named_at_their_ends_where_there_is_room_else_in_a_legend(lab:
         assert text.get_color() == line.get_color()
         assert box.y0 < end[1] < box.y1
         assert end[0] < box.x0 < box.x1 < picture.bbox.width
+    rows, _ = rows_of(figures.load("curves"), runs)
+    close = [row | {"mean": 40 + row["mean"] / 1000} for row in rows]  # three lines whose ends touch
+    picture = drawn(figures.load("curves"), close + [row | {"line": "Above", "mean": 50.0} for row in rows[:4]])
+    picture.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in picture.axes[0].texts]
+    assert len(boxes) == 4
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     setting: Setting = next(runs.list("run")).spec.setting
     for i in range(3):  # lines that end where another one does
         lab.run(replace(setting, lr=0.2 + i / 10), "fedavg", metrics={"average_accuracy": lambda t: 0.1 * t})

@@ -144,19 +144,22 @@ def line_looks(names: Sequence[str], bold: Sequence[str] = (), dashed: bool = Fa
 
     first = [name for name in bold if name in names]
     thin, looks = float(mpl.rcParams["lines.linewidth"]), {}
+    rest = max(1, len(COLOURS) - len(first))  # colours for lines that are not thick
     for i, name in enumerate([*first, *(name for name in names if name not in first)]):
-        thick, turn = i < len(first), i // len(COLOURS)
+        thick = i < len(first)
+        turn, nth = (0, i) if thick else divmod(i - len(first), rest)
+        shade = colour(nth if thick else len(first) + nth)
         looks[name] = {
-            "color": colour(i),
+            "color": shade,
             "linewidth": 1.8 * thin if thick else thin,
-            "linestyle": _DASHES[(i if dashed else turn) % len(_DASHES)],
+            "linestyle": _DASHES[(i + turn if dashed else turn) % len(_DASHES)],
             "zorder": 3 if thick else 4,  # a thick line would hide a thin one
         }
         if not dashed:
             looks[name] |= {
                 "marker": MARKERS[i % len(MARKERS)],
                 "markersize": 5 if thick else 3.8,
-                "markerfacecolor": "white" if turn else colour(i),
+                "markerfacecolor": "white" if turn else shade,
                 "markeredgewidth": 0.8,
             }
     return looks
@@ -225,17 +228,28 @@ def name_ends(figure: Figure, grid: Sequence[Sequence[Axes]], handles: Sequence[
     texts = {name: axes.annotate(name, _end(lines[name]), (5, 0), color=ink[name], **above) for name in names}
     figure.draw_without_rendering()
     at = {name: axes.transData.transform(_end(lines[name]))[1] * points for name in names}
-    moved, last = {}, -math.inf
-    for name in sorted(at, key=lambda name: at[name]):  # from below
-        last = moved[name] = max(at[name], last + _POINTS_A_LINE)
-    down = max((moved[name] - at[name] for name in names), default=0) / 2  # as far below as above
-    if 2 * down > _MOVED * _POINTS_A_LINE:
+    moved = _apart(at)
+    if max((abs(moved[name] - at[name]) for name in names), default=0) > _MOVED * _POINTS_A_LINE:
         for text in texts.values():
             text.remove()
         legend(figure, handles)
         return
     for name, text in texts.items():
-        text.xyann = (5, moved[name] - at[name] - (down if moved[name] > at[name] else 0))
+        text.xyann = (5, moved[name] - at[name])
+
+
+def _apart(at: Mapping[str, float]) -> dict[str, float]:
+    """The nearest heights, in points, at which names do not overlap."""
+    groups: list[list[str]] = []  # names that touch, from below
+
+    def lowest(group: list[str]) -> float:
+        return sum(at[name] - _POINTS_A_LINE * i for i, name in enumerate(group)) / len(group)
+
+    for name in sorted(at, key=lambda name: at[name]):
+        groups.append([name])
+        while len(groups) > 1 and lowest(groups[-1]) < lowest(groups[-2]) + _POINTS_A_LINE * len(groups[-2]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return {name: lowest(group) + _POINTS_A_LINE * i for group in groups for i, name in enumerate(group)}
 
 
 def _end(line: Line2D) -> tuple[float, float]:
@@ -246,7 +260,7 @@ def _end(line: Line2D) -> tuple[float, float]:
 
 #: Most lines that are named at their ends; the largest share of a panel's width for a name; how far a name may be moved
 #: from its line's end, in lines of text.
-_NAMED, _SHARE, _MOVED = 7, 0.35, 1.6
+_NAMED, _SHARE, _MOVED = 7, 0.25, 1.6
 _INCHES_A_LETTER, _POINTS_A_LINE = 0.062, 9.5
 #: Height of a line of a legend or a title.
 _INCHES_A_LINE = 0.16
@@ -302,6 +316,8 @@ def fitted(picture: Figure) -> Figure:
 
 #: So many times at most, because a wrapped title leaves less room for a label.
 _LAYOUTS = 3
+#: Words are not torn apart for lines of so many letters or fewer.
+_WHOLE = 16
 #: Titles are not wrapped to fewer letters than this, even if they do not fit.
 _FEWEST = 8
 _NO_BREAK = "\N{NO-BREAK SPACE}"  #: a space at which a line is not broken
@@ -314,8 +330,11 @@ def _wrapped(text: str, letters: int) -> str:
     bound = re.sub(r"(?<=[^,]) (?=[\d.+-])", _NO_BREAK, bound)
 
     def lines(letters: int) -> list[str]:
-        return [part for line in bound.split("\n") for part in textwrap.wrap(line, letters, break_on_hyphens=False)]
+        tear = letters > _WHOLE
+        wrapped = (textwrap.wrap(line, letters, break_on_hyphens=False, break_long_words=tear) for line in parts)
+        return [line for part in wrapped for line in part]
 
+    parts = bound.split("\n")
     fewest, count = max(_FEWEST, *map(len, re.split("[ \n]", bound))), len(lines(letters))
     while letters > fewest and len(lines(letters - 1)) == count:
         letters -= 1

@@ -376,7 +376,7 @@ class Cells(Kind):
         if self.way.x:
             axes.set_xticks(list(places.values()), [self.axis.tick(x) for x in places])
         else:
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_title(panel[0]["panel"])
         axes.margins(x=0.05)
         axes.grid(axis="y")

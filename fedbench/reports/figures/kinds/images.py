@@ -83,7 +83,7 @@ class Images(Kind):
         wide = max(strip.shape[1] / strip.shape[0] for of in strips for strip in of)  # width / height of a cell
         cell = min(figure.get_figwidth() / across, 1.5 * wide)
         side = (cell - 0.1) / wide
-        titles = [[_title(client[0], int(cell * _LETTERS)) for client in clients] for clients in panels]
+        titles = [[_title(client[0], int((cell - 0.1) * _LETTERS)) for client in clients] for clients in panels]
         lines = max(title.count("\n") + 1 for of_panel in titles for title in of_panel)
         tall = [0.3 + rows * (side + 0.05 + 0.13 * lines) for rows, _ in shapes]
         figure.set_figheight(sum(tall))
