@@ -17,6 +17,7 @@ from torch import Tensor
 from fedbench import models
 from fedbench.core.client import Context
 from fedbench.core.images import to_input
+from fedbench.engine.job import Job
 from fedbench.methods.flux import LaplaceNoise, clustering
 from fedbench.methods.flux_soft import bandwidth, soft_weights
 from fedbench.methods.parts.description import first_bounds, scaled
@@ -36,7 +37,7 @@ from fedbench.methods.parts.linkage import _elbow_of, distances, elbow, nearest_
 from fedbench.rng import stream
 from tests.support.frames import SEEDS, few, refused
 from tests.support.groups_lab import grouped_federation, grouped_setting, moments, network
-from tests.support.lab import method, same, train
+from tests.support.lab import method, same, setting, train
 
 pytestmark = pytest.mark.filterwarnings("error")
 DATA = grouped_federation(size=60)
@@ -298,6 +299,14 @@ def test_the_dynamic_rule_is_density_at_the_elbow(seed: int, clients: int) -> No
     assert partition(labels) == partition(clustering.density(x, eps))
     alone = np.vstack([x, [[1e6, 1e6]]])
     assert np.flatnonzero(clustering.density(alone, eps) == clustering.density(alone, eps)[-1]).tolist() == [clients]
+
+
+@pytest.mark.parametrize("name", ["flux", "flux_soft"])
+def test_nobody_is_described_after_the_last_round(name: str) -> None:
+    """It would be FedAvg, under another name."""
+    s = setting(rounds=3, votes=False)
+    refused(rf"--start of {name} must be at most the number of rounds, 3 \(.*\), not 4", Job.of, s, name, {"start": 4})
+    assert Job.of(s, name, {"start": 3}).spec.params["start"] == 3
 
 
 def test_the_released_codes_rounding_parts_only_whom_the_elbow_joins() -> None:

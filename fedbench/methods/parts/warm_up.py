@@ -14,11 +14,12 @@ from fedbench.core.message import Question
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts import description
 from fedbench.methods.parts.description import FIRST_BOUNDS, Describe, Description, DescriptionMemory, Phase, phase_of
 from fedbench.methods.parts.descriptor import MARGIN, Bounds, common_bounds, cube, extent
 from fedbench.methods.parts.linkage import MEASURES
+from fedbench.specs import Setting
 
 #: Warm-up ends at the latest after this share of all rounds, and not before round EARLIEST (FLUX, Eq. 14).
 LATEST, EARLIEST = 0.8, 3
@@ -105,6 +106,10 @@ class WarmsUp(Method):
     scale: float = hyperparameter(
         1.0, "factor on the distance at the elbow", "ε", "App. B: 0.95 FMNIST, 0.98 CIFAR-100", above=0
     )
+
+    def check_setting(self, setting: Setting) -> None:
+        most = f"at most the number of rounds, {setting.rounds} (after which it would be FedAvg)"
+        check(self.start_ <= setting.rounds, self.name, "start", self.start_, most)
 
     def build(self, model: nn.Module, context: Context) -> nn.Module:
         import kneed  # noqa: F401 - slow, and would else count as the work of the round that groups clients
