@@ -145,6 +145,21 @@ def test_the_best_is_that_of_each_data_set_and_partition(lab: Lab, setting: Sett
     assert "of each data set and partition" in table.about[0]
 
 
+def test_runs_of_other_rounds_are_marked_apart(lab: Lab, setting: Setting) -> None:
+    longer = replace(setting, rounds=2 * setting.rounds)
+    for at, method, accuracy in (
+        (setting, "fedavg", 0.5),
+        (setting, "ditto", 0.6),
+        (longer, "fedavg", 0.8),
+        (longer, "ditto", 0.7),
+    ):
+        run(lab, at, method, accuracy)
+    table = grid(compare(select(Frame(lab.store))))
+    ranks = {line.entries[0].text: line.entries[0].rank for line in table.lines}
+    assert ranks == {"50.00": 2, "60.00": 1, "80.00": 1, "70.00": 2}
+    assert "of each data set, partition and number of rounds" in table.about[0]
+
+
 def test_what_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> None:
     """Two settings of two papers differ in all they have; only what tells rows apart takes a column."""
     other = replace(setting.partition, clients=7, train_fraction=0.5, shift="none")

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.metrics.read import VIEW, Metrics
 from fedbench.planner.rounds import AFTER_LAST, Rounds
 from fedbench.planner.runs import (
@@ -71,6 +72,15 @@ class Comparison:
     def places(self) -> Mapping[str, list[Group]]:
         """Data set and partition in words -> the groups on it."""
         return {panel.title: list(panel.lines.values()) for panel in grouped(self.runs)}
+
+    @cached_property
+    def contests(self) -> list[list[Group]]:
+        """The groups among which a best one is marked: on one data set and partition, over as many rounds. (A budget's
+        name will not do: with another learning rate it is one's own.)"""
+        at = (
+            ((place, group[0].spec.setting.rounds), group) for place, groups in self.places.items() for group in groups
+        )
+        return list(by_key(at).values())
 
     @cached_property
     def names_of_methods(self) -> Mapping[str, str]:

@@ -116,9 +116,9 @@ def _entry(side: Comparison, group: Group, number: Number, value: Value | None, 
 
 
 def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int) -> list[Entry]:
-    """The entries, with the best and the second best of each data set and partition marked."""
+    """The entries, with the best and the second best of each data set, partition and number of rounds marked."""
     by_run = {group[0].id: entry for group, entry in zip(side.groups, entries, strict=True)}
-    for groups in side.places.values():
+    for groups in side.contests:
         ids = [group[0].id for group in groups]
         by_run |= zip(ids, ranked([by_run[id] for id in ids], best, decimals), strict=True)
     return [by_run[group[0].id] for group in side.groups]
@@ -126,7 +126,12 @@ def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int
 
 def _notes(side: Comparison) -> Iterable[str]:
     """Lines on the meaning of ±, the definitions of the numbers, the origin of the runs, and missing numbers."""
-    best = " Best and second best are those of each data set and partition." if len(side.places) > 1 else ""
+    of = (
+        "data set, partition and number of rounds"
+        if len(side.contests) > len(side.places)
+        else "data set and partition"
+    )
+    best = f" Best and second best are those of each {of}." if len(side.contests) > 1 else ""
     yield over_seeds(side.groups) + best
     if side.others:
         names = ", ".join(key.replace("_", " ") for key in side.others)
