@@ -145,6 +145,30 @@ def test_a_wide_table_changes_in_order_and_says_so() -> None:
     assert "% To fit the width: one decimal less; ± below the numbers.\n" in comment
 
 
+def test_a_wide_table_of_runs_loses_keys_that_tell_no_rows_apart() -> None:
+    wide = square(4, 9)
+    lines = tuple(
+        dataclasses.replace(line, keys=("fedavg", f"{k}", "a model of a long name", "0.1", "16"))
+        for k, line in enumerate(wide.lines)
+    )
+    grid = dataclasses.replace(wide, lines=lines, keys=("method", "lr", "model", "momentum", "batch"))
+    table = fitted(grid, "page", Form())
+    assert table.said[0] == "without model, momentum, batch, which tell no rows apart"
+    assert "method & lr & " in table.latex
+    assert (
+        fitted(
+            dataclasses.replace(
+                grid,
+                heads=grid.heads[:1],
+                lines=tuple(dataclasses.replace(line, entries=line.entries[:1]) for line in lines),
+            ),
+            "page",
+            Form(),
+        ).said
+        == ()
+    )
+
+
 def test_labels_and_headings_of_any_length_fit(tmp_path: Path) -> None:
     grid = square(3, 4, label="A label in so many words that no column of a paper holds them beside its numbers")
     heads = tuple(dataclasses.replace(h, label="A heading in several words " * 3) for h in grid.heads)

@@ -266,6 +266,18 @@ def grid_of_runs(
     )
 
 
+def telling_keys(grid: Grid) -> tuple[Grid, tuple[str, ...]]:
+    """(A table of runs without the last keys that are not needed to tell its rows apart, their names)."""
+    kept = list(range(len(grid.keys)))
+    for key in reversed(kept[1:]):
+        rest = [k for k in kept if k != key]
+        if len({tuple(line.keys[k] for k in rest) for line in grid.lines}) == len(grid.lines):
+            kept = rest
+    lines = tuple(dataclasses.replace(line, keys=tuple(line.keys[k] for k in kept)) for line in grid.lines)
+    left = tuple(key for k, key in enumerate(grid.keys) if k not in kept)
+    return dataclasses.replace(grid, keys=tuple(grid.keys[k] for k in kept), lines=lines), left
+
+
 def only_done(grid: Grid) -> Grid:
     """The grid without rows and columns that have no number, and with a note on them."""
     rows = [line.filled for line in grid.lines]

@@ -1,8 +1,8 @@
 """A grid as a tabular of booktabs that fits a width.
 
 A table that is too wide is set smaller first, then with its headings on several lines; what changes it follows in this
-order, and is said: fewer decimals, ± below the numbers, rows and columns exchanged. One that is still too wide is
-continued below itself.
+order, and is said: fewer decimals, ± below the numbers, rows and columns exchanged. A table of runs then loses keys
+that tell no rows apart, and one that is still too wide is continued below itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from fedbench.reports.layout.grid import CONTRADICTED, PARTIAL, SHIPPED, STALE, Entry, Grid, Line
+from fedbench.reports.layout.grid import CONTRADICTED, PARTIAL, SHIPPED, STALE, Entry, Grid, Line, telling_keys
 from fedbench.reports.render.latex.characters import escape
 from fedbench.reports.render.latex.widths import SIZES, broken, points, width
 from fedbench.results.run import State
@@ -136,6 +136,10 @@ def _fit(grid: Grid, form: Form, most: float, wide: bool, cite: Callable[[Line],
     for other in _forms(grid, form):
         if found := _as_it_is(grid, other, most, wide, cite):
             return found
+    slim, left = telling_keys(grid) if grid.keys else (grid, ())
+    if left:
+        found = _fit(slim, form, most, wide, cite)
+        return dataclasses.replace(found, said=(f"without {', '.join(left)}, which tell no rows apart", *found.said))
     forms = [*_forms(grid, form)]
     narrowest = forms[len(forms) // 2 - 1]  # before rows and columns are exchanged
     size, space = _SIZES[-1]
