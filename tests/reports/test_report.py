@@ -266,7 +266,7 @@ def test_a_table_of_ones_own_says_what_it_measures_and_nothing_of_a_paper(lab: L
     lab.run(only(lab, table), "fedavgft", value=0.5)
     lab.run(only(lab, table), "mine", value=0.25)
     grid = lab.grid(table, compare=True)
-    for format in FORMATS:
+    for format in sorted({*FORMATS} - {"bibtex"}):  # the title of fedbench names a paper
         text = render([grid], format)
         assert [words for words in ("the paper", "official code", "olours") if words in text] == []
     assert json.loads(render([grid], "json"))[0]["claims"][0]["reported"] is None
