@@ -98,11 +98,13 @@ def _square(length: int) -> tuple[int, int, int] | None:
 
 def _shape(content: dict[str, Any], where: str) -> tuple[int, int, int]:
     """The shape of square images, from the length of the first row."""
-    shape = _square(length := len(_first_row(content)))
+    length = len(_first_row(content))
+    require(length > 0, f"{where}: its rows are no lists of numbers", "text is not read")
+    shape = _square(length)
     if shape is None:
         raise FedbenchError(
             f"{where}: its rows are no square images ({length} numbers each)",
-            "vectors and images cannot be in one folder; text is not read",
+            "vectors and images cannot be in one folder",
         )
     return shape
 
@@ -266,6 +268,7 @@ def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     whole = y.ndim == 1 and (y.dtype.kind in "iu" or not len(y))  # np.array([]) has a floating-point type
     require(whole, f"{path}: y must be whole numbers [n], not {y.dtype} {list(y.shape)}")
+    require(x.ndim > 0, f"{path}: x must hold a row for each of y, not one {x.dtype}")
     require(len(x) == len(y), f"{path}: {len(x)} rows of x but {len(y)} of y")
     return x, y.astype(np.int64)
 

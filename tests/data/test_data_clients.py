@@ -137,6 +137,13 @@ def test_which_rows_are_images(tmp_path: Path, store: Store, row: np.ndarray, sh
     assert bool(got.spec.vectors) == (shape[0] == 1)
 
 
+def test_text_is_not_read(tmp_path: Path, store: Store) -> None:
+    """As LEAF's Shakespeare and Sent140."""
+    users: Any = {"a": (["to be or", "not to be"], [0, 1])}
+    says = "its rows are no lists of numbers; text is not read"
+    refused(says, load, leaf_folder(tmp_path / "fed", train=users, test=users), store)
+
+
 def test_grey_levels_that_nobody_scaled_are_refused_and_a_recipe_makes_them_vectors(
     tmp_path: Path, store: Store
 ) -> None:
@@ -411,6 +418,7 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path, store: Store, monkeyp
     ("x", "y", "config", "message"),
     [
         (grey(2), [0], None, "2 rows of x but 1 of y"),
+        (np.float64(3), [0], None, "x must hold a row for each of y, not one float64"),
         (grey(2), [0.0, 1.0], None, "y must be whole numbers"),
         (grey(2) * 2, [0, 1], None, r"must lie in \[-1, 1\], as PFLlib normalises them, .* lie in \[-2, -1\.5137"),
         (np.full((2, 4, 4), 255.0), [0, 1], None, r"or in \[0, 1\]; they lie in \[255, 255\]"),
