@@ -123,10 +123,10 @@ def make(
     if how.as_json:
         left = [one.title for one in outcomes[End.HELD]]
         printing.print_json({"made": ids, "failed": failures, "left": left})
-    elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_BY_OTHERS]) else ""
-    console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
     for line in not_learnt(one.artifact for one in outcomes[End.MADE] if one.artifact):
         console.print(line, soft_wrap=True, markup=False)
+    elsewhere = f", {len(others):,} by other processes" if (others := outcomes[End.MADE_BY_OTHERS]) else ""
+    console.print(f"{len(ids):,} of {len(runs):,} runs made{elsewhere}" if runs else f"nothing to run: {nothing}")
     for one in outcomes[End.HELD]:
         assert isinstance(one.error, HeldError)
         console.print(f"left to {one.error.who}: {one.title}")
