@@ -18,6 +18,7 @@ from fedbench.engine.engines import Where
 from fedbench.errors import FedbenchError
 from fedbench.partition_options import PartitionerChoice, partitioner
 from fedbench.specs import PartitionSpec, Setting
+from fedbench.specs.base import check_values
 from fedbench.words import option_of
 
 if TYPE_CHECKING:
@@ -129,7 +130,9 @@ def train(
     _refuse_without_table(dataset, {"column": column, "include_shipped": include_shipped})
     if not method:
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
-    offered = train_methods.offered(method)
+    offered, watching = train_methods.offered(method), [] if dry_run else _observers(log, observe)
+    # Before a data set is built. Lists are still text.
+    check_values(Setting, {name: value for name, value in chosen.items() if isinstance(value, int | float)})
     from_data = data is not None or "from" in partitioning
     if from_data:
         if partition is not None:
@@ -147,7 +150,7 @@ def train(
         return
     if from_data:
         context.store().set_current(partition=part.id, protocol=rules.name)
-    runs = train_methods.train_all(jobs, rules, budget, where=where, observers=_observers(log, observe))
+    runs = train_methods.train_all(jobs, rules, budget, where=where, observers=watching)
     train_methods.show_all(runs, rules, json)
 
 

@@ -106,14 +106,19 @@ class Spec:
     def _check_values(self) -> None:
         """Raise FedbenchError for a value outside its field's bounds or choices."""
         cls: Any = type(self)
-        for name, field in described(cls).items():
-            if (value := getattr(self, name)) is None:
-                continue
-            if wanted := out_of_bounds(field, value):
-                called = field.metadata["called"] or name.replace("_", " ")
-                raise FedbenchError(f"{called} must be {wanted}, not {value}", field.metadata["hint"])
-            if choices := field.metadata["choices"]:
-                check_known(name, value, choices)
+        check_values(cls, {name: getattr(self, name) for name in described(cls)})
+
+
+def check_values(cls: Any, values: Mapping[str, Any]) -> None:
+    """Raise FedbenchError for a value outside the bounds or choices of the spec's field of its name, if it has one."""
+    for name, field in described(cls).items():
+        if (value := values.get(name)) is None:
+            continue
+        if wanted := out_of_bounds(field, value):
+            called = field.metadata["called"] or name.replace("_", " ")
+            raise FedbenchError(f"{called} must be {wanted}, not {value}", field.metadata["hint"])
+        if choices := field.metadata["choices"]:
+            check_known(name, value, choices)
 
 
 def _fields(cls: Any) -> tuple[tuple[str, str], ...]:

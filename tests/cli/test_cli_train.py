@@ -426,3 +426,16 @@ def test_the_bound_of_table_13_stands_in_the_runs_clients_and_matched_ratios_are
     rounds = current(home).table("rounds").to_pylist()
     assert rounds[0]["bytes_up"] - rounds[1]["bytes_up"] == 5 * 20 * 64
     assert rounds[0]["describe_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--lr", "-1"), "the learning rate must be above 0, not -1.0"),
+        (("--rounds", "0"), "rounds must be at least 1, not 0"),
+        (("--observe", "nosuch"), "unknown observer 'nosuch'"),
+    ],
+)
+def test_a_bad_value_is_refused_before_a_data_set_is_built(home: Path, words: tuple[str, str], says: str) -> None:
+    assert says in bad("train", "digits", "--method", "fedavg", *words)
+    assert not (home / "dataset").exists()
