@@ -208,7 +208,7 @@ def test_a_method_says_what_it_is_and_where_it_stands(site: dict[str, str], stor
     assert stands["feddrm/1"] == [grid.title, "FedDRM", "small", f"{sum(ranks) / 6:.1f}", "1.0", "13"]
     assert "feddrm/figure4" not in stands  # all of whose rows are its own
     assert rows_of(page, "Hyper-parameters")["--lambda"][-2:] == ["Eq. 9, Sec. 3.2", "0.8"]
-    assert "lambda is 0.8 as the paper reports" in page
+    assert "lambda is 0.8, as in the paper" in page
 
 
 def test_counts_that_are_kept_are_those_of_the_packs_and_own_runs_are_counted_beside_them(tmp_path: Path) -> None:

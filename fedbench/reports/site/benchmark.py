@@ -288,7 +288,7 @@ def _table(budgets: Sequence[Claims], opened: bool = False) -> str:
 def _at_budget(one: Claims) -> str:
     assert one.grid is not None
     grid = harmless(one.grid, escape)
-    lines = [e(text) for text in (one.grid.basis, _coverage(one), *one.grid.makers) if text]
+    lines = [e(text) for text in (one.grid.basis, *one.grid.makers) if text]
     notes = [*brief(grid, escape), *grid.notes, *(f"{letters}: {text}" for letters, text in grid.footnotes)]
     return (
         f'<section class="wide" data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">'
