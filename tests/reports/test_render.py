@@ -518,8 +518,9 @@ PAGE_TAGS = set(
 
 #: What matplotlib's pictures are made of.
 SVG_TAGS = set(
-    "svg g path text tspan rect defs use style clipPath metadata image RDF Work type format title description".split()
-)  # noqa: SIM905
+    """svg g path text tspan rect defs use style clipPath image metadata RDF Work type format title
+    description""".split()  # noqa: SIM905
+)
 
 
 def twelve(lab: Lab) -> Setting:
