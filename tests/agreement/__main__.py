@@ -2,8 +2,8 @@
 
     python -m tests.agreement --pflib PATH --fl-bench PATH
 
-Each option names the folder of a checkout, which is not written to. Ends with 1 where a difference is more than
-rounding and no reason is known.
+Each option names the folder of a checkout, which is not written to; --flower is an installed package. Ends with 1 where
+a difference is more than rounding and no reason is known.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,11 +21,13 @@ from fedbench.errors import FedbenchError
 from fedbench.methods import names
 from fedbench.methods.agreement import FILE, Difference, Project, recorded
 from fedbench.methods.declarations import of
-from tests.agreement.foreign import commit
+from tests.agreement.foreign import commit, installed
 from tests.agreement.record import PAGE, page, write
 
 #: Modules of this folder, by their options.
-PROJECTS = ("pflib", "fl_bench", "pfedfda", "feddrm", "ftw_erm")
+PROJECTS = ("pflib", "fl_bench", "pfedfda", "flux", "feddrm", "ftw_erm", "flower")
+#: That are no checkouts, but installed; the module.
+INSTALLED = {"flower": "flwr"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,12 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = sys.stdout  # theirs is silenced
     unexplained = 0
     try:
-        commits = {name: commit(folder) for name, folder in folders.items()}
+        commits = {
+            name: installed(INSTALLED[name]) if name in INSTALLED else commit(folder)
+            for name, folder in folders.items()
+        }
         for name, folder in folders.items():
             adapter = importlib.import_module(f"tests.agreement.{name}")
             print(f"{adapter.TITLE} {commits[name]}", *adapter.CHANGES, sep="\n  changed: ", file=out)
             found: list[Difference] = []
-            for one in adapter.differences(folder.resolve(), methods):
+            for one in adapter.differences(folder, methods):
                 print(line(one), file=out, flush=True)
                 found.append(one)
             unexplained += sum(not one.equal and not one.reason for one in found)
@@ -62,7 +68,10 @@ def _parser() -> argparse.ArgumentParser:
         "python -m tests.agreement", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name in PROJECTS:
-        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="PATH", type=Path)
+        kind: dict[str, Any] = {"metavar": "PATH", "type": lambda path: Path(path).resolve()}
+        if name in INSTALLED:
+            kind = {"action": "store_true", "help": f"{INSTALLED[name]}, where it is installed"}
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **kind)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--method", action="append", choices=names(), metavar="NAME", help="only this; may be repeated")
     which.add_argument("--record", action="store_true", help="keep what is measured in agreement.json, and its page")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,14 +25,17 @@ from fedbench.vision import torchvision
 
 
 class Stub(ModuleType):
-    """A library that a project imports and that the compared code does not use: every name is there, and is a mock."""
+    """A library that a project imports and that the compared code does not use: every name is there, those of classes
+    as classes, others as mocks."""
 
     __path__: list[str] = []  # noqa: RUF012  # so that it has submodules
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return mock.MagicMock(name=f"{self.__name__}.{name}")
+        if part := sys.modules.get(f"{self.__name__}.{name}"):
+            return part
+        return type(name, (mock.MagicMock,), {}) if name[0].isupper() else mock.MagicMock(name=name)
 
 
 class Settings(dict[str, Any]):
@@ -114,3 +118,11 @@ def commit(folder: Path) -> str:
     if changed:
         raise FedbenchError(f"{folder} differs from its commit: {changed.splitlines()[0]}", "clone the project anew")
     return found
+
+
+def installed(package: str) -> str:
+    """The version of an installed package, as its project tags it. Raises FedbenchError if it is not installed."""
+    try:
+        return f"v{version(package)}"
+    except PackageNotFoundError:
+        raise FedbenchError(f"{package} is not installed", f"pip install '{package}[simulation]'") from None

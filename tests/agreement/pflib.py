@@ -54,13 +54,13 @@ Pairs = dict[str, tuple[State, State]]
 
 @dataclass(frozen=True)
 class Mend:
-    """A change of theirs in memory that is to leave no difference, which proves that it is the reason."""
+    """A change, of theirs in memory or of our options, that is to leave no difference, which proves a reason."""
 
     words: str
-    patches: Callable[[Round], Sequence[Any]]
+    patches: Callable[[Round], Sequence[Any]] = lambda clock: ()
     hyper: dict[str, Any] = field(default_factory=dict)  #: of ours, where others are needed
     arguments: dict[str, Any] = field(default_factory=dict)  #: theirs
-    reasons: Callable[[Case], dict[str, str]] = lambda case: {}  #: of what differs still
+    setting: dict[str, Any] = field(default_factory=dict)  #: ours
 
 
 def averaged(after: Snapshot, server: Any, which: str = "") -> Pairs:
@@ -194,6 +194,7 @@ def first_models(case: Case) -> dict[str, str]:
     return {"shared model": it} if case.cohort else {}
 
 
+UNIFORM = {"weighting": "uniform"}
 METHODS = (
     Compared("fedavg", "FedAvg", "serveravg.FedAvg"),
     Compared("fedprox", "FedProx", "serverprox.FedProx", {"mu": 0.3}, {"mu": 0.3}),
@@ -236,6 +237,7 @@ METHODS = (
         {"server_learning_rate": 0.8},
         kept=second("clients' control variates", "own_control/", lambda client: client.client_c),
         reasons=lambda case: dict.fromkeys(("shared model", "clients' control variates"), alike(case)),
+        mend=Mend("ours with --weighting uniform:", setting=UNIFORM),
     ),
     Compared(
         "feddyn",
@@ -247,11 +249,7 @@ METHODS = (
         reasons=lambda case: dict.fromkeys(
             ("shared model", "clients' gradients"), alike(case, "it adds the norm of the distance, not its square")
         ),
-        mend=Mend(
-            "with the square:",
-            squared,
-            reasons=lambda case: dict.fromkeys(("shared model", "clients' gradients"), alike(case)),
-        ),
+        mend=Mend("with the square, and ours with --weighting uniform:", squared, setting=UNIFORM),
     ),
     Compared(
         "pfedme",
@@ -386,8 +384,8 @@ def compare(how: Compared, case: Case) -> Iterator[Difference]:
     """As theirs is; and where it differs for a known reason, once more without that."""
     yield from one_run(how, case, how.reasons(case))
     if mend := how.mend:
-        mended = replace(how, hyper=how.hyper | mend.hyper, arguments=how.arguments | mend.arguments)
-        yield from one_run(mended, case, mend.reasons(case), mend)
+        changes = {name: getattr(how, name) | getattr(mend, name) for name in ("hyper", "arguments", "setting")}
+        yield from one_run(replace(how, **changes), case, {}, mend)
 
 
 def one_run(how: Compared, case: Case, reasons: Mapping[str, str], mend: Mend | None = None) -> Iterator[Difference]:

@@ -54,6 +54,7 @@ def _row(project: Project, method: str) -> list[str] | None:
     mine = [one for one in project.differences if one.method == method]
     if not mine:
         return None
+    theirs = ", ".join(dict.fromkeys(one.theirs for one in mine))
     as_is = [one for one in mine if not one.condition]
     equal = [f"{what} {most(those)}" for what, those in grouped(as_is, lambda one: one.quantity if one.equal else None)]
     differs = []
@@ -67,7 +68,7 @@ def _row(project: Project, method: str) -> list[str] | None:
                 for reason, some in grouped(those, lambda one: None if one.equal else one.reason)
             ]
         )
-    return [f"`{method}`", f"{project.name}, {mine[0].theirs}", "<br>".join(equal), "<br>".join(differs)]
+    return [f"`{method}`", f"{project.name}, {theirs}", "<br>".join(equal), "<br>".join(differs)]
 
 
 def grouped(
