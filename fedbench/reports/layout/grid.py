@@ -292,8 +292,14 @@ def only_done(grid: Grid) -> Grid:
     of = len(ours), len(columns)
     words = [f"{n} of {all} {what}" for n, all, what in zip(empty, of, ("rows", "columns"), strict=True) if n]
     note = (f"Left out, as they have no number: {' and '.join(words)}.",) if words else ()
+    gone = {key for line in grid.lines for key in line.cites} - {key for line in lines for key in line.cites}
+    gone -= {*grid.references[: grid.of_paper]}  # the paper comes first
     return dataclasses.replace(
-        grid, heads=tuple(compress(grid.heads, columns)), lines=lines, about=(*grid.about, *note)
+        grid,
+        heads=tuple(compress(grid.heads, columns)),
+        lines=lines,
+        about=(*grid.about, *note),
+        references=tuple(key for key in grid.references if key not in gone),
     )
 
 

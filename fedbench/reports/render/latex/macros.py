@@ -31,7 +31,7 @@ def document(grids: Sequence[Grid]) -> str:
     parts = []
     for grid in grids:
         scope = f", {grid.scope}" if grid.scope else ""
-        about = f"% fedbench {fedbench.__version__}, {plain(grid.id)}{scope}: {plain(grid.caption)}"
+        about = f"% {plain(f'fedbench {fedbench.__version__}, {grid.id}{scope}: {grid.caption}')}"
         parts.append(
             "\n".join([about, *(line for name, entry in _named(grid, taken) for line in _macros(name, entry))])
         )
@@ -49,7 +49,7 @@ def _named(grid: Grid, taken: Counter[str]) -> Iterator[tuple[str, Entry]]:
 
 
 def _macros(name: str, entry: Entry) -> Iterator[str]:
-    runs = f" % {'run' if len(entry.runs) == 1 else 'runs'} {', '.join(entry.runs)}" if entry.runs else ""
+    runs = plain(f" % {'run' if len(entry.runs) == 1 else 'runs'} {', '.join(entry.runs)}") if entry.runs else ""
     yield rf"\newcommand{{\fedbench{name}}}{{{escape(entry.text)}}}{runs}"
     if entry.spread:
         yield rf"\newcommand{{\fedbench{name}{_SPREAD}}}{{{escape(entry.spread)}}}"
