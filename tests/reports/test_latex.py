@@ -228,6 +228,7 @@ def test_names_of_macros_are_made_of_the_labels_alone() -> None:
         "FedAvg": "FedAvg",
         "007": "ZeroZeroSeven",
         "Erdős": "Erdos",
+        "\U000175c0": "NineFiveSixEightZero",  # a letter without a name
     }
     assert {text: words(text) for text in texts} == texts
     grid = square(1, 2)

@@ -64,8 +64,8 @@ def words(text: str) -> str:
 
 
 def _letter(c: str) -> str:
-    """A character, a letter of another alphabet by its name."""
-    name = unicodedata.name(c, "")
+    """A character, a letter of another alphabet by its name, or by its number if it has none."""
+    name = unicodedata.name(c, str(ord(c)))
     return f" {name.split()[-1]} " if not c.isascii() and c.isalpha() and not name.startswith("LATIN") else c
 
 
