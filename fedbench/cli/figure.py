@@ -62,9 +62,7 @@ def figure(
     width: Annotated[
         str, "Width of a picture: column (3.25 inches), page (6.75) or inches (default: by panels).", "WIDTH"
     ] = "",
-    title: Annotated[
-        bool | None, "Write the title into the picture (default: into PNG alone).", "--title/--no-title"
-    ] = None,
+    title: Annotated[bool, "Write the title into a PDF or SVG, too, as a PNG has it."] = False,
     style: Annotated[Path | None, "A style file of matplotlib, whose settings go before ours.", "FILE.mplstyle"] = None,
     compare: Annotated[bool, "Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12)."] = False,
     no_shipped: options.NoShipped = False,
@@ -91,7 +89,7 @@ def figure(
     form = path.suffix.removeprefix(".").lower() if path else ""
     if path and not form:
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
-    if (width or title is not None or style) and form not in figures.FORMATS:
+    if (width or title or style) and form not in figures.FORMATS:
         raise FedbenchError("--width, --title and --style are of a picture", f"-o FILE.{figures.FORMATS[0]} draws one")
     check_known("format of a figure", form if path else None, (*figures.FORMATS, "csv", "json"))
     if "partition" in kind.options and not (partition or filters or kind.spec.shows):
@@ -130,7 +128,7 @@ def figure(
         if form in texts:
             write_whole(path, texts[form](kind, rows).encode())
         else:
-            shown = form == "png" if title is None else title
+            shown = title or form == "png"
             look = figures.Look(inches(width) if width else 0.0, shown, settings_of(style) if style else {})
             with reported():
                 picture, facts = figures.picture(kind, rows, form, look, request.said, remarks)

@@ -660,7 +660,7 @@ def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
     write(other / "results/a.parquet", [replace(row, metrics=better)])
     for command in (
         ("compare", "method=fedavg", "shipped=yes"),
-        ("figure", "curves", "method=fedavg", "shipped=yes"),
+        ("figure", "curves", "method=fedavg", "shipped=yes", "--csv"),
         ("claims",),
         ("results", "list"),
     ):

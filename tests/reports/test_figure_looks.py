@@ -83,8 +83,6 @@ def test_text_of_an_svg_is_text_and_its_title_is_in_the_caption_s_file(
     png = (tmp_path / "c.png").read_bytes()
     assert b"Title\x00Learning curves of runs" in png
     assert b"average accuracy" in png
-    draws("curves", "-o", "c.png", "--no-title")
-    assert len((tmp_path / "c.png").read_bytes()) < len(png)
 
 
 def test_a_style_file_goes_before_ours(runs: Store, draws: Draws, tmp_path: Path) -> None:

@@ -374,7 +374,9 @@ class Cells(Kind):
                 if ring := rings.get(row.get("machine", "")):
                     axes.plot(places[row[at]] + aside, row[y], **ring)
         if self.way.x:
-            axes.set_xticks(list(places.values()), [self.axis.tick(x) for x in places])
+            labels = [self.axis.tick(x) for x in places]
+            look = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if _tight(axes, places, labels) else {}
+            axes.set_xticks(list(places.values()), labels, **look)
         else:
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_title(panel[0]["panel"])
@@ -460,6 +462,16 @@ _SHIFT = 0.36
 _LOG_FROM = 4.0
 #: Smallest range of an accuracy axis, in percentage points.
 _LEAST_RANGE = 4.0
+
+
+def _tight(axes: Axes, places: Mapping[float, float], labels: Sequence[str]) -> bool:
+    """Whether labels of neighbouring ticks may touch, by the letters that there is room for."""
+    grid, at = axes.get_subplotspec(), list(places.values())
+    if grid is None or len(at) < 2:
+        return False
+    inches = (axes.figure.bbox.width / axes.figure.dpi / grid.get_gridspec().ncols - 0.8) / (at[-1] - at[0])
+    near = zip(pairwise(at), pairwise(labels), strict=True)
+    return any((b - a) * inches < 0.032 * len(one + other) + 0.03 for (a, b), (one, other) in near)
 
 
 def _limits(axes: Axes, unit: str, means: Sequence[float]) -> None:

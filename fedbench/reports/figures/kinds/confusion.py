@@ -66,10 +66,12 @@ class Confusion(Kind):
         letters = max((len(name) for panel in panels for name in _names(panel)), default=0)
         most = figure.get_figwidth() - 1.6 - 0.07 * letters
         sides = [min(_side(panel), most) for panel in panels]
-        ratios = {"width_ratios": [max(sides), 0.9], "height_ratios": sides}
-        grid = subplots(figure, len(sides), 2, tall=1.0, **ratios)
-        figure.set_size_inches(1.6 + 0.07 * letters + max(sides), sum(1.0 + 0.04 * letters + side for side in sides))
-        for (axes, right), panel in zip(grid, panels, strict=True):
+        spare = max(0.01, most - max(sides))  # beside the bars, so that cells are squares on a page, too
+        ratios = {"width_ratios": [max(sides), 0.9, spare], "height_ratios": sides}
+        grid = subplots(figure, len(sides), 3, tall=1.0, **ratios)
+        figure.set_figheight(sum(1.0 + 0.04 * letters + side for side in sides))
+        for (axes, right, rest), panel in zip(grid, panels, strict=True):
+            rest.remove()
             _paint(axes, panel, shades)
             _bars(right, panel)
             axes.set_title(panel[0]["panel"])
