@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
@@ -132,8 +133,8 @@ def train(
         raise FedbenchError("train needs --method NAME or --table NAME", "'fedbench methods' lists the methods")
     offered, watching = train_methods.offered(method), [] if dry_run else _observers(log, observe)
     # Before a data set is built. Lists are still text.
-    numbers = {name: value for name, value in chosen.items() if isinstance(value, int | float)}
-    check_values(Setting, {name: protocols.value_of("train", name, value) for name, value in numbers.items()})
+    numbers = {name: value for name, value in chosen.items() if isinstance(value, int | float) and math.isfinite(value)}
+    check_values(Setting, numbers)
     from_data = data is not None or "from" in partitioning
     if from_data:
         if partition is not None:
