@@ -377,7 +377,13 @@ def test_tables_2_and_3_have_the_papers_marks(lab: Lab) -> None:
         "APFL": "–✓–––✓",
     }
     assert not grid.verdicts
-    printed = {"latex": r"$\surd$", "csv": "Client,mark,,done,0.5", "json": '"value": 0.5'}
+    printed = {
+        "latex": r"$\surd$",
+        "macros": r"{$\surd$}",
+        "bibtex": "",
+        "csv": "Client,mark,,done,0.5",
+        "json": '"value": 0.5',
+    }
     assert [form for form in FORMATS if printed.get(form, "✓") not in render([grid], form)] == []
     some = lab.grid(tables.load("flux/2").only(["Low cost/Client"]))
     assert {row: line["Client"] for row, line in marks(some).items()} == {

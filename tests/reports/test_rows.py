@@ -368,7 +368,7 @@ def test_precisions_are_never_mixed(lab: Lab) -> None:
 def test_every_format_says_so_where_it_states_its_budget(lab: Lab) -> None:
     lab.run(at_precision(lab, "bf16"), "feddrm", value=0.6385)
     bf16, fp32, counted = (of_precision(lab, "bf16"), of_precision(lab, "fp32"), of_precision(lab, "bf16", "pfedfda/8"))
-    for format in (f for f in FORMATS if f not in ("csv", "json")):
+    for format in (f for f in FORMATS if f not in ("csv", "json", "macros", "bibtex")):
         text, usual = render([bf16], format), render([fp32], format)
         assert ("63.85" in text, "63.85" in usual) == (True, False)
         said = "Budget small{}, not the paper's: 400 rounds"
