@@ -101,7 +101,7 @@ def test_what_a_run_never_reaches_is_no_mean_and_printed_so(trained: Trained) ->
         found, side = trained.line([name, "average_accuracy"], ["method=fedavg"])
         assert (found[name].text, found[name].state, found[name].value) == (text, State.NEVER, None)
         assert found["average_accuracy"].value is not None
-        for format in FORMATS:
+        for format in sorted({*FORMATS} - {"bibtex"}):
             assert (text if format not in ("csv", "json") else "not reached") in render([side], format)
         (line,) = (line for line in of_csv(render([side], "csv")) if line["metric"] == name)
         assert (line["value"], line["state"]) == ("", "not reached")
@@ -192,7 +192,7 @@ def test_a_table_has_how_soon(lab: Lab, tmp_path: Path) -> None:
     fedavg, local = ([(e.text, e.state) for e in line.entries] for line in grid.lines)
     assert fedavg == [("3", State.DONE), ("3", State.DONE)]  # 2 and 4 rounds of 1,000 bytes
     assert local == [("never in 1 of 2 seeds", State.NEVER)] * 2
-    assert any(line.startswith("rounds_to:0.5: rounds until the first evaluated round") for line in grid.about)
+    assert any(line.startswith("rounds_to:0.5: rounds until the first evaluated round") for line in grid.notes)
     text = TABLE.replace('"whole_run"', '"final"')
     with pytest.raises(FedbenchError, match=r"rounds_to:0.5 is a number of a whole run; statistic = .whole_run"):
         written(tmp_path, text)
