@@ -204,6 +204,13 @@ def test_mixed_by_similarity_each_client_has_a_model_of_its_own_and_with_no_shar
     assert not sharp.equals(average)
 
 
+def test_where_to_look_names_files_that_have_what_is_looked_for() -> None:
+    root = ROOT / "fedbench"
+    named = re.findall(r"`([\w./]+)`: `([^`]+)`", (root / "README.md").read_text())
+    assert len(named) > 18
+    assert [(file, text) for file, text in named if text not in (root / file).read_text()] == []
+
+
 def test_the_package_is_typed_and_the_architecture_names_every_room() -> None:
     assert (ROOT / "fedbench" / "py.typed").is_file()
     # And every module that is none's.
