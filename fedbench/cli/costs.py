@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from fedbench.cli import context, printing
 from fedbench.errors import FedbenchError
 from fedbench.words import counted, duration
 
 if TYPE_CHECKING:
-    from fedbench.engine.sweep import Wanted
+    from fedbench.engine.sweep import Following, MissingRuns, Wanted
 
 
 def costs_of(runs: Iterable[Wanted], device: str) -> dict[str, float]:
@@ -31,24 +32,27 @@ def costs_of(runs: Iterable[Wanted], device: str) -> dict[str, float]:
     return costs
 
 
-def about(costs: Mapping[str, float]) -> str:
-    """The end of a line that counts runs: their total training time."""
-    return f", about {duration(sum(costs.values()))} of training here when idle" if costs else ""
+def about(costs: Iterable[float]) -> str:
+    """The end of a line that counts runs: their total time, from the seconds of each."""
+    total = sum(costs)
+    return f", about {duration(total)} of training here when idle" if total else ""
 
 
-def show(runs: Sequence[Wanted], scope: str, nothing: str, device: str, as_json: bool) -> None:
-    """List a table's missing runs: a line for each row and data set, or each run as JSON. `scope` names budget and
-    precision; `nothing` is the reason to print if no run is missing."""
+def show(lacking: MissingRuns, scope: str, nothing: str, device: str, as_json: bool) -> None:
+    """List a table's missing runs and those that follow: a line for each row and data set, or each run as JSON. `scope`
+    names budget and precision; `nothing` is the reason to print if no run is missing."""
     if as_json:
-        show_json(runs, device)
+        show_json(lacking.runs, device, lacking.following)
         return
-    costs = costs_of(runs, device)
+    runs = [*lacking.runs, *(one.trial for one in lacking.following)]
+    costs = costs_of({one.spec.id: one for one in runs}.values(), device)
     groups: dict[tuple[str, str], list[Wanted]] = defaultdict(list)
     for one in runs:
         groups[one.row or one.method, one.spec.setting.partition.dataset.name].append(one)
     if runs:
         show_costs(("row", "data set", "to make", "time here"), groups.items(), costs)
-    total = f"{counted(len(runs), 'run')} to make, {scope}{about(costs)}"
+    later = f", {len(lacking.following):,} of them with the values chosen by the others" if lacking.following else ""
+    total = f"{counted(len(runs), 'run')} to make{later}, {scope}{about(costs.get(one.spec.id, 0) for one in runs)}"
     context.out().print(total if runs else f"nothing to run: {nothing}")
 
 
@@ -63,20 +67,21 @@ def show_costs(
     context.out().print(table)
 
 
-def show_json(runs: Sequence[Wanted], device: str) -> None:
-    """Print the runs as JSON; `seconds` is null if it is not known."""
-    costs = costs_of(runs, device)
-    printing.print_json(
-        [
-            {
-                "run": one.spec.id,
-                "row": one.row,
-                "method": one.method,
-                "dataset": one.spec.setting.partition.dataset.name,
-                "partition": one.spec.setting.partition.id,
-                "seed": one.spec.setting.seed,
-                "seconds": costs.get(one.spec.id),
-            }
-            for one in runs
-        ]
-    )
+def show_json(runs: Sequence[Wanted], device: str, following: Sequence[Following] = ()) -> None:
+    """Print the runs as JSON; `seconds` is null if it is not known, `run` and `partition` of runs that follow are."""
+    costs = costs_of({one.spec.id: one for one in chain(runs, (one.trial for one in following))}.values(), device)
+
+    def fields(of: Wanted) -> dict[str, Any]:
+        setting = of.spec.setting
+        return {
+            "run": of.spec.id,
+            "row": of.row,
+            "method": of.method,
+            "dataset": setting.partition.dataset.name,
+            "partition": setting.partition.id,
+            "seed": setting.seed,
+            "seconds": costs.get(of.spec.id),
+        }
+
+    later = [{**fields(one.trial), "run": None, "partition": None, "seed": one.seed} for one in following]
+    printing.print_json([*map(fields, runs), *later])

@@ -146,7 +146,7 @@ def _made(runs: Sequence[Wanted], scope: str, engine: Engine, how: How) -> dict[
     costs = costs_of(runs, how.where.kind)
     shares = {one.spec.id: costs.get(one.spec.id, 1.0) for one in runs}
     if runs:
-        console.print(f"{counted(len(runs), 'run')} to make, {scope}{about(costs)}")
+        console.print(f"{counted(len(runs), 'run')} to make, {scope}{about(costs.values())}")
     outcomes: dict[End, list[Outcome]] = {end: [] for end in End}
     with Bars(console, shares) as bars:
 

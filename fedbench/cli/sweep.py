@@ -142,7 +142,7 @@ def _print_cost(points: Sequence[GridPoint], device: str, as_json: bool) -> None
         values = ", ".join(f"{k} {v}" for k, v in {**point.partition, **point.setting, **point.params}.items())
         lines.append(((point.method, values, str(len(point.runs))), [run for run in point.runs if run in lacking]))
     show_costs(("method", "values", "runs", "to make", "time here"), lines, costs)
-    context.out().print(f"{len(lacking)} of {counted(len(unique(points)), 'run')} to make{about(costs)}")
+    context.out().print(f"{len(lacking)} of {counted(len(unique(points)), 'run')} to make{about(costs.values())}")
 
 
 def _print(points: Sequence[GridPoint], grid: SweepGrid, rule: Rounds, test: bool, as_json: bool) -> None:

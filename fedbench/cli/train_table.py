@@ -12,6 +12,7 @@ from fedbench import protocol as protocols
 from fedbench.cli import context
 from fedbench.cli.costs import show
 from fedbench.cli.making import How, make
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from fedbench.engine.sweep import MissingRuns, Wanted
@@ -69,11 +70,12 @@ def train_table(selection: Selection, how: How, dry_run: bool) -> None:
     tuned = bool(table.tune) and not table.counted
     if tuned:
         first = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in table.tune.items())
-        console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best")
+        follow = f": {counted(len(lacking.following), 'run')}" if lacking.following else ""
+        console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best{follow}")
     within = scope(selection.budget, selection.precision or "")
     nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
     if dry_run:
-        show(lacking.runs, within, nothing, how.where.kind, how.as_json)
+        show(lacking, within, nothing, how.where.kind, how.as_json)
         return
     with engine:
         complete = make(lacking.runs, within, nothing, engine, how, _more(missing, lacking.runs) if tuned else tuple)

@@ -113,12 +113,21 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Following:
+    """A run of a tuned table that follows once its cell has chosen its values."""
+
+    trial: Wanted  #: the cell's first trial, which costs about as much
+    seed: int
+
+
+@dataclass(frozen=True)
 class MissingRuns:
     """The missing runs of a table."""
 
     runs: Sequence[Wanted]
     remarks: Sequence[str] = ()  #: about runs that are left out
     complete: bool = True  #: the data sets of all missing runs are available
+    following: Sequence[Following] = ()  #: the runs that become necessary after these
 
 
 class End(StrEnum):
@@ -183,7 +192,19 @@ def plan(
         )
     rows_read = [label for labels in every for label in labels]
     remarks += _left_to_packs(cells, rows_read, {run.spec.id for run in runs})
-    return MissingRuns(runs, remarks, not absent)
+    return MissingRuns(runs, remarks, not absent, _following(cells, rows_read))
+
+
+def _following(cells: Cells, rows: Collection[str]) -> list[Following]:
+    """The runs of these rows (labels) that follow once their cells have chosen their values: of each cell, those of
+    the seeds by which it does not choose."""
+    trials = {cell.specs[0]: cell.row for cell in cells.all if cell.tuning and cell.row.label in rows}
+    return [
+        Following(Wanted(spec, row.method, row.label), seed)
+        for spec, row in trials.items()
+        for seed in cells.seeds
+        if seed != spec.setting.seed
+    ]
 
 
 @dataclass(frozen=True)

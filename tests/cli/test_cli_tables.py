@@ -202,6 +202,23 @@ def test_the_missing_seeds_only_and_all_of_them_again(table: str, home: Path, mo
     assert together(home) == {1: 3, 2: 3, 3: 3}
 
 
+@pytest.mark.usefixtures("brief")
+def test_a_dry_run_of_a_tuned_table_counts_the_runs_that_follow(table: str, home: Path) -> None:
+    """Which values they will have is not known, how many they are is."""
+    tuned = SEEDS.replace("alpha = 0.3,", "alpha = 0.3, validation = 0.2,")
+    Path(table).write_text(tuned.replace("rows =", "tune = { lr = [0.05, 1e-6] }\nrows ="))
+    dry = good(*train(table, "--dry-run"))
+    assert "4 runs to make, 2 of them with the values chosen by the others, budget smoke, about " in dry.out
+    assert re.search(r"(?m)^FedAvg +digits +4 +\d", dry.out)
+    assert "the other seeds follow with its best: 2 runs" in dry.err
+    each = json.loads(good(*train(table, "--dry-run", "--json")).out)
+    assert [(one["run"] is None, one["seed"]) for one in each] == [(False, 1), (False, 1), (True, 2), (True, 3)]
+    assert all(one["seconds"] > 0 for one in each)
+    assert "2 runs to make, budget smoke" in good(*train(table, "--dry-run", "--seed", "1")).out
+    assert good(*train(table)).line == "4 of 4 runs made"
+    assert "nothing to run" in good(*train(table, "--dry-run")).out
+
+
 def test_one_that_diverges_does_not_lose_the_others(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worked: Counter[tuple[int, int]] = Counter()
 
