@@ -68,7 +68,7 @@ class Setting(Spec):
         choices=SELECTIONS,
     )
     #: None: size.
-    weighting: str | None = option(None, "How clients count in the server's mean: size or uniform.", choices=WEIGHTINGS)
+    weighting: str | None = option(None, "Clients' weights in the server's mean: size or uniform.", choices=WEIGHTINGS)
     window: int = option(1, least=1)  #: evaluate after each of the last `window` rounds
     every: int = option(
         0,

@@ -210,7 +210,7 @@ figure partition method=fedavg --partition x => --partition and FILTER exclude e
 figure ranks method=fedavg => there is nothing to rank FedAvg against
 figure ranks --metric test_images => neither more nor less test_images is better
 report -t ftw_erm/1 -o nowhere/x.csv => cannot write
-report -t ftw_erm/1 --format csv -o . => cannot write
+report -t ftw_erm/1 --format csv -o odd.toml/x.csv => cannot write
 results export -o x.csv => does not end so
 results export --table fedrm -o x.parquet => did you mean 'feddrm'
 results export -o rows.csv/x.parquet => while writing a result pack (File exists); choose a writable folder
@@ -221,7 +221,7 @@ results import nobody.parquet => does not say who made its runs
 results verify => there is none
 results verify abc => no shipped run 'abc'
 check fedavgg => fedbench: unknown method or model 'fedavgg'; did you mean 'fedavg'?
-check ./nowhere.py:Mine => fedbench: no file ./nowhere.py to take the method, model or partitioner from
+check ./nowhere.py:Mine => fedbench: no file ./nowhere.py to take the class from
 check fedavg --mu 1 => fedbench: unknown option of check fedavg '--mu'
 check digits_cnn --mu 1 => fedbench: unexpected argument '--mu'; a model has no options
 check feddrm --lambda much => fedbench: --lambda of feddrm takes a number, not 'much'

@@ -320,7 +320,7 @@ def test_a_site_is_an_index_and_a_page_a_run(both: Path, tmp_path: Path) -> None
     text = page.read_text()
     assert page.name in files
     shown = good("show", page.stem.removeprefix("run-")).out
-    for words in ("samples of each class by client", "client accuracy", "What was decided"):
+    for words in ('alt="Partition"', 'alt="Clients"', "What was decided"):
         assert words in text
     for line in ("dataset 7fb771814abf", "trained "):
         assert line in shown
@@ -328,14 +328,15 @@ def test_a_site_is_an_index_and_a_page_a_run(both: Path, tmp_path: Path) -> None
 
 
 def test_what_shows_runs_imports_nothing_heavy(both: Path, tmp_path: Path) -> None:
-    """No command that looks around waits for torch or pandas, and what reads no Parquet neither for pyarrow."""
+    """No command that looks around waits for torch or pandas, what reads no Parquet neither for pyarrow, and only the
+    site, which draws, for matplotlib."""
     words = ["--help", "train --help", "partition --help", "list", "report --table 1 --no-shipped", "data list"]
     light = [("--home", str(tmp_path), *word.split()) for word in words]
     reports = [("report", "-t", "1", "-t", "ftw_erm/9", "--dataset", "digits", *SMOKE, "-f", form) for form in FORMATS]
     out = in_one_process(*light, *reports, ("compare",), ("site", str(tmp_path / "out"), "dataset=digits"))
     imported = [line for line in out.splitlines() if line.startswith("heavy ")]
-    least, rest = ["heavy []"] * 2 + ["heavy ['numpy']"] * 4, ["heavy ['numpy', 'pyarrow']"] * (len(FORMATS) + 2)
-    assert imported == [*least, *rest]
+    least, rest = ["heavy []"] * 2 + ["heavy ['numpy']"] * 4, ["heavy ['numpy', 'pyarrow']"] * (len(FORMATS) + 1)
+    assert imported == [*least, *rest, "heavy ['PIL', 'matplotlib', 'numpy', 'pyarrow']"]
     assert "FedAvg " in out, "the run must be in the table"
     assert (out.count("code 0"), (tmp_path / "out" / "index.html").exists()) == (len(imported), True)
     shipped = in_one_process(("report", "--table", "1"), ("tables",), FEDBENCH_HOME=str(tmp_path / "none"))

@@ -67,7 +67,7 @@ OTHER = {"fingerprint": "0", "fingerprint_parts": ["methods/gone.py"]}  #: made 
             "missing done",
             ["FedAvgFT (finetune_rounds = 3)"],
         ),
-        ([("feddrm", {"version": 99}), ("feddrm", {})], "done missing", ["FedDRM (version 99)"]),
+        ([("feddrm", {"version": 99}), ("feddrm", {})], "done missing", []),
         ([("pfedfda", {}), ("mine", {"title": "My method"})], "missing missing", ["My method", "pFedFDA"]),
     ],
 )

@@ -54,10 +54,10 @@ def kind_of(figure: FigureSpec) -> Kind:
     if plugins.is_file(figure.kind):
         return _of_file(figure.kind)(figure)
     check_known(f"kind of figure {figure.id}", figure.kind, built_in())
-    kind = built_in()[figure.kind](figure)
+    kind = built_in()[figure.kind]
     if kind.needs and not getattr(figure, kind.needs):
         raise FedbenchError(f"figure {figure.id} lacks '{kind.needs}'", f"a figure of kind {figure.kind} needs it")
-    return kind
+    return kind(figure)
 
 
 def is_kind(reference: str) -> bool:
