@@ -258,6 +258,7 @@ def test_every_method_data_set_and_paper_has_a_reference() -> None:
     assert {*methods.names()} - {"local"} == {name for one in known for name in one.methods}
     assert recipes == {name for one in known for name in one.datasets}
     assert {name for one in known for name in one.papers} == papers - {"arena", "plain", "scale"}
+    assert all(re.fullmatch(r"(\d{4}\.\d{5})?", one.arxiv) for one in known)
 
 
 @pytest.mark.shipped

@@ -15,10 +15,11 @@ from scipy.stats import rankdata
 from fedbench.methods import declarations
 from fedbench.planner import counts
 from fedbench.reports import figures
+from fedbench.reports.layout.references import every
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.render.data import records
 from fedbench.reports.site import benchmark
-from fedbench.reports.site.methods import PAPERS, address
+from fedbench.reports.site.methods import address
 from fedbench.reports.site.page import shared
 from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs, with_fedbench
@@ -133,7 +134,10 @@ def test_papers_and_methods_lead_to_their_papers_and_previews_say_what_a_page_is
     assert "https://arxiv.org/abs/2509.23049" in site["index.html"]
     assert "https://github.com/zijianwang0510/FedDRM" in site["feddrm.html"]
     assert "https://arxiv.org/abs/1812.06127" in site["method-fedprox.html"]
-    assert {*PAPERS} <= {*declarations.built_in()}
+    assert "From Yang, Huang and Ye, FedAS:" in site["method-fedas.html"], "which arXiv does not have"
+    for one in every().values():
+        if one.arxiv:
+            assert all(f"https://arxiv.org/abs/{one.arxiv}" in site[address(name)] for name in one.methods)
     for name, text in site.items():
         if name.endswith(".html"):
             (about,) = [a["content"] for a in Page(text).all("meta") if a.get("property") == "og:description"]

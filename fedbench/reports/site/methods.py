@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,59 +12,12 @@ from fedbench.methods import declarations
 from fedbench.planner.table.spec import Table
 from fedbench.reports.claims import Claims
 from fedbench.reports.layout.grid import Line
+from fedbench.reports.layout.references import Reference, every
 from fedbench.reports.site.names import page_of
 from fedbench.reports.site.page import NOTEBOOK, command, document, e, folded, listing, values
 
 #: The family of methods that communicate after every step.
 GRADIENT = "one gradient a round"
-
-
-#: Method -> the arXiv number of the paper that it is from, for those that have one.
-PAPERS: Mapping[str, str] = {
-    "apfl": "2003.13461",
-    "apfl_flux": "2003.13461",
-    "atp": "2310.18816",
-    "cfl": "1910.01991",
-    "descriptor_bounds": "2511.22305",
-    "ditto": "2012.04221",
-    "fedala": "2212.01197",
-    "fedavg": "1602.05629",
-    "fedavgft": "2205.13692",
-    "fedbabu": "2106.06042",
-    "fedbn": "2102.07623",
-    "feddc": "2203.11751",
-    "feddrift": "2206.00799",
-    "feddrm": "2509.23049",
-    "feddyn": "2111.04263",
-    "fedem": "2108.10252",
-    "fednova": "2007.07481",
-    "fedopt": "2003.00295",
-    "fedpac": "2306.11867",
-    "fedper": "1912.00818",
-    "fedproto": "2105.00243",
-    "fedprox": "1812.06127",
-    "fedrc": "2301.12379",
-    "fedrep": "2102.07078",
-    "fedrod": "2107.00778",
-    "fedsam": "2206.02618",
-    "fedsgd": "2306.05325",
-    "fesem": "2005.01026",
-    "fitw_erm": "2306.05325",
-    "flux": "2511.22305",
-    "flux_soft": "2511.22305",
-    "ftw_erm": "2306.05325",
-    "grayscale": "2306.05325",
-    "ifca": "2006.04088",
-    "kmeans_bound": "2306.05325",
-    "lg_fedavg": "2001.01523",
-    "moon": "2103.16257",
-    "mr_mtl": "2206.07902",
-    "perfedavg": "2002.07948",
-    "pfedfda": "2411.00329",
-    "pfedme": "2006.08848",
-    "qfedavg": "1905.10497",
-    "scaffold": "1910.06378",
-}
 
 
 def address(method: str) -> str:
@@ -103,10 +56,10 @@ def method_page(one: Declaration, tables: Sequence[Claims]) -> str:
     ]
     rows = list(_places(one, tables))
     heads = ("table", "what", "row", "budget", "mean rank", "in the paper", "of rows")
-    paper = f' <a href="https://arxiv.org/abs/{PAPERS[one.name]}">Its paper</a>' if one.name in PAPERS else ""
     body = [
         f"<h1>{e(one.title)}</h1>",
-        f'<p class="about">{e(one.summary)}.{paper}</p>',
+        f'<p class="about">{e(one.summary)}.</p>',
+        *(f"<p>From {_paper(paper)}</p>" for paper in every().values() if one.name in paper.methods),
         *(f"<p>{_prose(part)}</p>" for part in parts if not part.startswith("deviates:")),
         values((name, value) for name, value in facts.items() if value),
         command(f"fedbench train --method {one.name}"),
@@ -120,6 +73,12 @@ def method_page(one: Declaration, tables: Sequence[Claims]) -> str:
     ]
     about = f"{one.title}: {one.summary}. Its hyper-parameters and where it stands in fedbench's tables."
     return document(one.title, NOTEBOOK[1], body, about)
+
+
+def _paper(paper: Reference) -> str:
+    """A paper as HTML: a link to arXiv, if it is there."""
+    words = e(paper.words)
+    return f'<a href="https://arxiv.org/abs/{paper.arxiv}">{words}</a>' if paper.arxiv else words
 
 
 def _prose(text: str) -> str:
