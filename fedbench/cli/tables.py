@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from fedbench.cli import completion, context, options, printing
 from fedbench.cli.parser import App
 from fedbench.errors import check_known
 from fedbench.protocol import budgets_of
+from fedbench.words import counted
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -50,7 +52,8 @@ def tables(
     no_shipped: options.NoShipped = False,
     as_json: Annotated[bool, "For scripts; of several tables at all budgets.", "--json"] = False,
 ) -> None:
-    """List the tables, a paper's or all, and how full they are; or one table's cells and their states."""
+    """List the tables that have numbers, or all of a paper, and how full they are; or one table's cells and their
+    states."""
     from fedbench.planner import table as specs
 
     frame = context.frame(shipped=not no_shipped)
@@ -95,6 +98,7 @@ def _list(
         printing.print_json(listed)
         return
     entries: list[_Entry] = []
+    bare: dict[str, list[str]] = {}  # paper -> its tables of which nothing is there, folded to a line
     for family in families:
         own = [known[name] for name in family]
         groups = [own] if folded else [[one] for one in own]
@@ -102,15 +106,22 @@ def _list(
             at = "" if "" in group[0].budgets else budget or fullest(group)
             filled = [(one, one.budgets[at]) for one in group if at in one.budgets]
             those = [_Entry(one.table, of.states, of.shipped, one.title, at) for one, of in filled]
+            if folded and not any(entry.notable for entry in those):
+                for one in group:
+                    paper, _, number = one.table.partition("/")
+                    bare.setdefault(paper, []).append(number)
+                continue
             if len(those) > 1:  # one line for all tables of a family
                 counts = sum((one.counts for one in those), Counter[str]())
                 title = f"{len(those)} tables, such as {those[0].rest}"
                 those = [_Entry(those[0].name, counts, sum(one.shipped for one in those), title, at)]
             entries += those
     out = context.out()
-    for line in _lines(entries):
+    for line in _lines(sorted(entries, key=lambda entry: folded and not entry.done)):
         line.truncate(out.width, overflow="ellipsis")
         out.print(line, soft_wrap=True)
+    for paper, numbers_of_paper in bare.items():
+        out.print(_folded(paper, numbers_of_paper, out.width), style="dim", soft_wrap=True)
     of = f"budget {budget}" if budget else "each table at its fullest budget"
     of += f" in {precision}" if precision else ""
     marked = f" ({MARKED})" if any(entry.shipped for entry in entries) else ""
@@ -147,11 +158,24 @@ class _Entry:
         return done(self.counts)
 
     @property
+    def notable(self) -> bool:
+        """Whether there is more to say than that its cells are missing."""
+        return any(self.counts[state] for state in COLOURS)
+
+    @property
     def filled(self) -> str:
         """The user's and the shipped cells of all cells, such as 1 + 77°/78."""
         own = self.done - self.shipped
         parts = [str(own)] * bool(own or not self.shipped) + [f"{self.shipped}{SHIPPED}"] * bool(self.shipped)
         return f"{' + '.join(parts)}/{self.every}"
+
+
+def _folded(paper: str, tables: Sequence[str], width: int) -> str:
+    """A line of at most this width on a paper's tables without a number."""
+    first = f"{paper}: {counted(len(tables), 'table')} without a number: "
+    last = f" (fedbench tables {paper})"
+    room = max(width - len(first) - len(last), 4)
+    return first + textwrap.shorten(", ".join(tables), room, placeholder=" ...", break_on_hyphens=False) + last
 
 
 def _lines(entries: Sequence[_Entry]) -> Iterator[Text]:

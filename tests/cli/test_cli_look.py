@@ -276,6 +276,25 @@ def test_tables_count_cells_of_one_precision(ready: Path) -> None:
     assert "budget small in bf16" in good("tables", "1", "--precision", "bf16").out.splitlines()[0]
 
 
+@pytest.mark.usefixtures("home")
+def test_tables_without_a_number_are_folded_to_a_line_a_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without shipped runs only those have numbers that are counted."""
+    monkeypatch.setenv("COLUMNS", "80")
+    said = good("tables", "--no-shipped").out.splitlines()
+    folded = [line for line in said if " without a number: " in line]
+    assert said.index(folded[0]) == said.index(folded[-1]) - len(folded) + 1
+    full = said[: said.index(folded[0])]
+    assert [line.split()[0] for line in full if line.startswith("ftw_erm/")] == [
+        f"ftw_erm/{n}" for n in (6, 8, 9, 11, 12)
+    ]
+    assert "scale: 1 table without a number: 1 (fedbench tables scale)" in folded
+    assert len(full) + sum(int(line.split()[1]) for line in folded) == len(json.loads(good("tables", "--json").out))
+    assert max(map(len, folded)) <= 80
+    (flux,) = (line for line in folded if line.startswith("flux"))
+    assert flux.endswith(", ... (fedbench tables flux)")
+    assert "ftw_erm/13 " in good("tables", "ftw_erm", "--no-shipped").out
+
+
 def test_two_methods_side_by_side(both: Path, tmp_path: Path) -> None:
     said = good("compare")
     assert said.out.startswith("compare  2 runs on digits, Dir-0.3")
