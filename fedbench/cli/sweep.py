@@ -41,7 +41,7 @@ def sweep(
     save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
     *,
     place: dict[str, Any],
-    again: Annotated[bool, "Make runs of other code again."] = False,
+    again: Annotated[bool, "Make again also the runs that other code than today's made."] = False,
     as_json: options.Json = False,
 ) -> None:
     """Train methods under all values of options, with all seeds, and print their means.
@@ -85,10 +85,11 @@ def sweep(
         if test:
             _say_if_seeds_are_few(points)
         if dry_run:
-            _print_cost(points, where.kind, as_json)
+            _print_cost(points, again, where.kind, as_json)
             return
-        runs = grids.unique(points) if again else grids.missing(points, store)
-        whole = make(runs, f"budget {budget}", "all runs are there", engine, How(where, again))
+        runs = grids.missing(points, store, again=again)
+        nothing = "all runs are there" + (", made by today's code" if again else "")
+        whole = make(runs, f"budget {budget}", nothing, engine, How(where, again))
     if save:
         data = grids.text(grid, points, rules, save.absolute().parent, rule).encode()
         write_whole(save, data, "choose another --save FILE")
@@ -127,12 +128,12 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
     return options
 
 
-def _print_cost(points: Sequence[GridPoint], device: str, as_json: bool) -> None:
+def _print_cost(points: Sequence[GridPoint], again: bool, device: str, as_json: bool) -> None:
     """Print the runs of each point, and about how long they take on this machine; or each missing run as JSON."""
     from fedbench.cli.costs import about, costs_of, show_costs, show_json
     from fedbench.engine.grid import missing, unique
 
-    lacking = missing(points, context.store())
+    lacking = missing(points, context.store(), again=again)
     if as_json:
         show_json(lacking, device)
         return

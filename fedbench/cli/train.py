@@ -83,7 +83,7 @@ def train(
     partition_seed: Annotated[int | None, "With DATASET: seed of all draws of the partition (the protocol's)."] = None,
     place: dict[str, Any],
     keep: Annotated[str | None, "Keep the run's models, for 'export' (the only value: model).", "model"] = None,
-    again: Annotated[bool, "Make runs again; of a table, those of another version of the code."] = False,
+    again: Annotated[bool, "Make runs again; of a table, only those that other code than today's made."] = False,
     include_shipped: Annotated[bool, "With --table: train also what result packs hold."] = False,
     dry_run: options.DryRun = False,
     log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,

@@ -74,6 +74,7 @@ def train_table(selection: Selection, how: How, dry_run: bool) -> None:
         console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best{follow}")
     within = scope(selection.budget, selection.precision or "")
     nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
+    nothing += ", and today's code made the store's runs of it" if how.again else ""
     if dry_run:
         show(lacking, within, nothing, how.where.kind, how.as_json)
         return

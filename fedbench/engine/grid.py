@@ -28,6 +28,7 @@ from fedbench.results.run import Run
 from fedbench.specs import PartitionSpec, Setting
 from fedbench.specs.fields import described
 from fedbench.store import Store
+from fedbench.store.provenance import other_code
 from fedbench.words import counted, option_of
 
 if TYPE_CHECKING:
@@ -266,9 +267,11 @@ def unique(points: Iterable[GridPoint]) -> list[Wanted]:
     return list({run.spec.id: run for point in points for run in point.runs}.values())
 
 
-def missing(points: Iterable[GridPoint], store: Store) -> list[Wanted]:
-    """The runs of the points that are not in the store, or damaged there, each once."""
-    return [run for run in unique(points) if store.whole(run.spec) is None]
+def missing(points: Iterable[GridPoint], store: Store, *, again: bool = False) -> list[Wanted]:
+    """The runs of the points that are not in the store, or damaged there, each once; with `again` also those that other
+    code made."""
+    there = ((run, store.whole(run.spec)) for run in unique(points))
+    return [run for run, one in there if one is None or (again and other_code(one.provenance))]
 
 
 def runs(points: Sequence[GridPoint], store: Store) -> list[Run]:

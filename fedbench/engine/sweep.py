@@ -222,9 +222,12 @@ class _Missing:
 
     def runs(self, rows: Collection[str] | None = None) -> dict[RunSpec, Row]:
         """Missing run -> a row that uses it; `rows`: only of the rows with these labels."""
-        done = self.cells.runs(State.DONE, State.UNEVALUATED, rows=rows) if self.again else {}
-        other = {spec: row for spec, row in done.items() if self.made_otherwise(spec)}
-        return self.cells.runs(*self.states, rows=rows) | other
+        missing = self.cells.runs(*self.states, rows=rows)
+        if not self.again:
+            return missing
+        stale = self.cells.runs(State.STALE, rows=rows, trials=True)
+        done = self.cells.runs(State.DONE, State.UNEVALUATED, rows=rows, trials=True)
+        return missing | stale | {spec: row for spec, row in done.items() if self.made_otherwise(spec)}
 
     def without_images(self, rows: Collection[str]) -> dict[str, str]:
         """Unavailable data set -> reason, for the missing runs of the rows with these labels; all unavailable ones if
@@ -239,8 +242,10 @@ class _Missing:
         return record is None or record.state in self.states or (self.again and self.made_otherwise(spec))
 
     def made_otherwise(self, spec: RunSpec) -> bool:
-        """Whether a stored run was made by other code, or lacks an extra in `keep`."""
-        run = self.store.whole(spec)
+        """Whether the store's run was made by other code, or lacks an extra in `keep`; a run that answered more stands
+        for this one (`Frame.find`). Not of shipped runs."""
+        record = self.cells.frame.find(spec)
+        run = record.complete if record is not None and record.shipped is None else None
         return run is not None and (other_code(run.provenance) or not self.keep <= keeping.of(run))
 
 

@@ -93,6 +93,7 @@ class Cell:
     #: known, the cell needs the trials.
     trials: tuple[Run | None, ...] = ()
     tuned: Mapping[str, Any] | None = None
+    make_trials: Callable[[Row, Column], Iterable[RunSpec]] | None = None  #: makes the specs of the trials
 
     @property
     def tuning(self) -> bool:
@@ -109,6 +110,12 @@ class Cell:
     def specs(self) -> tuple[RunSpec, ...]:
         """The runs that it needs; none if the data set is missing."""
         return tuple(self.make(self.row, self.column)) if self.make else ()
+
+    @property
+    def chosen_by(self) -> Iterator[tuple[RunSpec, Run | None]]:
+        """The trials that have selected its values, each with its run; none of a cell that is `tuning`."""
+        if self.tuned is not None and self.make_trials:
+            yield from zip(self.make_trials(self.row, self.column), self.trials, strict=True)
 
 
 @dataclass(frozen=True)
@@ -159,14 +166,14 @@ class Cells:
         built_in = declarations.of(row.method) if row.method in methods.names() else None
         return self.sources.get(row.label, built_in)
 
-    def runs(self, *states: State, rows: Collection[str] | None = None) -> dict[RunSpec, Row]:
+    def runs(self, *states: State, rows: Collection[str] | None = None, trials: bool = False) -> dict[RunSpec, Row]:
         """Run -> row, for the runs in these states that the cells need. `rows`: labels; only their cells. If many rows
-        need a run, the last one."""
+        need a run, the last one. `trials`: also those by which cells have chosen their values."""
         return {
             spec: cell.row
             for cell in self.all
             if rows is None or cell.row.label in rows
-            for spec, record in zip(cell.specs, cell.records, strict=True)
+            for spec, record in (*zip(cell.specs, cell.records, strict=True), *(cell.chosen_by if trials else ()))
             if (record.state if record else State.MISSING) in states
         }
 
@@ -301,7 +308,8 @@ class _Search:
         if (index := best(tuning.trials)) is None:
             return tuning
         make = partial(self.specs, tuned=every[index])
-        return self._looked_up(replace(unknown, make=make, trials=tuning.trials, tuned=every[index]))
+        chosen = replace(unknown, make=make, trials=tuning.trials, tuned=every[index], make_trials=self.trials)
+        return self._looked_up(chosen)
 
     def _looked_up(self, cell: Cell) -> Cell:
         """The cell with its runs that exist, and their worst state."""

@@ -202,6 +202,16 @@ def test_the_missing_seeds_only_and_all_of_them_again(table: str, home: Path, mo
     assert together(home) == {1: 3, 2: 3, 3: 3}
 
 
+def test_a_seed_plans_its_runs_alone(table: str) -> None:
+    """Of each cell that has several, whether the table asks for the seed or not."""
+    iid = '{ label = "IID", dataset = "digits", partition = { scheme = "iid", clients = 4 } }'
+    Path(table).write_text(SEEDS.replace("column = [\n", f"column = [\n{iid},\n"))
+    for seed in (2, 42):
+        each = json.loads(good(*train(table, "--seed", str(seed), "--dry-run", "--json")).out)
+        assert [one["seed"] for one in each] == [seed, seed]
+        assert len({one["partition"] for one in each}) == 2
+
+
 @pytest.mark.usefixtures("brief")
 def test_a_dry_run_of_a_tuned_table_counts_the_runs_that_follow(table: str, home: Path) -> None:
     """Which values they will have is not known, how many they are is."""
@@ -217,6 +227,37 @@ def test_a_dry_run_of_a_tuned_table_counts_the_runs_that_follow(table: str, home
     assert "2 runs to make, budget smoke" in good(*train(table, "--dry-run", "--seed", "1")).out
     assert good(*train(table)).line == "4 of 4 runs made"
     assert "nothing to run" in good(*train(table, "--dry-run")).out
+
+
+@pytest.mark.usefixtures("brief")
+def test_of_a_table_what_other_code_made_is_made_again_and_nothing_else(table: str, home: Path) -> None:
+    """Also the trials that chose a cell's values."""
+    tuned = SEEDS.replace("alpha = 0.3,", "alpha = 0.3, validation = 0.2,").replace("[1, 2, 3]", "[1, 2]")
+    Path(table).write_text(tuned.replace("rows =", "tune = { lr = [0.05, 1e-6] }\nrows ="))
+    good(*train(table))
+    again = train(table, "--again")
+    nothing = "nothing to run: no cell of the table is missing, and today's code made the store's runs of it"
+    assert good(*again).line == nothing
+    for one in runs(home):
+        if one.manifest["spec"]["setting"]["lr"] == 1e-6 or one.manifest["spec"]["setting"]["seed"] == 2:
+            edit_manifest(one.path, lambda m: m["provenance"].update(fingerprint="0" * 12))
+    assert "2 runs to make" in good(*again, "--dry-run").out
+    assert good(*again).line == "2 of 2 runs made"
+    assert not any(older(run.path) for run in runs(home))
+    assert good(*again).line == nothing
+
+
+@pytest.mark.usefixtures("brief")
+def test_where_a_run_that_answered_more_is_of_other_code_the_tables_own_is_made(table: str, home: Path) -> None:
+    good(*train(table))
+    before, text = ids(home), SEEDS.replace('"last_rounds"', '"final"')
+    Path(table).write_text(text.replace("steps = 2", "window = 1, steps = 2"))
+    assert good(*train(table)).line.startswith("nothing to run")
+    for one in runs(home):
+        edit_manifest(one.path, lambda m: m["provenance"].update(fingerprint="0" * 12))
+    assert good(*train(table, "--again")).line == "3 of 3 runs made"
+    assert len(ids(home) - before) == 3
+    assert "nothing to run" in good(*train(table, "--again")).line
 
 
 def test_one_that_diverges_does_not_lose_the_others(table: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,6 +451,10 @@ def test_a_grid_is_made_compared_and_saved(home: Path, tmp_path: Path, monkeypat
         assert f"best by validation accuracy: {method}, lr 0." in said.err
     assert json.loads(said.out)
     assert "0 of 8 runs to make" in good(*words, "--dry-run").out
+    edit_manifest(runs(home)[0].path, lambda m: m["provenance"].update(fingerprint="0" * 12))
+    assert "1 of 8 runs to make" in good(*words, "--again", "--dry-run").out
+    assert "\n1 of 1 runs made\n" in good(*words, "--again").err
+    assert "\nnothing to run: all runs are there, made by today's code\n" in "\n" + good(*words, "--again").err
     table = " ".join(good("report", "--table", "./mine.toml", "--budget", "smoke", "--notes", "full").out.split())
     for text in ("4 of 4 cells", "FedAvg, lr 0.05", "mean of 2 seeds", "on one draw of the partition"):
         assert text in table
