@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fedbench.cli import completion, context, options, printing
 from fedbench.cli.parser import App
@@ -11,6 +12,9 @@ from fedbench.errors import FedbenchError
 from fedbench.measure import stored
 from fedbench.plugins import reported
 from fedbench.words import option_of
+
+if TYPE_CHECKING:
+    from fedbench.declaration import Declaration
 
 app = App()
 
@@ -59,9 +63,10 @@ def methods(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """List the methods, or one method's hyper-parameters and deviations."""
+    """List the methods by family, or one method's hyper-parameters and deviations."""
     from fedbench.methods.agreement import summary
     from fedbench.methods.declarations import built_in, of
+    from fedbench.reports.layout import references
 
     with reported():
         declarations = list(built_in().values()) if name is None else [of(name)]
@@ -72,6 +77,8 @@ def methods(
                 "title": one.title,
                 "version": one.version,
                 "summary": one.summary,
+                "family": references.family(one),
+                "references": [] if one.source else [key for key, _ in references.of_method(one.name)],
                 "options": [{"name": name, **asdict(it)} for name, it in one.hyper_parameters.items()],
                 "deviations": one.deviations,
                 "measures": stored(one.measures),
@@ -83,18 +90,14 @@ def methods(
         return
     console = context.out()
     if name is None:
-        wide = console.width >= context.FILE_WIDTH
-        table = printing.table("method", "title", "what", *(["options"] if wide else []))
-        for one in declarations:
-            options = " ".join(map(option_of, one.hyper_parameters))
-            table.add_row(one.name, one.title, one.summary, *([options] if wide else []))
-        console.print(table)
-        console.print("The options and deviations of one: fedbench methods NAME.")
+        _list(declarations)
         return
     from rich.text import Text
 
     for one in declarations:
         console.print(Text.assemble((one.title, "bold"), f" ({one.name}, version {one.version})\n"))
+        papers = [] if one.source else [paper.words for _, paper in references.of_method(one.name)]
+        console.print(" ".join([f"{references.family(one)}.", *papers]) + "\n", style="dim")
         console.print(f"{one.text}\n")
         if agreement := summary(one.name):
             console.print(f"agreement: {agreement}.\n")
@@ -108,6 +111,30 @@ def methods(
             console.print("\nmeasures, by the names of its runs' metrics:")
         for measure in one.measures:
             console.print(f"  {measure}")
+
+
+def _list(methods: Sequence[Declaration]) -> None:
+    """Print a line a method under the heading of its family: name, first author and year of its paper, what it is."""
+    from rich.text import Text
+
+    from fedbench.groups import by_key
+    from fedbench.reports.layout import references
+
+    papers = {one.name: next((paper for _, paper in references.of_method(one.name)), None) for one in methods}
+    cited = {name: f"{paper.year} {paper.surnames[0]}" if paper else "" for name, paper in papers.items()}
+    names, works = (max(map(len, texts)) for texts in (cited, cited.values()))
+    console = context.out()
+    order = (*references.FAMILIES, references.NO_PAPER)
+    for family, those in sorted(
+        by_key((references.family(one), one) for one in methods).items(), key=lambda of: order.index(of[0])
+    ):
+        console.print(Text(family, "bold"), soft_wrap=True)
+        for one in those:
+            name = f"  {one.name:<{names}}  "
+            line = Text.assemble((name, "cyan"), (f"{cited[one.name]:<{works}}  ", "dim"), one.summary)
+            line.truncate(console.width, overflow="ellipsis")
+            console.print(line, soft_wrap=True)
+    console.print("The options, paper and deviations of one: fedbench methods NAME.", style="dim")
 
 
 @app.command("metrics")

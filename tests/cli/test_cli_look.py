@@ -161,11 +161,19 @@ def test_methods(home: Path, tmp_path: Path) -> None:
     listed = json.loads(good("methods", "--json").out)
     assert [m["name"] for m in listed] == methods.names()
     assert all(m["summary"] and not m["summary"].endswith(".") for m in listed)
-    words = set(good("methods").out.split())
+    families = {method["name"]: method["family"] for method in listed}
+    assert [name for name, family in families.items() if family == "without a paper"] == ["local"]
+    lines = good("methods").out.splitlines()
+    assert len(lines) == len(listed) + len(set(families.values())) + 1
     for method in listed:
-        assert {method["name"], *method["summary"].split()} <= words
-        assert {f"--{option['name'].replace('_', '-')}" for option in method["options"]} <= words
+        (k,) = (k for k, line in enumerate(lines) if line.startswith(f"  {method['name']} "))
+        assert lines[k].endswith(f"  {method['summary']}")
+        assert [line for line in lines[:k] if not line.startswith(" ")][-1] == method["family"]
+    assert [line.split()[:3] for line in lines if " ditto " in line] == [["ditto", "2021", "Li"]]
+    shown = good("methods", "ditto").out
+    assert "personal models. Li et al., Ditto:" in " ".join(shown.split())
     own = good("methods", own_method(tmp_path)).out
+    assert "\nyour own.\n" in own
     assert "FedAvg at half the learning rate." in own
     assert "--half 0.5: factor of the learning rate" in own
     path = tmp_path / "mine.py"
@@ -230,11 +238,12 @@ def test_help_texts_break_where_the_terminal_does(monkeypatch: pytest.MonkeyPatc
 
 
 def test_lists_on_a_narrow_terminal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 80 columns names stand whole, and what a method is has the place of its options."""
+    """At 80 columns names stand whole, and a method has one line."""
     monkeypatch.setenv("COLUMNS", "80")
     methods_, metrics = good("methods").out, good("metrics").out
     assert max(map(len, (methods_ + metrics).splitlines())) <= 80
-    assert "--lambda" not in methods_
+    assert len(methods_.splitlines()) < len(methods.names()) + 12
+    assert all(f"\n  {name} " in methods_ for name in methods.names())
     assert set(all_metrics()) <= set(metrics.split())
     assert "(flux, flux_soft)" in " ".join(metrics.split())
 

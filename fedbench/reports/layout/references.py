@@ -13,6 +13,7 @@ from typing import Annotated
 
 import fedbench
 from fedbench import reader, resources
+from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.methods import declarations
 from fedbench.reader import Among
@@ -27,6 +28,18 @@ _VENUES = {
     "misc": "howpublished",
     "software": "",
 }
+#: The families of methods, in the order of lists.
+FAMILIES = (
+    "averaging and its optimisers",
+    "personal models",
+    "shared layers, own layers",
+    "clustered",
+    "importance-weighted",
+    "routed",
+    "adapted at test time",
+)
+#: The family of built-in methods that no paper is behind, and of a user's method.
+NO_PAPER, YOURS = "without a paper", "your own"
 #: The key of fedbench itself.
 OWN = "fedbench"
 
@@ -41,14 +54,20 @@ class Reference:
     year: int
     venue: str = ""
     arxiv: str = ""
+    family: Annotated[str, Among("family", FAMILIES)] = ""  #: of its methods
     methods: list[str] = field(default_factory=list)
     datasets: list[str] = field(default_factory=list)
     papers: list[str] = field(default_factory=list)
 
     @property
+    def surnames(self) -> list[str]:
+        """The surnames of its authors, the first one first."""
+        return [name.partition(",")[0].strip("{} ") for name in self.author.split(" and ")]
+
+    @property
     def words(self) -> str:
         """The reference as a sentence."""
-        names = [name.partition(",")[0].strip("{} ") for name in self.author.split(" and ")]
+        names = self.surnames
         few = len(names) <= 3 and "others" not in names
         who = f"{', '.join(names[:-1])}{' and ' if names[1:] else ''}{names[-1]}" if few else f"{names[0]} et al."
         where = self.venue or (f"arXiv:{self.arxiv}" if self.arxiv else "")
@@ -84,11 +103,23 @@ def _read(paths: tuple[Path, ...]) -> dict[str, Reference]:
 _TITLE = "fedbench: benchmarks for federated learning, from a data recipe to the table in the paper"
 
 
+def of_method(name: str) -> list[tuple[str, Reference]]:
+    """(Key, reference) of what a method is cited as, its first paper first."""
+    return [(key, one) for key, one in every().items() if name in one.methods]
+
+
+def family(method: Declaration) -> str:
+    """The family of a method: that of its first paper."""
+    papers = [] if method.source else of_method(method.name)
+    built_in = not method.source and method.name in declarations.built_in()
+    return next((one.family for _, one in papers if one.family), NO_PAPER if built_in else YOURS)
+
+
 def of_row(label: str, method: str) -> tuple[str, ...]:
     """The keys of what a row cites: the method that its label names, and the one that it runs."""
     titles = {one.title: name for name, one in declarations.built_in().items()}
     asked = (titles.get(label), method)
-    return tuple(dict.fromkeys(key for name in asked for key, one in every().items() if name in one.methods))
+    return tuple(dict.fromkeys(key for name in asked if name for key, _ in of_method(name)))
 
 
 def with_references(grid: Grid, datasets: Iterable[str], papers: Iterable[str] = ()) -> Grid:
