@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from fedbench.reports import figures
 from fedbench.reports.figures import style
@@ -121,6 +122,16 @@ def test_lines_are_named_at_their_ends_where_there_is_room_else_in_a_legend(lab:
     (legend,) = picture.legends
     assert len(legend.get_texts()) == 6
     assert not picture.axes[0].texts
+
+
+def test_a_picture_of_one_line_is_drawn_for_its_file_alone(runs: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site has three pictures a run: matplotlib draws each twice as it saves it, and layouts are made without."""
+    drawings = []
+    draw = Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda self, renderer: drawings.append(draw(self, renderer)))
+    rows, _ = rows_of(figures.load("curves"), runs)
+    figures.render(figures.kind_of(figures.load("curves")), [row for row in rows if row["line"] == "FedAvg"], "svg")
+    assert len(drawings) == 2
 
 
 def test_lines_are_told_apart_in_grey(runs: Store) -> None:

@@ -226,7 +226,8 @@ def name_ends(figure: Figure, grid: Sequence[Sequence[Axes]], handles: Sequence[
     above: dict[str, Any] = {"textcoords": "offset points", "va": "center", "annotation_clip": False}
     ink = {name: lines[name].get_color() for name in names}
     texts = {name: axes.annotate(name, _end(lines[name]), (5, 0), color=ink[name], **above) for name in names}
-    figure.draw_without_rendering()
+    if len(names) > 1:  # else nothing can be in the way
+        _lay_out(figure)
     at = {name: axes.transData.transform(_end(lines[name]))[1] * points for name in names}
     moved = _apart(at)
     if max((abs(moved[name] - at[name]) for name in names), default=0) > _MOVED * _POINTS_A_LINE:
@@ -298,7 +299,7 @@ def fitted(picture: Figure) -> Figure:
     """The figure, with titles and labels wrapped that are longer than their axes or the picture."""
     if not _too_long(picture):
         return picture
-    picture.draw_without_rendering()  # computes the layout, and so the room
+    _lay_out(picture)
     texts: dict[Text, str] = {}
     for _ in range(_LAYOUTS):
         for text, length, room in _too_long(picture):
@@ -308,7 +309,7 @@ def fitted(picture: Figure) -> Figure:
                 letters = min(letters - 1, int(letters * room / length))
                 text.set_text(_wrapped(whole, letters))
                 length = _length(text)
-        picture.draw_without_rendering()
+        _lay_out(picture)
         if not _too_long(picture):
             break
     return picture
@@ -361,6 +362,14 @@ def _lengths(picture: Figure) -> Iterator[tuple[Text, float, float]]:
 def _length(text: Text) -> float:
     box = text.get_window_extent()
     return box.height if text.get_rotation() == 90 else box.width
+
+
+def _lay_out(picture: Figure) -> None:
+    """Give axes their places, and so texts their room: what matplotlib does as it draws, without drawing."""
+    if engine := picture.get_layout_engine():
+        engine.execute(picture)
+    else:
+        picture.draw_without_rendering()
 
 
 def literal(picture: Figure) -> Figure:
