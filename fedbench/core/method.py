@@ -200,6 +200,12 @@ class Method(options.Recorded):
         """Forward and backward passes of a client's local work relative to FedAvg, to estimate a run's duration."""
         return 1.0
 
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        """Training images (forward and backward) that are worth what `personalise`, and answers by more than one model,
+        take of a client of this kind beyond a forward pass of its test images; to estimate a run's duration. `final`:
+        after the last round."""
+        return 0.0
+
     def is_personal(self, name: str) -> bool:
         """Whether the tensor of this name stays with its client."""
         return matches(name, self.personal) or ("/" in name and name.split("/", 1)[0] in self.personal_models)

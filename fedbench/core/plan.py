@@ -112,8 +112,13 @@ class Plan:
             a_round = s.steps * sum(min(s.batch_size, n) for n in sizes)
         else:
             a_round = (s.epochs or 0) * sum(self.pass_rows(i) for i in range(len(sizes)))
-        share = s.participation if s.cohort is None else s.cohort / max(self.trainees, 1)
-        return a_round * ((s.rounds - 1) * share + 1 if s.full_last_round else s.rounds * share)
+        return a_round * ((s.rounds - 1) * self.share + 1 if s.full_last_round else s.rounds * self.share)
+
+    @property
+    def share(self) -> float:
+        """The expected share of the clients that train in a round's cohort."""
+        s = self.setting
+        return s.participation if s.cohort is None else s.cohort / max(self.trainees, 1)
 
     def leaves_one(self, images: int, batch_size: int) -> bool:
         """Whether a pass over so many images has a batch of one with this batch size."""

@@ -38,29 +38,58 @@ def seconds(setting: Setting, method: Method, store: Store, roots: Sequence[Path
     """
     from fedbench import data, partitions
 
-    with reported():
-        relative_compute = method.relative_compute(setting)
     part = partitions.build(setting.partition, store, roots)
     facts = data.info(setting.partition.dataset, store)
     n_train = [int(n) // (setting.partition.phases or 1) for n in part.n_train]
-    work = images_to_process(setting, n_train, int(part.n_test.sum()), relative_compute)
+    with reported():
+        work = images_to_process(setting, method, n_train, part.n_test.tolist(), part.n_validation.tolist())
     batch = min(setting.batch_size, max(n_train))  # measuring must not need more memory than the run
     shape = part.image_shape(facts.shape)
     return work / speed(setting.model, shape, len(part.classes), device, batch, setting.precision)
 
 
-def images_to_process(setting: Setting, n_train: Sequence[int], n_test: int, relative_compute: float = 1.0) -> float:
-    """Training images of the whole run plus test images of its evaluations, in training-image equivalents.
+def images_to_process(
+    setting: Setting, method: Method, n_train: Sequence[int], n_test: Sequence[int], n_validation: Sequence[int]
+) -> float:
+    """Training images of the whole run plus the work of its evaluations, in training-image equivalents. The numbers of
+    images are of each client, unseen clients and their copies last.
 
-    `relative_compute`: compute of the method's local training as a multiple of FedAvg's. With votes, assumes that every
-    client's model predicts every test image; models that share a body cost less.
+    With votes, assumes that every client's model predicts every test image; models that share a body cost less.
     """
+    from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN
     from fedbench.core.plan import Plan
     from fedbench.methods.base import FORWARD
 
-    training = relative_compute * Plan(setting, n_train, (1, 1)).training_images()
-    answers = n_test * (len(n_train) if setting.votes else 1)
-    return training + len(setting.evaluated_rounds()) * answers * FORWARD
+    plan = Plan(setting, n_train, (1, 1))
+    kinds = [MEMBER] * plan.trainees + [UNSEEN] * (len(n_train) - plan.trainees)
+    clients = list(zip(kinds, n_train, n_test, n_validation, strict=True))
+    answers = sum(n_test) * (len(clients) if setting.votes else 1)
+
+    def evaluation(final: bool) -> float:
+        """Personalised clients answer their test images, and those that train also images that they hold back."""
+        views = 2 if final and setting.augment == "crop" else 1
+        own = sum(method.personalising(setting, kind, final, n, m) for kind, n, m, _ in clients)
+        held_back = sum(
+            method.personalising(setting, kind, final, n, v) + v * FORWARD
+            for kind, n, _, v in clients
+            if kind == MEMBER and v
+        )
+        return own + views * answers * FORWARD + held_back
+
+    def test_phase() -> float:
+        """Every client answers once more as one without labels."""
+        return sum(method.personalising(setting, UNLABELLED, True, 0, m) + m * FORWARD for m in n_test)
+
+    def selection() -> float:
+        """Every round's cohort is judged on the images that it holds back, or else on its training images."""
+        judged = ((n, v or n) for _, n, _, v in clients[: plan.trainees])
+        a_round = sum(method.personalising(setting, MEMBER, True, n, v) + v * FORWARD for n, v in judged)
+        return setting.rounds * plan.share * a_round
+
+    work = method.relative_compute(setting) * plan.training_images()
+    work += (len(setting.evaluated_rounds()) - 1) * evaluation(False) + evaluation(True)
+    work += test_phase() if setting.test_phase and UNLABELLED in method.serves else 0
+    return work + (selection() if setting.select else 0)
 
 
 @cache

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedbench.core.client import MEMBER, Batch, Client, ClientUpdate, Collect, Loss, Train
-from fedbench.methods.base import AFTER_AGGREGATE, Scored, hyperparameter, score_hyperparameter
+from fedbench.methods.base import AFTER_AGGREGATE, FORWARD, Scored, hyperparameter, score_hyperparameter
 from fedbench.specs import Setting
 
 
@@ -61,6 +61,9 @@ class APFL(Scored):
 
     def local(self, client: Client) -> ClientUpdate:
         yield Train(self.loss, model=("", "own"))
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        return n_test * FORWARD  # by a second model
 
     def personalise(self, client: Client) -> None:
         client.answers_by = Collect(self.mixture, model=("", "own"))

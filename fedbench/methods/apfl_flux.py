@@ -25,7 +25,7 @@ from fedbench.core.network import OfEach
 from fedbench.core.state import State, as_model
 from fedbench.core.task import task_of
 from fedbench.measure import Measure
-from fedbench.methods.base import Method, check, cross_entropy, hyperparameter
+from fedbench.methods.base import FORWARD, Method, check, cross_entropy, hyperparameter
 from fedbench.methods.parts.clustered import probabilities
 from fedbench.specs import Setting
 
@@ -126,6 +126,9 @@ class APFLFlux(Method):
 
     def relative_compute(self, setting: Setting) -> float:
         return 2.0 * ((setting.epochs or 1) if self.variant == "fedrc" else 1)
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        return n_test * FORWARD if kind != UNLABELLED else 0.0  # by a second model
 
     def personalise(self, client: Client) -> None:
         if client.kind == UNLABELLED:  # it has no personal model

@@ -19,6 +19,7 @@ from fedbench.core.client import Batch, Client, ClientUpdate, Collect, Gradient,
 from fedbench.core.server import Server
 from fedbench.core.state import State
 from fedbench.methods.base import Method, cross_entropy, hyperparameter
+from fedbench.specs import Setting
 
 MEAN, VARIANCE = ".running_mean", ".running_var"
 #: torch's default, which all networks here use.
@@ -185,6 +186,9 @@ class ATP(Method):
 
     def serve(self, server: Server, client: Client) -> None:
         client.inbox = server.memory
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        return float(n_test) if final else 0.0
 
     def personalise(self, client: Client) -> ClientUpdate:
         if not client.final:  # the rates are still 0

@@ -164,6 +164,9 @@ class FedALA(Method):
         client.put({**shared, **mixture(own, shared, weights)})
         client.put(weights, WEIGHTS)
 
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        return n_train * self.share if kind == MEMBER and not self.answers_after_local else 0.0
+
     def personalise(self, client: Client) -> ClientUpdate:
         if client.kind == MEMBER and not self.answers_after_local:
             yield from self.mix(client)

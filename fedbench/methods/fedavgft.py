@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Train
 from fedbench.methods.base import cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import FineTunes, finetune_hyperparameter
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class FedAvgFT(FineTunes):
     finetune_epochs: int = hyperparameter(
         0, "local epochs after the last round", source="pFedFDA, App. C.2: 5", least=0
     )
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        return float(self.finetune_epochs * n_train) if final and kind != UNLABELLED else 0.0
 
     def personalise(self, client: Client) -> ClientUpdate:
         if client.kind != UNLABELLED and client.final and self.finetune_epochs:

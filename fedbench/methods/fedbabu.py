@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedbench.core.client import UNLABELLED, UNSEEN, Client, ClientUpdate, Train
-from fedbench.methods.base import BODY, HEAD, cross_entropy, hyperparameter
+from fedbench.methods.base import BODY, FORWARD, HEAD, cross_entropy, hyperparameter
 from fedbench.methods.parts.steps import FineTunes
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class FedBABU(FineTunes):
 
     def local(self, client: Client) -> ClientUpdate:
         yield Train(cross_entropy, trains=BODY if self.communicates(client.round, client.rounds) else HEAD)
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        whole = kind == UNSEEN and self.newcomers == "all"
+        passes = self.finetune_epochs if final and kind != UNLABELLED else 0
+        return passes * n_train * (1 if whole else FORWARD)
 
     def personalise(self, client: Client) -> ClientUpdate:
         if client.kind != UNLABELLED and client.final and self.finetune_epochs:

@@ -19,7 +19,16 @@ from torch.nn import functional as F
 from fedbench.core.client import MEMBER, UNSEEN, Batch, Client, ClientUpdate, Collect, Context, Loss, Train
 from fedbench.core.server import Server
 from fedbench.core.state import State, matches, weighted_mean
-from fedbench.methods.base import BODY, HEAD, Scored, cross_entropy, features, hyperparameter, score_hyperparameter
+from fedbench.methods.base import (
+    BODY,
+    FORWARD,
+    HEAD,
+    Scored,
+    cross_entropy,
+    features,
+    hyperparameter,
+    score_hyperparameter,
+)
 from fedbench.methods.parts.prototypes import COUNT, MEAN, class_means, none, own_class_means, pooled
 from fedbench.specs import Setting
 
@@ -194,6 +203,10 @@ class FedPAC(Scored):
     def serve(self, server: Server, client: Client) -> None:
         if client.kind == MEMBER:
             self.broadcast(server, client)
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        passes = self.newcomer_epochs if final and kind == UNSEEN else 0
+        return passes * n_train * (FORWARD if self.newcomers == "head" else 1)
 
     def personalise(self, client: Client) -> ClientUpdate:
         if client.kind == UNSEEN and client.final and self.newcomer_epochs:

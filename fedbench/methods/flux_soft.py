@@ -13,12 +13,14 @@ from torch import Tensor
 from fedbench.core.client import UNLABELLED, Client, ClientUpdate
 from fedbench.core.server import Server
 from fedbench.core.state import State, weighted_mean
+from fedbench.methods.base import FORWARD
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import side_by_side
 from fedbench.methods.parts.description import Phase, phase_of
 from fedbench.methods.parts.descriptor import Bounds, Scaling
 from fedbench.methods.parts.linkage import distances, elbow, nearest_other
 from fedbench.methods.parts.warm_up import WarmsUp
+from fedbench.specs import Setting
 
 Floats = npt.NDArray[np.float64]
 
@@ -118,6 +120,9 @@ class FluxSoft(WarmsUp):
         if client.kind == UNLABELLED and memory.phase == Phase.GROUPED:
             client.state = {**client.state, **side_by_side(server.models)}
             client.inbox = Neighbours(memory.bounds, memory.scaling, memory.described.descriptors, memory.kernel)
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        return n_test * FORWARD
 
     def personalise(self, client: Client) -> ClientUpdate:
         at: Neighbours | None = client.inbox

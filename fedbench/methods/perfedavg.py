@@ -81,6 +81,9 @@ class PerFedAvg(Method):
         plus, minus = (model_in(ends.gradient, side) for side in SIDES)
         return {name: (plus[name] - minus[name]) / (2 * self.delta) for name in v}
 
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        return float(self.adapt_steps * min(setting.batch_size, n_train)) if kind != UNLABELLED else 0.0
+
     def personalise(self, client: Client) -> ClientUpdate:
         for _ in range(0 if client.kind == UNLABELLED else self.adapt_steps):
             own = yield Gradient(cross_entropy)

@@ -33,6 +33,7 @@ from fedbench.engine.cost import images_per_second, images_to_process
 from fedbench.methods.base import FORWARD, Method, cross_entropy
 from fedbench.models import build
 from fedbench.models.base import FLModel
+from fedbench.specs import Setting
 from tests.support.frames import refused
 from tests.support.groups_lab import grouped_federation, grouped_setting
 from tests.support.lab import client, equal, federation, finish, method, own, setting, staged, train, trainer
@@ -225,10 +226,36 @@ def test_images_to_process_counts_the_plans_batches(changes: dict[str, Any]) -> 
     training = sum(
         len(batch) for t in range(1, 8) for i in range(3) for batch in plan.batches(i, t, 1, s.epochs, s.steps)
     )
-    n_test = sum(data.n_test)
-    answers = n_test * (3 if s.votes else 1) * len(s.evaluated_rounds())
-    assert images_to_process(s, n_train, n_test) == pytest.approx(training + answers * FORWARD)
-    assert images_to_process(replace(s, participation=0.5), n_train, 0) == pytest.approx(training / 2)
+    answers = sum(data.n_test) * (3 if s.votes else 1) * len(s.evaluated_rounds())
+    fedavg, none = method("fedavg"), [0, 0, 0]
+    assert images_to_process(s, fedavg, n_train, data.n_test, none) == pytest.approx(training + answers * FORWARD)
+    assert images_to_process(replace(s, participation=0.5), fedavg, n_train, none, none) == pytest.approx(training / 2)
+
+
+def test_images_to_process_counts_what_an_evaluation_asks() -> None:
+    """Personalising, every view, images held back, clients that did not train, those without labels, and a round's
+    choice."""
+    n_train, n_test, none = [60, 120, 180], [30, 30, 60], [0, 0, 0]
+    s = setting(rounds=4, epochs=1, window=2, votes=False)
+
+    def work(of: Setting, name: str = "fedavg", validation: Sequence[int] = none, **params: Any) -> float:
+        return images_to_process(of, method(name, **params), n_train, n_test, validation)
+
+    plain = work(s)
+    assert work(s, "fedavgft", finetune_epochs=5) == pytest.approx(plain + 5 * 360), "after the last round alone"
+    assert work(s, "fedbabu", finetune_epochs=3) == pytest.approx(plain + 3 * 360 * FORWARD)
+    assert work(s, "pfedfda") == pytest.approx(plain + 2 * 360 * FORWARD), "after each of two rounds"
+    assert work(replace(s, augment="crop")) == pytest.approx(plain + 120 * FORWARD), "the last round has two views"
+    assert work(s, validation=[6, 0, 12]) == pytest.approx(plain + 2 * 18 * FORWARD)
+    assert work(replace(s, select="best"), validation=[6, 0, 12]) == pytest.approx(
+        plain + 2 * 18 * FORWARD + 4 * (6 + 120 + 12) * FORWARD
+    )
+    served = replace(s, test_phase=True)
+    assert work(served, "ifca", clusters=2) == pytest.approx(work(s, "ifca", clusters=2) + 120 * FORWARD)
+    unseen = replace(s, partition=replace(s.partition, clients=3, unseen=1))
+    assert work(unseen, "fedpac", newcomers="all", newcomer_epochs=5) == pytest.approx(
+        work(unseen, "fedpac", newcomer_epochs=0) + 5 * 180
+    )
 
 
 def test_the_probe_does_not_count_waiting_and_keeps_the_threads() -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.core.client import UNLABELLED, Client, ClientUpdate, Collect, Context
+from fedbench.core.client import UNLABELLED, UNSEEN, Client, ClientUpdate, Collect, Context
 from fedbench.core.server import Server
-from fedbench.methods.base import hyperparameter
+from fedbench.methods.base import FORWARD, hyperparameter
 from fedbench.methods.flux import clustering
 from fedbench.methods.parts import description
 from fedbench.methods.parts.clustered import CLUSTERS, Choice, answer_at_random, average_by_cluster, side_by_side
@@ -22,6 +22,7 @@ from fedbench.methods.parts.descriptor import MOMENTS, SEED, Bounds, Scaling
 from fedbench.methods.parts.linkage import MEASURES
 from fedbench.methods.parts.warm_up import WarmsUp
 from fedbench.rng import stream
+from fedbench.specs import Setting
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,10 @@ class Flux(WarmsUp):
         client in a round; one without labels uses its test images."""
         if server.models and (client.kind == UNLABELLED or client.index not in server.assigned):
             self.lead(server, client)
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        unlabelled = kind == UNLABELLED and self.assignment != "random"
+        return FORWARD * (n_test if unlabelled else n_train if kind == UNSEEN else 0)
 
     def personalise(self, client: Client) -> ClientUpdate:
         if not isinstance(client.inbox, Centroids):  # it has a cluster, or there are no clusters yet

@@ -17,7 +17,7 @@ from fedbench.core.client import MEMBER, UNLABELLED, UNSEEN, Batch, Client, Clie
 from fedbench.core.network import OfEach
 from fedbench.core.server import Server
 from fedbench.core.state import State
-from fedbench.methods.base import hyperparameter
+from fedbench.methods.base import FORWARD, hyperparameter
 from fedbench.methods.parts.clustered import (
     GivenCount,
     choice_cost,
@@ -144,6 +144,10 @@ class Mixtures(GivenCount):
         """Return the clients' mean pi."""
         mixtures = [state[PI].cpu() for _, state in sorted(server.personal.items()) if PI in state]
         return shares_of(torch.stack(mixtures).sum(0) if mixtures else torch.zeros_like(server.initial[PI]).cpu())
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        count = self.clusters or expected_groups(setting)
+        return (count - 1) * n_test * FORWARD
 
     def personalise(self, client: Client) -> ClientUpdate | None:
         return super().personalise(client) or answer_by_pi(client, self.class_shares_of(client), self.judged_on)

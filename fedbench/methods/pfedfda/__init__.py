@@ -14,7 +14,7 @@ from fedbench.core.client import MEMBER, UNSEEN, Batch, Client, ClientUpdate, Co
 from fedbench.core.state import State
 from fedbench.errors import DivergedError
 from fedbench.measure import Measure
-from fedbench.methods.base import BODY, Method, check, features, hyperparameter
+from fedbench.methods.base import BODY, FORWARD, Method, check, features, hyperparameter
 from fedbench.methods.pfedfda.gaussian import Gaussian, Moments, classifier, estimate, packed, prior, unpacked
 from fedbench.methods.pfedfda.interpolation import FeatureRows, halves, search_beta
 from fedbench.specs import Setting
@@ -143,6 +143,9 @@ class PFedFDA(Method):
             mixed = own.mix(common, float(beta[0]), float(beta[-1]))
         client.metrics.update({f"beta{'' if len(beta) == 1 else f'_{k}'}": float(b) for k, b in enumerate(beta)})
         return mixed, beta
+
+    def personalising(self, setting: Setting, kind: str, final: bool, n_train: int, n_test: int) -> float:
+        return n_train * FORWARD
 
     def personalise(self, client: Client) -> ClientUpdate:
         # Section 1.5 of the notes: the averaged body, one pass, means only for classes with more than two rows.
