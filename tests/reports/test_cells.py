@@ -112,7 +112,7 @@ def test_other_code_is_told_wherever_its_numbers_are(lab: Lab) -> None:
     made = {name: html.unescape(page) for name, page in pages(select(Frame(store)), lambda run: [])}
     shown = {
         "report": words_of(build(tables.load("feddrm/1"), "small", store)),
-        "compare": side_by_side(select(Frame(store)))[0].about,
+        "compare": side_by_side(select(Frame(store)))[0].notes,
         "list": good("list", "--home", store.home).out.splitlines(),
         "figure": _remarks(store, lambda request: source.filled("feddrm/1", "small", request)),
         "figure of runs": _remarks(store, lambda request: request.runs()),

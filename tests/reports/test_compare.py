@@ -27,7 +27,7 @@ from fedbench.reports.compare.pairs import in_pairs, pairs_grid
 from fedbench.reports.compare.significance import critical_value, friedman, holm, least_p, neighbours, wilcoxon
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render import FORMATS, render
-from fedbench.reports.render.console import show
+from fedbench.reports.render.console import plain, show
 from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs
 from fedbench.specs import Setting
@@ -108,7 +108,8 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(
     assert cell(table, "Average accuracy", "FedAvg", "0.01").spread == ""  # one seed has none
     first, second = table.about
     assert first == "Mean ± standard deviation (ddof 1) over 1 to 3 seeds (column Seeds), on one draw of the partition."
-    assert second.startswith("After the last round, on test images as they are. Average accuracy: of each client's")
+    assert second == "After the last round, on test images as they are."
+    assert table.notes[0].startswith("Average accuracy: of each client's")
     (first, *_) = grid(compare(select(Frame(seeds), ["lr=0.01"]))).about
     assert first.startswith("One run a row, so no ±")
     runs = select(Frame(seeds))
@@ -170,7 +171,7 @@ def test_what_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> Non
     run(lab, replace(setting, weight_decay=0.3), "ditto", 0.7, overrides={"mu": 0.1})
     side = compare(select(Frame(lab.store)))
     assert grid(side).keys == ("clients", "method", "weight_decay")
-    (about,) = (line for line in grid(side).about if line.startswith("From one data set or partition to another"))
+    (about,) = (line for line in grid(side).notes if line.startswith("From one data set or partition to another"))
     there = set(about.removesuffix(".").partition("also: ")[2].split(", "))
     assert there >= {"train fraction", "shift", "batch size", "lr", "momentum", "schedule", "mu"}
     assert not there & {"clients", "method", "weight decay"}
@@ -188,8 +189,13 @@ def test_metrics_that_are_missing_are_said_with_the_reason(lab: Lab, setting: Se
     table = grid(compare(select(Frame(lab.store)), ["system_accuracy", "clusters"]))
     entries = {line.keys[0]: [entry.text or entry.symbol for entry in line.entries] for line in table.lines}
     assert entries == {"ditto": ["N/A", "N/A"], "FedAvg": ["30.00", "N/A"]}
-    assert "No System accuracy: ditto (ran without the votes of all clients on all test images)." in table.about
-    assert "No clusters: ditto, FedAvg (does not measure it)." in table.about
+    assert "No System accuracy: ditto (ran without the votes of all clients on all test images)." in table.notes
+    assert "No clusters: ditto, FedAvg (does not measure it)." in table.notes
+    assert table.cautions == ("why numbers are missing",)
+    above, _, below = plain([table]).rpartition("━\n")
+    assert below.splitlines()[-1] == "  3 more notes: --notes full (why numbers are missing)."
+    assert len(below.splitlines()) < len(above.splitlines())
+    assert all(text in " ".join(plain([table], "full").split()) for text in table.notes)
 
 
 def test_damaged_metrics_hide_no_other(lab: Lab, setting: Setting) -> None:
@@ -216,8 +222,8 @@ def test_clients_that_never_train(lab: Lab, setting: Setting) -> None:
         line.keys[-1]: line.entries[[h.label for h in table.heads].index("Unseen clients")] for line in table.lines
     }
     assert (texts["FedAvg"].text, texts["Local"].text) == ("25.00", "")
-    assert any("unseen clients: mean accuracy of the clients that never train" in text for text in table.about)
-    assert "No Unseen clients: Local (has no clients that never train)." in table.about
+    assert any("unseen clients: mean accuracy of the clients that never train" in text for text in table.notes)
+    assert "No Unseen clients: Local (has no clients that never train)." in table.notes
     of = {run.spec.method: headline(run.metrics, run.spec.setting, "plain") for run in select(Frame(lab.store))}
     assert (of["fedavg"]["unseen_client_accuracy"], "unseen_client_accuracy" in of["local"]) == (0.25, False)
     evaluated = good("--home", lab.store.home, "evaluate", select(Frame(lab.store), ["method=fedavg"])[0].id)

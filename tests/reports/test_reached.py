@@ -89,7 +89,7 @@ def test_how_soon_is_that_of_the_stored_rounds(trained: Trained) -> None:
         factor = {"kB": 1e-3, "MB": 1e-6}.get(head.unit, 1.0)
         assert entry.value.mean == pytest.approx(factor * np.mean(expected)), name
         assert (entry.value.std or 0.0) == pytest.approx(factor * np.std(expected, ddof=1)), name
-    assert any("until the first evaluated round with average_accuracy" in line for line in side.about)
+    assert any("until the first evaluated round with average_accuracy" in line for line in side.notes)
 
 
 def test_what_a_run_never_reaches_is_no_mean_and_printed_so(trained: Trained) -> None:
@@ -152,12 +152,12 @@ def test_clients_that_lose_against_local_are_those_of_the_predictions(trained: T
     assert found["worse_than_local"].value.mean == pytest.approx(100 * np.mean(shares))
     assert found["worse_than_local"].value.std == pytest.approx(100 * np.std(shares, ddof=1))
     assert found["worse_than_local_by"].value.mean == pytest.approx(100 * np.mean(losses))
-    about = " ".join(side.about)
+    about = " ".join(side.notes)
     assert "by Local's run on the same partition, with the same seed" in about
     assert "No worse_than_local: Local (is Local)." in about
     alone, side = trained.line(["worse_than_local"], ["method=fedavg"])
     assert alone["worse_than_local"].value is None
-    assert "(has not Local's run on the same partition, with the same seed beside it" in " ".join(side.about)
+    assert "(has not Local's run on the same partition, with the same seed beside it" in " ".join(side.notes)
     refused("compares two runs itself", side_by_side, select(Frame(trained.store)), ["worse_than_local"], test=True)
 
 

@@ -76,7 +76,7 @@ def test_one_entry_is_a_statistic_of_tables_and_claims_and_a_number_of_compare(l
     by_method = {line.method: line.entries[0] for line in side.lines}
     assert by_method["fedavg"].value.mean == pytest.approx(np.mean(expected("fedavg")))
     assert [by_method[name].rank for name in ("fedavg", "local")] == [2, 1]
-    assert any("accuracy_gini: Gini coefficient of the clients' values" in line for line in side.about)
+    assert any("accuracy_gini: Gini coefficient of the clients' values" in line for line in side.notes)
 
 
 OWN = '''

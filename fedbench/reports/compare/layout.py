@@ -21,7 +21,7 @@ from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, gri
 from fedbench.reports.layout.references import with_references
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.run import Run, State, by_other_code
+from fedbench.results.run import Run, State, by_other_code, other_code
 from fedbench.words import counted, plain
 
 
@@ -58,8 +58,10 @@ def grid(side: Comparison) -> Grid:
     cells = zip(*(entries for _, entries in columns), strict=True) if columns else [()] * len(side.groups)
     heads = [head for head, _ in columns]
     lines = [_line(side, group, keys, entries) for group, entries in zip(side.groups, cells, strict=True)]
-    about = list(_notes(side))
+    about, remarks = list(_brief(side)), list(_remarks(side))
     made = grid_of_runs("compare", _title(side), keys, heads, lines, about, side.problems, reader=about[:1])
+    said = dict.fromkeys(short for short, _ in remarks if short)
+    made = dataclasses.replace(made, notes=tuple(line for _, line in remarks), cautions=tuple(said))
     return with_references(made, {run.spec.setting.partition.dataset.name for run in side.runs})
 
 
@@ -124,8 +126,8 @@ def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int
     return [by_run[group[0].id] for group in side.groups]
 
 
-def _notes(side: Comparison) -> Iterable[str]:
-    """Lines on the meaning of ±, the definitions of the numbers, the origin of the runs, and missing numbers."""
+def _brief(side: Comparison) -> Iterable[str]:
+    """Lines on the meaning of ± and of best, and on the round and the test images that count."""
     of = (
         "data set, partition and number of rounds"
         if len(side.contests) > len(side.places)
@@ -133,18 +135,28 @@ def _notes(side: Comparison) -> Iterable[str]:
     )
     best = f" Best and second best are those of each {of}." if len(side.contests) > 1 else ""
     yield over_seeds(side.groups) + best
-    if side.others:
-        names = ", ".join(key.replace("_", " ") for key in side.others)
-        yield f"From one data set or partition to another differ also: {names}."
     images = (
         "test images as they are" if side.view == "plain" else f"test images in view {side.view}, where a run has it"
     )
+    yield f"{side.rounds.words}, on {images}."
+
+
+def _remarks(side: Comparison) -> Iterable[tuple[str, str]]:
+    """(What a reader should not miss of it, in a few words, or ""; the line) on the definitions of the numbers, what
+    differs beside the columns, the origin of the runs, and missing numbers."""
     what = "; ".join(number.what for number in side.numbers if number.what)
-    yield f"{side.rounds.words}, on {images}. {what[:1].upper()}{what[1:]}."
-    yield from _worst(side)
-    yield from _machines(side)
-    yield from by_other_code(side.runs)
-    yield from of_runs(run.shipped for run in side.runs if run.shipped)
+    if what:
+        yield "", f"{what[:1].upper()}{what[1:]}."
+    if side.others:
+        names = ", ".join(key.replace("_", " ") for key in side.others)
+        differ = f"From one data set or partition to another differ also: {names}."
+        yield "data sets or partitions differ in more than the columns", differ
+    yield from (("", line) for line in _worst(side))
+    yield from (("times are not to be compared", line) for line in _machines(side))
+    old = {run.id for run in side.runs if other_code(run.provenance)}
+    yield from ((f"{counted(len(old), 'run')} of other code", line) for line in by_other_code(side.runs))
+    shipped = [run.shipped for run in side.runs if run.shipped]
+    yield from ((f"{counted(len(shipped), 'shipped run')}", line) for line in of_runs(shipped))
     absent = (
         ((number.label, why_not(number, side.readings[run.id])), side.names_of_methods[run.id])
         for number in side.numbers
@@ -152,7 +164,7 @@ def _notes(side: Comparison) -> Iterable[str]:
         if run.id in side.readings and side.values[run.id, number.name] is None
     )
     for (name, why), titles in by_key(absent, once=True).items():
-        yield f"No {name}: {', '.join(titles)} ({why})."
+        yield "why numbers are missing", f"No {name}: {', '.join(titles)} ({why})."
 
 
 #: Of at most so many rows the worst client is named.

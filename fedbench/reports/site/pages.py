@@ -142,7 +142,7 @@ def index_page(side: Comparison, way: str = "") -> str:
         f'<p class="about">{e(". ".join([table.title, *by_other_code(side.runs)]))}</p>',
         tools,
         scrolled(f"<table>\n{head}\n<tbody>\n{rows}\n</tbody></table>", "tall"),
-        folded("Notes", [*signs(table), *table.about]),
+        folded("Notes", [*signs(table), *table.about, *table.notes]),
         folded("Problems", table.problems),
     ]
     return document("Runs", way, body, table.title)
