@@ -8,6 +8,7 @@ import math
 import statistics
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fedbench.measure import FEDERATION, Measure
 from fedbench.metrics.definitions import METRICS, all_metrics
 from fedbench.metrics.evaluate import BEFORE, MEASURES, check_measures, clustering, evaluate, measures_of
 from fedbench.metrics.predictions import majority
-from fedbench.metrics.read import HEADLINE, LISTED, Metrics, listed, load, metrics_of, read_listed
+from fedbench.metrics.read import HEADLINE, LISTED, Metrics, listed, load, metrics_of, read_listed, unseen
 from fedbench.metrics.statistics import across_clients, across_seeds, best_round, last_rounds
 from fedbench.store import Artifact, Store
 from tests.support.cli_user import Said, fedbench
@@ -552,3 +553,12 @@ def test_what_else_an_older_version_kept_with_a_run_is_ignored(store: Store) -> 
     }
     found = load(evaluate(write(store, run_spec(1, 2), **tables, logits=rounds_table(2)), store))
     assert found.series("average_accuracy", "plain") == {1: 1, 2: 1}
+
+
+def test_a_client_that_never_trains_and_has_no_test_image_does_not_count(store: Store) -> None:
+    setting = small_run(store).spec.setting
+    setting = replace(setting, partition=replace(setting.partition, clients=4, unseen=3))
+    index = np.zeros(3, np.int32)
+    client, value = np.array([0, 1, 3], np.int32), np.array([0.9, 0.4, 0.6])
+    measured = Metrics("m", ["client_accuracy"], ["plain"], index, index, np.ones(3, np.int32), client, value)
+    assert unseen(measured, setting, "plain", 1) == pytest.approx(0.5)
