@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.cli import context, printing
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
+from fedbench.protocol import PAPER
 from fedbench.words import counted, duration
 
 if TYPE_CHECKING:
@@ -54,6 +56,26 @@ def show(lacking: MissingRuns, scope: str, nothing: str, device: str, as_json: b
     later = f", {len(lacking.following):,} of them with the values chosen by the others" if lacking.following else ""
     total = f"{counted(len(runs), 'run')} to make{later}, {scope}{about(costs.get(one.spec.id, 0) for one in runs)}"
     context.out().print(total if runs else f"nothing to run: {nothing}")
+
+
+def of_the_paper(runs: Sequence[Wanted], beside: Sequence[Wanted], device: str) -> str:
+    """A line on the runs that a table lacks at its paper's budget; "" without any. It tells their time only where that
+    takes no measurement and no partition but those of the runs `beside`, which are listed: one run for all seeds."""
+
+    def measured_by(one: Wanted) -> tuple[str, str, int, str]:
+        of = one.spec.setting
+        return of.partition.id, of.model, of.batch_size, of.precision
+
+    measured = {*map(measured_by, beside)}
+    groups = by_key((one.spec.but_for_seeds, one) for one in runs)
+    known: dict[str, tuple[Wanted, int]] = {}
+    for same in groups.values():
+        for one in same:
+            if measured_by(one) in measured:
+                known.setdefault(one.spec.but_for_seeds, (one, len(same)))
+    costs = costs_of((one for one, _ in known.values()), device) if len(known) == len(groups) else {}
+    time = about(costs.get(one.spec.id, 0) * count for one, count in known.values())
+    return f"the paper's own training: {counted(len(runs), 'run')}{time} (--budget {PAPER})" if runs else ""
 
 
 def show_costs(

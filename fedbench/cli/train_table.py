@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from fedbench import protocol as protocols
 from fedbench.cli import context
-from fedbench.cli.costs import show
+from fedbench.cli.costs import of_the_paper, show
 from fedbench.cli.making import How, make
+from fedbench.errors import FedbenchError
 from fedbench.words import counted
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def train_table(selection: Selection, how: How, dry_run: bool) -> None:
     nothing += ", and today's code made the store's runs of it" if how.again else ""
     if dry_run:
         show(lacking, within, nothing, how.where.kind, how.as_json)
+        if not (table.counted or how.as_json or selection.budget == protocols.PAPER):
+            console.print(_of_the_paper(table, selection, how, lacking.runs), style="dim", soft_wrap=True, end="")
         return
     with engine:
         complete = make(lacking.runs, within, nothing, engine, how, _more(missing, lacking.runs) if tuned else tuple)
@@ -105,6 +108,21 @@ def _missing(table: Table, selection: Selection, how: How) -> Missing:
         keep=how.keep,
         packs=None if selection.include_shipped else context.frame().packs,
     )
+
+
+def _of_the_paper(table: Table, selection: Selection, how: How, listed: Sequence[Wanted]) -> str:
+    """A line on what the table lacks at its paper's own budget, if it has one and that asks for other runs."""
+    rules = protocols.load(table.protocol)
+    if protocols.PAPER not in rules.budgets:
+        return ""
+    own = replace(selection, budget=protocols.PAPER, precision=rules.precision(protocols.PAPER))
+    try:
+        runs = _missing(table, own, how)().runs
+    except FedbenchError:  # it has no model for this data set
+        return ""
+    same = {one.spec.id for one in runs} == {one.spec.id for one in listed}
+    line = "" if same else of_the_paper(runs, listed, how.where.kind)
+    return f"{line}\n" if line else ""
 
 
 def _other_executors(runs: Sequence[Wanted], executor: str) -> Iterator[str]:

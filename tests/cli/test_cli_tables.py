@@ -202,6 +202,34 @@ def test_the_missing_seeds_only_and_all_of_them_again(table: str, home: Path, mo
     assert together(home) == {1: 3, 2: 3, 3: 3}
 
 
+def test_a_dry_run_says_what_the_papers_own_training_costs(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only from what is measured for the listed runs: where the paper has another network, how many runs it has."""
+    from fedbench.cli import costs
+
+    line = r"(?m)^the paper's own training: 3 runs(, about \d+ \w+ of training here when idle)? \(--budget paper\)$"
+    whose = good("train", "--table", table, "--dry-run", "--seed", "1").err
+    assert "the paper's own training: 1 run" in whose
+    Path(table).write_text(SEEDS.replace("rows =", 'budget.paper = { model = "mlp" }\nrows ='))
+    other = re.search(line, good(*train(table, "--dry-run")).err)
+    assert other is not None
+    assert other[1] is None
+    like = SEEDS.replace("budget.smoke = { steps = 2, batch_size = 16 }\n", "").replace('"feddrm"', '"pfedfda"')
+    Path(table).write_text(like)
+    asked: list[int] = []
+    costs_of = costs.costs_of
+
+    def counting(runs: Any, device: str) -> dict[str, float]:
+        asked.append(len(of := [*runs]))
+        return costs_of(of, device)
+
+    monkeypatch.setattr(costs, "costs_of", counting)
+    told = re.search(line, good(*train(table, "--dry-run")).err)
+    assert told is not None
+    assert told[1] is not None
+    assert asked == [3, 1], "one run stands for all seeds"
+    assert "the paper's own" not in good("train", "--table", table, "--budget", "paper", "--dry-run").err
+
+
 def test_a_seed_plans_its_runs_alone(table: str) -> None:
     """Of each cell that has several, whether the table asks for the seed or not."""
     iid = '{ label = "IID", dataset = "digits", partition = { scheme = "iid", clients = 4 } }'
