@@ -45,8 +45,11 @@ class Packs:
     """The runs of some packs; if packs share a run, the first one's counts. A pack is dropped as soon as a fault is
     found in it, and `warn` is called."""
 
-    def __init__(self, paths: list[Path], warn: Callable[[FedbenchError], None] | None = None) -> None:
-        self.paths, self._warn = paths, warn
+    def __init__(
+        self, paths: list[Path] | Callable[[], list[Path]], warn: Callable[[FedbenchError], None] | None = None
+    ) -> None:
+        #: A function is called at the first use: by then a command has registered papers that it names by path.
+        self._paths, self._warn = paths, warn
         self._runs: dict[tuple[Path, str], Shipped] = {}
         self._problems: list[FedbenchError] = []
         #: Data set, model, rounds, precision -> `RunSpec.but_for_seeds` -> ids of these runs.
@@ -55,7 +58,12 @@ class Packs:
     @classmethod
     def of(cls, store: Store, warn: Callable[[FedbenchError], None] | None = None) -> Packs:
         """All packs that a user of this store has."""
-        return cls([*imported(store), *of_papers(), *with_fedbench()], warn)
+        return cls(lambda: [*imported(store), *of_papers(), *with_fedbench()], warn)
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """The packs' files, with and without faults."""
+        return self._paths() if callable(self._paths) else self._paths
 
     @cached_property
     def whole(self) -> list[Pack]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedbench import resources
 from tests.support.cli_user import SMOKE, bad, good, own_method
 
 TABLE = """
@@ -41,6 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A paper with its runs in a pack, made in a store that is no more."""
     folder, home = tmp_path / "here" / "ours", tmp_path / "first"
+    monkeypatch.setattr(resources, "_given", {})  # as in a new process
     (folder / "results").mkdir(parents=True)
     monkeypatch.chdir(folder)
     own_method(folder)
@@ -66,6 +68,15 @@ def test_it_prints_and_is_verified_elsewhere(paper: Path, tmp_path: Path, monkey
     assert (checked["verdict"], checked["trained"]) == ("same", True)
     monkeypatch.setenv("FEDBENCH_PAPERS", str(there / "ours"))  # the paper itself
     assert "ours/1" in good("tables", "ours").out
+
+
+@pytest.mark.usefixtures("home")
+def test_its_packs_are_read_where_it_is_named_by_its_path(paper: Path, tmp_path: Path) -> None:
+    there = shutil.copytree(paper.parent, tmp_path / "there") / "ours"
+    (cell,) = json.loads(good("report", f"{there}/1", *SMOKE, "--json").out)[0]["cells"]
+    assert (cell["state"], cell["shipped"]) == ("done", True)
+    (checked,) = json.loads(good("results", "verify", f"paper={there}", "--json").out)
+    assert checked["verdict"] == "same"
 
 
 @pytest.mark.usefixtures("home")
