@@ -19,8 +19,9 @@ NAMED = 3
 
 def not_learnt(runs: Iterable[Artifact]) -> list[str]:
     """One line that names the complete runs whose last training loss is within a hundredth of ln K, K the number of
-    classes; empty if there are none. Runs on images of several labels, without a loss, or that cannot be read do not
-    count."""
+    classes, and that answer fewer than 2 of K test images rightly (the loss of a method that trains parts of a network
+    in turn may be a guess's where its models are good); empty if there are none. Runs on images of several labels,
+    without a loss, or that cannot be read do not count."""
     guessing = [(run, classes) for run in runs if (classes := _guesses_among(run))]
     if not guessing:
         return []
@@ -45,7 +46,17 @@ def _guesses_among(run: Artifact) -> int:
     classes = int((schema.metadata or {}).get(b"classes", b"0"))
     if loss is None or classes < 2 or OWN in schema.names:
         return 0
-    return classes if abs(loss - math.log(classes)) <= NEAR * math.log(classes) else 0
+    if abs(loss - math.log(classes)) > NEAR * math.log(classes) or _right(run) >= 2 / classes:
+        return 0
+    return classes
+
+
+def _right(run: Artifact) -> float:
+    """The share of test images that are answered rightly after the last evaluated round."""
+    table = run.table("predictions")
+    last, label, own = (table.column(name).to_numpy() for name in ("round", "label", "own"))
+    answered = last == last.max(initial=0)
+    return float((label[answered] == own[answered]).mean()) if answered.any() else 0.0
 
 
 def _loss(run: Artifact) -> float | None:

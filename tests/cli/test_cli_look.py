@@ -688,7 +688,7 @@ def test_a_pack_that_cannot_be_read_is_told_wherever_its_runs_could_stand(
     better = replace(row.metrics, value=row.metrics.value + 7)
     write(other / "results/a.parquet", [replace(row, metrics=better)])
     for command in (
-        ("compare", "method=fedavg", "shipped=yes"),
+        ("compare", "method=fedavg", "shipped=yes", "--notes", "full"),
         ("figure", "curves", "method=fedavg", "shipped=yes", "--csv"),
         ("claims",),
         ("results", "list"),
