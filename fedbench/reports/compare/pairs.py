@@ -165,8 +165,8 @@ def _p(p: float) -> str:
 def _notes_on_pairs(pairs: Sequence[Pair]) -> Iterable[str]:
     words = {
         "seeds": "over common seeds on the same partitions",
-        "clients": "over the clients of common partitions, which count alike, each one's mean over the runs there: it says "
-        "nothing of what another seed would give",
+        "clients": "over the clients of common partitions, which count alike, each one's mean over the runs there: "
+        "it says nothing of what another seed would give",
     }
     pairings = [words[over] for over in OVER if any(pair.over == over for pair in pairs)]
     families = {over: [pair for pair in pairs if pair.over == over] for over in OVER}
