@@ -615,7 +615,8 @@ def test_the_bound_of_table_13_is_read_from_the_run(ftw: Lab) -> None:
     assert [e.near for e in shown] == [None] * 7, "the paper gives no ±, so nothing is judged"
     assert grid.stub == "Clusters"
     states = {ours.claim.text.split()[0]: ours.state for ours, _ in grid.verdicts}
-    assert states == {"A": "fails", "With": "holds"}  # 50 is no reasonable estimate of 20
+    # 50 is no reasonable estimate of 20; of one seed, whose noise nobody knows.
+    assert states == {"A": "fails so far", "With": "holds so far"}
 
 
 @pytest.mark.parametrize("name", [*LAYOUTS, "pfedfda/8"])
