@@ -48,6 +48,7 @@ def fill(lab: Lab, table: Any) -> None:
 def call(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(context, "store", lambda: lab.store)
     monkeypatch.setattr(context, "frame", lambda shipped=True: Frame(lab.store))
+    monkeypatch.setattr(context, "roots", list)  # the lab's images are made up
 
     def invoke(*words: str, code: int = 0) -> str:
         result = CliRunner().invoke(app, words)
