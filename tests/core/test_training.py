@@ -556,7 +556,7 @@ def test_who_has_a_batch_of_a_single_image(n_train: list[int], size: int, tail: 
     rounds = range(1, 22)  # an endless pass is over by then
     sizes = [{len(one) for t in rounds for one in made.batches(i, t, 0, epochs, steps)} for i in range(len(n_train))]
     lone = [i for i, found in enumerate(sizes) if 1 in found]
-    assert made.lone(size) == (lone[0] if lone else None)
+    assert made.lone() == (lone[0] if lone else None)
 
 
 def _clients(n: int) -> PartitionSpec:
