@@ -13,6 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from fedbench import resources
 from fedbench.store import Store
 from tests.support.real_images import RealImages
 from tests.support.server import Server
@@ -48,6 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def no_paper_named_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's paper that a command names by its path is known to that process, which here is that of all tests."""
+    monkeypatch.setattr(resources, "_given", {})
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -715,7 +715,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert "| · not measured | FedDRM is best in every column | feddrm/1 |" in (tmp_path / "claims.md").read_text()
 
 
-def test_claims_are_a_line_each_with_their_verdict_first_and_those_without_numbers_are_counted(lab: Lab) -> None:
+def test_claims_are_a_line_each_with_their_verdict_first_and_those_without_numbers_are_counted(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     for method, value in (("feddrm", 0.5), ("fedala", 0.25)):
         lab.run(lab.setting("feddrm/1", DIR), method, value=value)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fedbench import resources
 from tests.support.cli_user import SMOKE, bad, good, own_method
 
 TABLE = """
@@ -42,7 +41,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A paper with its runs in a pack, made in a store that is no more."""
     folder, home = tmp_path / "here" / "ours", tmp_path / "first"
-    monkeypatch.setattr(resources, "_given", {})  # as in a new process
     (folder / "results").mkdir(parents=True)
     monkeypatch.chdir(folder)
     own_method(folder)
