@@ -25,8 +25,8 @@ app = App()
 TEMPLATES = Path(__file__).parent.parent / "templates"
 #: Kind of file -> the commands to continue with.
 NEXT = {
-    "method": ("check {file}:{cls}", "train --method {file}:{cls}"),
-    "model": ("check {file}:{cls}", "train --method fedavg --model {file}:{cls}"),
+    "method": ("check {file}:{cls}", "train digits --dir 0.3 --method {file}:{cls}"),
+    "model": ("check {file}:{cls}", "train digits --dir 0.3 --method fedavg --model {file}:{cls}"),
     "partitioner": ("check {file}:{cls}", "partition digits --scheme {file}:{cls} --clients 4"),
     "figure": ("check {file}:{cls}", "figure {file}:{cls}"),
     "dataset": ("partition {file} --dir 0.5",),

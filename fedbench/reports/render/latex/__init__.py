@@ -122,8 +122,15 @@ def _for_reader(grid: Grid, form: Form) -> list[str]:
     ranked = [entry for entry in grid.numbers if entry.rank]
     best = "Bold: best" + (", and all within two standard errors of it" if any(map(_noisy, ranked)) else "")
     marks = [best + ("; underlined: second." if any(e.rank == 2 for e in ranked) else ".")] if ranked else []
-    signs = [f"{sign} {meaning}." for sign, meaning in legend(grid) if any(sign in grid.mark(e) for e in grid.numbers)]
-    return [*marks, *signs, *(_of_spread(text, form.spread) for text in grid.reader)]
+    compared = any(line.kind == "reported" for line in grid.lines)
+    signs = [
+        f"{sign} {meaning}."
+        for sign, meaning in legend(grid)
+        if (compared and sign == "*") or any(sign in grid.mark(e) for e in grid.numbers)
+    ]
+    beside = compared and any(entry.offset for entry in grid.numbers)
+    differences = ["In parentheses beside a reported number: ours less the paper's."] if beside else []
+    return [*marks, *differences, *signs, *(_of_spread(text, form.spread) for text in grid.reader)]
 
 
 def _of_spread(text: str, spread: str) -> str:
