@@ -246,10 +246,10 @@ def test_everything_lies_inside_the_paper(every: Shown) -> None:
         canvas = FigureCanvasAgg(picture)
         canvas.draw()
         renderer = canvas.get_renderer()
-        legend = picture.legends[0].get_window_extent(renderer)
+        legends = [legend.get_window_extent(renderer) for legend in picture.legends]  # none: named at lines' ends
         boxes = [axes.get_tightbbox(renderer) for axes in picture.axes if axes.get_visible()]
-        assert not any(legend.overlaps(box) for box in boxes), figure.id
-        for box in (legend, *boxes, *(text.get_window_extent(renderer) for text in picture.texts)):
+        assert not any(legend.overlaps(box) for legend in legends for box in boxes), figure.id
+        for box in (*legends, *boxes, *(text.get_window_extent(renderer) for text in picture.texts)):
             assert min(box.x0, box.y0) >= -1, figure.id
             assert (box.x1 <= picture.bbox.width + 1, box.y1 <= picture.bbox.height + 1) == (True, True), figure.id
         for axes in picture.axes:  # labels of ticks do not run into each other
