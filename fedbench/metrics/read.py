@@ -199,12 +199,12 @@ def headline(metrics: Metrics, setting: Setting, view: str = VIEW) -> dict[str, 
     return {name: mean for name, mean in means.items() if not math.isnan(mean)}
 
 
-def unseen(metrics: Metrics, setting: Setting, view: str, round: int) -> float | None:
-    """Unweighted mean accuracy after a round of the clients that never train, each on its own test images (without
+def unseen(metrics: Metrics, setting: Setting, view: str, round: int, metric: str = "client_accuracy") -> float | None:
+    """Unweighted mean of a metric after a round over the clients that never train, each on its own test images (without
     their corrupted copies, `unseen_as`); clients without test images do not count. None if there are none, or it was
     not measured."""
     part = setting.partition
-    values = metrics.per_client("client_accuracy", view, round)[part.trainees : part.clients]
+    values = metrics.per_client(metric, view, round)[part.trainees : part.clients]
     values = values[~np.isnan(values)]
     return float(values.mean()) if part.unseen and len(values) else None
 

@@ -21,7 +21,7 @@ import numpy as np
 from fedbench.errors import FedbenchError, check_known
 from fedbench.metrics import statistics
 from fedbench.metrics.definitions import METRICS, Definition
-from fedbench.metrics.read import Metrics
+from fedbench.metrics.read import Metrics, unseen
 from fedbench.planner.rounds import BEST, LAST, MEAN, Rounds
 from fedbench.plugins import reported
 from fedbench.plugins.named import Named
@@ -179,20 +179,17 @@ def _weighted_across_clients(r: Reading) -> Number:
 def _of_clients(r: Reading, number: OfClients) -> float:
     """A number of the clients that train, after the last round."""
     values = r.metrics.per_client(r.metric, r.view, r.setting.rounds)[: r.setting.partition.trainees]
-    return number(_present(r, values, "any client that trains"))
+    values = values[~np.isnan(values)]
+    if not len(values):
+        raise lacks(r.metrics, f"{r.metric} of any client that trains")
+    return number(values)
 
 
 def _unseen(r: Reading) -> Number:
-    part = r.setting.partition
-    values = r.metrics.per_client(r.metric, r.view, r.setting.rounds)[part.trainees : part.clients]
-    return Number(float(_present(r, values, "unseen clients").mean()))
-
-
-def _present(r: Reading, values: np.ndarray, of: str) -> np.ndarray:
-    values = values[~np.isnan(values)]
-    if not len(values):
-        raise lacks(r.metrics, f"{r.metric} of {of}")
-    return values
+    mean = unseen(r.metrics, r.setting, r.view, r.setting.rounds, r.metric)
+    if mean is None:
+        raise lacks(r.metrics, f"{r.metric} of unseen clients")
+    return Number(mean)
 
 
 def gini(values: np.ndarray) -> float:
