@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -35,6 +35,17 @@ def largest(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
         gap = (a.double() - b.double()).abs()
         most = max(most, float(torch.nan_to_num(gap, nan=torch.inf).max())) if gap.numel() else most
     return most
+
+
+@dataclass(frozen=True)
+class OfBoth:
+    """A method that a project and fedbench have, and its hyper-parameters in both."""
+
+    ours: str
+    theirs: str
+    server: str  #: module and class
+    hyper: dict[str, Any] = field(default_factory=dict)  #: ours
+    arguments: dict[str, Any] = field(default_factory=dict)  #: theirs
 
 
 @dataclass

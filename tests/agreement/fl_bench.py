@@ -8,7 +8,7 @@ import json
 import pickle
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedbench.core.state import State
 from fedbench.methods.agreement import Difference
 from tests.agreement.cases import BATCH, CASES, EPOCHS, PLAIN, ROUNDS, Case, Ours, Passes, Snapshot, network, ours
-from tests.agreement.compare import Against
+from tests.agreement.compare import Against, OfBoth
 from tests.agreement.foreign import Settings, importable
 
 TITLE = "FL-bench"
@@ -64,14 +64,9 @@ def gaussians(after: Snapshot, server: Any) -> Pairs:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A method of both, and their hyper-parameters."""
+class Compared(OfBoth):
+    """A method of both, and where the two differ."""
 
-    ours: str
-    theirs: str
-    server: str  #: module and class
-    hyper: dict[str, Any] = field(default_factory=dict)  #: ours
-    arguments: dict[str, Any] = field(default_factory=dict)  #: theirs
     epochs: int = EPOCHS  #: theirs: of a client's first loop over its data
     requests: tuple[tuple[int, int], ...] = ((1, EPOCHS),)  #: ours that these read: number and epochs
     shared: Callable[[Snapshot, Any], Pairs] = common

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from fedbench.core.state import State
 from fedbench.methods.agreement import Difference
 from fedbench.methods.pfedfda.gaussian import unpacked
 from tests.agreement.cases import BATCH, CASES, EPOCHS, PLAIN, ROUNDS, Case, Ours, Passes, network, ours, parameters
-from tests.agreement.compare import Against
+from tests.agreement.compare import Against, OfBoth
 from tests.agreement.foreign import importable
 
 TITLE = "pFedFDA's code"
@@ -35,14 +35,9 @@ NEEDS = "torchmin", "statsmodels"
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A method of both, and its hyper-parameters."""
+class Compared(OfBoth):
+    """A method of both, and where the two differ."""
 
-    ours: str
-    theirs: str
-    server: str  #: module and class
-    hyper: dict[str, Any] = field(default_factory=dict)  #: ours
-    arguments: dict[str, bool] = field(default_factory=dict)  #: theirs
     suffix: str = ""  #: of quantities
 
 

@@ -35,7 +35,7 @@ from tests.agreement.cases import (
     ours,
     parameters,
 )
-from tests.agreement.compare import Against
+from tests.agreement.compare import Against, OfBoth
 from tests.agreement.foreign import importable
 
 TITLE = "PFLlib"
@@ -70,14 +70,9 @@ def averaged(after: Snapshot, server: Any, which: str = "") -> Pairs:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A method of both, their hyper-parameters, and where they part."""
+class Compared(OfBoth):
+    """A method of both, and where the two differ."""
 
-    ours: str
-    theirs: str
-    server: str  #: module and class
-    hyper: dict[str, Any] = field(default_factory=dict)  #: ours
-    arguments: dict[str, Any] = field(default_factory=dict)  #: theirs
     setting: dict[str, Any] = field(default_factory=dict)  #: changes of ours
     shared: Callable[[Snapshot, Any], Pairs] = averaged
     kept: Callable[[State, Any], Pairs] = lambda held, client: {}  #: of our client's tensors and their client
