@@ -212,6 +212,9 @@ def unseen(metrics: Metrics, setting: Setting, view: str, round: int, metric: st
 #: Key in the provenance of a metrics artifact: the headline metrics that a list of runs shows, so that it reads no
 #: tables.
 HEADLINE = "headline"
+#: The metric that a run is judged by unless another is named: the first of these that it has. The second is that of
+#: images with several labels, which have no accuracies.
+USUAL = ("average_accuracy", "client_auc_mean")
 #: Metrics that a list of runs shows.
 LISTED = ("client_accuracy_mean", "average_accuracy", "system_accuracy", "client_auc_mean")
 

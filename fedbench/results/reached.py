@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.metrics.definitions import METRICS, Definition
-from fedbench.metrics.read import VIEW, Metrics
+from fedbench.metrics.read import USUAL, VIEW, Metrics
 
 #: What is counted -> (in words, unit, metrics of rounds of which it is the sum; none: the number of rounds).
 COUNTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -22,8 +22,6 @@ COUNTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 #: The value of a run that never reaches it.
 NEVER = math.inf
-#: By default; the second of images with several labels, which have no accuracies.
-USUAL = ("average_accuracy", "client_auc_mean")
 
 
 @dataclass(frozen=True)

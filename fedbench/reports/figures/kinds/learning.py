@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.metrics.definitions import all_metrics
-from fedbench.metrics.read import Metrics
+from fedbench.metrics.read import USUAL, Metrics
 from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
@@ -46,8 +46,6 @@ AXES: Mapping[str, Axis] = {
 }
 #: Views of the test images; the first one wins a tie.
 VIEWS = ("plain", "crop")
-#: Default metric: the first of these that is measured.
-DEFAULTS = ("average_accuracy", "client_auc_mean")
 #: Most panels, and most lines, in one picture.
 PANELS, LINES = 24, 24
 #: Most remarks on single runs.
@@ -80,7 +78,7 @@ def curves(
     found, errors = measured(runs)
     if errors and not found:
         raise errors[0]
-    chosen = metric or next((m for m in DEFAULTS if any(m in one.names for one in found.values())), DEFAULTS[0])
+    chosen = metric or next((m for m in USUAL if any(m in one.names for one in found.values())), USUAL[0])
     by_view = {one: {id: by_round(m, chosen, one) for id, m in found.items()} for one in ([view] if view else VIEWS)}
     view = max(by_view, key=lambda one: (sum(map(bool, by_view[one].values())), sum(map(len, by_view[one].values()))))
     series = by_view[view]
