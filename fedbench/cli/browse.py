@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fedbench.cli import completion, context, options, printing
 from fedbench.cli.parser import App
-from fedbench.errors import FedbenchError
+from fedbench.errors import FedbenchError, check_known
 from fedbench.measure import stored
 from fedbench.plugins import reported
 from fedbench.words import option_of
@@ -61,6 +61,11 @@ def methods(
     name: Annotated[
         str | None, options.argument("One method, or FILE.py:Class.", completion=completion.methods)
     ] = None,
+    serves: Annotated[
+        str | None,
+        "Only methods with a model for such clients: member, unseen (never trained) or unlabelled.",
+        "<kind>",
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """List the methods by family, or one method's hyper-parameters and deviations."""
@@ -68,8 +73,10 @@ def methods(
     from fedbench.methods.declarations import built_in, of
     from fedbench.reports.layout import references
 
+    check_known("kind of client", serves, sorted({kind for one in built_in().values() for kind in one.serves}))
     with reported():
         declarations = list(built_in().values()) if name is None else [of(name)]
+    declarations = [one for one in declarations if serves is None or serves in one.serves]
     if json:
         documents = [
             {
@@ -81,6 +88,7 @@ def methods(
                 "references": [] if one.source else [key for key, _ in references.of_method(one.name)],
                 "options": [{"name": name, **asdict(it)} for name, it in one.hyper_parameters.items()],
                 "deviations": one.deviations,
+                "serves": one.serves,
                 "measures": stored(one.measures),
                 "agreement": summary(one.name),
             }
@@ -99,6 +107,7 @@ def methods(
         papers = [] if one.source else [paper.words for _, paper in references.of_method(one.name)]
         console.print(" ".join([f"{references.family(one)}.", *papers]) + "\n", style="dim")
         console.print(f"{one.text}\n")
+        console.print(f"serves: {', '.join(f'{kind} clients' for kind in one.serves)}.\n")
         if agreement := summary(one.name):
             console.print(f"agreement: {agreement}.\n")
         for option, it in one.hyper_parameters.items():

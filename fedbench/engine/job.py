@@ -66,7 +66,7 @@ class Job:
         if setting.partition.unseen and UNSEEN not in kind.serves:
             raise FedbenchError(
                 f"{kind.name} has no procedure for clients that did not train",
-                "take a partition without unseen clients, or a method like fedavgft, fedbabu, fedpac or pfedfda",
+                "take a partition without unseen clients, or a method of 'fedbench methods --serves unseen'",
             )
         if setting.votes and not kind.takes_votes:
             raise FedbenchError(

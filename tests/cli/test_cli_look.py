@@ -706,3 +706,11 @@ def test_a_run_made_long_ago_comes_out_again(home: Path) -> None:
     good("results", "import", DIGITS_PACK)
     (one,) = json.loads(good("results", "verify", "dataset=digits", "--json").out)
     assert (one["good"], one["trained"]) == (True, True)
+
+
+def test_methods_are_listed_by_the_clients_that_they_serve() -> None:
+    listed = good("methods", "--serves", "unseen").out
+    assert " fedavg " in listed
+    assert " ditto " not in listed
+    assert "serves: member clients, unlabelled clients." in good("methods", "ditto").out
+    assert "unknown kind of client 'strangers'" in bad("methods", "--serves", "strangers")
