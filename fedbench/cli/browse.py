@@ -63,7 +63,7 @@ def methods(
     ] = None,
     serves: Annotated[
         str | None,
-        "Only methods with a model for such clients: member, unseen (never trained) or unlabelled.",
+        "Only methods with a model for these clients: member, unseen (never trained), unlabelled.",
         "<kind>",
     ] = None,
     json: options.Json = False,
