@@ -60,7 +60,7 @@ def figure(
     ] = None,
     text: Annotated[bool, "Print it as text only, as a terminal shows it: its rows, of curves a chart."] = False,
     width: Annotated[
-        str, "Width of a picture: column (3.25 inches), page (6.75) or inches (default: by panels).", "WIDTH"
+        str, "Width of a picture: column (3.15 in), page (5.5 in) or inches; default: by panels.", "WIDTH"
     ] = "",
     title: Annotated[bool, "Write the title into a PDF or SVG, too, as a PNG has it."] = False,
     style: Annotated[Path | None, "A style file of matplotlib, whose settings go before ours.", "FILE.mplstyle"] = None,
@@ -80,7 +80,8 @@ def figure(
     from fedbench.files import write_whole
     from fedbench.plugins import reported
     from fedbench.reports import figures
-    from fedbench.reports.figures.style import inches, settings_of
+    from fedbench.reports.figures.style import settings_of
+    from fedbench.reports.widths import inches
 
     kind = figures.kind_of(figures.load(name))
     if as_json + as_csv + text > 1:

@@ -68,7 +68,7 @@ Format = Annotated[
 Output = Annotated[Path | None, "Write to this file; its suffix tells the format.", "-o"]
 Notes = Annotated[str, "Notes below the table: none, brief, or full (deviations, remarks, claims, origin).", "<notes>"]
 Width = Annotated[
-    str, "LaTeX: fit a column (3.25 in), a page (5.5 in) or so many inches; default: a column, else a page.", "<width>"
+    str, "LaTeX: fit a column (3.15 in), a page (5.5 in) or so many inches; default: a column, else a page.", "<width>"
 ]
 Cite = Annotated[bool, "LaTeX: rows \\cite their methods, by the keys of -f bibtex."]
 Spread = Annotated[

@@ -19,6 +19,7 @@ from fedbench.store import Store
 from tests.reports.conftest import Draws, Lab, of_csv
 from tests.support.figures_lab import drawn, fill_series, picture_of, rows_of
 from tests.support.frames import refused
+from tests.support.latex import CLASSES, compiled
 
 NAMES = ("FedAvg", "FedDRM", "Local")
 
@@ -42,7 +43,7 @@ def sizes(pdf: bytes) -> list[float]:
 def test_a_pdf_is_as_wide_as_asked_has_truetype_fonts_of_eight_points_and_no_title(
     runs: Store, draws: Draws, tmp_path: Path
 ) -> None:
-    for asked, inches in (("column", 3.25), ("page", 6.75), ("5", 5.0)):
+    for asked, inches in (("column", 3.15), ("page", 5.5), ("5", 5.0)):
         draws("curves", "-o", "c.pdf", "--width", asked)
         pdf = (tmp_path / "c.pdf").read_bytes()
         assert sizes(pdf)[0] == pytest.approx(inches, abs=0.01)
@@ -53,11 +54,30 @@ def test_a_pdf_is_as_wide_as_asked_has_truetype_fonts_of_eight_points_and_no_tit
         texts = b"".join(map(zlib.decompress, parts))
         assert {float(size) for size in re.findall(rb"/F1 ([\d.]+) Tf", texts)} == {8.0}
     draws("curves", "-o", "c.pdf")
-    assert sizes((tmp_path / "c.pdf").read_bytes())[0] == pytest.approx(3.25, abs=0.01)  # a single panel
+    assert sizes((tmp_path / "c.pdf").read_bytes())[0] == pytest.approx(3.15, abs=0.01)  # a single panel
     for wrong in ("wide", "0.5", "31", "nan"):
-        message = f"a figure cannot be '{wrong}' wide; column, page, or 1 to 30 inches"
+        message = f"'{wrong}' is no width; --width column, page, or 1 to 30 inches"
         refused(message, draws, "curves", "--width", wrong)
     refused("--width, --title and --style are of a picture", draws, "curves", "--csv", "--width", "page")
+
+
+@pytest.mark.parametrize("head", CLASSES.values(), ids=CLASSES)
+def test_a_figure_sticks_out_of_no_column_and_no_page(runs: Store, draws: Draws, tmp_path: Path, head: str) -> None:
+    draws("curves", "-o", "one.pdf")
+    draws("curves", "-o", "page.pdf", "--width", "page")
+    Lab(runs).dataset("mnist")
+    (one, *_) = runs.list("run")
+    partition = replace(one.spec.setting.partition, dataset=replace(one.spec.setting.partition.dataset, name="mnist"))
+    Lab(runs).run(
+        replace(one.spec.setting, partition=partition), "fedavg", metrics={"average_accuracy": lambda t: t / 9}
+    )
+    draws("curves", "-o", "two.pdf")
+    floats = [
+        rf"\begin{{figure{star}}}\includegraphics{{{name}.pdf}}\caption{{C.}}\end{{figure{star}}}"
+        for name, star in (("one", ""), ("two", "*"), ("page", "*"))
+    ]
+    body = f"{head}\\usepackage{{graphicx}}\\begin{{document}}\nText.\n" + "\n".join(floats) + "\n\\end{document}\n"
+    assert "Overfull" not in compiled(tmp_path, body, "paper")
 
 
 def test_text_of_an_svg_is_text_and_its_title_is_in_the_caption_s_file(

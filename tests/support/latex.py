@@ -9,6 +9,14 @@ from pathlib import Path
 
 import pytest
 
+#: Two columns of 3.5 and of 3.18 inches; one of 5.5 inches, in both of LaTeX's usual fonts.
+CLASSES = {
+    "IEEE": r"\documentclass[conference]{IEEEtran}",
+    "article": r"\documentclass[twocolumn]{article}",
+    "ICLR": r"\documentclass{article}\usepackage{times}\usepackage[textwidth=5.5in,textheight=9in]{geometry}",
+    "plain": r"\documentclass{article}\usepackage[textwidth=5.5in,textheight=9in]{geometry}",
+}
+
 
 def compiled(folder: Path, text: str, name: str = "t") -> str:
     """What pdflatex says of a document, which is to be the file `name`.tex of the folder; its PDF then lies beside it.

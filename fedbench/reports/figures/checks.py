@@ -14,7 +14,8 @@ from fedbench.groups import by_key
 from fedbench.plugins import reported
 from fedbench.reports.figures.kind import Kind, Request, Row
 from fedbench.reports.figures.output import Look, as_csv, as_json, render
-from fedbench.reports.figures.style import COLUMN, FORMATS, PAGE
+from fedbench.reports.figures.style import FORMATS
+from fedbench.reports.widths import COLUMN, PAGE
 from fedbench.results.frame import Frame
 from fedbench.store import Store
 

@@ -14,6 +14,7 @@ from fedbench.planner.table.claims import Verdict
 from fedbench.reports.figures import style
 from fedbench.reports.figures.kind import Kind, Row
 from fedbench.reports.render.data import cell
+from fedbench.reports.widths import COLUMN, PAGE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,7 +94,7 @@ def draw(kind: Kind, rows: list[Row], look: Look = Look()) -> Figure:
     a title."""
     with style.applied(look.own):
         one = kind.one_column and len(kind.panels(rows)) == 1
-        figure = style.empty(look.width or (style.COLUMN if one else style.PAGE))
+        figure = style.empty(look.width or (COLUMN if one else PAGE))
         kind.paint(figure, rows)
         heading = "\n".join(filter(None, (figure.get_suptitle(), sparse(rows))))
         figure.set_label(heading)

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from fedbench.reports.figures.kind import Row
 
 FORMATS = ("png", "svg", "pdf")
-#: Widths of a column and of a page of two columns, in inches.
-COLUMN, PAGE = 3.25, 6.75
-#: Width of the largest figure.
-MOST_INCHES = 30
 #: Okabe and Ito's colours, which suit the colour-blind, without the yellow, which is too faint for a line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 #: Sizes of texts are 8 points, as in the captions of papers; painters name others in words ("small").
@@ -75,17 +71,6 @@ _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-
-
-def inches(width: str) -> float:
-    """The width that "column", "page" or a number of inches means. Raises FedbenchError for anything else."""
-    with contextlib.suppress(ValueError):
-        named = {"column": COLUMN, "page": PAGE}
-        if 1 <= (wide := named.get(width) or float(width)) <= MOST_INCHES:
-            return wide
-    raise FedbenchError(
-        f"a figure cannot be '{width}' wide", f"column, page, or 1 to {MOST_INCHES} inches, such as 5.5"
-    )
 
 
 def settings_of(path: Path) -> dict[str, Any]:

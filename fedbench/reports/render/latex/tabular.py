@@ -17,7 +17,8 @@ from itertools import groupby
 
 from fedbench.reports.layout.grid import CONTRADICTED, PARTIAL, SHIPPED, STALE, Entry, Grid, Line, telling_keys
 from fedbench.reports.render.latex.characters import escape
-from fedbench.reports.render.latex.widths import SIZES, broken, points, width
+from fedbench.reports.render.latex.widths import SIZES, broken, width
+from fedbench.reports.widths import COLUMN, PAGE, inches
 from fedbench.results.run import State
 from fedbench.words import plain
 
@@ -32,6 +33,8 @@ _SIZES = (
     (r"\scriptsize", 3.0),
     (r"\scriptsize", 1.5),
 )
+#: Points per inch.
+_INCH = 72.27
 #: Width of a citation in a label, in points.
 _CITATION = 50.0
 #: Largest share of the width that labels of rows take before they are broken, and the least room of a broken one.
@@ -127,9 +130,10 @@ def fitted(grid: Grid, chosen: str, form: Form, cite: Callable[[Line], str] | No
     """The grid's tabular. `chosen`: column, page, inches, or "" for a column where it fits as it is, else a page;
     `cite`: a line -> the key of what its label cites."""
     if chosen:
-        return _fit(grid, form, points(chosen), points(chosen) > points("column") * 1.2, cite)
-    column = _as_it_is(grid, form, points("column"), False, cite, _SIZES[:4])
-    return column or _fit(grid, form, points("page"), True, cite)
+        wide = inches(chosen)
+        return _fit(grid, form, wide * _INCH, wide > COLUMN * 1.2, cite)
+    column = _as_it_is(grid, form, COLUMN * _INCH, False, cite, _SIZES[:4])
+    return column or _fit(grid, form, PAGE * _INCH, True, cite)
 
 
 def _fit(grid: Grid, form: Form, most: float, wide: bool, cite: Callable[[Line], str] | None) -> Tabular:

@@ -1,16 +1,8 @@
-"""Widths of texts in points, in the wider of LaTeX's usual fonts (Computer Modern and Times), and of columns."""
+"""Widths of texts in points, in the wider of LaTeX's usual fonts (Computer Modern and Times)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from fedbench.errors import FedbenchError
-
-#: Points per inch.
-INCH = 72.27
-#: Width of a column, as of ICML's and IEEE's classes (3.25 and 3.5 inches), and of a page, as of ICLR's and NeurIPS's
-#: (5.5; that of two columns is wider everywhere), in inches.
-WIDTHS = {"column": 3.25, "page": 5.5}
 
 #: Font size -> width of its letters relative to those of 10 points, of which small ones are wider for their size.
 SIZES = {
@@ -62,14 +54,3 @@ def _lines(words: list[str], most: float) -> Iterator[str]:
             line = f"{line} {word}" if line else word
     if line:
         yield line
-
-
-def points(chosen: str) -> float:
-    """The width that `--width` chooses, in points. Raises FedbenchError for one that is none."""
-    try:
-        inches = WIDTHS[chosen] if chosen in WIDTHS else float(chosen)
-    except ValueError:
-        inches = 0.0
-    if not 1 <= inches <= 40:
-        raise FedbenchError(f"{chosen!r} is no width of a table", "--width column, page, or 1 to 40 inches")
-    return inches * INCH
