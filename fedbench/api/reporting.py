@@ -159,8 +159,12 @@ def compare(
     >>> compare("dataset=digits").frame["metric"].iloc[0]
     'average_accuracy'
     """
+    from fedbench.planner.runs import named_values, spelt_out
     from fedbench.reports.compare.layout import side_by_side
 
     names = [metrics] if isinstance(metrics, str) else metrics
     runs = chosen(filters, store, shipped)
-    return Tables(tuple(side_by_side(runs, names, sort=sort, test=test, over=over, view=view, round=round)))
+    words = [one if isinstance(one, str) else one.id for one in filters]
+    named = named_values(spelt_out(words))
+    how = {"sort": sort, "test": test, "over": over, "view": view, "round": round, "named": named}
+    return Tables(tuple(side_by_side(runs, names, **how)))

@@ -126,17 +126,13 @@ def _list(methods: Sequence[Declaration]) -> None:
     """Print a line a method under the heading of its family: name, first author and year of its paper, what it is."""
     from rich.text import Text
 
-    from fedbench.groups import by_key
     from fedbench.reports.layout import references
 
     papers = {one.name: next((paper for _, paper in references.of_method(one.name)), None) for one in methods}
     cited = {name: f"{paper.year} {paper.surnames[0]}" if paper else "" for name, paper in papers.items()}
     names, works = (max(map(len, texts)) for texts in (cited, cited.values()))
     console = context.out()
-    order = (*references.FAMILIES, references.NO_PAPER)
-    for family, those in sorted(
-        by_key((references.family(one), one) for one in methods).items(), key=lambda of: order.index(of[0])
-    ):
+    for family, those in references.by_family(methods).items():
         console.print(Text(family, "bold"), soft_wrap=True)
         for one in those:
             name = f"  {one.name:<{names}}  "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -52,9 +53,10 @@ def put(
     notes: str = "brief",
     style: Style | None = None,
     folder: bool = False,
+    name: str = "",
 ) -> None:
     """Print the grids, or write them to the file `output`, or each to a file of its own in this `folder`; `notes` and
-    `style` are those of `render.render`."""
+    `style` are those of `render.render`. `name`: what compared runs are named after where no file names them."""
     from fedbench.files import write_whole
     from fedbench.reports import render
 
@@ -69,6 +71,8 @@ def put(
     style = style or render.PLAIN
     if format in ("latex", "macros") and not (style.appendix or style.all_cells):
         grids = _with_numbers(grids)
+    if format in ("latex", "macros") and not folder:
+        grids = _named(grids, format, output.stem if output else "", name)
     if output is not None and folder:
         output.mkdir(parents=True, exist_ok=True)
     for part in [[grid] for grid in grids] if folder else [grids]:
@@ -85,6 +89,19 @@ def put(
 
 #: How comments of LaTeX begin that are said on the terminal, too: characters that it lacks, a table that is too wide.
 _SAID = ("% Not in LaTeX's", "% To fit the width")
+
+
+def _named(grids: Sequence[Grid], format: str, file: str, name: str) -> Sequence[Grid]:
+    """The grids with the names that LaTeX has of them: a file's label is that of the file, so that no two tables of a
+    paper share one, and runs have no other name. Macros of tables keep the table's."""
+    base = file or name
+
+    def called(at: int, grid: Grid) -> str:
+        if not base or not (grid.keys or (file and format == "latex")):
+            return ""
+        return base if at == 0 and (grid.keys or len(grids) == 1) else f"{base}-{grid.id}"
+
+    return [dataclasses.replace(grid, name=called(at, grid)) for at, grid in enumerate(grids)]
 
 
 def _with_numbers(grids: Sequence[Grid]) -> Sequence[Grid]:

@@ -219,8 +219,12 @@ def compare(
     spread: options.Spread = "",
     cite: options.Cite = False,
 ) -> None:
-    """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains."""
-    from fedbench.planner.runs import select
+    """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains.
+
+    Rows stand in the order of the filters (method=fedavg,ditto), else in that of a table, of 'fedbench methods' and of
+    values; --sort gives another.
+    """
+    from fedbench.planner.runs import named_values, select, spelt_out
     from fedbench.reports.compare.layout import side_by_side
     from fedbench.reports.long import Taken
     from fedbench.reports.render.style import Style
@@ -234,5 +238,7 @@ def compare(
             )
         printing.put_long([Taken(run, metric or ()) for run in runs], output)
         return
-    grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view, round=round)
-    printing.put(grids, chosen, output, notes, Style(width=width, spread=spread, cite=cite))
+    named = named_values(spelt_out(filter or []))
+    grids = side_by_side(runs, metric or [], sort=sort, test=test, over=over, view=view, round=round, named=named)
+    style = Style(width=width, spread=spread, cite=cite)
+    printing.put(grids, chosen, output, notes, style, name=" ".join(filter or []))

@@ -159,7 +159,8 @@ def _print(points: Sequence[GridPoint], grid: SweepGrid, rule: Rounds, test: boo
             printing.print_json([])
         return
     by_group = left_out(there, rule) if grid.leaves_out else []
-    side = side_by_side(there, test=test, round=str(rule))
+    methods = list(dict.fromkeys(run.values["method"] for run in there))
+    side = side_by_side(there, test=test, round=str(rule), named={"method": methods})
     printing.put([*side, *by_group], "json" if as_json else "console", None)
     console = context.err()
     if not set(grid.varied) - {"unseen"}:

@@ -361,8 +361,8 @@ def _state(record: Run | None) -> State:
 
 
 def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path], *, trials: bool = True) -> dict[str, str]:
-    """Run's id -> label of its row ("A or B" if two rows need it), for the complete and failed runs that tables need at
-    every budget and for every seed of the store's runs.
+    """Run's id -> label of its row ("A or B" if two rows need it), in the order of rows, for the complete and failed
+    runs that tables need at every budget and for every seed of the store's runs.
 
     `names` are tables or papers (all tables of each). Without `trials`, only runs that cells read: in a tuned table not
     those that its values were chosen by, unless they are the chosen ones. The trials may come from packs while its
@@ -370,7 +370,10 @@ def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path], *, tria
     """
     settings = [runs[0].spec.setting for runs in frame.records.values()]
     rows: dict[str, dict[str, None]] = {}  # id -> an ordered set
+    place: dict[str, int] = {}  # label -> its place
     for table in map(tables.load, tables.of_names(names)):
+        for row in table.rows:
+            place.setdefault(row.label, len(place))
         if table.counted:
             continue
         for budget in protocol.load(table.protocol).budgets:
@@ -386,4 +389,5 @@ def of_tables(names: Sequence[str], frame: Frame, roots: Sequence[Path], *, tria
                         for r in (*read, *(cell.trials if trials else ())):
                             if r is not None and (r.complete or r.state is State.FAILED):
                                 rows.setdefault(r.id, {})[cell.row.label] = None
-    return {id: " or ".join(labels) for id, labels in rows.items()}
+    ordered = sorted(rows.items(), key=lambda item: place[next(iter(item[1]))])
+    return {id: " or ".join(labels) for id, labels in ordered}

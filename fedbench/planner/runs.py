@@ -34,7 +34,8 @@ TRIALS = "trials"
 
 
 def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()) -> list[Run]:
-    """The store's complete runs that match every filter, oldest first; all without a filter. Skips damaged runs.
+    """The store's complete runs that match every filter, oldest first, those of tables in the order of their rows; all
+    without a filter. Skips damaged runs.
 
     A filter is a run's id or its beginning (with two ids or more: all these runs), the name of a table or a paper (as
     `table=` and `paper=`), or KEY=VALUE, KEY=VALUE,VALUE or KEY!=VALUE, where a * in a value matches any text and
@@ -65,7 +66,20 @@ def select(frame: Frame, filters: Sequence[str] = (), roots: Sequence[Path] = ()
     if not runs:
         raise FedbenchError(f"no table has such a run: {' '.join(condition.word for condition, _ in of_tables)}")
     labelled = [replace(run, row=rows[run.id]) if run.id in rows else run for run in runs]
-    return _which(labelled, conditions)
+    place = {id: at for at, id in enumerate(() if ids else rows)}
+    return _which(sorted(labelled, key=lambda run: place.get(run.id, 0)), conditions)
+
+
+def named_values(filters: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Key -> the values that filters KEY=VALUE,VALUE name, in their order; of words without a key "id" -> the words."""
+    read = [_Condition.of(word) for word in filters if "=" in word]
+    found = {one.key: one.values for one in read if not one.negated}
+    return found | ({"id": ids} if (ids := tuple(word for word in filters if "=" not in word)) else {})
+
+
+def rank_among(named: Sequence[str], value: Any) -> int:
+    """The place of the first named value that matches, in which a * is any text; after all of them if none does."""
+    return next((at for at, pattern in enumerate(named) if _matches(value, pattern)), len(named))
 
 
 def spelt_out(filters: Iterable[str]) -> list[str]:

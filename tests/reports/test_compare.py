@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from scipy import stats
 from fedbench.errors import FedbenchError
 from fedbench.metrics.read import headline
 from fedbench.metrics.statistics import worst_tenth
+from fedbench.planner import table as tables
 from fedbench.planner.runs import by_seed, differing, grouped, label, select
 from fedbench.reports.compare.comparison import compare
 from fedbench.reports.compare.layout import grid, side_by_side
@@ -97,7 +100,7 @@ def test_times_of_several_processors_have_no_best(lab: Lab, setting: Setting, ot
 def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(seeds: Store) -> None:
     table = grid(compare(select(Frame(seeds))))
     assert table.keys == ("method", "lr")
-    assert [line.keys for line in table.lines] == [("ditto", "0.1"), ("FedAvg", "0.01"), ("FedAvg", "0.1")]
+    assert [line.keys for line in table.lines] == [("FedAvg", "0.01"), ("FedAvg", "0.1"), ("ditto", "0.1")]
     heads = ["Average accuracy", "std", "worst 10 %", "worst", "Time", "Sent", "Rounds", "Seeds"]
     assert [head.label for head in table.heads] == heads
     assert table.title == "7 runs on cifar10, Dir-0.3"
@@ -190,7 +193,7 @@ def test_metrics_that_are_missing_are_said_with_the_reason(lab: Lab, setting: Se
     entries = {line.keys[0]: [entry.text or entry.symbol for entry in line.entries] for line in table.lines}
     assert entries == {"ditto": ["N/A", "N/A"], "FedAvg": ["30.00", "N/A"]}
     assert "No System accuracy: ditto (ran without the votes of all clients on all test images)." in table.notes
-    assert "No clusters: ditto, FedAvg (does not measure it)." in table.notes
+    assert "No clusters: FedAvg, ditto (does not measure it)." in table.notes
     assert table.cautions == ("why numbers are missing",)
     above, _, below = plain([table]).rpartition("━\n")
     assert below.splitlines()[-1] == "  3 more notes: --notes full (why numbers are missing)."
@@ -256,13 +259,13 @@ def test_every_format_has_the_keys_in_columns(seeds: Store) -> None:
     side = compare(select(Frame(seeds)))
     text = {form: render([grid(side), pairs_grid(side, in_pairs(side))], form) for form in FORMATS}
     first, second = json.loads(text["json"])
-    assert first["cells"][0]["keys"] == {"method": "ditto", "lr": "0.1"}
-    assert second["cells"][0]["keys"]["first"] == "ditto, lr 0.1"
+    assert first["cells"][0]["keys"] == {"method": "FedAvg", "lr": "0.01"}
+    assert second["cells"][0]["keys"]["first"] == "FedAvg, lr 0.01"
     lines = of_csv(text["csv"])
-    assert (lines[0]["run.method"], lines[0]["lr"], lines[0]["per_seed"][:7]) == ("ditto", "0.1", "0:70.0 ")
+    assert (lines[0]["run.method"], lines[0]["lr"], lines[0]["per_seed"][:7]) == ("FedAvg", "0.01", "0:40.0")
     assert {line["table"] for line in lines} == {"compare", "test"}
     heads = {
-        "latex": "method & lr & \\begin{tabular}[b]{@{}c@{}}Average",
+        "latex": "Method & Learning rate & \\begin{tabular}[b]{@{}c@{}}Average",
         "markdown": "| method   | lr   |",
         "console": "method   lr  ",
     }
@@ -277,7 +280,7 @@ def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are
     side = compare(select(Frame(seeds), ["lr=0.1"]))
     (pair,) = in_pairs(side)
     assert pair.over == "seeds"
-    assert pair.differences == pytest.approx([0.2, 0.1, 0.03])
+    assert pair.differences == pytest.approx([-0.2, -0.1, -0.03])
     assert pair.test.p == pytest.approx(0.25)
     about = " ".join(pairs_grid(side, [pair]).about)
     assert "paired over common seeds on the same partitions" in about
@@ -287,9 +290,9 @@ def test_pairs_over_seeds_with_holms_correction_and_over_clients_where_seeds_are
     side = compare(select(Frame(seeds)))
     pairs = {tuple(side.label(g) for g in (pair.first, pair.second)): pair for pair in in_pairs(side)}
     assert {names: (pair.over, len(pair.differences)) for names, pair in pairs.items()} == {
-        ("ditto, lr 0.1", "FedAvg, lr 0.01"): ("clients", 20),
-        ("ditto, lr 0.1", "FedAvg, lr 0.1"): ("seeds", 3),
         ("FedAvg, lr 0.01", "FedAvg, lr 0.1"): ("clients", 20),
+        ("FedAvg, lr 0.01", "ditto, lr 0.1"): ("clients", 20),
+        ("FedAvg, lr 0.1", "ditto, lr 0.1"): ("seeds", 3),
     }
     # Each client's mean over the three seeds against the one of the other.
     lower = pairs["FedAvg, lr 0.01", "FedAvg, lr 0.1"]
@@ -433,21 +436,8 @@ def test_the_rows_of_a_table_are_called_as_it_calls_them(store: Store) -> None:
     shelf, words = Packs.of(store), ["table=feddrm/1", "budget=small", "dataset=cifar10", "split=Dir-0.3"]
     (table,) = side_by_side(select(Frame(store, shelf), words))
     assert table.keys == ("row",)
-    assert [line.label for line in table.lines] == [
-        "ConFREE",
-        "Ditto",
-        "FedALA",
-        "FedAS",
-        "FedAvg",
-        "FedAvgFT",
-        "FedBABU",
-        "FedDRM",
-        "FedPAC",
-        "FedProxFT",
-        "FedRep",
-        "FedSAMFT",
-        "Local",
-    ]
+    assert [line.label for line in table.lines] == [row.label for row in tables.load("feddrm/1").rows]
+    assert [line.label for line in table.lines][-3:] == ["FedDRM", "FedAvg", "Local"]
     values = {line.label: line.entries[0].text for line in table.lines}
     assert values["FedPAC"] != values["FedRep"]
 
@@ -557,3 +547,58 @@ def test_neighbours_are_told_apart_only_where_there_are_places_enough() -> None:
     few = neighbours(values[:5], [0, 1, 2])  # the least p of five is 2/32
     assert few.startswith("of 2 pairs of neighbours none differ by")
     assert few.endswith(": 5 data sets and partitions cannot tell so many pairs apart")
+
+
+@pytest.fixture
+def four(lab: Lab, setting: Setting) -> Store:
+    """Four methods, trained in no order of note, of which one has two values."""
+    for method, over in (("feddrm", {}), ("fedavg", {}), ("local", {}), ("fedavgft", {}), ("ditto", {})):
+        run(lab, setting, method, 0.5, overrides=over)
+    run(lab, replace(setting, lr=0.01), "fedavg", 0.4)
+    return lab.store
+
+
+def test_rows_stand_as_the_filters_name_them_else_by_family_and_value(four: Store) -> None:
+    def rows(*filters: str) -> list[str]:
+        answer = good("--home", four.home, "compare", *filters, "-f", "json")
+        return [line["row"] for line in json.loads(answer.out)[0]["cells"] if line["metric"] == "average_accuracy"]
+
+    by_family = ["FedAvg, lr 0.01", "FedAvg, lr 0.1", "FedAvgFT, lr 0.1", "FedDRM, lr 0.1", "Local, lr 0.1"]
+    assert rows("method!=ditto") == by_family
+    assert rows("method=local,fed*") == [by_family[-1], *by_family[:-1]]
+    assert rows("method=feddrm,fedavg", "lr=0.1,0.01") == ["FedDRM, lr 0.1", "FedAvg, lr 0.1", "FedAvg, lr 0.01"]
+    ids = [one.id for one in select(Frame(four), ["method=fedavg,local", "lr=0.1"])]
+    assert rows(*ids) == ["FedAvg", "Local"]
+    assert rows(*reversed(ids)) == ["Local", "FedAvg"]
+
+
+def test_the_method_comes_first_in_the_label_of_a_row(lab: Lab, setting: Setting) -> None:
+    whole = replace(setting, partition=replace(setting.partition, clients=7))
+    for at in (setting, whole, replace(setting, lr=0.2)):
+        run(lab, at, "fedavg", 0.5)
+        run(lab, at, "local", 0.5)
+    side = compare(select(Frame(lab.store)))
+    labels = [side.label(group) for group in side.groups]
+    assert labels[:2] == ["FedAvg, lr 0.1, clients 7", "Local, lr 0.1, clients 7"]
+    assert labels[2] == "FedAvg, lr 0.1, clients 20"
+    assert side.keys[0] == "clients", "the table's columns begin with the data, among which the best is marked"
+
+
+def test_two_tables_of_runs_in_one_paper_share_no_label_and_no_macro(four: Store, tmp_path: Path) -> None:
+    def made(*arguments: str) -> str:
+        return good("--home", four.home, "compare", *arguments).out
+
+    for name in ("main", "ablation"):
+        made("-o", f"{tmp_path}/{name}.tex")
+        made("-f", "macros", "-o", f"{tmp_path}/{name}-numbers.tex")
+    labels = [re.findall(r"\\label\{(.*?)\}", (tmp_path / f"{name}.tex").read_text()) for name in ("main", "ablation")]
+    assert labels == [["tab:main"], ["tab:ablation"]]
+    macros = [
+        {*re.findall(r"newcommand\{\\(\w+)\}", (tmp_path / f"{name}-numbers.tex").read_text())}
+        for name in ("main", "ablation")
+    ]
+    assert all(macros)
+    assert not macros[0] & macros[1]
+    printed = made("lr=0.1", "--test", "-f", "latex")
+    assert re.findall(r"\\label\{(.*?)\}", printed) == ["tab:lr-0-1", "tab:lr-0-1-test"]
+    assert "\nMethod & " in printed

@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
+from fedbench.methods import declarations
 from fedbench.metrics.read import VIEW, Metrics
 from fedbench.planner.rounds import AFTER_LAST, Rounds
 from fedbench.planner.runs import (
@@ -21,9 +23,11 @@ from fedbench.planner.runs import (
     keys_of_places,
     label,
     names_of_methods,
+    rank_among,
     unknown_key,
 )
 from fedbench.reports.compare.numbers import USUAL, Number, Reading, of_metric, reading
+from fedbench.reports.layout import references
 from fedbench.reports.numbers.measured import Value, over_seeds
 from fedbench.results.reached import NEVER
 from fedbench.results.run import Run
@@ -101,13 +105,22 @@ class Comparison:
         return sum(self.values.get((run.id, number.name)) == NEVER for run in group)
 
     def label(self, group: Group) -> str:
-        """The values that distinguish the group from all others."""
-        return label(group[0], self.keys or ["method"], self.names_of_methods)
+        """The values that distinguish the group from all others, its method first and its data last."""
+        places = [key for key in self.keys if key in self._data]
+        return label(group[0], [*self._there, *places] or ["method"], self.names_of_methods)
 
     def label_there(self, group: Group) -> str:
-        """The values that distinguish the group from others on the same data set and partition."""
-        data = keys_of_places(self.runs)
-        return label(group[0], [key for key in self.keys if key not in data] or ["method"], self.names_of_methods)
+        """The values that distinguish the group from others on the same data set and partition, its method first."""
+        return label(group[0], self._there or ["method"], self.names_of_methods)
+
+    @cached_property
+    def _data(self) -> set[str]:
+        return keys_of_places(self.runs)
+
+    @cached_property
+    def _there(self) -> list[str]:
+        """The keys that are not about the data."""
+        return [key for key in self.keys if key not in self._data]
 
 
 def compare(
@@ -117,11 +130,14 @@ def compare(
     sort: str | None = None,
     view: str = VIEW,
     rounds: Rounds = AFTER_LAST,
+    named: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Comparison:
     """A comparison of the runs by these metrics (empty: by those of `USUAL` that any run has).
 
-    `sort`: the name of one of the numbers (best first), or a key in which the runs differ. Raises FedbenchError for an
-    unknown metric or `sort`, and for a run of which the rule chooses no round.
+    `sort`: the name of one of the numbers (best first), or a key in which the runs differ. Without it the rows stand as
+    `named` (`runs.named_values`) has their values, else methods by family, rows of tables as `runs` has them, numbers
+    from the smallest and other texts by the alphabet; one's own runs come first. Raises FedbenchError for an unknown
+    metric or `sort`, and for a run of which the rule chooses no round.
     """
     numbers = [of_metric(metric, runs) for metric in dict.fromkeys(metrics)] or USUAL
     by_run, errors = measured(runs)
@@ -132,7 +148,7 @@ def compare(
         (of.run.id, one.name): one.beside(of, every) if one.beside else one.read(of) for one in numbers for of in every
     }
     keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
-    groups = sorted(by_seed(runs), key=lambda group: [_order(group[0].values.get(key)) for key in keys])
+    groups = _in_order(by_seed(runs), keys, runs, named)
     groups.sort(key=lambda group: all(run.shipped for run in group))  # the user's runs first
     side = Comparison(groups, keys, others, numbers, view, rounds, readings, values, problems)
     side = side if metrics else _measured(side)
@@ -157,6 +173,25 @@ def _measured(side: Comparison) -> Comparison:
     present = {name for (_, name), value in side.values.items() if value is not None}
     one_client = {"client_accuracy_worst_tenth"} if most <= 10 else set()
     return dataclasses.replace(side, numbers=[one for one in side.numbers if one.name in present - one_client])
+
+
+def _in_order(
+    groups: Sequence[Group], keys: Sequence[str], runs: Sequence[Run], named: Mapping[str, Sequence[str]]
+) -> list[Group]:
+    """The groups in the order of rows (`compare`)."""
+    if "id" in named:
+        place = {run.id: at for at, run in enumerate(runs)}
+        return sorted(groups, key=lambda group: min(place[run.id] for run in group))
+    by_family = references.by_family(declarations.built_in().values()).values()
+    known = {one.name: at for at, one in enumerate(one for family in by_family for one in family)}
+    rows = {row: at for at, row in reversed([*enumerate(run.row for run in runs)])}
+
+    def order(group: Group) -> list[tuple[int, int, tuple[int, float, str]]]:
+        ranks = {"method": known.get(group[0].spec.method, len(known)), "row": rows[group[0].row]}
+        values = ((key, group[0].values.get(key)) for key in keys)
+        return [(rank_among(named.get(key, ()), value), ranks.get(key, 0), _order(value)) for key, value in values]
+
+    return sorted(groups, key=order)
 
 
 def _order(value: Any) -> tuple[int, float, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,8 +35,10 @@ def side_by_side(
     over: str | None = None,
     view: str = VIEW,
     round: str = LAST,
+    named: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[Grid]:
-    """The grid of a comparison of the runs, and with `test` the grid of its pairs, tested `over` one of `OVER`.
+    """The grid of a comparison of the runs, and with `test` the grid of its pairs, tested `over` one of `OVER`; `named`
+    orders the rows.
 
     Raises FedbenchError as `compare` and `in_pairs` do, and for invalid options.
     """
@@ -43,7 +46,7 @@ def side_by_side(
     if over is not None and not test:
         raise FedbenchError("--over goes with --test only", "add it, or leave --over out")
     check_known("pairing", over, OVER)
-    side = compare(runs, metrics, sort=sort, view=view, rounds=Rounds.of(round))
+    side = compare(runs, metrics, sort=sort, view=view, rounds=Rounds.of(round), named=named)
     if not side.readings:
         raise FedbenchError(f"no run has metrics: {side.problems[0]}")
     return [grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])]

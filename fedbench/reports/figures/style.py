@@ -165,7 +165,7 @@ def distinct_looks(
     return new
 
 
-def across(figure: Figure, panels: int, least: float = 1.9) -> int:
+def across(figure: Figure, panels: int, least: float = 1.8) -> int:
     """How many of these panels stand side by side, each at least so many inches wide: all, or about as many as rows."""
     most = max(1, int(figure.get_figwidth() / least))
     return panels if panels <= most else min(most, math.ceil(math.sqrt(panels)))

@@ -189,6 +189,7 @@ class Grid:
     tally: Tally | None = None  #: agreement with the reported numbers, if `compare`
     makers: tuple[str, ...] = ()  #: who made its shipped runs
     of_paper: bool = True  #: whether it is a paper's table
+    name: str = ""  #: what LaTeX names it after, label and macros, if not its id
     spread: str = "small"  #: how LaTeX prints a ± (`render.SPREADS`)
     exchanged: bool = False  #: whether LaTeX prints the rows as columns
     references: tuple[str, ...] = ()  #: keys of what is to be cited: the paper, methods, data sets, fedbench

@@ -15,6 +15,7 @@ import fedbench
 from fedbench import reader, resources
 from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.reader import Among
 from fedbench.reports.layout.grid import Grid
@@ -113,6 +114,13 @@ def family(method: Declaration) -> str:
     papers = [] if method.source else of_method(method.name)
     built_in = not method.source and method.name in declarations.built_in()
     return next((one.family for _, one in papers if one.family), NO_PAPER if built_in else YOURS)
+
+
+def by_family(methods: Iterable[Declaration]) -> dict[str, list[Declaration]]:
+    """Family -> its methods, both in the order of lists."""
+    order = (*FAMILIES, NO_PAPER, YOURS)
+    found = by_key((family(one), one) for one in methods)
+    return {of: found[of] for of in order if of in found}
 
 
 def of_row(label: str, method: str) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def _float(grid: Grid, notes: str, style: Style) -> str:
     elif notes == "brief" and (said := " ".join(map(escape, map(plain, _for_reader(grid, form))))):
         body += f"\n\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize\\raggedright {said}}}"
     star = "*" if table.wide else ""
-    label = re.sub("[^0-9A-Za-z]+", "-", plain(grid.id))
+    label = re.sub("[^0-9A-Za-z]+", "-", plain(grid.name or grid.id)).strip("-")
     lines = [
         f"\\begin{{table{star}}}[{'t' if table.wide else 'htb'}]",
         r"\centering",

@@ -1,7 +1,7 @@
 r"""Numbers of tables as LaTeX macros, so that a sentence and its table cannot part.
 
 A macro's name is made of the names of table, row and column alone: `\fedbenchFeddrmOneFedDRMCifarTenDirPointThree`. It
-stays the same when other rows and columns come or go.
+stays the same when other rows and columns come or go. A table of compared runs is named after its file or filters.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _named(grid: Grid, taken: Counter[str]) -> Iterator[tuple[str, Entry]]:
     for line in grid.lines:
         for head, entry in zip(grid.heads, line.entries, strict=True):
             if entry.text and line.kind != "reported":
-                name = "".join(map(words, (grid.id, line.label, head.group, head.label)))
+                name = "".join(map(words, (grid.name or grid.id, line.label, head.group, head.label)))
                 taken[name] += 1
                 yield name + ("" if taken[name] == 1 else _letters(taken[name] - 1)), entry
 

@@ -205,10 +205,23 @@ def _matrix(grid: Grid, form: Form, size: str, cite: Callable[[Line], str] | Non
         tuple(_cell(grid, line, entry, of, size) for entry, of in zip(line.entries, forms, strict=True))
         for line in grid.lines
     )
-    matrix = _Matrix(grid.keys or (grid.stub,), (), rows, columns, cells)
+    names = tuple(_HEADS.get(key, key.replace("_", " ")) for key in grid.keys) or (grid.stub,)
+    matrix = _Matrix(names, (), rows, columns, cells)
     return matrix.exchanged() if form.exchanged else matrix
 
 
+#: Key of runs -> the head of its column, where an author has a word for it.
+_HEADS = {
+    "row": "Method",
+    "method": "Method",
+    "dataset": "Data set",
+    "split": "Partition",
+    "clients": "Clients",
+    "model": "Network",
+    "lr": "Learning rate",
+    "batch_size": "Batch",
+    "seed": "Seed",
+}
 #: Kinds of rows that stand below a rule of their own.
 PARTS = ("added", "yours")
 
