@@ -166,5 +166,5 @@ def compare(
     runs = chosen(filters, store, shipped)
     words = [one if isinstance(one, str) else one.id for one in filters]
     named = named_values(spelt_out(words))
-    how = {"sort": sort, "test": test, "over": over, "view": view, "round": round, "named": named}
-    return Tables(tuple(side_by_side(runs, names, **how)))
+    grids = side_by_side(runs, names, sort=sort, test=test, over=over, view=view, round=round, named=named)
+    return Tables(tuple(grids))
