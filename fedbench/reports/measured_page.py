@@ -50,26 +50,22 @@ def page(paper: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         frame = Frame(Store(Path(folder)), packs)
         every = list(claims([paper], frame, [], every=True))
-        claimed = lines_of([*claims([paper], frame, [])])  # at the budget of the command
+        at_one_budget = lines_of([*claims([paper], frame, [])])  # the budget that the command takes
     measured = [table for table in every if table.grid is not None and table.shipped]
+    decided = [line for line in at_one_budget if line.state != OPEN]
     notes = _sentences(paper, {table.table.id for table in measured})
     packs_ = [of_pack(pack) for pack in packs.whole if pack.path.parent.parent.name == paper]
-    lines = [
+    paragraphs = [
         f"# {paper}: what was measured",
-        "",
         f"Made by `fedbench results page {paper}` from the result packs and `{SENTENCES}`: change these, not the page. "
         "`fedbench report --table NAME --compare` prints a table's numbers beside the paper's.",
-        "",
-        *(f"- {text}" for text in (*map(_pack, packs_), *summary(every))),
-        "",
-        *(note.text for note in notes if not note.table),
-        *_counts(measured),
-        "",
-        *as_table([line for line in claimed if line.state != OPEN]),
-        "",
-        *(f"**{note.table}**: {note.text}" for note in notes if note.table),
+        "\n".join(f"- {text}" for text in (*map(_pack, packs_), *summary(every))),
+        *(note.text.strip() for note in notes if not note.table),
+        "\n".join(_counts(measured)),
+        "\n".join(as_table(decided)) if decided else "",
+        *(f"**{note.table}**: {note.text.strip()}" for note in notes if note.table),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
 def _sentences(paper: str, known: set[str]) -> Sequence[Note]:

@@ -777,7 +777,7 @@ def test_a_page_counts_the_numbers_of_packs_alone(lab: Lab, tmp_path: Path, monk
     (line,) = (line for line in text.splitlines() if line.startswith("| feddrm/1 |"))
     assert line == "| feddrm/1 | small | 2 of 78 | 66 | 2 | 2 | −25.1 | 0% |  |"
     assert "| ✓ holds so far | FedDRM is best in every column | feddrm/1 | +25 ± ? | small | 1 of 1 |" in text
-    assert text.index("Of all.") < text.index(line) < text.index("**feddrm/1**: Of one.")
+    assert text.index("\n\nOf all.\n\n| table ") < text.index(line) < text.index("\n\n**feddrm/1**: Of one.\n")
     assert page("feddrm") == text
     about = {"runs": 1029, "by": ["Ada"], "machines": ["Linux"], "first": "2026-01-02", "last": "2026-01-02"}
     assert measured._pack({**about, "seconds": 9}) == "1,029 runs by Ada, 2026-01-02, 9 s of training on Linux."
