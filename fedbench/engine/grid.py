@@ -21,7 +21,6 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.groups import by_key
 from fedbench.partitions import schemes
 from fedbench.planner.rounds import AFTER_LAST, Rounds
-from fedbench.planner.table.statistic import of_rule
 from fedbench.plugins.load import is_file
 from fedbench.protocol import Protocol, value_of
 from fedbench.results.run import Run
@@ -306,7 +305,7 @@ def text(
         "title": f"Sweep on {grid.dataset}",
         "protocol": rules.name,
         "metric": "average_accuracy",
-        "statistic": of_rule(rounds),
+        "statistic": str(rounds),
         "view": "plain",
         "unit": "percent",
         "decimals": 2,

@@ -16,7 +16,7 @@ OWN = """
 title = "Mine"
 protocol = "plain"
 metric = "average_accuracy"
-statistic = "final"
+statistic = "last"
 unit = "percent"
 seeds = [0]
 

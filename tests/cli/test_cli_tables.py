@@ -278,7 +278,7 @@ def test_of_a_table_what_other_code_made_is_made_again_and_nothing_else(table: s
 @pytest.mark.usefixtures("brief")
 def test_where_a_run_that_answered_more_is_of_other_code_the_tables_own_is_made(table: str, home: Path) -> None:
     good(*train(table))
-    before, text = ids(home), SEEDS.replace('"last_rounds"', '"final"')
+    before, text = ids(home), SEEDS.replace('"last_rounds"', '"last"')
     Path(table).write_text(text.replace("steps = 2", "window = 1, steps = 2"))
     assert good(*train(table)).line.startswith("nothing to run")
     for one in runs(home):

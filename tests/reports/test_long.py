@@ -24,7 +24,7 @@ TABLE = """
 title = "Mine"
 protocol = "feddrm"
 metric = "average_accuracy"
-statistic = "final"
+statistic = "last"
 seeds = [0, 1]
 budget.small = { rounds = 2, every = 1 }
 rows = [{ label = "=Averaging", method = "fedavg" }, { label = "Local", method = "local" }]

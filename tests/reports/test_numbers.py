@@ -234,7 +234,7 @@ SEEDS = """
 title = "Mine"
 protocol = "pfedfda"
 metric = "client_accuracy"
-statistic = "final"
+statistic = "last"
 decimals = 4
 seeds = [3, 5, 8]
 budget.small = { rounds = 20, every = 5 }
@@ -284,7 +284,7 @@ def test_final_is_the_last_round_with_the_spread_of_the_seeds_and_programs_get_e
 
 
 def test_best_round_is_one_round_of_a_run_for_all_columns(lab: Lab, tmp_path: Path) -> None:
-    table = written(tmp_path, SEEDS.replace('"final"', '"best_round"').replace("[3, 5, 8]", "[3]"))
+    table = written(tmp_path, SEEDS.replace('"last"', '"best_tested"').replace("[3, 5, 8]", "[3]"))
     # Round 10 has the best mean, round 15 the best second client and round 5 the best worst one.
     train(lab, table, {3: {5: (0.5, 0.5), 10: (0.9, 0.4), 15: (0.1, 0.8), 20: (0.2, 0.2)}})
     grid = lab.grid(table)
@@ -393,10 +393,10 @@ def test_figures_of_clients_and_of_rounds(lab: Lab, tmp_path: Path) -> None:
     for metric, statistic, client, expected in (
         ("beta", "clients", "", mean),
         ("beta", "whole_run", "", mean),
-        ("beta", "final", "", mean),
-        ("beta", "final", ", client = 3", 0.02),
+        ("beta", "last", "", mean),
+        ("beta", "last", ", client = 3", 0.02),
         ("clusters", "last_rounds", "", 398),
-        ("clusters", "final", "", 400),
+        ("clusters", "last", "", 400),
         ("clusters", "whole_run", "", 400),
     ):
         line = lab.grid(own_table(tmp_path, metric, statistic, client=client)).lines[metric == "clusters"]
@@ -448,7 +448,7 @@ def test_metrics_are_those_of_some_method_or_of_a_file_that_a_row_names(tmp_path
     assert own_table(tmp_path, "drift", "whole_run", row).rows[2].method == f"{tmp_path / 'mine.py'}:Mine"
     for metric, statistic, more, client, message in (
         ("betta", "clients", "", "", r"unknown metric in .*mine.toml, column IID 'betta'; did you mean 'beta'"),
-        ("elbow", "final", "", ", client = 1", "elbow is no client's but the federation's"),
+        ("elbow", "last", "", ", client = 1", "elbow is no client's but the federation's"),
         ("drift", "whole_run", "", "", "unknown metric"),
         ("drifd", "whole_run", row, "", "did you mean 'drift'"),
     ):

@@ -193,6 +193,6 @@ def test_a_table_has_how_soon(lab: Lab, tmp_path: Path) -> None:
     assert fedavg == [("3", State.DONE), ("3", State.DONE)]  # 2 and 4 rounds of 1,000 bytes
     assert local == [("never in 1 of 2 seeds", State.NEVER)] * 2
     assert any(line.startswith("rounds_to:0.5: rounds until the first evaluated round") for line in grid.notes)
-    text = TABLE.replace('"whole_run"', '"final"')
+    text = TABLE.replace('"whole_run"', '"last"')
     with pytest.raises(FedbenchError, match=r"rounds_to:0.5 is a number of a whole run; statistic = .whole_run"):
         written(tmp_path, text)

@@ -221,7 +221,7 @@ OWN = """
 title = "Mine"
 protocol = "feddrm"
 metric = "system_accuracy"
-statistic = "final"
+statistic = "last"
 view = "crop"
 unit = "percent"
 rows = [
@@ -343,7 +343,7 @@ def test_what_is_said_of_some_cells_is_not_said_of_others(lab: Lab, name: str, o
 @pytest.mark.parametrize("statistic", ["last_rounds", "clients"])
 def test_one_value_has_no_standard_deviation(lab: Lab, tmp_path: Path, statistic: str) -> None:
     metric = "average_accuracy" if statistic == "last_rounds" else "client_accuracy"
-    text = OWN.replace('"system_accuracy"', f'"{metric}"').replace('"final"', f'"{statistic}"')
+    text = OWN.replace('"system_accuracy"', f'"{metric}"').replace('"last"', f'"{statistic}"')
     clients = 'scheme = "iid", clients = 1'
     text = text.replace('scheme = "iid"', clients).replace('"none" }', '"none" }\ntrain = { window = 1 }')
     table = written(tmp_path, text)
@@ -651,7 +651,7 @@ PAIR = """
 title = "Mine"
 protocol = "feddrm"
 metric = "system_accuracy"
-statistic = "final"
+statistic = "last"
 unit = "fraction"
 seeds = [1, 2, 3, 4, 5]
 rows = [{ label = "FedAvg", method = "fedavg" }, { label = "Local", method = "local" }]

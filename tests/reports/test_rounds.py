@@ -13,7 +13,6 @@ from fedbench.engine import grid as grids
 from fedbench.errors import FedbenchError
 from fedbench.planner.rounds import Rounds
 from fedbench.planner.runs import select
-from fedbench.planner.table.statistic import of_rule
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.layout.grid import Entry
 from fedbench.results.frame import Frame
@@ -54,7 +53,7 @@ def numbers(lab: Lab, rule: str) -> tuple[dict[str, Entry], str]:
         ("last", [4], "After the last round, on test images"),
         ("best", [2], "After the evaluated round of the best validation accuracy, on"),  # the earliest of two
         ("mean:3", [2, 3, 4], "Mean over the last 3 rounds, on"),
-        ("mean:99", [1, 2, 3, 4], "Mean over the last 99 rounds, on"),
+        ("mean:99", [1, 2, 3, 4], "Mean over the last 4 rounds, on"),
     ],
 )
 def test_the_rounds_that_count_for_the_federation_and_its_clients(
@@ -110,6 +109,29 @@ def test_what_test_images_would_have_to_choose_is_refused(
     refused(says, numbers, lab, rule)
 
 
+def test_a_run_without_the_rounds_that_count_is_left_out_and_named(lab: Lab) -> None:
+    trained(lab, setting(lab, validation=0.2))
+    trained(lab, setting(lab), method="local")
+    trained(lab, setting(lab), method="ditto")
+    (side,) = side_by_side(select(Frame(lab.store)), round="best")
+    assert [line.method for line in side.lines] == ["fedavg"]
+    (problem,) = side.problems
+    others = [run.id for run in select(Frame(lab.store), ["method!=fedavg"])]
+    assert problem.startswith("Left out: run ")
+    assert all(f"run {id} (" in problem for id in others)
+    assert problem.endswith("each holds no images back to choose a round by, and test images choose nothing.")
+    refused(" and test images choose nothing; train with", side_by_side, select(Frame(lab.store), others), round="best")
+
+
+def test_a_mean_says_over_how_many_rounds_it_is(lab: Lab) -> None:
+    trained(lab, setting(lab))
+    longer = replace(setting(lab), rounds=9, every=1)
+    run = lab.run(longer, "local", measure=False)
+    lab.rows(run, [("average_accuracy", "plain", t, -1, t / 10) for t in range(1, 10)])
+    _, about = side_by_side(select(Frame(lab.store)), round="mean:6")[0].about
+    assert about.startswith("Mean over the last 6 rounds, of a run with fewer over all (from 4), on")
+
+
 TABLE = """
 title = "Mine"
 protocol = "pfedfda"
@@ -126,7 +148,7 @@ column = [{{ label = "IID", dataset = "cifar10", partition = {{ scheme = "iid", 
 def test_a_table_of_ones_own_has_the_same_rules_and_a_sweep_saves_them(
     lab: Lab, tmp_path: Path, rule: str, rounds: list[int]
 ) -> None:
-    table = written(tmp_path, TABLE.format(statistic=of_rule(Rounds.of(rule))))
+    table = written(tmp_path, TABLE.format(statistic=rule))
     for seed in (0, 1):
         run = lab.run(lab.cells(table, seeds=[seed]).settings["IID"][0], "fedavg", measure=False, rules="pfedfda")
         rows = [("average_accuracy", "plain", t, -1, mean(of) + seed / 100) for t, of in ACCURACIES.items()]
@@ -135,7 +157,7 @@ def test_a_table_of_ones_own_has_the_same_rules_and_a_sweep_saves_them(
     value = grid.lines[0].entries[0].value
     expected = [mean(mean(ACCURACIES[t]) for t in rounds) + seed / 100 for seed in (0, 1)]
     assert (value.mean, value.std) == pytest.approx((mean(expected), stdev(expected)))
-    said = {"last": "Value after the last round"}.get(rule) or Rounds.of(rule).words
+    said = {"last": "Value after the last round"}.get(rule) or Rounds.of(rule).words([setting(lab)])
     assert any(line.startswith(f"{said}; ± is the standard deviation (ddof 1) over seeds") for line in grid.about)
     specs = [run.spec for run in select(Frame(lab.store))]
     runs = [grids.Wanted(spec, "fedavg") for spec in specs]

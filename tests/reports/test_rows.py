@@ -140,7 +140,7 @@ BUDGETS = """
 title = "Mine"
 protocol = "feddrm"
 metric = "system_accuracy"
-statistic = "final"
+statistic = "last"
 decimals = 3
 rows = [
 { label = "Plain", method = "feddrm" },
@@ -568,7 +568,7 @@ TUNED = """
 title = "Tuned"
 protocol = "plain"
 metric = "average_accuracy"
-statistic = "final"
+statistic = "last"
 seeds = [0, 1]
 tune = { lr = [0.03, 0.1, 0.3] }
 rows = [{ method = "fedavg" }, { method = "local" }]

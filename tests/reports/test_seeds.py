@@ -25,7 +25,7 @@ TABLE = """
 title = "Mine"
 protocol = "plain"
 metric = "average_accuracy"
-statistic = "final"
+statistic = "last"
 view = "plain"
 seeds = [3, 5]
 {draws}

@@ -334,7 +334,7 @@ RIGHT = {
     "long:1": LONG,
 }
 RIGHT |= {name: tables.load(name).path.read_text() for name in ("ftw_erm/11", "flux/2", "flux/4", "flux/9")}
-CLIENT = 'label = "IID", metric = "client_accuracy", statistic = "final", client = '
+CLIENT = 'label = "IID", metric = "client_accuracy", statistic = "last", client = '
 ROW = '"Mine", method = "fedavgft"'
 
 
@@ -378,7 +378,7 @@ ROW = '"Mine", method = "fedavgft"'
         (
             "mine",
             'label = "IID"',
-            'label = "IID", metric = "client_accuracy", statistic = "final"',
+            'label = "IID", metric = "client_accuracy", statistic = "last"',
             "IID: client_accuracy needs a client; client = 1 is the first",
         ),
         *(
@@ -399,8 +399,8 @@ ROW = '"Mine", method = "fedavgft"'
         (
             "mine",
             'label = "IID"',
-            f"{CLIENT}2".replace("final", "clients"),
-            "a client goes with statistic final or best_round",
+            f"{CLIENT}2".replace("last", "clients"),
+            "a client goes with statistic last or best_tested",
         ),
         ("mine", 'label = "IID"', f"{CLIENT}2".replace("client_", "average_"), "average_accuracy is no client's"),
         ("mine", "", "seeds = [-1]", "mine.toml, seeds 1 must lie in 0 to 4,294,967,295, not -1"),

@@ -14,7 +14,7 @@ TABLE = """
 title = "Mine"
 protocol = "plain"
 metric = "average_accuracy"
-statistic = "final"
+statistic = "last"
 unit = "percent"
 seeds = [0]
 

@@ -4,7 +4,7 @@ which metrics it takes, and what is said of it below the table.
 A statistic of the clients (`Statistic.clients`) is also a number of `compare`: METRIC_NAME, as in client_accuracy_gini.
 A user's own is such a function in a file, `statistic = "./mine.py:gini"`: values of the clients [n] -> a number; the
 first line of its docstring is printed below the table. Its name in a table is that of the function with the digest of
-its source (`gini@0123456789ab`). `mean:10` is the mean over the last ten rounds, of any number of them.
+its source (`gini@0123456789ab`). `last`, `best` and `mean:10` are the rules of `--round` (`planner.rounds`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedbench.errors import FedbenchError, check_known
 from fedbench.metrics import statistics
 from fedbench.metrics.definitions import METRICS, Definition
 from fedbench.metrics.read import Metrics, unseen
-from fedbench.planner.rounds import BEST, LAST, MEAN, Rounds
+from fedbench.planner.rounds import BEST, MEAN, Rounds
 from fedbench.plugins import reported
 from fedbench.plugins.named import Named
 from fedbench.specs import Setting
@@ -62,8 +62,9 @@ OfClients = Callable[[np.ndarray], float]
 class Statistic:
     """How a cell's number is computed from metrics."""
 
-    words: str  #: sentence below a table
+    words: str  #: sentence below a table, unless a rule gives it
     read: Callable[[Reading], Number] | None = None  #: the number of a run; None: from no metrics of runs
+    rule: Rounds | None = None  #: for the rounds that count
     clients: OfClients | None = None  #: in place of `read`: of the clients that train, after the last round
     takes: Callable[[str, Definition], bool] = lambda _, __: True  #: whether it can summarise a metric
     ddof: int | None = None  #: of the ±, if it is over seeds
@@ -123,11 +124,11 @@ def _last_rounds(r: Reading) -> Number:
     return _of_summary(summary)
 
 
-def _final(r: Reading) -> Number:
+def _last(r: Reading) -> Number:
     return _after(r, r.setting.rounds)
 
 
-def _best_round(r: Reading) -> Number:
+def _best_tested(r: Reading) -> Number:
     """The round of the best mean client accuracy among those that the setting evaluates, the same for all columns that
     read the run."""
     asked = set(r.setting.evaluated_rounds())
@@ -207,7 +208,7 @@ def _of_rounds(rule: Rounds) -> Statistic:
         chosen = rule.chosen(r.metrics, r.setting, f"the run of metrics {r.metrics.id}")
         return Number(float(np.mean([_after(r, t).mean for t in chosen])))
 
-    return Statistic(rule.words, read, ddof=1, one_client=True)
+    return Statistic(str(rule), read, rule=rule, ddof=1, one_client=True)
 
 
 STATISTICS: dict[str, Statistic] = {
@@ -236,15 +237,15 @@ STATISTICS: dict[str, Statistic] = {
         of_images=False,
     ),
     "whole_run": Statistic("One number a run", _whole_run, takes=lambda _, metric: not metric.by_view, of_images=False),
-    "final": Statistic("Value after the last round", _final, ddof=1, one_client=True),
-    "best_round": Statistic(  # the best unweighted one
+    "last": Statistic("Value after the last round", _last, ddof=1, one_client=True),
+    "best_tested": Statistic(  # the best unweighted one
         "Value at the evaluated round of the best mean client accuracy (selected on test data)",
-        _best_round,
+        _best_tested,
         ddof=1,
         one_client=True,
     ),
-    "best_validated": _of_rounds(Rounds(BEST)),
-    "folds": Statistic("Value after the last round", _final, ddof=0, one_client=True),  # as over folds
+    "best": _of_rounds(Rounds(BEST)),
+    "folds": Statistic("Value after the last round", _last, ddof=0, one_client=True),  # as over folds
     "worst_tenth": Statistic(
         "Mean over the worst tenth of the clients after the last round",
         clients=statistics.worst_tenth,
@@ -301,11 +302,6 @@ def find(name: str) -> Statistic:
     if name.startswith(f"{MEAN}:"):
         return _of_rounds(Rounds.of(name))
     return _of_file(name) if _own.is_plugin(name) else STATISTICS[name]
-
-
-def of_rule(rule: Rounds) -> str:
-    """The name in a table of the statistic of the rounds that a rule chooses."""
-    return {LAST: "final", BEST: "best_validated"}.get(rule.rule, str(rule))
 
 
 @cache

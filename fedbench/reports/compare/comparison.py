@@ -141,7 +141,8 @@ def compare(
     """
     numbers = [of_metric(metric, runs) for metric in dict.fromkeys(metrics)] or USUAL
     by_run, errors = measured(runs)
-    problems = list(dict.fromkeys(map(str, errors)))
+    runs, left_out = _with_rounds(runs, by_run, rounds)
+    problems = [*dict.fromkeys(map(str, errors)), *left_out]
     readings = {run.id: reading(run, by_run[run.id], view, rounds) for run in runs if run.id in by_run}
     every = list(readings.values())
     values = {
@@ -165,6 +166,18 @@ def measured(runs: Iterable[Run]) -> tuple[dict[str, Metrics], list[FedbenchErro
         except FedbenchError as error:
             errors.append(error)
     return found, errors
+
+
+def _with_rounds(runs: Sequence[Run], by_run: Mapping[str, Metrics], rounds: Rounds) -> tuple[list[Run], Iterable[str]]:
+    """(The runs without those that have metrics and none of the rounds that count, a line on these). Raises
+    FedbenchError if no run is left."""
+    refused = {id: rounds.refuses(run.spec.setting, by_run[id]) for run in runs if (id := run.id) in by_run}
+    names = by_key((no, f"run {run.id} ({run.title})") for run in runs if (no := refused.get(run.id)))
+    left = [run for run in runs if not refused.get(run.id)]
+    if not any(run.id in by_run for run in left) and names:
+        no, of = next(iter(names.items()))
+        raise no.of(*of)
+    return left, [f"Left out: {no.of(*of).message}." for no, of in names.items()]
 
 
 def _measured(side: Comparison) -> Comparison:

@@ -141,7 +141,7 @@ def _brief(side: Comparison) -> Iterable[str]:
     images = (
         "test images as they are" if side.view == "plain" else f"test images in view {side.view}, where a run has it"
     )
-    yield f"{side.rounds.words}, on {images}."
+    yield f"{side.rounds.words(run.spec.setting for run in side.runs)}, on {images}."
 
 
 def _remarks(side: Comparison) -> Iterable[tuple[str, str]]:

@@ -56,7 +56,7 @@ class Number:
 
 
 def reading(run: Run, metrics: Metrics, view: str = VIEW, rule: Rounds = AFTER_LAST) -> Reading:
-    """What the numbers of a run are read from. Raises FedbenchError if the rule chooses no round of it."""
+    """What the numbers of a run are read from. Raises FedbenchError if the rule chooses no round of it (`Rounds`)."""
     return Reading(run, metrics, view, rule.chosen(metrics, run.spec.setting, f"run {run.id} ({run.title})"))
 
 

@@ -210,10 +210,11 @@ def _statistic(
     views: Collection[tuple[str, bool]],
     spread: bool,
 ) -> str:
-    window = either(str(sketch(cells.table, c, cells.budget).window) for c in columns)
+    settings = [sketch(cells.table, column, cells.budget) for column in columns]
+    window = either(str(setting.window) for setting in settings)
     once = name == "last_rounds" and window == "1"
-    entry = statistic.find("final" if once else name)
-    said = entry.words.format(window=window)
+    entry = statistic.find("last" if once else name)
+    said = entry.rule.words(settings) if entry.rule else entry.words.format(window=window)
     if not once and entry.ddof is not None and spread and len(set(cells.seeds)) > 1:
         said += f"; ± is the standard deviation (ddof {entry.ddof}) over seeds"
     if name == "pairs":
