@@ -148,8 +148,7 @@ def metrics(json: options.Json = False) -> None:
     from fedbench.methods.declarations import built_in
     from fedbench.metrics.definitions import all_metrics
     from fedbench.planner.table.statistic import over_clients
-    from fedbench.reports.compare.numbers import BESIDE_LOCAL
-    from fedbench.results import reached
+    from fedbench.results import beside_local, reached
 
     owners: dict[str, list[str]] = {}
     for method in built_in().values():
@@ -171,6 +170,8 @@ def metrics(json: options.Json = False) -> None:
     context.out().print("how soon a run reaches a value (also in a table, with statistic whole_run):")
     for name in reached.names():
         context.out().print(f"  {name}")
-    context.out().print("and which clients lose, beside Local's run on the same partition:")
-    for name in BESIDE_LOCAL:
+    context.out().print(
+        "and which clients lose, beside Local's run on their partition (in a table, with statistic last):"
+    )
+    for name in beside_local.NUMBERS:
         context.out().print(f"  {name}")

@@ -20,7 +20,7 @@ from fedbench.results.frame import Frame
 from fedbench.results.reached import NEVER, goal
 from fedbench.results.run import State
 from fedbench.store import Store
-from tests.reports.conftest import Lab, of_csv, written
+from tests.reports.conftest import Lab, of_csv, words_of, written
 from tests.support.frames import refused
 
 SEEDS = (0, 1)
@@ -159,6 +159,57 @@ def test_clients_that_lose_against_local_are_those_of_the_predictions(trained: T
     assert alone["worse_than_local"].value is None
     assert "(has not Local's run on the same partition, with the same seed beside it" in " ".join(side.notes)
     refused("compares two runs itself", side_by_side, select(Frame(trained.store)), ["worse_than_local"], test=True)
+
+
+HURT = """
+title = "Who is hurt"
+protocol = "pfedfda"
+metric = "worse_than_local"
+statistic = "last"
+unit = "percent"
+decimals = 2
+best = "min"
+seeds = [0, 1]
+budget.small = { rounds = 4, every = 1 }
+rows = [{ label = "FedAvg", method = "fedavg" }]
+column = [
+{ label = "Share", dataset = "cifar10", partition = { scheme = "iid" } },
+{ label = "By", metric = "worse_than_local_by", dataset = "cifar10", partition = { scheme = "iid" } },
+]
+"""
+
+
+@pytest.mark.parametrize("row", [True, False], ids=["row", "no row"])
+def test_a_table_has_the_clients_that_lose_against_local(lab: Lab, tmp_path: Path, row: bool) -> None:
+    local = 'rows = [{ label = "Local", method = "local" },'
+    table = written(tmp_path, HURT.replace("rows = [", local) if row else HURT)
+    of_clients = {"fedavg": (0.5, 0.6, 0.7, 0.8), "local": (0.6, 0.6, 0.9, 0.7)}
+    settings = [lab.cells(table, seeds=[seed]).settings["Share"][0] for seed in (0, 1)]
+
+    def trained(method: str, seed: int) -> None:
+        accuracies = {c: v + 0.1 * seed * (c == 2) for c, v in enumerate(of_clients[method])}
+        lab.run(settings[seed], method, rules="pfedfda", clients=accuracies)
+
+    for seed in (0, 1):
+        trained("fedavg", seed)
+    grid = lab.grid(table)
+    fedavg = grid.lines[-1]
+    assert [(entry.text, entry.state) for entry in fedavg.entries] == [("", State.MISSING)] * 2
+    said = " ".join(words_of(grid))
+    assert "No worse_than_local: FedAvg has not Local's run on the same partition, with the same seed beside it" in said
+    trained("local", 0)
+    assert lab.grid(table).lines[-1].entries[0].mark == "‡", "of one seed only"
+    trained("local", 1)
+    grid = lab.grid(table)
+    assert [entry.text for entry in grid.lines[-1].entries] == ["50.00", "15.00"]  # (0.1 + 0.2) / 2
+    assert [entry.state for entry in grid.lines[0].entries] == [State.UNDEFINED if row else State.DONE] * 2
+    assert any("share of the clients that train whose accuracy is below" in line for line in grid.notes)
+    for wrong, says in (
+        (HURT.replace('"last"', '"clients"'), r"worse_than_local is a number of clients; statistic = .last"),
+        (HURT.replace('"min"', '"max"'), "of worse_than_local less is better; best = .min"),
+    ):
+        with pytest.raises(FedbenchError, match=says):
+            written(tmp_path, wrong)
 
 
 TABLE = """

@@ -23,6 +23,7 @@ from fedbench.planner.table.spec import (
     matches,
 )
 from fedbench.plugins.load import is_file
+from fedbench.results import beside_local
 from fedbench.results.reached import goal
 from fedbench.specs import PartitionSpec, Setting
 
@@ -144,6 +145,10 @@ def _of_statistic(table: Table, c: Column, metrics: Mapping[str, Definition]) ->
         yield bool(c.clients) and not entry.range_of_clients, f": clients go with statistic {names}"
         soon = goal(str(c.metric)) is not None and c.statistic != "whole_run"
         yield soon, f": {c.metric} is a number of a whole run", 'statistic = "whole_run"'
+        beside = c.metric in beside_local.NUMBERS
+        of_rounds = entry.rule or c.statistic == "last"
+        yield beside and not of_rounds, f": {c.metric} is a number of clients", 'statistic = "last"'
+        yield beside and c.best == "max", f": of {c.metric} less is better", 'best = "min"'
         if c.metric in metrics and not c.of and not soon:
             says = f": statistic {c.statistic} does not go with {c.metric}"
             takes = entry.takes(c.metric, metrics[c.metric])
@@ -243,6 +248,7 @@ def _metrics(table: Table) -> Mapping[str, Definition]:
     soon a run reaches a value and, only if it names others, those of all built-in methods."""
     wanted = {str(c.metric) for c in table.columns} | {m for r in table.rows for m in (*r.metrics, *r.metrics.values())}
     known = {**METRICS, **{name: one.definition for name in wanted if (one := goal(name))}}
+    known |= {name: definition for name, (definition, _) in beside_local.NUMBERS.items()}
     if table.counted or table.statistic == "pairs" or wanted <= known.keys():
         return known
     present = {r.method for r in table.rows if is_file(r.method) or r.method in methods.names()}

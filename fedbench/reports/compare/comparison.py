@@ -26,7 +26,7 @@ from fedbench.planner.runs import (
     rank_among,
     unknown_key,
 )
-from fedbench.reports.compare.numbers import USUAL, Number, Reading, of_metric, reading
+from fedbench.reports.compare.numbers import USUAL, Locals, Number, Reading, of_metric, reading
 from fedbench.reports.layout import references
 from fedbench.reports.numbers.measured import Value, over_seeds
 from fedbench.results.reached import NEVER
@@ -144,10 +144,8 @@ def compare(
     runs, left_out = _with_rounds(runs, by_run, rounds)
     problems = [*dict.fromkeys(map(str, errors)), *left_out]
     readings = {run.id: reading(run, by_run[run.id], view, rounds) for run in runs if run.id in by_run}
-    every = list(readings.values())
-    values = {
-        (of.run.id, one.name): one.beside(of, every) if one.beside else one.read(of) for one in numbers for of in every
-    }
+    locals = Locals(readings.values())
+    values = {(id, one.name): one.of(of, locals) for one in numbers for id, of in readings.items()}
     keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
     groups = _in_order(by_seed(runs), keys, runs, named)
     groups.sort(key=lambda group: all(run.shipped for run in group))  # the user's runs first

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedbench.errors import unknown
+from fedbench.groups import by_key
 from fedbench.metrics.definitions import METRICS, Definition, all_metrics, defined
 from fedbench.metrics.evaluate import measures_of
 from fedbench.metrics.read import UNSEEN, VIEW, Metrics, unseen
@@ -16,6 +18,7 @@ from fedbench.metrics.statistics import worst_tenth
 from fedbench.planner.rounds import AFTER_LAST, Rounds
 from fedbench.planner.runs import SEEDS
 from fedbench.planner.table.statistic import OfClients, over_clients
+from fedbench.results import beside_local
 from fedbench.results.reached import goal, names
 from fedbench.results.run import Run
 
@@ -51,8 +54,15 @@ class Number:
     read: Reader
     group: str = ""  #: heading above adjacent columns
     each: str = ""  #: the per-client metric of which it is a mean
-    #: Instead of `read`: from the run and all runs of the comparison.
-    beside: Callable[[Reading, Sequence[Reading]], float | None] | None = None
+    #: Instead of `read`: from what its clients lose against Local's (`Locals.lost`).
+    beside: Callable[[np.ndarray], float] | None = None
+
+    def of(self, reading: Reading, locals: Locals) -> float | None:
+        """The number of a run; None if it has none."""
+        if self.beside is None:
+            return self.read(reading)
+        lost = locals.lost(reading)
+        return None if lost is None else self.beside(lost)
 
 
 def reading(run: Run, metrics: Metrics, view: str = VIEW, rule: Rounds = AFTER_LAST) -> Reading:
@@ -78,21 +88,13 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def clients(of: Reading, metric: str = "client_accuracy") -> np.ndarray:
-    """The metric of each client that trains [clients], as `Metrics.per_client` gives it: the mean over the rounds that
-    count. Empty if not measured after one of them."""
-    each = [_clients_after(of, metric, t) for t in of.rounds]
-    return np.mean(each, axis=0) if len({len(values) for values in each}) == 1 else np.zeros(0)
-
-
-def _clients_after(of: Reading, metric: str, round: int) -> np.ndarray:
-    definition = METRICS.get(metric)
-    after = round if definition is not None and definition.by_view else None
-    return of.metrics.per_client(metric, of.seen, after)[: of.run.spec.setting.partition.trainees]
+    """The metric of each client that trains [clients] (`beside_local.clients`)."""
+    return beside_local.clients(of.metrics, of.run.spec.setting, of.seen, of.rounds, metric)
 
 
 def _over_clients(statistic: OfClients, metric: str = "client_accuracy") -> Reader:
     def after(of: Reading, round: int) -> float | None:
-        values = _clients_after(of, metric, round)
+        values = beside_local.clients(of.metrics, of.run.spec.setting, of.seen, [round], metric)
         values = values[~np.isnan(values)]
         number = statistic(values) if len(values) else math.nan
         return None if math.isnan(number) else float(number)
@@ -197,7 +199,7 @@ def of_metric(metric: str, runs: Sequence[Run]) -> Number:
     usual = {number.name: number for number in USUAL}
     if metric in usual:
         return usual[metric]
-    if (number := _of_clients(metric) or BESIDE_LOCAL.get(metric) or _soon(metric)) is not None:
+    if (number := _of_clients(metric) or _beside_local(metric) or _soon(metric)) is not None:
         return number
     definition = METRICS.get(metric) or _declared(metric, runs)
     less = definition.unit in _LESS or metric.endswith("_std")
@@ -230,66 +232,39 @@ def _soon(name: str) -> Number | None:
     return Number(name, name, soon.definition.unit, "min", what, lambda of: soon.of(of.metrics, of.seen))
 
 
-#: The method that clients are compared with.
-LOCAL = "local"
+class Locals:
+    """Local's runs among those that are compared, and what the others' clients lose against them."""
+
+    def __init__(self, every: Iterable[Reading]) -> None:
+        self._at = by_key((self._place(of), of) for of in every if of.run.spec.method == beside_local.LOCAL)
+        self._lost: dict[str, np.ndarray | None] = {}
+
+    def lost(self, of: Reading) -> np.ndarray | None:
+        """By how much each client's value is below that of Local's model [clients]; None without Local's run, which is
+        the one in the same setting or the only one on the same partition with the same seeds."""
+        if of.run.id not in self._lost:
+            self._lost[of.run.id] = self._compared(of)
+        return self._lost[of.run.id]
+
+    def _compared(self, of: Reading) -> np.ndarray | None:
+        there = self._at.get(self._place(of), []) if of.run.spec.method != beside_local.LOCAL else []
+        same = [one for one in there if one.run.spec.setting == of.run.spec.setting]
+        chosen = same if len(same) == 1 else there
+        metric = beside_local.compared(of.metrics)
+        return beside_local.lost(clients(of, metric), clients(chosen[0], metric)) if len(chosen) == 1 else None
+
+    @staticmethod
+    def _place(of: Reading) -> tuple[Any, ...]:
+        return (of.run.values["partition"], *(of.run.values.get(name) for name in SEEDS))
 
 
-def of_local(of: Reading, every: Sequence[Reading]) -> Reading | None:
-    """Local's run on the same partition with the same seeds: the one in the same setting, or the only one."""
-    partition, seeds = of.run.values["partition"], [of.run.values.get(name) for name in SEEDS]
-    there = [
-        one
-        for one in every
-        if one.run.spec.method == LOCAL
-        and one.run.values["partition"] == partition
-        and [one.run.values.get(name) for name in SEEDS] == seeds
-    ]
-    same = [one for one in there if one.run.spec.setting == of.run.spec.setting]
-    return same[0] if len(same) == 1 else there[0] if len(there) == 1 else None
-
-
-def _worse(of: Reading, every: Sequence[Reading]) -> np.ndarray | None:
-    """By how much each client's value is below that of Local's model [clients], at most 0 where it is not; None without
-    Local's run."""
-    local = of_local(of, every)
-    if local is None or of.run.spec.method == LOCAL:
+def _beside_local(name: str) -> Number | None:
+    """The number of a comparison with Local; None if it is none."""
+    if name not in beside_local.NUMBERS:
         return None
-    metric = "client_auc" if "client_auc" in of.metrics.names else "client_accuracy"
-    ours, theirs = clients(of, metric), clients(local, metric)
-    if len(ours) != len(theirs):
-        return None
-    lost = (theirs - ours)[~np.isnan(theirs - ours)]
-    return np.where(np.abs(lost) < ROUNDING, 0.0, lost) if len(lost) else None
-
-
-def _share_worse(of: Reading, every: Sequence[Reading]) -> float | None:
-    lost = _worse(of, every)
-    return None if lost is None else float((lost > 0).mean())
-
-
-def _worse_by(of: Reading, every: Sequence[Reading]) -> float | None:
-    lost = _worse(of, every)
-    return None if lost is None else float(lost[lost > 0].mean()) if (lost > 0).any() else 0.0
-
-
-#: Differences of accuracies that are rounding.
-ROUNDING = 1e-12
-_OF_LOCAL = "Local's run on the same partition, with the same seed"
-BESIDE_LOCAL = {
-    name: Number(name, name, "fraction", "min", f"{name}: {what}", lambda _: None, beside=beside)
-    for name, what, beside in (
-        (
-            "worse_than_local",
-            f"share of the clients that train whose accuracy is below the one that they have by {_OF_LOCAL}",
-            _share_worse,
-        ),
-        (
-            "worse_than_local_by",
-            f"by how much, the mean over these clients (0 if there are none); compared with {_OF_LOCAL}",
-            _worse_by,
-        ),
-    )
-}
+    definition, number = beside_local.NUMBERS[name]
+    what = f"{name}: {definition.description}"
+    return Number(name, name, definition.unit, "min", what, lambda _: None, beside=number)
 
 
 #: Metric that is a mean over clients -> the per-client metric.
@@ -307,7 +282,7 @@ def _declared(metric: str, runs: Sequence[Run]) -> Definition:
         by_method = {run.spec.method: run for run in runs}
         known = {**known, **defined(m for run in by_method.values() for m in measures_of(run.artifact).values())}
     if metric not in known:
-        more = (*(number.name for number in USUAL), *BESIDE_LOCAL, *names())
+        more = (*(number.name for number in USUAL), *beside_local.NUMBERS, *names())
         raise unknown("metric", metric, {*known, *more}, "fedbench metrics")
     return known[metric]
 
@@ -316,7 +291,8 @@ def why_not(number: Number, of: Reading) -> str:
     """Why a run lacks this number, as a predicate after the name of its method."""
     name, setting, metrics = number.name, of.run.spec.setting, of.metrics
     if number.beside:
-        return "is Local" if of.run.spec.method == LOCAL else f"has not {_OF_LOCAL} beside it: -m local trains it"
+        is_local = of.run.spec.method == beside_local.LOCAL
+        return "is Local" if is_local else f"has not {beside_local.OF_LOCAL} beside it: -m local trains it"
     if goal(name):
         return "has not all rounds up to it"
     if name not in METRICS and name not in {usual.name for usual in USUAL}:

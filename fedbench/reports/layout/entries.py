@@ -10,18 +10,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
+from fedbench.methods import declarations
 from fedbench.metrics.definitions import METRICS, TEST_PHASE
 from fedbench.metrics.evaluate import MEASURES
 from fedbench.planner.cells import Cell, Cells, worst
 from fedbench.planner.others import Hits
+from fedbench.planner.rounds import AFTER_LAST
 from fedbench.planner.table import statistic
-from fedbench.planner.table.spec import Column, Table
+from fedbench.planner.table.spec import UNITS, Column, Table
 from fedbench.reports.layout.grid import Entry, filled, never
 from fedbench.reports.numbers.counted import counted, derived
 from fedbench.reports.numbers.measured import Value, measure, over_seeds
 from fedbench.reports.numbers.pairs import Array, over_pairs, xi
+from fedbench.results import beside_local
 from fedbench.results.reached import goal
 from fedbench.results.run import Run, State, title_of
 from fedbench.specs import Setting
@@ -125,6 +129,8 @@ class Entries:
             return State.UNDEFINED  # the method serves no clients without labels
         if metric in ROUTING and metric not in metrics.names:
             return State.UNDEFINED  # the method does not route
+        if metric in beside_local.NUMBERS:
+            return self._beside_local(column, setting, run, metrics)
         if metric not in METRICS and metric not in metrics.names and goal(metric) is None:
             return self._not_measured(metric, run)
         try:
@@ -146,6 +152,42 @@ class Entries:
         title = title_of(run.spec.method, run.provenance)
         self.unmeasured.append(((metric, "does not measure it" if declares else again), title))
         return State.UNDEFINED if declares else State.MISSING
+
+    def _beside_local(self, column: Column, setting: Setting, run: Run, metrics: Metrics) -> Value | State:
+        """What the run's clients lose against those of Local's run; without it, the state of the cell."""
+        title, (_, number) = title_of(run.spec.method, run.provenance), beside_local.NUMBERS[str(column.metric)]
+        if run.spec.method == beside_local.LOCAL:
+            self.unmeasured.append(((str(column.metric), "is what the others are compared with"), title))
+            return State.UNDEFINED
+        local = self._local(column, setting)
+        theirs = self._read(local) if local else None
+        if local is None or theirs is None:
+            why = f"has not {beside_local.OF_LOCAL} beside it: a row with method local makes it"
+            self.unmeasured.append(((str(column.metric), why), title))
+            return State.MISSING
+        seen = self.view if self.view in metrics.views else "plain"
+        rule = statistic.find(str(column.statistic)).rule or AFTER_LAST
+        metric = beside_local.compared(metrics)
+        both = [
+            beside_local.clients(of, at, seen, rule.chosen(of, at, f"run {one.id}"), metric)
+            for one, at, of in ((run, setting, metrics), (local, local.spec.setting, theirs))
+        ]
+        if (lost := beside_local.lost(*both)) is None:
+            return State.UNDEFINED
+        self.views.add((seen, False))
+        return Value(number(lost) * UNITS[str(column.unit)][0])
+
+    def _local(self, column: Column, setting: Setting) -> Run | None:
+        """Local's complete run on the setting's partition, with its seed: that of a row of the table, or the one that
+        the protocol asks for."""
+        cells = (cell for line in self.cells.grid for cell in line if cell.column is column)
+        of_rows = [spec for cell in cells if cell.row.method == beside_local.LOCAL for spec in cell.specs]
+        rules, local = protocol.load(self.table.protocol), declarations.built_in()[beside_local.LOCAL]
+        params = rules.method_params(local.name, self.cells.budget, column.dataset)
+        specs = [*of_rows, *(local.run(at, params) for at in (setting, *self.cells.settings[column.key]))]
+        same = (spec for spec in specs if spec.setting.partition == setting.partition)
+        runs = (self.cells.frame.find(spec) for spec in same if spec.setting.seed == setting.seed)
+        return next((found for found in runs if found is not None and found.complete), None)
 
     def _over_pairs(self, column: Column, runs: Sequence[Run], state: State) -> Entry:
         """The entry of a number over all pairs of snapshots of the runs that exist."""

@@ -19,6 +19,7 @@ from fedbench.planner.settings import sketch
 from fedbench.planner.table import statistic
 from fedbench.planner.table.load import short
 from fedbench.planner.table.spec import SPREADS, Column, Row, Table
+from fedbench.results import beside_local
 from fedbench.results.reached import goal
 from fedbench.results.run import Run, State
 from fedbench.specs import PartitionSpec, Setting
@@ -60,6 +61,7 @@ def of_own(cells: Cells) -> Iterator[str]:
         return
     metrics = dict.fromkeys(str(column.metric) for column in table.measured)
     known = {**all_metrics(), **{name: one.definition for name in metrics if (one := goal(name))}}
+    known |= {name: definition for name, (definition, _) in beside_local.NUMBERS.items()}
     yield from (f"{name}: {known[name].description}." for name in metrics if name in known)
     places = by_key((_clients(sketch(table, column, cells.budget).partition), column.key) for column in table.measured)
     if len(places) == 1:
