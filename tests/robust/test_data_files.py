@@ -13,6 +13,7 @@ import stat
 import struct
 import tarfile
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from fedbench.data import catalogue, load
+from fedbench.data.guard import reading
 from fedbench.errors import FedbenchError
 from fedbench.store import Store
 from tests.support.data_makers import encoded, idx_bytes, pixels, recipe_text
@@ -428,23 +430,30 @@ def cases(draw: st.DrawFn, kind: str) -> tuple[str, Files]:
     return recipe_text(text, SHAPE, NAMES), files
 
 
-SECONDS = 60  #: of one case, after which it counts as stuck
+#: Of one case, after which it counts as stuck: no case takes so long on a busy machine, nor what the first one imports.
+SECONDS = 600
 
 
 @contextmanager
-def not_stuck() -> Iterator[None]:
-    """Ends a case that waits for ever, as on a pipe that nobody writes to."""
+def not_stuck(seconds: float = SECONDS) -> Iterator[None]:
+    """Ends a case that waits for ever, as on a pipe that nobody writes to. What it raises is no Exception, which a
+    reader that meets it would take for damage of the file."""
 
     def stuck(*_: object) -> None:
-        raise AssertionError("the case is stuck")
+        pytest.fail(f"the case is stuck: it has not ended in {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stuck)
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_reader_that_is_stuck_does_not_pass_for_a_damaged_file() -> None:
+    with pytest.raises(pytest.fail.Exception, match="the case is stuck"), not_stuck(0.01), reading("it", "is damaged"):
+        time.sleep(60)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what is odd, but no error, Pillow and SciPy warn
