@@ -26,7 +26,7 @@ from fedbench.planner.runs import (
     rank_among,
     unknown_key,
 )
-from fedbench.reports.compare.numbers import USUAL, Locals, Number, Reading, of_metric, reading
+from fedbench.reports.compare.numbers import USUAL, Locals, Quantity, RunAt, of_metric, run_at
 from fedbench.reports.layout import references
 from fedbench.reports.numbers.measured import Value, over_seeds
 from fedbench.results.reached import NEVER
@@ -56,10 +56,10 @@ class Comparison:
     groups: Sequence[Group]
     keys: Sequence[str]  #: keys that distinguish the groups, those of their data first
     others: Sequence[str]  #: keys that differ only between data sets or partitions
-    numbers: Sequence[Number]
+    numbers: Sequence[Quantity]
     view: str
     rounds: Rounds  #: the rule for the rounds that count
-    readings: Mapping[str, Reading]  #: run's id -> what its numbers are read from, for runs with metrics
+    runs_at: Mapping[str, RunAt]  #: run's id -> what its numbers are read from, for runs with metrics
     values: Mapping[tuple[str, str], float | None]  #: (run's id, number's name) -> stored value; None if it has none
     problems: Sequence[str] = ()  #: why metrics of runs are unavailable
 
@@ -70,7 +70,7 @@ class Comparison:
     @cached_property
     def metrics(self) -> Mapping[str, Metrics]:
         """Run's id -> its metrics, for runs with metrics."""
-        return {id: reading.metrics for id, reading in self.readings.items()}
+        return {id: one.metrics for id, one in self.runs_at.items()}
 
     @cached_property
     def places(self) -> Mapping[str, list[Group]]:
@@ -91,7 +91,7 @@ class Comparison:
         """Run's id -> printed name of its method."""
         return names_of_methods(self.runs)
 
-    def value(self, group: Group, number: Number) -> Value | None:
+    def value(self, group: Group, number: Quantity) -> Value | None:
         """Mean and standard deviation (ddof 1) over the runs of the group that have the number; None if none has, or
         one never reaches the value that it is about (`never`)."""
         if self.never(group, number):
@@ -100,7 +100,7 @@ class Comparison:
         present = [(seed, Value(value)) for seed, value in every if value is not None]
         return over_seeds(present, ddof=1) if present else None
 
-    def never(self, group: Group, number: Number) -> int:
+    def never(self, group: Group, number: Quantity) -> int:
         """The number of runs of the group that never reach the value that the number is about."""
         return sum(self.values.get((run.id, number.name)) == NEVER for run in group)
 
@@ -143,13 +143,13 @@ def compare(
     by_run, errors = measured(runs)
     runs, left_out = _with_rounds(runs, by_run, rounds)
     problems = [*dict.fromkeys(map(str, errors)), *left_out]
-    readings = {run.id: reading(run, by_run[run.id], view, rounds) for run in runs if run.id in by_run}
-    locals = Locals(readings.values())
-    values = {(id, one.name): one.of(of, locals) for one in numbers for id, of in readings.items()}
+    runs_at = {run.id: run_at(run, by_run[run.id], view, rounds) for run in runs if run.id in by_run}
+    locals = Locals(runs_at.values())
+    values = {(id, one.name): one.of(of, locals) for one in numbers for id, of in runs_at.items()}
     keys, others = keys_of(by_seed(runs), {"rounds"} & {number.name for number in numbers})
     groups = _in_order(by_seed(runs), keys, runs, named)
     groups.sort(key=lambda group: all(run.shipped for run in group))  # the user's runs first
-    side = Comparison(groups, keys, others, numbers, view, rounds, readings, values, problems)
+    side = Comparison(groups, keys, others, numbers, view, rounds, runs_at, values, problems)
     side = side if metrics else _measured(side)
     return side if sort is None else _sorted(side, sort)
 

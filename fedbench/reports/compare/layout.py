@@ -15,7 +15,7 @@ from fedbench.planner.rounds import LAST, Rounds
 from fedbench.planner.runs import text
 from fedbench.planner.table.spec import VIEWS, Column
 from fedbench.reports.compare.comparison import Comparison, Group, compare
-from fedbench.reports.compare.numbers import Number, clients, scale, why_not
+from fedbench.reports.compare.numbers import Quantity, clients, scale, why_not
 from fedbench.reports.compare.pairs import OVER, in_pairs, pairs_grid
 from fedbench.reports.layout import times
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, grid_of_runs, never, ranked
@@ -47,7 +47,7 @@ def side_by_side(
         raise FedbenchError("--over goes with --test only", "add it, or leave --over out")
     check_known("pairing", over, OVER)
     side = compare(runs, metrics, sort=sort, view=view, rounds=Rounds.of(round), named=named)
-    if not side.readings:
+    if not side.runs_at:
         raise FedbenchError(f"no run has metrics: {side.problems[0]}")
     return [grid(side), *([pairs_grid(side, in_pairs(side, over))] if test else [])]
 
@@ -91,7 +91,7 @@ def _title(side: Comparison) -> str:
     return f"{runs}{of and f' of {of}'}" + (f" on {', '.join(filter(None, on))}" if any(on) else "")
 
 
-def _column(side: Comparison, number: Number) -> tuple[Heading, list[Entry]]:
+def _column(side: Comparison, number: Quantity) -> tuple[Heading, list[Entry]]:
     values = [side.value(group, number) for group in side.groups]
     factor, unit, decimals = scale(number.unit, [value.mean for value in values if value])
     form = Column(number.label, decimals=decimals, std_decimals=max(decimals, 1))
@@ -103,10 +103,10 @@ def _column(side: Comparison, number: Number) -> tuple[Heading, list[Entry]]:
     return head, entries if number.best == "none" or apart else _ranked(side, entries, number.best, decimals)
 
 
-def _entry(side: Comparison, group: Group, number: Number, value: Value | None, factor: float, form: Column) -> Entry:
+def _entry(side: Comparison, group: Group, number: Quantity, value: Value | None, factor: float, form: Column) -> Entry:
     if missed := side.never(group, number):
         return never(missed, len(group), tuple(run.id for run in group))
-    unread = any(run.id not in side.readings for run in group)
+    unread = any(run.id not in side.runs_at for run in group)
     if value is None:
         return Entry(State.DAMAGED if unread else State.UNDEFINED)
     state = State.STALE if any(r.stale for r in group) else State.DONE
@@ -161,10 +161,10 @@ def _remarks(side: Comparison) -> Iterable[tuple[str, str]]:
     shipped = [run.shipped for run in side.runs if run.shipped]
     yield from ((f"{counted(len(shipped), 'shipped run')}", line) for line in of_runs(shipped))
     absent = (
-        ((number.label, why_not(number, side.readings[run.id])), side.names_of_methods[run.id])
+        ((number.label, why_not(number, side.runs_at[run.id])), side.names_of_methods[run.id])
         for number in side.numbers
         for run in side.runs
-        if run.id in side.readings and side.values[run.id, number.name] is None
+        if run.id in side.runs_at and side.values[run.id, number.name] is None
     )
     for (name, why), titles in by_key(absent, once=True).items():
         yield "why numbers are missing", f"No {name}: {', '.join(titles)} ({why})."
@@ -178,8 +178,8 @@ def _worst(side: Comparison) -> Iterable[str]:
     """A line on which natural group, such as a hospital, is the worst client of each row."""
     worst: list[str] = []
     for group in side.groups:
-        there = [run for run in group if run.id in side.readings]
-        of_runs = ((run.client_names, clients(side.readings[run.id])) for run in there)
+        there = [run for run in group if run.id in side.runs_at]
+        of_runs = ((run.client_names, clients(side.runs_at[run.id])) for run in there)
         named = {names[int(np.nanargmin(values))] for names, values in of_runs if names and np.isfinite(values).any()}
         worst += [f"{' or '.join(sorted(named))} ({side.label(group)})"] if named else []
     if worst and len(side.groups) <= _ROWS and any(number.name == "client_accuracy_min" for number in side.numbers):

@@ -24,13 +24,13 @@ from fedbench.results.run import Run
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a number of a run is read from."""
+class RunAt:
+    """A run at the rounds that count: what its quantities are read from."""
 
     run: Run
     metrics: Metrics
     view: str  #: of the test images
-    rounds: Sequence[int]  #: those that count: a number is the mean over its values after these
+    rounds: Sequence[int]  #: those that count: a quantity is the mean over its values after these
 
     @property
     def seen(self) -> str:
@@ -38,13 +38,13 @@ class Reading:
         return self.view if self.view in self.metrics.views else "plain"
 
 
-#: The run's number, or None if it has none.
-Reader = Callable[[Reading], float | None]
+#: The run's value, or None if it has none.
+Reader = Callable[[RunAt], float | None]
 
 
 @dataclass(frozen=True)
-class Number:
-    """A number that each run may have."""
+class Quantity:
+    """What a comparison can print of a run, such as its average accuracy; each run may have a value of it."""
 
     name: str
     label: str
@@ -57,23 +57,23 @@ class Number:
     #: Instead of `read`: from what its clients lose against Local's (`Locals.lost`).
     beside: Callable[[np.ndarray], float] | None = None
 
-    def of(self, reading: Reading, locals: Locals) -> float | None:
-        """The number of a run; None if it has none."""
+    def of(self, run: RunAt, locals: Locals) -> float | None:
+        """The run's value; None if it has none."""
         if self.beside is None:
-            return self.read(reading)
-        lost = locals.lost(reading)
+            return self.read(run)
+        lost = locals.lost(run)
         return None if lost is None else self.beside(lost)
 
 
-def reading(run: Run, metrics: Metrics, view: str = VIEW, rule: Rounds = AFTER_LAST) -> Reading:
-    """What the numbers of a run are read from. Raises FedbenchError if the rule chooses no round of it (`Rounds`)."""
-    return Reading(run, metrics, view, rule.chosen(metrics, run.spec.setting, f"run {run.id} ({run.title})"))
+def run_at(run: Run, metrics: Metrics, view: str = VIEW, rule: Rounds = AFTER_LAST) -> RunAt:
+    """The run at the rounds that the rule chooses. Raises FedbenchError if it chooses none (`Rounds`)."""
+    return RunAt(run, metrics, view, rule.chosen(metrics, run.spec.setting, f"run {run.id} ({run.title})"))
 
 
 def _federation(metric: str) -> Reader:
     """A reader of the federation's metric: its value for the whole run, if any, else after the rounds that count."""
 
-    def read(of: Reading) -> float | None:
+    def read(of: RunAt) -> float | None:
         series = of.metrics.series(metric, of.seen)
         return series[0] if 0 in series else _mean(series.get(t) for t in of.rounds)
 
@@ -87,13 +87,13 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(present) / len(present) if present and len(present) == len(every) else None
 
 
-def clients(of: Reading, metric: str = "client_accuracy") -> np.ndarray:
+def clients(of: RunAt, metric: str = "client_accuracy") -> np.ndarray:
     """The metric of each client that trains [clients] (`beside_local.clients`)."""
     return beside_local.clients(of.metrics, of.run.spec.setting, of.seen, of.rounds, metric)
 
 
 def _over_clients(statistic: OfClients, metric: str = "client_accuracy") -> Reader:
-    def after(of: Reading, round: int) -> float | None:
+    def after(of: RunAt, round: int) -> float | None:
         values = beside_local.clients(of.metrics, of.run.spec.setting, of.seen, [round], metric)
         values = values[~np.isnan(values)]
         number = statistic(values) if len(values) else math.nan
@@ -106,18 +106,18 @@ def _std(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
 
 
-def _bytes(of: Reading) -> float | None:
+def _bytes(of: RunAt) -> float | None:
     parts = [of.metrics.whole_run(metric) for metric in ("bytes_up", "bytes_down")]
     return sum(part for part in parts if part is not None) if None not in parts else None
 
 
-def _unseen(of: Reading) -> float | None:
+def _unseen(of: RunAt) -> float | None:
     return _mean(unseen(of.metrics, of.run.spec.setting, of.seen, t) for t in of.rounds)
 
 
 #: The default numbers; those that no run has are omitted.
 USUAL = (
-    Number(
+    Quantity(
         "average_accuracy",
         "Average accuracy",
         "fraction",
@@ -126,7 +126,7 @@ USUAL = (
         _federation("average_accuracy"),
         each="client_accuracy",
     ),
-    Number(
+    Quantity(
         "client_auc_mean",
         "Average AUC",
         "fraction",
@@ -135,7 +135,7 @@ USUAL = (
         _federation("client_auc_mean"),
         each="client_auc",
     ),
-    Number(
+    Quantity(
         "client_accuracy_std",
         "std",
         "fraction",
@@ -144,7 +144,7 @@ USUAL = (
         _over_clients(_std),
         "Over clients",
     ),
-    Number(
+    Quantity(
         "client_accuracy_worst_tenth",
         "worst 10 %",
         "fraction",
@@ -153,7 +153,7 @@ USUAL = (
         _over_clients(worst_tenth),
         "Over clients",
     ),
-    Number(
+    Quantity(
         "client_accuracy_min",
         "worst",
         "fraction",
@@ -162,7 +162,7 @@ USUAL = (
         _over_clients(np.min),
         "Over clients",
     ),
-    Number(
+    Quantity(
         UNSEEN,
         "Unseen clients",
         "fraction",
@@ -170,7 +170,7 @@ USUAL = (
         "unseen clients: mean accuracy of the clients that never train, each on its own test images",
         _unseen,
     ),
-    Number(
+    Quantity(
         "system_accuracy",
         "System accuracy",
         "fraction",
@@ -178,7 +178,7 @@ USUAL = (
         "system accuracy: of the federation as a whole on all test images",
         _federation("system_accuracy"),
     ),
-    Number(
+    Quantity(
         "total_runtime_seconds",
         "Time",
         "seconds",
@@ -186,15 +186,15 @@ USUAL = (
         "time: all rounds with their evaluation",
         _federation("total_runtime_seconds"),
     ),
-    Number("bytes", "Sent", "bytes", "min", "sent: bytes up and down in all rounds", _bytes),
-    Number("rounds", "Rounds", "count", "none", "", lambda of: float(of.run.spec.setting.rounds)),
+    Quantity("bytes", "Sent", "bytes", "min", "sent: bytes up and down in all rounds", _bytes),
+    Quantity("rounds", "Rounds", "count", "none", "", lambda of: float(of.run.spec.setting.rounds)),
 )
 
 #: Units of metrics for which less is better.
 _LESS = ("seconds", "bytes", "nats")
 
 
-def of_metric(metric: str, runs: Sequence[Run]) -> Number:
+def of_metric(metric: str, runs: Sequence[Run]) -> Quantity:
     """The number with this metric's name. Raises FedbenchError for an unknown one."""
     usual = {number.name: number for number in USUAL}
     if metric in usual:
@@ -206,13 +206,13 @@ def of_metric(metric: str, runs: Sequence[Run]) -> Number:
     best = "min" if less else "max" if "accuracy" in metric or "auc" in metric else "none"
     if definition.clients == "only":
         what = f"{metric}: mean over clients of the {definition.description}"
-        return Number(metric, metric, definition.unit, best, what, _over_clients(np.mean, metric), each=metric)
+        return Quantity(metric, metric, definition.unit, best, what, _over_clients(np.mean, metric), each=metric)
     each = _EACH.get(metric, metric if definition.clients == "too" else "")
     what = f"{metric}: {definition.description}"
-    return Number(metric, metric, definition.unit, best, what, _federation(metric), each=each)
+    return Quantity(metric, metric, definition.unit, best, what, _federation(metric), each=each)
 
 
-def _of_clients(name: str) -> Number | None:
+def _of_clients(name: str) -> Quantity | None:
     """The number of a statistic of the clients: METRIC_STATISTIC, such as client_accuracy_gini; None if it is none."""
     for called, statistic in over_clients().items():
         metric = name.removesuffix(f"_{called}")
@@ -220,33 +220,33 @@ def _of_clients(name: str) -> Number | None:
         if statistic.clients is not None and definition is not None and statistic.takes(metric, definition):
             what = f"{name}: {statistic.words}; each one's: {definition.description}"
             read = _over_clients(statistic.clients, metric)
-            return Number(name, name, statistic.unit or definition.unit, statistic.best or "max", what, read)
+            return Quantity(name, name, statistic.unit or definition.unit, statistic.best or "max", what, read)
     return None
 
 
-def _soon(name: str) -> Number | None:
+def _soon(name: str) -> Quantity | None:
     """The number that says how soon a run reaches a value: rounds_to:0.8."""
     if (soon := goal(name)) is None:
         return None
     what = f"{name}: {soon.definition.description}"
-    return Number(name, name, soon.definition.unit, "min", what, lambda of: soon.of(of.metrics, of.seen))
+    return Quantity(name, name, soon.definition.unit, "min", what, lambda of: soon.of(of.metrics, of.seen))
 
 
 class Locals:
     """Local's runs among those that are compared, and what the others' clients lose against them."""
 
-    def __init__(self, every: Iterable[Reading]) -> None:
+    def __init__(self, every: Iterable[RunAt]) -> None:
         self._at = by_key((self._place(of), of) for of in every if of.run.spec.method == beside_local.LOCAL)
         self._lost: dict[str, np.ndarray | None] = {}
 
-    def lost(self, of: Reading) -> np.ndarray | None:
+    def lost(self, of: RunAt) -> np.ndarray | None:
         """By how much each client's value is below that of Local's model [clients]; None without Local's run, which is
         the one in the same setting or the only one on the same partition with the same seeds."""
         if of.run.id not in self._lost:
             self._lost[of.run.id] = self._compared(of)
         return self._lost[of.run.id]
 
-    def _compared(self, of: Reading) -> np.ndarray | None:
+    def _compared(self, of: RunAt) -> np.ndarray | None:
         there = self._at.get(self._place(of), []) if of.run.spec.method != beside_local.LOCAL else []
         same = [one for one in there if one.run.spec.setting == of.run.spec.setting]
         chosen = same if len(same) == 1 else there
@@ -254,17 +254,17 @@ class Locals:
         return beside_local.lost(clients(of, metric), clients(chosen[0], metric)) if len(chosen) == 1 else None
 
     @staticmethod
-    def _place(of: Reading) -> tuple[Any, ...]:
+    def _place(of: RunAt) -> tuple[Any, ...]:
         return (of.run.values["partition"], *(of.run.values.get(name) for name in SEEDS))
 
 
-def _beside_local(name: str) -> Number | None:
+def _beside_local(name: str) -> Quantity | None:
     """The number of a comparison with Local; None if it is none."""
     if name not in beside_local.NUMBERS:
         return None
     definition, number = beside_local.NUMBERS[name]
     what = f"{name}: {definition.description}"
-    return Number(name, name, definition.unit, "min", what, lambda _: None, beside=number)
+    return Quantity(name, name, definition.unit, "min", what, lambda _: None, beside=number)
 
 
 #: Metric that is a mean over clients -> the per-client metric.
@@ -287,7 +287,7 @@ def _declared(metric: str, runs: Sequence[Run]) -> Definition:
     return known[metric]
 
 
-def why_not(number: Number, of: Reading) -> str:
+def why_not(number: Quantity, of: RunAt) -> str:
     """Why a run lacks this number, as a predicate after the name of its method."""
     name, setting, metrics = number.name, of.run.spec.setting, of.metrics
     if number.beside:
@@ -311,7 +311,7 @@ def why_not(number: Number, of: Reading) -> str:
     return "has one client" if setting.partition.trainees == 1 else f"has none after {_named(of)}"
 
 
-def _named(of: Reading) -> str:
+def _named(of: RunAt) -> str:
     """The rounds that count, in words."""
     first, last = of.rounds[0], of.rounds[-1]
     if first < last:

@@ -13,7 +13,7 @@ from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.planner.runs import SEEDS
 from fedbench.reports.compare.comparison import Comparison, Group
-from fedbench.reports.compare.numbers import Number, clients, scale
+from fedbench.reports.compare.numbers import Quantity, clients, scale
 from fedbench.reports.compare.significance import LEVEL, Signed, holm, least_p, wilcoxon
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, grid_of_runs
 from fedbench.reports.numbers.agreement import signed
@@ -68,7 +68,7 @@ def in_pairs(side: Comparison, over: str | None = None) -> list[Pair]:
     return [dataclasses.replace(pair, adjusted=next(adjusted[pair.over])) if pair.test else pair for pair in pairs]
 
 
-def _pair(side: Comparison, number: Number, at: str, first: Group, second: Group, over: str | None) -> Pair:
+def _pair(side: Comparison, number: Quantity, at: str, first: Group, second: Group, over: str | None) -> Pair:
     seeds = _difference(_over_seeds(side, number, first), _over_seeds(side, number, second))
     if over != "seeds" and number.each and (over == "clients" or len(seeds) < SEEDS_ENOUGH):
         over = "clients"
@@ -78,7 +78,7 @@ def _pair(side: Comparison, number: Number, at: str, first: Group, second: Group
     return Pair(at, first, second, over, differences, wilcoxon(differences) if len(differences) else None)
 
 
-def _over_seeds(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
+def _over_seeds(side: Comparison, number: Quantity, group: Group) -> dict[tuple[object, ...], float]:
     """(*seeds, partition) -> the number."""
     values = {
         (*(run.values.get(seed) for seed in SEEDS), run.values["partition"]): side.values.get((run.id, number.name))
@@ -87,9 +87,9 @@ def _over_seeds(side: Comparison, number: Number, group: Group) -> dict[tuple[ob
     return {seeds: value for seeds, value in values.items() if value is not None}
 
 
-def _over_clients(side: Comparison, number: Number, group: Group) -> dict[tuple[object, ...], float]:
+def _over_clients(side: Comparison, number: Quantity, group: Group) -> dict[tuple[object, ...], float]:
     """(Partition, client) -> the mean over the runs on that partition."""
-    values = ((run, clients(side.readings[run.id], number.each)) for run in group if run.id in side.readings)
+    values = ((run, clients(side.runs_at[run.id], number.each)) for run in group if run.id in side.runs_at)
     by_client = by_key(
         ((run.values["partition"], client), value)
         for run, of_clients in values

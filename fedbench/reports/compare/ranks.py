@@ -12,7 +12,7 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.read import VIEW
 from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import Table
-from fedbench.reports.compare.numbers import Number, of_metric, reading
+from fedbench.reports.compare.numbers import Quantity, of_metric, run_at
 from fedbench.reports.compare.significance import Friedman, friedman
 from fedbench.reports.layout.grid import Grid
 from fedbench.results.reached import NEVER
@@ -23,7 +23,7 @@ from fedbench.results.run import Run
 class Ranks:
     """k lines (methods, or other groups of runs) ranked on N places (data sets with partitions)."""
 
-    number: Number
+    number: Quantity
     lines: Sequence[str]  #: [k]
     places: Sequence[str]  #: [N]
     values: np.ndarray  #: [N, k], means over a line's seeds at a place, in the stored unit
@@ -101,7 +101,7 @@ def of_tables(grids: Sequence[tuple[Table, Grid]]) -> Ranks:
     return Ranks(number, list(whole), places, matrix, friedman(matrix, number.best), lacking)
 
 
-def _with_best(number: Number) -> Number:
+def _with_best(number: Quantity) -> Quantity:
     """The number. Raises FedbenchError if neither direction is better."""
     if number.beside:
         raise FedbenchError(f"{number.name} compares two runs itself, so it has no rank", "take another metric")
@@ -111,8 +111,8 @@ def _with_best(number: Number) -> Number:
     return number
 
 
-def _mean(number: Number, group: Sequence[Run], view: str) -> float | None:
+def _mean(number: Quantity, group: Sequence[Run], view: str) -> float | None:
     """The mean of a number over the runs of the group; None if a run lacks it."""
-    values = [number.read(reading(run, run.metrics, view)) for run in group]
+    values = [number.read(run_at(run, run.metrics, view)) for run in group]
     present = [value for value in values if value is not None and value != NEVER]
     return sum(present) / len(present) if len(present) == len(values) else None
