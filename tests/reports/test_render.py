@@ -40,6 +40,7 @@ from fedbench.reports.render.data import cell
 from fedbench.reports.render.latex import escape
 from fedbench.reports.render.style import Style
 from fedbench.reports.render.text import escape as escape_markdown
+from fedbench.reports.site import pictures
 from fedbench.reports.site.page import shared
 from fedbench.reports.site.pages import Origin, pages
 from fedbench.results.frame import Frame
@@ -512,7 +513,7 @@ def test_figures_show_dollars_as_dollars() -> None:
 #: What pages are made of.
 PAGE_TAGS = set(
     """html head meta title link style script body header nav main footer h1 h2 h3 p a b small button input output
-    div section table thead tbody tr th td span details summary ul li dl dt dd code img""".split()  # noqa: SIM905
+    div section table thead tbody tr th td span details summary ul li dl dt dd code img meter""".split()  # noqa: SIM905
 )
 
 
@@ -602,14 +603,19 @@ def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None
     assert links.pop("index.html") == set(site.pages) - {"index.html"}
     assert all("index.html" in of_page <= set(site.pages) for of_page in links.values())
     page = Page(site.of("fedavg", 1))
-    curve, clients, loss, partition = (str(a["src"]) for a in page.all("img"))
-    assert set(site.files) - set(site.pages) >= {curve, clients, loss, partition}
-    assert [a["src"] for a in Page(site.of("fedavg", 2)).all("img")][::2] == [curve, loss]  # of all seeds
-    for seed in range(3):
-        assert f">seed {seed}<" in site.files[curve]
-    assert ">client, from the worst to the best<" in site.files[clients]
-    assert "unseen: never trains" in site.files[clients]
+    curve, loss, partition = (str(a["src"]) for a in page.all("img"))
+    assert set(site.files) - set(site.pages) == {curve, loss, partition}  # which all pages show
+    assert {tuple(a["src"] for a in Page(text).all("img")) for text in site.pages.values()} == {
+        (),
+        (curve, loss, partition),
+    }
+    for line in ("FedAvg", "<script>alert(1)</script>"):
+        assert html.escape(line, quote=False) in site.files[curve]
     assert "train loss" in site.files[loss]
+    row = r'class="key">(\d+)(?: <small>(.*?)</small>)?</th><td data-value="(.*?)"'
+    clients = re.findall(row, site.of("fedavg", 1))  # the worst first
+    unseen = "unseen: never trains"
+    assert clients == [(str(c), unseen if c >= 10 else "", f"{5 * c}") for c in range(12)]
     assert "mean 27.50" in page.text
     assert "12 clients hold 2 to 2 samples" in page.text
     for words in ("70.00 %", "seed 1", "cifar10", "learning", "Where it comes from", "Make it again"):
@@ -666,10 +672,26 @@ def test_pages_do_not_grow_with_the_square_of_the_seeds(lab: Lab, setting: Setti
         page = Page(site[f"run-{made[seed]}.html"])
         links = {a["href"] for a in page.all("a") if (a["href"] or "").startswith("run-")}
         assert links == {f"run-{made[other]}.html" for other in those if other != seed}
-    curves = [name for name in site if name.startswith("curve-")]
-    assert len(curves) <= 2  # of all seeds: mean and standard deviation
+    assert len([name for name in site if name.startswith("curve-")]) <= 2  # of all seeds: mean and standard deviation
     html_pages = {name for name in site if name.endswith(".html")}
     assert html_pages - {"index.html"} == {a["href"] for a in Page(site["index.html"]).all("a")}
+
+
+def test_methods_share_pictures_of_as_many_lines_as_there_are_colours(lab: Lab, setting: Setting) -> None:
+    for k in range(pictures.LINES + 1):
+        for seed in (0, 1):
+            of_rate = replace(setting, lr=0.01 * (k + 1), seed=seed)
+            lab.run(of_rate, "fedavg", metrics={"average_accuracy": lambda t, k=k: 0.5 + 0.01 * k + 0.001 * t})
+    runs = select(Frame(lab.store))
+    site = dict(pages(runs, told))
+    curves = {name for name in site if name.startswith("curve-")}
+    assert len(curves) == 2
+    shown = {run.id: Page(site[f"run-{run.id}.html"]) for run in runs}
+    by_rate = {run.spec.setting.lr: [a["src"] for a in shown[run.id].all("img")] for run in runs}
+    ranked = [by_rate[rate] for rate in sorted(by_rate, reverse=True)]  # the best first
+    assert ranked == [ranked[0]] * 4 + [ranked[-1]] * 5
+    assert ranked[0] != ranked[-1]
+    assert "places 5 to 9 of 9" in shown[runs[0].id].text
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 from fedbench.methods import declarations
 from fedbench.planner import counts
 from fedbench.reports import figures
-from fedbench.reports.layout.references import every
+from fedbench.reports.layout import references
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.render.data import records
 from fedbench.reports.site import benchmark
@@ -31,7 +31,7 @@ from tests.support.browser import PROGRAM, Browser
 pytestmark = pytest.mark.shipped
 
 #: What pages have beside those of a notebook.
-TAGS = {"meter", "select", "option", "label", "figure", "img", "br", "sup", "em"}
+TAGS = {"select", "option", "label", "figure", "figcaption", "br", "sup", "em"}
 #: A table at two budgets, one with a figure, one of many rows without a reported number.
 TABLES = ["feddrm/1", "feddrm/figure4", "arena/mnist"]
 
@@ -49,7 +49,7 @@ def site(store: Store) -> dict[str, str]:
 
 def rows_of(page: str, table: str) -> dict[str, list[str]]:
     """First cell of each row of the table with this class or before this text -> the texts of its others."""
-    (body,) = re.findall(table + r".*?<tbody>(.*?)</tbody>", page, re.DOTALL)
+    body = re.findall(table + r".*?<tbody>(.*?)</tbody>", page, re.DOTALL)[0]
     rows = [
         re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", body, re.DOTALL)
     ]
@@ -99,6 +99,7 @@ def test_a_table_stands_beside_what_is_reported_at_each_budget_that_has_a_number
     (grid,) = grids_of(["feddrm/1"], store, [], budget="paper", compare=True)
     (cell,) = [one for one in records(grid) if one["value"] is not None]
     (_, paper) = re.findall(r"<section.*?</section>", page[: page.index('id="figure4"')], re.DOTALL)
+    assert "<summary>Budget paper: " in page
     row = re.findall(
         r'<tr class="paper" data-method="feddrm">(.*?)</tr>\s*<tr class="reported">(.*?)</tr>', paper, re.DOTALL
     )
@@ -116,7 +117,7 @@ def test_a_page_begins_with_its_fullest_table_which_says_how_many_seeds_it_has(s
     page = site["feddrm.html"]
     summaries = re.findall(r'<details class="table" id="(\w+)"( open)?><summary>(.*?)</summary>', page)
     assert [(id, opened) for id, opened, _ in summaries] == [("1", " open"), ("figure4", "")]
-    assert page.index('id="1"') < page.index("<figure>") < page.index('id="figure4"')
+    assert page.index('id="1"') < page.index('<div class="figures">') < page.index('id="figure4"')
     assert "<small>small, 1 seed</small>" in summaries[0][2]
 
 
@@ -130,12 +131,25 @@ def test_seeds_that_are_missing_are_said_and_tables_without_a_number_are_one_lin
     assert "<code>fedbench train --table flux/30</code>" in page
 
 
+def test_the_first_page_has_one_table_that_is_measured_as_a_whole(site: dict[str, str], store: Store) -> None:
+    made = dict(benchmark.pages(Frame(store, Packs(with_fedbench())), [], names=["feddrm/1", "ftw_erm/1", "ftw_erm/3"]))
+    front = made["index.html"].decode()
+    (grid,) = grids_of(["ftw_erm/1"], store, [], budget="paper", compare=True)
+    shown = rows_of(front, "Measured beside reported")
+    papers = [line for line in grid.lines if line.kind == "paper"]
+    assert list(shown) == [line.label for line in papers] != []
+    for line in papers:
+        assert [cell.split("\xa0")[0].split()[0] for cell in shown[line.label]] == [one.text for one in line.entries]
+    assert front.count('data-table="') == 1
+    assert "Measured beside reported" not in site["index.html"].partition("</h1>")[2]
+
+
 def test_papers_and_methods_lead_to_their_papers_and_previews_say_what_a_page_is(site: dict[str, str]) -> None:
     assert "https://arxiv.org/abs/2509.23049" in site["index.html"]
     assert "https://github.com/zijianwang0510/FedDRM" in site["feddrm.html"]
     assert "https://arxiv.org/abs/1812.06127" in site["method-fedprox.html"]
     assert "From Yang, Huang and Ye, FedAS:" in site["method-fedas.html"], "which arXiv does not have"
-    for one in every().values():
+    for one in references.every().values():
         if one.arxiv:
             assert all(f"https://arxiv.org/abs/{one.arxiv}" in site[address(name)] for name in one.methods)
     for name, text in site.items():
@@ -179,15 +193,16 @@ def test_the_arena_ranks_by_the_mean_over_partitions_and_sets_methods_of_one_gra
     ranks = sum(rankdata([-whole[row][k] for row in usual]) for k in range(6)) / 6
     shown = rows_of(site["arena.html"], 'class="heat"')
     names = list(shown)
-    at = names.index("one communication a step")
+    at = names.index("methods that send a gradient after every step")
     assert {*names[at + 1 :]} == {row for row in whole if row not in usual} != set()
     means = {row: f"{mean:.1f}" for row, mean in zip(usual, ranks, strict=True)}
-    assert {row: shown[row][0] for row in names[:at]} == means
-    assert [shown[row][0] for row in names[:at]] == sorted(means.values(), key=float)
-    assert shown["FedAvg"][1] == "one model for all"
-    assert shown["Ditto"][1] == "personalised"
-    front = rows_of(site["index.html"], "Arena, MNIST: every method.*?")
-    assert [front[str(n)][:2] for n in range(1, 11)] == [[row, shown[row][0]] for row in names[:10]]
+    assert {row: shown[row][1] for row in names[:at]} == means
+    assert [shown[row][1] for row in names[:at]] == sorted(means.values(), key=float)
+    front = rows_of(site["index.html"], "The best 10 of 40 methods")
+    assert [front[str(n)][:3] for n in range(1, 11)] == [[row, *shown[row][:2]] for row in names[:10]]
+    families = {row: references.family(known[methods[row]]) for row in whole}
+    assert {row: of[0] for row, of in shown.items() if of} == families
+    assert set(re.findall(r"<option>(.*?)</option>", site["arena.html"])) == {*families.values()}
 
 
 def test_forty_methods_on_six_partitions_have_no_critical_difference(store: Store) -> None:
@@ -209,9 +224,9 @@ def test_a_method_says_what_it_is_and_where_it_stands(site: dict[str, str], stor
         for k in range(6)
     ]
     stands = rows_of(page, "Where it stands")
-    assert stands["feddrm/1"] == [grid.title, "FedDRM", "small", f"{sum(ranks) / 6:.1f}", "1.0", "13"]
-    assert "feddrm/figure4" not in stands  # all of whose rows are its own
-    assert rows_of(page, "Hyper-parameters")["--lambda"][-2:] == ["Eq. 9, Sec. 3.2", "0.8"]
+    assert stands["feddrm/1" + grid.title] == [f"{sum(ranks) / 6:.1f}", "1.0", "13", "FedDRM", "small"]
+    assert not [row for row in stands if row.startswith("feddrm/figure4")]  # all of whose rows are its own
+    assert list(rows_of(page, "Hyper-parameters").values()) == [["0.8", "λ", "Eq. 9, Sec. 3.2"]]
     assert "lambda is 0.8, as in the paper" in page
 
 
@@ -248,7 +263,7 @@ def test_in_a_browser(site: dict[str, str], tmp_path: Path) -> None:
                 browser.open(tmp_path / f"{name}.html")
                 assert browser.do("document.documentElement.scrollWidth <= innerWidth"), (name, width)
         browser.open(tmp_path / "feddrm.html")
-        row = "document.querySelector('section[data-budget=small] tr[data-method=fedrep]')"
+        row = "document.querySelector('[data-budget=small] tr[data-method=fedrep]')"
         browser.do(f"{row}.cells[2].firstChild.focus()")
         for kind in ("keyDown", "keyUp"):  # by keyboard
             browser.send("Input.dispatchKeyEvent", type=kind, key="Enter", text="\r", windowsVirtualKeyCode=13)
@@ -256,7 +271,7 @@ def test_in_a_browser(site: dict[str, str], tmp_path: Path) -> None:
         assert line == "fedbench train --table feddrm/1 --budget small --column CIFAR-10/5-SPC -m fedrep"
         kept = "blob.text().then((text) => { window.saved = text; })"
         browser.do(f"made = URL.createObjectURL, URL.createObjectURL = (blob) => ({kept}, made.call(URL, blob))")
-        browser.do("document.querySelector('section[data-budget=small] .csv').click()")
+        browser.do("document.querySelector('[data-budget=small] .csv').click()")
         saved = next(text for _ in range(1000) if (text := browser.do("window.saved ?? ''")))
         head, *lines = csv.reader(saved.splitlines())
         assert head[:3] == ["Method", "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"]

@@ -4,29 +4,33 @@ paper's numbers and, if a figure ranks the methods, a leaderboard; and one page 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench import protocol, resources
+from fedbench import resources
+from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.protocol import PAPER
 from fedbench.reports import claims as of_claims
 from fedbench.reports.claims import LOOKS, Claims, Judged
+from fedbench.reports.layout.grid import Grid
+from fedbench.reports.layout.references import by_family
 from fedbench.reports.numbers.agreement import POINTS, Tally
 from fedbench.reports.render import html
 from fedbench.reports.render.text import brief, harmless
 from fedbench.reports.site.leaderboard import Leaderboard, leaderboard, told, top
-from fedbench.reports.site.methods import address, family, linked, method_page
+from fedbench.reports.site.methods import address, linked, method_page
 from fedbench.reports.site.names import page_of, picture_of
-from fedbench.reports.site.page import NOTEBOOK, command, document, e, listing, prose, scrolled
+from fedbench.reports.site.page import NOTEBOOK, Picture, command, document, e, figure, listing, prose, scrolled
 from fedbench.results.frame import Frame
 from fedbench.words import counted
 
@@ -91,16 +95,11 @@ def _tally(tables: Iterable[Claims]) -> Tally:
     return sum((one.tally for one in tables), Tally())
 
 
-def _seeds(one: Claims) -> int:
-    """How many seeds its budget has."""
-    return len(protocol.load(one.table.protocol).seeds(one.budget, one.table.seeds))
-
-
 def _over_all_seeds(tables: Iterable[Claims]) -> int:
     """How many of the paper's numbers are measured over all seeds of their budget; counted ones need none."""
     total = 0
     for one in tables:
-        of = 0 if one.table.counted or one.grid is None else _seeds(one)
+        of = 0 if one.table.counted else one.seeds
         lines = [line for line in one.grid.lines if line.in_table] if one.grid else []
         entries = [entry for line in lines for entry in line.entries if entry.offset and entry.value]
         total += sum(entry.value is not None and entry.value.seeds >= of for entry in entries)
@@ -115,10 +114,10 @@ def _coverage(one: Claims) -> str:
     counts = sorted({value.seeds for value in values if value})
     if not counts:  # runs that are not evaluated yet
         return ""
-    if counts == [_seeds(one)]:
+    if counts == [one.seeds]:
         return counted(counts[0], "seed")
     some = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
-    return f"{some} of {counted(_seeds(one), 'seed')}"
+    return f"{some} of {counted(one.seeds, 'seed')}"
 
 
 def _numbers(one: Claims) -> int:
@@ -134,30 +133,34 @@ def pages(frame: Frame, roots: Sequence[Path], own: int = 0, names: Sequence[str
     papers.sort(key=lambda paper: not _tally(paper.at()).reported)  # papers without reported numbers last
     yield "index.html", front(papers, own).encode()
     for paper in papers:
-        pictures = dict(_pictures(paper, frame, roots))
-        yield from ((name, content) for name, (_, content) in pictures.items())
-        titles = {name: title for name, (title, _) in pictures.items()}
-        yield page_of(paper.name), paper_page(paper, titles).encode()
+        pictures = list(_pictures(paper, frame, roots))
+        yield from ((one.file, one.content.encode()) for one in pictures)
+        yield page_of(paper.name), paper_page(paper, pictures).encode()
     best = [at for paper in papers for at in paper.best.values()]
     for one in declarations.built_in().values():
         yield address(one.name), method_page(one, best).encode()
 
 
-def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[tuple[str, tuple[str, bytes]]]:
-    """(File name, (title, SVG)) of a paper's figures with a number."""
+def _pictures(paper: Paper, frame: Frame, roots: Sequence[Path]) -> Iterator[Picture]:
+    """A paper's figures with a number."""
     from fedbench.reports import figures
 
     budgets = {one.table.id: one.budget for one in paper.best.values()}
-    for figure in _figures(paper):
-        first = next(iter(figure.series.tables.values())) if figure.series else None  # other figures show data
+    for spec in _figures(paper):
+        first = next(iter(spec.series.tables.values())) if spec.series else None  # other figures show data
         if first in budgets:
             request = figures.Request(frame, roots, budget=budgets[first] or None)
             try:
-                picture = figures.svg(figure, request).encode()
+                content = figures.svg(spec, request)
             except FedbenchError:
                 continue
-            number = figure.id.partition("/")[2]
-            yield picture_of(paper.name, number), (f"Figure {number}: {figure.title}", picture)
+            number = spec.id.partition("/")[2]
+            yield Picture(picture_of(paper.name, number), f"{_figure(number)}: {spec.title}", content)
+
+
+def _figure(number: str) -> str:
+    """What a figure is called; only papers number theirs."""
+    return f"Figure {number}" if number[0].isdigit() else number.capitalize()
 
 
 def _figures(paper: Paper) -> Iterator[FigureSpec]:
@@ -182,39 +185,72 @@ TOP = 10
 
 
 def front(papers: Sequence[Paper], own: int) -> str:
-    """The first page: what fedbench is, the arena's best methods, each paper's measured numbers and claims, and all
-    methods."""
-    chips: dict[str, list[str]] = {}
-    for one in declarations.built_in().values():
-        chips.setdefault(family(one), []).append(f'<a href="{address(one.name)}">{e(one.title)}</a>')
-    methods = "".join(f'<h3>{e(kind)}</h3><p class="chips">{" ".join(links)}</p>' for kind, links in chips.items())
+    """The first page: what fedbench is, a paper's table beside its numbers, the arena's best methods, each paper's
+    measured numbers and claims, and all methods."""
+    title = "fedbench: federated learning, measured beside reported"
     legend = ", ".join(f"{sign} {meaning}" for sign, meaning in MEANINGS.items())
-    heads = ("paper", "its numbers that are measured", "at its own budget", "claims")
+    with_numbers = [paper for paper in papers if _tally(paper.at()).reported]
+    others = [(_named(paper), f"{sum(map(_numbers, paper.at())):,}") for paper in papers if paper not in with_numbers]
+    heads = ("paper", "its numbers that we measured", "at its own budget", "claims")
+    families = by_family(declarations.built_in().values())
+    way = ['<a href="#papers">Papers</a>', '<a href="#methods">Methods</a>']
+    way += [f'<a href="{NOTEBOOK[0]}">Your {counted(own, "run")}</a>'] * (own > 0)
     body = [
-        "<h1>fedbench: federated learning, measured beside reported</h1>",
-        f'<p class="about">{e(ABOUT)} A click on a number shows the command that makes it; what has not been run is a '
-        "dot.</p>",
-        f"<p>In a checkout, on Linux with Python 3.11 to 3.14:</p>{command(INSTALL)}",
-        *([f'<p><a href="{NOTEBOOK[0]}">Your {counted(own, "run")}</a></p>'] if own else []),
+        f"<h1>{title}</h1>",
+        f'<p class="about">{e(ABOUT)} A click on a number shows the command that makes it.</p>',
+        f"<p>Install it in a checkout (Linux, Python 3.11 to 3.14):</p>{command(INSTALL)}",
+        *_headline(with_numbers),
         *(part for paper in papers for board in paper.boards[:1] for part in _top(paper, board)),
-        "<h2>The papers</h2>",
-        listing(heads, map(_paper_row, papers), look="papers"),
-        f'<p class="about">Claims of the papers: {legend}.</p>',
-        f"<h2>{counted(sum(map(len, chips.values())), 'method')}</h2>{methods}",
+        '<h2 id="papers">The papers</h2>',
+        listing(heads, map(_paper_row, with_numbers), look="papers"),
+        f'<p class="about">Claims: {legend}.</p>',
+        *(["<h2>Tables of our own</h2>", listing(("what", "numbers"), others, look="papers")] if others else []),
+        f'<h2 id="methods">{counted(sum(map(len, families.values())), "method")}</h2>',
+        f'<div class="families">{"".join(map(_chips, families, families.values()))}</div>',
     ]
-    return document("fedbench: federated learning, measured beside reported", "", body, ABOUT)
+    return document(title, " · ".join(way), body, ABOUT)
+
+
+def _chips(family: str, methods: Iterable[Declaration]) -> str:
+    links = " ".join(f'<a href="{address(one.name)}">{e(one.title)}</a>' for one in methods)
+    return f'<h3>{e(family)}</h3><p class="chips">{links}</p>'
+
+
+def _headline(papers: Iterable[Paper]) -> Iterator[str]:
+    """The largest table of which all the paper's numbers are measured, over all seeds of the paper's own budget."""
+    tables = [(one, paper) for paper in papers for one in paper.at(PAPER) if one.grid and not one.table.counted]
+    whole = [(one, paper) for one, paper in tables if _over_all_seeds([one]) == one.tally.reported > 0]
+    if not whole:
+        return
+    one, paper = max(whole, key=lambda of: of[0].tally.reported)
+    assert one.grid is not None
+    lines = [dataclasses.replace(line, mark="") for line in one.grid.lines if line.part != "added"]
+    yield "<h2>Measured beside reported</h2>"
+    yield (
+        f'<p class="about">{e(one.table.title)} ({_linked(paper)}, {_coverage(one)}). Below each number stands the '
+        "paper's, with the difference; * is far off.</p>"
+    )
+    yield _numbered(one, dataclasses.replace(one.grid, lines=tuple(lines)))
 
 
 def _top(paper: Paper, board: Leaderboard) -> Iterator[str]:
-    yield f"<h2>{e(board.grid.title)}: the first {min(TOP, len(board.first))}</h2>"
-    yield f'<p class="about">{e(told(board))} <a href="{e(page_of(paper.name))}">All methods and columns</a></p>'
+    count = min(TOP, len(board.first))
+    yield f"<h2>The best {count} of {counted(len(board.first), 'method')}</h2>"
+    link = f'<a href="{e(page_of(paper.name))}">All methods and columns</a>'
+    yield f'<p class="about">{e(board.grid.title)}. {e(told(board))} {link}</p>'
     yield top(board, TOP)
 
 
+def _linked(paper: Paper) -> str:
+    return f'<a href="{e(page_of(paper.name))}">{e(paper.page[0])}</a>'
+
+
+def _named(paper: Paper) -> str:
+    return f"{_linked(paper)}<small>{prose(paper.page[1])}</small>"
+
+
 def _paper_row(paper: Paper) -> Sequence[str]:
-    title, about = paper.page
-    link = f'<a href="{e(page_of(paper.name))}">{e(title)}</a><small>{prose(about)}</small>'
-    return link, _share(paper.at()), _share(paper.at(PAPER)), _signs(paper.judged.values())
+    return _named(paper), _share(paper.at()), _share(paper.at(PAPER)), _signs(paper.judged.values())
 
 
 def _share(tables: Sequence[Claims]) -> str:
@@ -240,9 +276,9 @@ def _sign(sign: str, more: str = "") -> str:
     return f'<span class="sign {MEANINGS[sign].split()[0]}" title="{MEANINGS[sign]}">{sign}{more}</span>'
 
 
-def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
-    """A paper's page, which begins with its leaderboards and its fullest table; tables without a number are one line.
-    `pictures`: file of a figure -> its title."""
+def paper_page(paper: Paper, pictures: Sequence[Picture]) -> str:
+    """A paper's page, which begins with its leaderboards and its fullest table; tables without a number are one
+    line."""
     title, about = paper.page
     budgets: dict[str, list[Claims]] = {}  # table's id -> its claims at each measured budget, the fullest first
     for one in sorted(paper.measured, key=lambda one: one is not paper.best[one.table.id]):
@@ -253,7 +289,7 @@ def paper_page(paper: Paper, pictures: Mapping[str, str]) -> str:
         f'<p class="about">{prose(about)}</p>',
         *map(leaderboard, boards),
         *([_table(budgets[first], opened=not boards)] if first else []),
-        *(f'<figure><img src="{e(file)}" alt="{e(what)}" loading="lazy"></figure>' for file, what in pictures.items()),
+        *([f'<div class="figures">{"".join(map(figure, pictures))}</div>'] if pictures else []),
         *(_table(budgets[id]) for id in paper.best if id in budgets and id != first),
         _unmeasured([one for id, one in paper.best.items() if id not in budgets]),
     ]
@@ -270,7 +306,8 @@ def _unmeasured(tables: Sequence[Claims]) -> str:
     if not rows:
         return ""
     summary = f"{counted(len(rows), 'table')} that nobody has measured yet"
-    return f"<details><summary>{summary}</summary>{listing(('table', 'what', 'command'), rows, texts=3)}</details>"
+    tables = listing(("table", "what", "command"), rows, texts=3, look="what")
+    return f"<details><summary>{summary}</summary>{tables}</details>"
 
 
 def _table(budgets: Sequence[Claims], opened: bool = False) -> str:
@@ -281,8 +318,14 @@ def _table(budgets: Sequence[Claims], opened: bool = False) -> str:
     return (
         f'<details class="table" id="{e(one.table.id.partition("/")[2])}"{" open" * opened}>'
         f"<summary><span><b>{e(one.table.id)}</b> {e(one.table.title)}</span>{facts}</summary>"
-        f"{''.join(map(_at_budget, budgets))}</details>"
+        f"{_at_budget(one)}{''.join(map(_other_budget, budgets[1:]))}</details>"
     )
+
+
+def _other_budget(one: Claims) -> str:
+    """A budget with fewer numbers, folded."""
+    summary = f"Budget {e(one.budget)}: {_share([one]) or _coverage(one)}"
+    return f"<details><summary>{summary}</summary>{_at_budget(one)}</details>"
 
 
 def _at_budget(one: Claims) -> str:
@@ -291,13 +334,18 @@ def _at_budget(one: Claims) -> str:
     lines = [e(text) for text in (one.grid.basis, *one.grid.makers) if text]
     notes = [*brief(grid, escape), *grid.notes, *(f"{letters}: {text}" for letters, text in grid.footnotes)]
     return (
-        f'<section class="wide" data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">'
-        f"<p>{'<br>'.join(lines)}</p>{scrolled(html.table(grid, linked))}{_claims(one.judged)}"
+        f'<section class="wide"><p>{"<br>".join(lines)}</p>{_numbered(one, one.grid)}{_claims(one.judged)}'
         f"<details><summary>Notes, and what departs from the paper</summary>"
         f"<ul>{''.join(f'<li>{text}</li>' for text in notes)}</ul></details>"
         + command(f"fedbench report --table {one.table.id}{one.budget and f' --budget {one.budget}'} --compare")
         + "</section>"
     )
+
+
+def _numbered(one: Claims, grid: Grid) -> str:
+    """A grid of a table at a budget, whose numbers show the command that makes them."""
+    table = scrolled(html.table(harmless(grid, escape), linked))
+    return f'<div data-table="{e(one.table.id)}" data-budget="{e(one.budget)}">{table}</div>'
 
 
 def _claims(judged: Iterable[Judged]) -> str:

@@ -11,7 +11,8 @@ from fedbench.methods import declarations
 from fedbench.planner.table.spec import Table
 from fedbench.reports.compare.significance import neighbours, ranks_of
 from fedbench.reports.layout.grid import Grid, Line
-from fedbench.reports.site.methods import GRADIENT, family, linked
+from fedbench.reports.layout.references import YOURS, family
+from fedbench.reports.site.methods import linked
 from fedbench.reports.site.page import card, e, folded, listing, scrolled, sort_head
 from fedbench.words import counted
 
@@ -51,7 +52,7 @@ class Leaderboard:
         ranked = [k for k, c in enumerate(table.printed) if c.metric == table.metric and not c.of]
         rows = [line for line in grid.lines if line.in_table]
         whole = [line for line in rows if all(line.entries[k].value for k in ranked)]
-        every_step = [line for line in whole if _family(line) == GRADIENT]
+        every_step = [line for line in whole if _sends_every_step(line)]
         first = _standings(table, [line for line in whole if line not in every_step], ranked)
         last = _standings(table, every_step, ranked)
         return cls(table, grid, ranked, first, last, [line for line in rows if line not in whole])
@@ -59,12 +60,12 @@ class Leaderboard:
 
 def top(board: Leaderboard, count: int) -> str:
     """A table of the best `count` rows: place, method, mean rank, and the numbers that rank."""
-    heads = ("place", "method", "mean rank", "family", *(board.grid.heads[k].label for k in board.ranked))
+    heads = ("place", "method", "family", "mean rank", *(board.grid.heads[k].label for k in board.ranked))
     rows = []
     for n, one in enumerate(board.first[:count], 1):
         numbers = (e(one.line.entries[k].text) for k in board.ranked)
-        rows.append((str(n), linked(one.line, e), f"<b>{one.mean:.1f}</b>", e(one.family), *numbers))
-    return listing(heads, rows, texts=2)
+        rows.append((str(n), linked(one.line, e), e(one.family), f"<b>{one.mean:.1f}</b>", *numbers))
+    return listing(heads, rows, texts=3, look="top")
 
 
 def leaderboard(board: Leaderboard) -> str:
@@ -72,11 +73,12 @@ def leaderboard(board: Leaderboard) -> str:
     table, grid, ranked, first, last = board.table, board.grid, board.ranked, board.first, board.last
     rest = [k for k in range(len(table.printed)) if k not in ranked]
     median = float(np.median([one.cost for one in first if one.cost] or [1.0]))
-    heads = [sort_head("method", "key"), sort_head("mean rank"), sort_head("family", "key")]
+    heads = [sort_head("method", "key"), sort_head("family", "key"), sort_head("mean rank")]
     heads += [sort_head(grid.heads[k].label, group=grid.heads[k].group) for k in [*ranked, *rest]]
     rows = [_standing_row(one, ranked, rest, median) for one in first]
     if last:
-        rows.append(f'<tr class="class"><th colspan="{len(heads)}" class="key">one communication a step</th></tr>')
+        head = f'<th colspan="{len(heads)}" class="key">methods that send a gradient after every step</th>'
+        rows.append(f'<tr class="class">{head}</tr>')
         rows += [_standing_row(one, ranked, rest, median) for one in last]
     families = "".join(f"<option>{e(name)}</option>" for name in sorted({one.family for one in (*first, *last)}))
     tools = (
@@ -93,7 +95,12 @@ def leaderboard(board: Leaderboard) -> str:
 
 def _family(line: Line) -> str:
     known = declarations.built_in().get(line.method)
-    return family(known) if known else "own"
+    return family(known) if known else YOURS
+
+
+def _sends_every_step(line: Line) -> bool:
+    known = declarations.built_in().get(line.method)
+    return known is not None and known.one_step
 
 
 def _standings(table: Table, lines: Sequence[Line], ranked: Sequence[int]) -> list[Standing]:
@@ -122,7 +129,7 @@ def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], med
     relative = f' data-cost="{one.cost / median:.3g}"' if one.cost else ""
     cells = [
         f'<th scope="row" class="key">{linked(line, e)}</th>',
-        f'<td data-value="{one.mean:.4g}"><b>{one.mean:.1f}</b></td><td class="key">{e(one.family)}</td>',
+        f'<td class="key">{e(one.family)}</td><td data-value="{one.mean:.4g}"><b>{one.mean:.1f}</b></td>',
     ]
     for k, rank in zip(ranked, one.ranks, strict=True):
         shade = min(SHADES - 1, int((rank - 1) / max(one.of - 1, 1) * SHADES))
@@ -137,5 +144,6 @@ def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], med
 def told(board: Leaderboard) -> str:
     """A sentence on the ranks, and on the differences between neighbours that are significant."""
     numbers = np.array([[_value(one.line, k) for one in board.first] for k in board.ranked])
-    ranks = f"{counted(len(board.first), 'method')} by their average rank over {counted(len(board.ranked), 'column')}"
-    return f"{ranks}; {neighbours(numbers, range(len(board.first)))}."
+    ranks = f"{counted(len(board.first), 'method')} by their mean rank over {counted(len(board.ranked), 'column')}."
+    tested = neighbours(numbers, range(len(board.first)))
+    return f"{ranks} {tested[0].upper()}{tested[1:]}."

@@ -12,26 +12,14 @@ from fedbench.methods import declarations
 from fedbench.planner.table.spec import Table
 from fedbench.reports.claims import Claims
 from fedbench.reports.layout.grid import Line
-from fedbench.reports.layout.references import Reference, every
+from fedbench.reports.layout.references import Reference, family, of_method
 from fedbench.reports.site.names import page_of
 from fedbench.reports.site.page import NOTEBOOK, command, document, e, folded, listing, values
-
-#: The family of methods that communicate after every step.
-GRADIENT = "one gradient a round"
 
 
 def address(method: str) -> str:
     """The file of a method's page."""
     return f"method-{method}.html"
-
-
-def family(one: Declaration) -> str:
-    """The family of a method: the kind of models that it trains."""
-    if one.one_step:
-        return GRADIENT
-    if one.clusters_by:
-        return "clustered"
-    return "personalised" if one.personalised else "one model for all"
 
 
 def linked(line: Line, escape: Callable[[str], str] = str) -> str:
@@ -45,30 +33,31 @@ def method_page(one: Declaration, tables: Sequence[Claims]) -> str:
     parts = (" ".join(part.split()) for part in one.text.split("\n\n"))
     facts = {
         "family": family(one),
+        "sends": "a gradient after every step" if one.one_step else "",
         "clusters by": one.clusters_by,
         "answers for": ", ".join(f"{who} clients" for who in one.serves),
         "routes images": "yes" if one.routes else "",
         "version": str(one.version),
     }
     options = [
-        (f"<code>--{e(name.replace('_', '-'))}</code>", *map(e, (it.symbol, it.help, it.source, it.default)))
+        (
+            f"<code>--{e(name.replace('_', '-'))}</code><small>{e(it.help)}</small>",
+            *map(e, (it.default, it.symbol, it.source)),
+        )
         for name, it in one.hyper_parameters.items()
     ]
     rows = list(_places(one, tables))
-    heads = ("table", "what", "row", "budget", "mean rank", "in the paper", "of rows")
+    heads = ("table", "our mean rank", "the paper's", "of rows", "row", "budget")
+    of_options = ("option", "default", "symbol", "source")
     body = [
         f"<h1>{e(one.title)}</h1>",
         f'<p class="about">{e(one.summary)}.</p>',
-        *(f"<p>From {_paper(paper)}</p>" for paper in every().values() if one.name in paper.methods),
+        *(f"<p>From {_paper(paper)}</p>" for _, paper in of_method(one.name)),
         *(f"<p>{_prose(part)}</p>" for part in parts if not part.startswith("deviates:")),
         values((name, value) for name, value in facts.items() if value),
         command(f"fedbench train --method {one.name}"),
-        *(["<h2>Where it stands</h2>", listing(heads, rows, texts=4)] if rows else []),
-        *(
-            ["<h2>Hyper-parameters</h2>", listing(("option", "symbol", "what", "source", "default"), options, texts=4)]
-            if options
-            else []
-        ),
+        *(["<h2>Where it stands</h2>", listing(heads, rows, look="stands")] if rows else []),
+        *(["<h2>Hyper-parameters</h2>", listing(of_options, options, texts=4, look="stands")] if options else []),
         folded("How it deviates from its paper", one.deviations),
     ]
     about = f"{one.title}: {one.summary}. Its hyper-parameters and where it stands in fedbench's tables."
@@ -98,7 +87,8 @@ def _places(one: Declaration, tables: Sequence[Claims]) -> Iterator[Sequence[str
             if ours:
                 id = at.table.id
                 link = f'<a href="{e(page_of(at.paper))}#{e(id.partition("/")[2])}">{e(id)}</a>'
-                yield link, e(at.table.title), e(line.label), e(at.budget), ours, theirs, str(len(lines))
+                named = f"{link}<small>{e(at.table.title)}</small>"
+                yield named, ours, theirs, str(len(lines)), e(line.label), e(at.budget)
 
 
 def _mean_rank(table: Table, lines: Sequence[Line], line: Line, measured: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -80,6 +81,36 @@ def sort_head(label: str, kind: str = "", group: str = "", first: str = "ascendi
     before = f"<small>{e(group)}</small>" if group else ""
     button = f'<button type="button">{before}{e(label)}</button>'
     return f'<th scope="col" aria-sort="none" data-first="{first}"{look}>{button}</th>'
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG picture as a file, and what it shows in words; without content the words say what is missing."""
+
+    file: str
+    title: str
+    content: str = ""
+    words: str = ""
+
+    @property
+    def image(self) -> str:
+        """The picture on a page, with its size, so that the page keeps a place for it until it is loaded."""
+        points = _SIZE.search(self.content)
+        wide, high = (round(float(one) * 4 / 3) for one in points.groups()) if points else (0, 0)
+        size = f' width="{wide}" height="{high}"' if points else ""
+        return f'<img src="{e(self.file)}" alt="{e(self.title)}"{size} loading="lazy">'
+
+
+#: The size of an SVG picture in points.
+_SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+
+
+def figure(picture: Picture) -> str:
+    """A figure with its title, which scrolls where it is wider than the page, and leads to the picture alone."""
+    return (
+        f'<figure><div class="scroll" tabindex="0"><a href="{e(picture.file)}">{picture.image}</a></div>'
+        f"<figcaption>{e(picture.title)}</figcaption></figure>"
+    )
 
 
 def prose(markdown: str) -> str:

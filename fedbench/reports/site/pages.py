@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from fedbench.errors import FedbenchError
 from fedbench.partitions import schemes
 from fedbench.planner import again
 from fedbench.planner.runs import label, text
 from fedbench.reports.compare.comparison import Comparison, Group, compare
 from fedbench.reports.compare.layout import grid
 from fedbench.reports.compare.numbers import scale
+from fedbench.reports.figures.kind import quantity
 from fedbench.reports.layout.grid import Entry, Grid, Line
 from fedbench.reports.render.text import signs
 from fedbench.reports.site import pictures
-from fedbench.reports.site.page import card, command, document, e, folded, scrolled, sort_head, values
+from fedbench.reports.site.page import Picture, card, command, document, e, folded, scrolled, sort_head, values
 from fedbench.results.run import Run, by_other_code
 from fedbench.specs import Setting
 from fedbench.store.provenance import other_code
@@ -30,9 +32,7 @@ def name(run: Run) -> str:
     return f"run-{run.id}.html"
 
 
-def run_page(
-    side: Comparison, group: Group, run: Run, history: Origin, shown: Iterable[pictures.Picture], index: str
-) -> str:
+def run_page(side: Comparison, group: Group, run: Run, history: Origin, shown: Sequence[Picture], index: str) -> str:
     """The page of one run of a group, with these pictures."""
     way = f'<a href="{index}">All runs</a>{_seeds(group, run)}'
     title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
@@ -77,19 +77,46 @@ def _tiles(side: Comparison, run: Run) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
 
 
-def _cards(side: Comparison, run: Run, history: Origin, shown: Iterable[pictures.Picture]) -> Iterable[str]:
+def _cards(side: Comparison, run: Run, history: Origin, shown: Sequence[Picture]) -> Iterable[str]:
     if run.id not in side.metrics:
         problems = [p for p in side.problems if run.id in p] or side.problems
         yield card("No metrics", f'<p class="off">{e(" ".join(problems))}</p>', wide=True)
-    yield from (card(one.title, one.html) for one in shown)
+    drawn = [card(one.title, f"{one.image}<p>{e(one.words)}</p>") for one in shown if one.content]
+    if run.id in side.metrics:
+        drawn.insert(1, card("Clients", _clients(run)))
+    yield from drawn
+    if missing := [f"<li>{e(one.words)}</li>" for one in shown if not one.content]:
+        yield card("Not drawn", f"<ul>{''.join(missing)}</ul>", wide=True)
     rows = {"method": _method(run), "data": _data(run), "training": _setting(run)}
     parts = (f"<div><h3>{title}</h3>{values(fields)}</div>" for title, fields in rows.items())
     yield card("Make it again", _again(run), wide=True)
-    yield card("What was decided", f'<div class="parts">{"".join(parts)}</div>', wide=True)
+    yield card("Settings", f'<div class="parts">{"".join(parts)}</div>', wide=True)
     origin = "".join(folded(what, details) or f"<p>{e(what)}</p>" for what, details in history)
     yield card("Where it comes from", origin, wide=True)
     if deviations := run.artifact.provenance.get("deviations"):
         yield card("Notes", folded("How the method deviates from its paper", map(str, deviations)), wide=True)
+
+
+def _clients(run: Run) -> str:
+    """A table of the run's clients, which can be sorted, the worst first."""
+    try:
+        rows, words = pictures.clients(run)
+    except FedbenchError as error:
+        return f"<p>{e(error)}</p>"
+    most = 100 if rows[0]["unit"] == "%" else max(row["value"] for row in rows)
+    heads = sort_head("client", "key") + sort_head(quantity(rows[0]), first="descending")
+    lines = "".join(
+        f'<tr><th scope="row" class="key">{e(row.get("client_name", row["client"]))}{_UNSEEN * row["unseen"]}</th>'
+        f'<td data-value="{row["value"]:.6g}">{row["value"]:.2f} '
+        f'<meter max="{most:g}" value="{row["value"]:.4g}" aria-hidden="true"></meter></td></tr>'
+        for row in rows
+    )
+    table = f'<table class="clients"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>'
+    return f"{scrolled(table, 'tall')}<p>{e(words)}</p>"
+
+
+#: Beside the name of a client that never trains.
+_UNSEEN = " <small>unseen: never trains</small>"
 
 
 def _again(run: Run) -> str:
@@ -152,25 +179,25 @@ def _heads(side: Comparison, table: Grid) -> Iterable[str]:
     """The headings of sortable columns; the first click sorts by a number with the best first."""
     best = {number.name: number.best for number in side.numbers}
     shown = [key for key in TELLING if key in table.keys] if len(table.keys) > SETTINGS else table.keys
-    for key in table.keys:
-        yield sort_head(key.replace("_", " "), "key", off=key not in shown and key != table.keys[0])
+    for i, key in enumerate(table.keys[k] for k in _keys(table)):
+        yield sort_head(key.replace("_", " "), "key", off=key not in shown and i > 0)
     for head in table.heads:
         way = "descending" if best.get(head.metric) == "max" else "ascending"
         yield sort_head(table.heading(head), group=head.group, first=way)
-    yield sort_head(_pages(side), "key")
+    yield sort_head("Page of seed", "key")
 
 
-def _pages(side: Comparison) -> str:
-    return "Page" if len(side.groups) == len(side.runs) else "Page of seed"
+def _keys(table: Grid) -> list[int]:
+    """The places of the keys in their order on the page: what was trained stands first, and then on what."""
+    return sorted(range(len(table.keys)), key=lambda k: table.keys[k] not in ("row", "method"))
 
 
 def _row(side: Comparison, table: Grid, group: Group, line: Line) -> str:
-    cells = [_key(group, key, shown, i == 0) for i, (key, shown) in enumerate(zip(table.keys, line.keys, strict=True))]
-    for head, entry in zip(table.heads, line.entries, strict=True):
-        cells.append(_cell(table, f"{table.heading(head)} {head.group.lower()}".strip(), entry))
+    cells = [_key(group, table.keys[k], line.keys[k], i == 0) for i, k in enumerate(_keys(table))]
+    cells += [_cell(table, entry) for entry in line.entries]
     pages = " ".join(f'<a href="{e(name(run))}" title="{e(run.id)}">{run.spec.setting.seed}</a>' for run in group)
     words = e(" ".join([line.label, line.method, *(run.id for run in group)]))
-    last = f'<td class="key" data-head="{_pages(side)}">{pages}</td>'
+    last = f'<td class="key">{pages}</td>'
     return f'<tr data-words="{words}">{"".join(cells)}{last}</tr>'
 
 
@@ -180,17 +207,16 @@ def _key(group: Group, key: str, shown: str, first: bool) -> str:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     order = f' data-value="{e(text(value))}"' if number else ""
     content = f'<a href="{e(name(group[0]))}">{e(shown) or "none"}</a>' if first else e(shown)
-    return f'<th scope="row" class="key" data-head="{e(key.replace("_", " "))}"{order}>{content}</th>'
+    return f'<th scope="row" class="key"{order}>{content}</th>'
 
 
-def _cell(table: Grid, head: str, entry: Entry) -> str:
+def _cell(table: Grid, entry: Entry) -> str:
     if not entry.text:
-        about = f'data-head="{e(head)}" data-value="" title="{e(entry.state.value)}"'
-        return f"<td {about}>{e(entry.symbol)}</td>"
+        return f'<td data-value="" title="{e(entry.state.value)}">{e(entry.symbol)}</td>'
     look = {1: ' class="best"', 2: ' class="second"'}.get(entry.rank, "")
     spread = f' <span class="spread">± {e(entry.spread)}</span>' if entry.spread else ""
     order = "" if entry.value is None else f' data-value="{entry.value.mean:.6g}"'
-    return f'<td data-head="{e(head)}"{order}><span{look}>{e(entry.text)}</span>{spread}{e(table.mark(entry))}</td>'
+    return f"<td{order}><span{look}>{e(entry.text)}</span>{spread}{e(table.mark(entry))}</td>"
 
 
 def pages(
@@ -203,19 +229,18 @@ def pages(
     """
     side = compare(runs)
     yield index, index_page(side, way)
-    partitions: dict[str, pictures.Picture] = {}
-    for group in side.groups:
-        measured = [one for one in group if one.id in side.metrics]
-        curves = [*pictures.of_group(measured)] if measured else []
-        for one in group:
-            spec = one.spec.setting.partition
-            if spec.id not in partitions:
-                partitions[spec.id] = pictures.of_partition(spec, one.store)
-                yield from _files([partitions[spec.id]])
-            own = [*curves[:1], pictures.of_run(one), *curves[1:]] if one in measured else []
-            yield from _files(own if one is group[0] else own[1:2])
-            yield name(one), run_page(side, group, one, history_of(one), [*own, partitions[spec.id]], index)
+    partitions: dict[str, Picture] = {}
+    for groups, curves in pictures.shared(side):
+        yield from _files(curves)
+        for group in groups:
+            for run in group:
+                spec = run.spec.setting.partition
+                if spec.id not in partitions:
+                    partitions[spec.id] = pictures.of_partition(spec, run.store)
+                    yield from _files([partitions[spec.id]])
+                shown = [*(curves if run.id in side.metrics else ()), partitions[spec.id]]
+                yield name(run), run_page(side, group, run, history_of(run), shown, index)
 
 
-def _files(shown: Iterable[pictures.Picture]) -> Iterator[tuple[str, str]]:
+def _files(shown: Iterable[Picture]) -> Iterator[tuple[str, str]]:
     return ((one.file, one.content) for one in shown if one.content)

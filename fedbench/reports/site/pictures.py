@@ -1,21 +1,24 @@
-"""The pictures on runs' pages: figures of `reports.figures` for some runs, as SVG files."""
+"""What runs' pages show: pictures, which are figures of `reports.figures` as SVG files, and the numbers of clients. The
+pages of several runs share a picture, which takes far longer than a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedbench.errors import FedbenchError
 from fedbench.reports import figures
-from fedbench.reports.site.page import e
+from fedbench.reports.compare.comparison import Comparison, Group
+from fedbench.reports.site.page import Picture
 from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs
 from fedbench.results.run import Run
 from fedbench.specs import PartitionSpec
 from fedbench.store import Store
 
-#: Most runs with a line each in a picture of their curves; of more seeds it shows mean and standard deviation.
-LINES = 10
+#: Most lines in a picture of curves: more have no colour of their own.
+LINES = 8
 
 
 @dataclass(frozen=True)
@@ -28,40 +31,44 @@ class _Request(figures.Request):
         return [*self.given]
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture with what it shows in words; without content the words say what is missing."""
-
-    file: str
-    title: str
-    words: str
-    content: str = ""
-
-    @property
-    def html(self) -> str:
-        image = f'<img src="{e(self.file)}" alt="{e(self.title)}" loading="lazy">' if self.content else ""
-        return f"{image}<p>{e(self.words)}</p>"
+def shared(side: Comparison) -> Iterator[tuple[list[Group], list[Picture]]]:
+    """All groups of runs, in parts of one data set and partition that share these pictures: the curves of accuracy and,
+    if there is any, training loss, with a line per group. Groups of similar accuracy are in one part."""
+    for groups in side.places.values():
+        ranked, parts = sorted(groups, key=lambda group: -_accuracy(side, group)), -(-len(groups) // LINES)
+        for k in range(parts):
+            first, end = k * len(groups) // parts, (k + 1) * len(groups) // parts
+            which = f", places {first + 1} to {end} of {len(groups)}" if parts > 1 else ""
+            runs = [run for group in ranked[first:end] for run in group if run.id in side.metrics]
+            yield ranked[first:end], list(_curves(runs, which))
 
 
-def of_group(runs: Sequence[Run]) -> Iterator[Picture]:
-    """The curves of a group of runs that differ in their seeds only: accuracy and, if there is any, training loss."""
-    by = ["seed"] if 1 < len(runs) <= LINES else None
-    for title, metric in (("Learning", None), ("Loss", "train_loss")):
-        request = _request(runs[0].store, given=runs, metric=metric, by=by)
-        yield _picture("curves", f"curve-{runs[0].id}{'-loss' if metric else ''}.svg", title, request)
+def _accuracy(side: Comparison, group: Group) -> float:
+    """The first number of the comparison, accuracy or AUC; below all if the group has none."""
+    value = side.value(group, side.numbers[0]) if side.numbers else None
+    return value.mean if value else -math.inf
 
 
-def of_run(run: Run) -> Picture:
-    """The accuracy (else the AUC) of each of its clients."""
-    return _picture("clients", f"clients-{run.id}.svg", "Clients", _request(run.store, given=[run]))
+def _curves(runs: Sequence[Run], which: str) -> Iterator[Picture]:
+    for title, metric in (("Learning", None), ("Loss", "train_loss")) if runs else ():
+        file = f"curve-{runs[0].id}{'-loss' if metric else ''}.svg"
+        yield _picture("curves", file, title + which, _request(runs[0].store, given=runs, metric=metric))
 
 
 def of_partition(spec: PartitionSpec, store: Store) -> Picture:
     """The samples of each class that each client holds."""
     file, title = f"partition-{spec.id}.svg", "Partition"
     if store.get(spec) is None:  # as for a shipped run, whose data are not in its pack
-        return Picture(file, title, f"Partition {spec.id} is not in this store.")
+        return Picture(file, title, words=f"Partition {spec.id} is not in this store.")
     return _picture("partition", file, title, _request(store, partition=spec.id))
+
+
+def clients(run: Run) -> tuple[list[figures.Row], str]:
+    """The accuracy (else the AUC) of each client of a run, the worst first, and all of them in words. Raises
+    FedbenchError if the run has neither."""
+    request = _request(run.store, given=[run])
+    rows = figures.kind_of(figures.load("clients")).rows(request)
+    return sorted(rows, key=lambda row: row["value"]), _sentence(request.said)
 
 
 def _request(store: Store, **options: object) -> _Request:
@@ -72,9 +79,10 @@ def _picture(figure: str, file: str, title: str, request: _Request) -> Picture:
     try:
         content = figures.svg(figures.load(figure), request)
     except FedbenchError as error:
-        return Picture(file, title, str(error))
-    return Picture(file, title, _sentence(request.said), content)
+        return Picture(file, title, words=str(error))
+    return Picture(file, title, content, _sentence(request.said))
 
 
-def _sentence(lines: Iterable[str]) -> str:
-    return "; ".join(line.strip() for line in lines)
+def _sentence(said: Sequence[str]) -> str:
+    first, *rest = map(str.strip, said)
+    return ": ".join(filter(None, (first, "; ".join(rest))))

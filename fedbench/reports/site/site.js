@@ -78,7 +78,7 @@
 
   // Shows the command that fills a cell in a row below it; once more: hides it.
   function command(cell) {
-    const row = cell.closest("tr"), { table, budget } = cell.closest("section").dataset;
+    const row = cell.closest("tr"), { table, budget } = cell.closest("[data-table]").dataset;
     const heads = cell.closest("table").querySelector("thead tr:last-child").cells;
     const column = heads[cell.cellIndex].dataset.column;
     const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
@@ -151,12 +151,12 @@
   addEventListener("hashchange", open);
   document.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("details.columns").forEach(choose);
-    for (const box of document.querySelectorAll(".scroll")) {
+    for (const box of document.querySelectorAll(".scroll:has(table)")) {
       const button = Object.assign(document.createElement("button"), { type: "button", className: "csv", textContent: "CSV" });
       button.title = "what is shown of this table, as a file";
       box.before(button);
     }
-    document.querySelectorAll("section[data-table] table").forEach(offer);
+    document.querySelectorAll("[data-table] table").forEach(offer);
     open();
   });
   // Applies filters whose values the browser restored.
