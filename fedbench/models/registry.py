@@ -71,6 +71,25 @@ _OPTIONS: dict[str, dict[str, int | tuple[str, ...]]] = {
     "resnet18_gn": {"projection_size": 256},
 }
 
+#: Network -> what a paper calls it.
+_TITLES = {
+    "cifar_cnn": "a 5-layer CNN",
+    "cifar_cnn_bn": "a 5-layer CNN with batch norm",
+    "cifar_cnn_projection": "a small CNN with a projection layer",
+    "digits_cnn": "a small CNN",
+    "emnist_cnn": "a 4-layer CNN",
+    "lenet5": "LeNet-5",
+    "lenet5_binary": "LeNet-5",
+    "lenet5_flux": "LeNet-5",
+    "lenet_gn": "LeNet with group norm",
+    "lenet_tanh": "LeNet-5 with tanh",
+    "mlp": "a multilayer perceptron",
+    "resnet18_bn": "ResNet-18",
+    "resnet18_fedml": "ResNet-18 with group norm",
+    "resnet18_gn": "ResNet-18 with group norm",
+    "resnet9": "ResNet-9",
+}
+
 #: The largest number as an option, because memory is short long before.
 MOST = 10_000
 
@@ -92,6 +111,15 @@ def named(name: str) -> str:
     base, options = _parsed(name)
     text = ",".join(f"{option}={value}" for option, value in options.items() if value != _default(base, option))
     return f"{base}:{text}" if text else base
+
+
+def title(name: str) -> str:
+    """The network of this name, with or without options, in words; a network of torchvision or a user's by its own
+    name."""
+    network, _, rest = name.partition(":")
+    if network == "torchvision":
+        return f"torchvision's {rest.partition(':')[0]}" + (", pretrained" if ":" in rest else "")
+    return _TITLES.get(network, network.partition("@")[0])
 
 
 def version(name: str) -> int:

@@ -132,6 +132,7 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(
     for n, worst in ((1, 1), (10, 1), (11, 2), (20, 2), (21, 3)):  # a client at least
         assert worst_tenth(np.arange(n, 0, -1.0)) == mean(range(1, worst + 1))
     assert cell(table, "Sent", "ditto").text == "5,000.0"
+    assert cell(table, "Sent", "ditto").spread == "", "as many bytes in each run"
     assert cell(table, "Rounds", "ditto").spread == ""
 
 

@@ -19,12 +19,11 @@ from fedbench.reports.layout.grid import Entry, Grid, Heading, Line
 from fedbench.reports.layout.references import OWN, every, of_row
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.render import render
+from fedbench.reports.render import Style, render
 from fedbench.reports.render.latex import bibtex
 from fedbench.reports.render.latex.macros import words
 from fedbench.reports.render.latex.tabular import Form, fitted
 from fedbench.reports.render.latex.widths import broken
-from fedbench.reports.render.style import Style
 from fedbench.results.run import State
 from fedbench.store import Store
 from tests.support.cli_user import good
@@ -123,6 +122,23 @@ def test_forms_of_a_spread(spread: str, printed: str, said: bool) -> None:
     assert ("standard deviation" in text.split("\\end{table")[0]) is said
 
 
+@pytest.mark.parametrize(
+    ("unit", "texts", "printed"),
+    [
+        ("", (("0.749", "0.08"), ("0.700", "0.10"), ("1.000", "0.00")), [".749(.08)", ".700(.10)", "1.000(.00)"]),
+        ("", (("0.749", "0.08"), ("12.500", "0.10")), ["0.749(0.08)", "12.500(0.10)"]),
+        ("s", (("0.4", "0.1"), ("13.1", "0.3")), ["0.4(0.1)", "13.1(0.3)"]),
+        ("kB", (("0.5", "0.2"), ("0.9", "0.0")), ["0.5(0.2)", "0.9(0.0)"]),
+    ],
+)
+def test_numbers_of_a_column_have_one_form(unit: str, texts: tuple[tuple[str, str], ...], printed: list[str]) -> None:
+    entries = [Entry(State.DONE, t, s, len(t.partition(".")[2]), value=Value(float(t), float(s))) for t, s in texts]
+    lines = tuple(Line(f"M{k}", "paper", (entry,)) for k, entry in enumerate(entries))
+    grid = Grid("p", "T", "Method", "", "", "", (Heading("", "C", "m", unit),), lines)
+    body = render([grid], "latex", style=Style(spread="paren"))
+    assert [cell.split(" ")[0] for cell in re.findall(r"(?m)^M\d & (.*?) \\\\", body)] == printed
+
+
 def test_a_wide_table_changes_in_order_and_says_so() -> None:
     wide = [fitted(square(6, columns), "page", Form()) for columns in (5, 10, 11, 24)]
     assert [table.said for table in wide] == [
@@ -141,7 +157,13 @@ def test_a_wide_table_changes_in_order_and_says_so() -> None:
     assert endless.latex.count(r"\begin{tabular}{") > 2
     assert all(f"Column {k}" in endless.latex.replace(r"\\ ", " ") for k in range(30)), "none is dropped"
     comment = render([square(6, 11)], "latex")
-    assert "% To fit the width: one decimal less; ± below the numbers.\n" in comment
+    said = (
+        r"% To fit the width: letters of \scriptsize; headings on several lines; one decimal less; ± below the numbers"
+    )
+    assert f"{said}.\n" in comment
+    comment = render([square(30, 30)], "latex", style=Style(width="column"))
+    assert f"{said}; continued below itself.\n" in comment
+    assert "To fit" not in render([square(6, 3)], "latex")
 
 
 def test_a_wide_table_of_runs_loses_keys_that_tell_no_rows_apart() -> None:
@@ -153,7 +175,7 @@ def test_a_wide_table_of_runs_loses_keys_that_tell_no_rows_apart() -> None:
     grid = dataclasses.replace(wide, lines=lines, keys=("method", "lr", "model", "momentum", "batch"))
     table = fitted(grid, "page", Form())
     assert table.said[0] == "without model, momentum, batch, which tell no rows apart"
-    assert "method & lr & " in table.latex
+    assert "Method & Learning rate & " in table.latex
     assert (
         fitted(
             dataclasses.replace(
@@ -281,7 +303,7 @@ def test_rows_cite_what_bibtex_has(shipped: list[Grid], tmp_path: Path) -> None:
 def test_fedbench_is_cited_as_its_citation_file_says() -> None:
     """Which does not come along with an installed fedbench."""
     said = yaml.safe_load((Path(__file__).parents[2] / "CITATION.cff").read_text())
-    text = bibtex.document([Grid("t", "", "", "", "", "", (), (), references=(OWN,))])
+    text = bibtex([Grid("t", "", "", "", "", "", (), (), references=(OWN,))])
     for part in (said["title"], said["authors"][0]["name"], said["version"]):
         assert f"{{{part}}}" in text
 

@@ -112,8 +112,9 @@ def _entry(side: Comparison, group: Group, number: Quantity, value: Value | None
     state = State.STALE if any(r.stale for r in group) else State.DONE
     if value.count < len(group):
         state = State.DAMAGED if unread else State.MISSING
-    # A count that is equal in all runs, such as rounds, has no ±.
-    std = None if value.std is None or value.std == form.decimals == 0 else value.std * factor
+    # A count that is equal in all runs, such as rounds or bytes, has no ±.
+    alike = value.std == 0 and number.unit in ("count", "bytes")
+    std = None if value.std is None or alike else value.std * factor
     seeds = {seed: one * factor for seed, one in value.per_seed.items()}
     printed = dataclasses.replace(value, mean=value.mean * factor, std=std, seed_std=std, per_seed=seeds)
     entry = filled(state, printed, form, tuple(run.id for run in group))

@@ -14,7 +14,7 @@ from fedbench.data import called, parts_of, recipe
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.methods import declarations
-from fedbench.models.titles import title
+from fedbench.models.registry import title
 from fedbench.partitions import schemes
 from fedbench.planner.cells import Cells
 from fedbench.planner.others import Hits, records

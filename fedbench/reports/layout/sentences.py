@@ -12,7 +12,7 @@ from fedbench import protocol
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.metrics.definitions import all_metrics
-from fedbench.models.titles import title
+from fedbench.models.registry import title
 from fedbench.planner.cells import Cell, Cells
 from fedbench.planner.others import Hits, records
 from fedbench.planner.settings import sketch

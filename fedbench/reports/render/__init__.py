@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from fedbench.errors import FedbenchError, check_known
 from fedbench.reports.layout.grid import Grid
-from fedbench.reports.render.style import PLAIN, SPREADS, Style
 from fedbench.words import option_of, plain
 
+#: How LaTeX prints a ±: 63.85 ± 0.12, with a small ±, .763(.07), or not at all.
+SPREADS = ("pm", "small", "paren", "none")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How LaTeX sets tables."""
+
+    standalone: bool = False  #: a complete document
+    appendix: bool = False  #: the sections of an appendix instead of the tables
+    all_cells: bool = False  #: with rows and columns that have no number
+    width: str = ""  #: column, page, or inches; "": a column where the table fits it as it is, else a page
+    cite: bool = False  #: labels of rows cite their methods
+    spread: str = ""  #: one of SPREADS; "": the table's own
+
+
+PLAIN = Style()
 #: What stands below a table.
 NOTES = ("none", "brief", "full")
 FORMATS = ("console", "latex", "markdown", "csv", "html", "json", "macros", "bibtex")
@@ -58,9 +74,10 @@ def render(grids: Sequence[Grid], format: str, notes: str = "brief", style: Styl
 
         return {"csv": data.as_csv, "json": data.as_json}[format](grids)
     if format in ("macros", "bibtex"):
-        from fedbench.reports.render.latex import bibtex, macros
+        from fedbench.reports.render import latex
+        from fedbench.reports.render.latex import macros
 
-        return {"macros": macros.document, "bibtex": bibtex.document}[format](grids)
+        return {"macros": macros.document, "bibtex": latex.bibtex}[format](grids)
     grids = [grid if notes == "full" or format == "html" else grid.unmarked() for grid in grids]
     if format == "latex":
         from fedbench.reports.render import latex

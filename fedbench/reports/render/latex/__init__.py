@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 
 import fedbench
+from fedbench.reports.layout import references
 from fedbench.reports.layout.grid import Entry, Grid, Line, legend, only_done
-from fedbench.reports.render.latex import bibtex
+from fedbench.reports.render import Style
 from fedbench.reports.render.latex.characters import escape, packages, unset
 from fedbench.reports.render.latex.tabular import Form, fitted
-from fedbench.reports.render.style import Style
 from fedbench.reports.render.text import brief, claims, harmless, tally
 from fedbench.words import plain
 
@@ -72,10 +72,25 @@ def appendix(grids: Sequence[Grid], standalone: bool) -> str:
             out += [rf"\paragraph{{{heading}.}}", *listed]
     cited = [
         "% BibTeX (-f bibtex writes it to a file):",
-        *(f"% {line}" for line in bibtex.document(grids).splitlines()),
+        *(f"% {line}" for line in bibtex(grids).splitlines()),
     ]
     body = "\n".join([*out, "\\par\\endgroup", *cited, ""])
     return _whole([], body) if standalone else body
+
+
+def bibtex(grids: Sequence[Grid]) -> str:
+    """BibTeX: an entry for each method, data set and paper behind the tables, and for fedbench, each once."""
+    keys = dict.fromkeys(key for grid in grids for key in grid.references)
+    entries = []
+    for kind, key, of in references.bibtex(keys):
+        fields = "".join(f"  {name} = {{{_field(text)}}},\n" for name, text in of.items())
+        entries.append(f"@{kind}{{{key},\n{fields}}}\n")
+    return "\n".join(entries)
+
+
+def _field(text: str) -> str:
+    """A field's text, in which braces keep capitals."""
+    return "".join(part if part in ("{", "}") else escape(part) for part in re.split("([{}])", text))
 
 
 def _float(grid: Grid, notes: str, style: Style) -> str:
@@ -96,7 +111,7 @@ def _float(grid: Grid, notes: str, style: Style) -> str:
         table.size,
         body,
         rf"\end{{table{star}}}",
-        *(f"% {plain(text)}" for text in _comments(grid, table.said, notes)),
+        *(f"% {plain(text)}" for text in _comments(grid, table.steps, notes)),
     ]
     return "\n".join(lines) + "\n"
 

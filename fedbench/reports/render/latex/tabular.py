@@ -77,6 +77,7 @@ class Form:
     fewer: int = 0  #: decimals left out
     below: bool = False  #: ± below the number
     exchanged: bool = False  #: methods are columns
+    bare: bool = False  #: without the zero before the point, as fractions are in `.76(.02)`
 
     def said(self, usual: Form) -> list[str]:
         """What is other than usual."""
@@ -94,7 +95,15 @@ class Tabular:
     latex: str
     size: str  #: font size and space between columns
     wide: bool  #: whether it needs the width of a page with two columns
-    said: tuple[str, ...]  #: what was changed for the width
+    said: tuple[str, ...]  #: what was changed for the width, but for the size of letters
+    broken: bool = False  #: whether headings stand on several lines
+
+    @property
+    def steps(self) -> list[str]:
+        """All that was done for the width, in order."""
+        letters = self.size.partition("\\setlength")[0]
+        smaller = [f"letters of {letters}"] if letters != _SIZES[0][0] else []
+        return [*smaller, *(["headings on several lines"] if self.broken else []), *self.said]
 
 
 @dataclass(frozen=True)
@@ -150,7 +159,7 @@ def _fit(grid: Grid, form: Form, most: float, wide: bool, cite: Callable[[Line],
     layout = _Layout(_matrix(grid, narrowest, size, cite), size, space, True, most)
     blocks = layout.blocks(most)
     latex = "\n\\par\\smallskip\n".join(dataclasses.replace(layout, matrix=block).latex for block in blocks)
-    return Tabular(latex, layout.command, wide, (*narrowest.said(form), "continued below itself"))
+    return Tabular(latex, layout.command, wide, (*narrowest.said(form), "continued below itself"), True)
 
 
 def _as_it_is(
@@ -167,7 +176,7 @@ def _as_it_is(
         for size, space in sizes:
             layout = _Layout(matrices[size], size, space, wrapped, most)
             if layout.width <= most:
-                return Tabular(layout.latex, layout.command, wide, tuple(form.said(_usual(grid, form))))
+                return Tabular(layout.latex, layout.command, wide, tuple(form.said(_usual(grid, form))), wrapped)
     return None
 
 
@@ -188,9 +197,14 @@ def _forms(grid: Grid, form: Form) -> Iterator[Form]:
 
 def _can_lose(grid: Grid, column: int) -> bool:
     """Whether a column's numbers can lose a decimal: fractions keep two, others one."""
-    entries = [line.entries[column] for line in grid.lines if line.entries[column].value]
-    fractions = not grid.heads[column].unit and all(entry.value and abs(entry.value.mean) <= 1 for entry in entries)
-    return any((entry.decimals or 0) > (2 if fractions else 1) for entry in entries)
+    least = 2 if _fractions(grid, column) else 1
+    return any((line.entries[column].decimals or 0) > least for line in grid.lines if line.entries[column].value)
+
+
+def _fractions(grid: Grid, column: int) -> bool:
+    """Whether a column's numbers are all fractions."""
+    values = (line.entries[column].value for line in grid.lines)
+    return not grid.heads[column].unit and all(0 <= value.mean <= 1 for value in values if value)
 
 
 def _matrix(grid: Grid, form: Form, size: str, cite: Callable[[Line], str] | None) -> _Matrix:
@@ -200,7 +214,7 @@ def _matrix(grid: Grid, form: Form, size: str, cite: Callable[[Line], str] | Non
     heads = [grid.heading(head) for head in grid.heads]
     groups = [head.group for head in grid.heads] if grid.groups else None
     columns = tuple(_Label((groups[k], text) if groups else (text,)) for k, text in enumerate(heads))
-    forms = [form if _can_lose(grid, k) else dataclasses.replace(form, fewer=0) for k in range(len(grid.heads))]
+    forms = [_of_column(grid, k, form) for k in range(len(grid.heads))]
     cells = tuple(
         tuple(_cell(grid, line, entry, of, size) for entry, of in zip(line.entries, forms, strict=True))
         for line in grid.lines
@@ -208,6 +222,12 @@ def _matrix(grid: Grid, form: Form, size: str, cite: Callable[[Line], str] | Non
     names = tuple(_HEADS.get(key, key.replace("_", " ")) for key in grid.keys) or (grid.stub,)
     matrix = _Matrix(names, (), rows, columns, cells)
     return matrix.exchanged() if form.exchanged else matrix
+
+
+def _of_column(grid: Grid, column: int, form: Form) -> Form:
+    """The form of a column's numbers, the same in all its cells."""
+    bare = form.spread == "paren" and _fractions(grid, column)
+    return dataclasses.replace(form, fewer=form.fewer if _can_lose(grid, column) else 0, bare=bare)
 
 
 #: Key of runs -> the head of its column, where an author has a word for it.
@@ -274,8 +294,8 @@ def _texts(entry: Entry, form: Form) -> tuple[str, str]:
         value = f"{round(entry.value.mean, decimals) + 0.0:,.{decimals}f}".replace("-", "−") + doubt
         if spread and entry.value.std is not None and len(spread.partition(".")[2]) > form.fewer:
             spread = f"{entry.value.std:.{len(spread.partition('.')[2]) - form.fewer}f}"
-    if form.spread == "paren" and value.startswith("0."):
-        return value[1:], spread.removeprefix("0") if spread.startswith("0.") else spread
+    if form.bare:
+        value, spread = (text.removeprefix("0") if text.startswith("0.") else text for text in (value, spread))
     return value, spread
 
 
