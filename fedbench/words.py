@@ -86,6 +86,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def listed(words: Iterable[str]) -> str:
+    """Words as a sentence lists them: a, b and c."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def size(bytes: int) -> str:
     """Format a number of bytes: 12 kB, 3.4 MB, 1.2 GB."""
     for unit, name in ((1e9, "GB"), (1e6, "MB")):

@@ -14,7 +14,7 @@ from fedbench.metrics.read import VIEW
 from fedbench.options import checked
 from fedbench.reports import render
 from fedbench.reports.layout.grid import Grid
-from fedbench.reports.render import Style
+from fedbench.reports.render.style import Style
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -75,7 +75,7 @@ def figure(
     """Draw a figure. Never trains; partitions that are not there are made.
 
     With --json, --csv or --text it is printed, and a file is written only where -o names one. A picture goes into a
-    paper as it is (text of 8 points, fonts embedded); what its caption has to say is in a file of text beside it.
+    paper as it is (text of 8 points, fonts embedded); the facts for its caption are in a file beside it, as plain text.
     """
     from fedbench.files import write_whole
     from fedbench.plugins import reported

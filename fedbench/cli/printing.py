@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fedbench.reports.layout.grid import Grid
     from fedbench.reports.long import Taken
-    from fedbench.reports.render import Style
+    from fedbench.reports.render.style import Style
 
 
 def print_json(value: Any) -> None:

@@ -61,7 +61,7 @@ def report(
     """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
     from fedbench.reports.layout.tables import grids_of
     from fedbench.reports.long import of_grids
-    from fedbench.reports.render import Style
+    from fedbench.reports.render.style import Style
 
     style = Style(standalone, appendix, all_cells, width, cite, spread)
     path = path_of(output, "--output") if output else None
@@ -227,7 +227,7 @@ def compare(
     from fedbench.planner.runs import named_values, select, spelt_out
     from fedbench.reports.compare.layout import side_by_side
     from fedbench.reports.long import Taken
-    from fedbench.reports.render import Style
+    from fedbench.reports.render.style import Style
 
     chosen = printing.form(format, output, as_json)
     runs = select(context.frame(shipped=not no_shipped), filter or [], context.roots())

@@ -19,11 +19,12 @@ from fedbench.reports.layout.grid import Entry, Grid, Heading, Line
 from fedbench.reports.layout.references import OWN, every, of_row
 from fedbench.reports.layout.tables import grids_of
 from fedbench.reports.numbers.measured import Value
-from fedbench.reports.render import Style, render
+from fedbench.reports.render import render
 from fedbench.reports.render.latex import bibtex
 from fedbench.reports.render.latex.macros import words
 from fedbench.reports.render.latex.tabular import Form, fitted
 from fedbench.reports.render.latex.widths import broken
+from fedbench.reports.render.style import Style
 from fedbench.results.run import State
 from fedbench.store import Store
 from tests.support.cli_user import good
@@ -300,12 +301,29 @@ def test_rows_cite_what_bibtex_has(shipped: list[Grid], tmp_path: Path) -> None:
         assert (tmp_path / "t.bbl").read_text().count("\\bibitem") == len(keys)
 
 
+def test_an_appendix_cites_what_its_bibliography_prints(tmp_path: Path) -> None:
+    keys = ("krizhevsky2009learning", "mcmahan2017communication", OWN)
+    lines = (f"CIFAR-10 [@{keys[0]}], FedAvg [@{keys[1]},{OWN}].", r"[@nobody] [@a}\input{b}] stand as they are.")
+    grid = Grid("t", "T", "", "", "", "", (), (), references=keys, appendix=(("Data", lines),))
+    text = render([grid], "latex", style=Style(standalone=True, appendix=True))
+    assert rf"CIFAR-10~\cite{{{keys[0]}}}, FedAvg~\cite{{{keys[1]},{OWN}}}." in text
+    assert r"{[}@nobody{]} {[}@a\}\textbackslash{}input\{b\}{]} stand" in text
+    compiled(tmp_path, text)
+    if shutil.which("bibtex"):
+        run = subprocess.run(["bibtex", "t"], cwd=tmp_path, capture_output=True, text=True)
+        assert (run.returncode, "Warning" in run.stdout) == (0, False), run.stdout
+        assert re.findall(r"\\bibitem\{(.*?)\}", (tmp_path / "t.bbl").read_text()) == [keys[0], keys[1], OWN]
+    beside = render([grid], "latex", style=Style(appendix=True))
+    assert "\n% @misc{fedbench," in beside
+    assert "bibliography" not in beside
+
+
 def test_fedbench_is_cited_as_its_citation_file_says() -> None:
     """Which does not come along with an installed fedbench."""
     said = yaml.safe_load((Path(__file__).parents[2] / "CITATION.cff").read_text())
     text = bibtex([Grid("t", "", "", "", "", "", (), (), references=(OWN,))])
     for part in (said["title"], said["authors"][0]["name"], said["version"]):
-        assert f"{{{part}}}" in text
+        assert part in text
 
 
 def test_a_users_papers_have_references_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ from fedbench.reports.layout.grid import Grid
 from fedbench.reports.layout.notes import departures
 from fedbench.reports.numbers import counted
 from fedbench.reports.numbers.pairs import deviations
-from fedbench.reports.render import FORMATS, Style, render
+from fedbench.reports.render import FORMATS, render
+from fedbench.reports.render.style import Style
 from fedbench.resources import TABLES
 from fedbench.results.run import State
 from fedbench.specs import DatasetSpec, Setting

@@ -34,10 +34,11 @@ from fedbench.planner.runs import select
 from fedbench.planner.table.claims import Claim, ComparedCells, Margin, Verdict
 from fedbench.reports.figures import style
 from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, only_done
-from fedbench.reports.render import FORMATS, Style, choose, render
+from fedbench.reports.render import FORMATS, choose, render
 from fedbench.reports.render.console import show
 from fedbench.reports.render.data import cell
 from fedbench.reports.render.latex import escape
+from fedbench.reports.render.style import Style
 from fedbench.reports.render.text import escape as escape_markdown
 from fedbench.reports.site import pictures
 from fedbench.reports.site.page import shared
@@ -368,7 +369,7 @@ COMMANDS = {"\\", ","} | set(
     TPTminimum textendash textemdash textbackslash textasciitilde textasciicircum textquoteleft texttt pm
     times cdot ldots dagger ddagger circ""".split()  # noqa: SIM905
 )
-OF_APPENDIX = set("begingroup endgroup sloppy subsection paragraph itemsep lambda".split())  # noqa: SIM905
+OF_APPENDIX = set("cite begingroup endgroup sloppy subsection paragraph itemsep lambda".split())  # noqa: SIM905
 
 
 def printable(text: str) -> str:

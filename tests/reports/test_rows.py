@@ -629,7 +629,7 @@ def test_an_appendix_of_a_tuned_table_says_what_chose(lab: Lab, tuned: str) -> N
     said, *more = told["Hyper-parameters"]
     assert said.startswith("Tuned: lr from 0.03, 0.1, 0.3, for each row and partition by the accuracy on")
     assert more[:2] == ["FedAvg: lr 0.1 in A.", "The test images chose none of these values."]
-    assert told["Compute"][1].startswith("2 runs, by which values were chosen, 2 min of training")
+    assert told["Compute"][1].startswith("2 runs by which values were chosen took 2 min of training in all on")
 
 
 def test_shipped_choices_are_counted_without_the_images(lab: Lab, tuned: str, tmp_path: Path) -> None:

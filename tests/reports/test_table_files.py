@@ -22,7 +22,8 @@ from fedbench.planner.table.spec import Table
 from fedbench.ratios.divergence import DIVERGENCES
 from fedbench.reports.layout.build import grid_of
 from fedbench.reports.layout.grid import legend
-from fedbench.reports.render import FORMATS, Style, render
+from fedbench.reports.render import FORMATS, render
+from fedbench.reports.render.style import Style
 from fedbench.results.frame import Frame
 from fedbench.results.packs import Packs
 from fedbench.results.run import State

@@ -1,16 +1,17 @@
 """The appendix of a paper about the runs of a table, in the sections of reproducibility checklists.
 
-The lines come from the runs, the table, the recipes and the methods; most are also printed below a table (`notes`).
-Papers are cited by the references that are declared of them (`references`).
+The lines are sentences that an author would write, from what the runs, the table, the recipes and the methods say. What
+is cited stands as [@key], by the keys of the references that are declared (`references`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from fedbench import protocol
-from fedbench.data import called, parts_of, recipe
+from fedbench.data import parts_of, recipe
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
 from fedbench.methods import declarations
@@ -26,7 +27,7 @@ from fedbench.reports.layout.references import OWN, every, of_row
 from fedbench.results.making import machine
 from fedbench.results.run import Run, by_other_code
 from fedbench.specs import PartitionSpec, Setting
-from fedbench.words import counted, duration
+from fedbench.words import counted, duration, listed
 
 #: (heading, lines).
 Section = tuple[str, tuple[str, ...]]
@@ -48,11 +49,12 @@ def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
     settings = settings or [sketch(table, column, cells.budget) for column in table.measured if not table.counted]
     lines_of = {
         "Setting": [notes.basis()] if table.counted else [*_setting(notes, settings)],
-        "Data and clients": [*_clients(settings), *_datasets(settings), *sentences.sources(cells)],
+        "Data and clients": [*_clients(settings), *_licences(settings), *_copies(cells, settings)],
         "Hyper-parameters": [] if table.counted else [*_hyper_parameters(notes)],
         "Seeds and uncertainty": [] if table.counted else [*_seeds(notes, settings)],
         "Compute": [*_compute(runs, spare)],
         "Software": [*_software([*runs, *spare])],
+        "Methods": [*_methods(notes)],
         "Deviations and remarks": [*notes.remarks(), *_deviations(notes)],
         "To run it again": []
         if table.counted
@@ -60,15 +62,13 @@ def sections(notes: Notes, seeds: Sequence[int] = ()) -> tuple[Section, ...]:
             f"`{command(cells, tuple(seeds))}`, then `fedbench report`; `fedbench results verify` trains a "
             "sample of runs out of result packs again."
         ],
-        "References": [*_references(notes)],
     }
     return tuple((heading, tuple(lines)) for heading, lines in lines_of.items() if lines)
 
 
 def _setting(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
     cells = notes.cells
-    yield sentences.the_budget(cells)
-    yield from sentences.the_papers(cells)
+    yield from sentences.trained(cells)
     yield f"The network is {sentences.either(title(setting.model) for setting in settings)}."
     sizes = sentences.either(str(setting.batch_size) for setting in settings)
     rates = sentences.either(f"{setting.lr:g}" for setting in settings)
@@ -85,7 +85,17 @@ def _setting(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
     if max(windows) > 1:
         yield f"Accuracies are means over the last {sentences.either(map(str, sorted(windows)))} rounds of a run."
     yield f"Arithmetic is in {sentences.either(_PRECISIONS[setting.precision] for setting in settings)}."
-    yield from sentences.own_budgets(cells, notes.rows)
+    places = [(column.label, column.overrides(cells.budget)) for column in notes.columns]
+    for same in (places, [(row.label, row.overrides(cells.budget)) for row in notes.rows]):
+        apart = by_key(((_setting_in_words(values), label) for label, values in same), once=True)
+        yield from (f"{listed(of)}: {words}." for words, of in apart.items() if words and len(apart) > 1)
+
+
+def _setting_in_words(values: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{value} {name}" if name in ("rounds", "epochs", "steps") else f"{name.replace('_', ' ')} {short(value)}"
+        for name, value in values.items()
+    )
 
 
 _PRECISIONS = {"fp32": "32-bit floats", "tf32": "TF32", "bf16": "bfloat16, sums and weights in 32-bit floats"}
@@ -106,33 +116,59 @@ _CUSTOMS: tuple[tuple[str, Callable[[Setting], bool]], ...] = (
 
 
 def _clients(settings: Sequence[Setting]) -> Iterator[str]:
-    """One line per way in which the data are partitioned."""
+    """A sentence for each way in which data are divided among clients."""
     places: dict[str, dict[str, None]] = {}
     for part in dict.fromkeys(setting.partition for setting in settings):
-        places.setdefault(_partitioned(part), {})[part.dataset.name] = None
-    yield from (f"{', '.join(names)}: {text}." for text, names in places.items())
+        places.setdefault(_divided(part), {})[_cited(part.dataset.name)] = None
+    for divided, names in places.items():
+        yield f"{listed(names)} {'are each' if len(names) > 1 else 'is'} divided among {divided}."
 
 
-def _partitioned(part: PartitionSpec) -> str:
+def _divided(part: PartitionSpec) -> str:
     label = schemes.label(part)
     shift = [f"shift {part.shift}"] if part.shift not in ("none", label) else []
-    seen = f"{100 * part.train_fraction:g} % of a client's images train" if part.train_fraction else ""
-    return ", ".join(filter(None, (f"{part.clients} clients", label, *shift, *schemes.details(part), seen)))
+    how = ", ".join(filter(None, (label, *shift, *schemes.details(part))))
+    share = f"; a client trains on {100 * part.train_fraction:g} % of its images" if part.train_fraction else ""
+    return f"{part.clients} clients ({how}){share}"
 
 
-def _datasets(settings: Sequence[Setting]) -> Iterator[str]:
-    """A line with title, licence and citation of each data set and of the parts of a union."""
-    names = [setting.partition.dataset.name for setting in settings]
-    for name in dict.fromkeys(names):
+def _cited(dataset: str) -> str:
+    """A data set's title with its citation, if a reference is declared of it."""
+    keys = ",".join(key for key, one in every().items() if dataset in one.datasets)
+    return f"{_title(dataset)} [@{keys}]" if keys else _title(dataset)
+
+
+def _title(dataset: str) -> str:
+    try:
+        return recipe(dataset).title
+    except FedbenchError:  # a user's recipe that does not exist any more
+        return dataset
+
+
+def _licences(settings: Sequence[Setting]) -> Iterator[str]:
+    """The licences of the data sets and of the parts of unions, and what those are that no reference is declared of."""
+    cited = {name for one in every().values() for name in one.datasets}
+    licences: dict[str, str] = {}
+    for name in dict.fromkeys(setting.partition.dataset.name for setting in settings):
         try:
             own_recipe = recipe(name)
-        except FedbenchError:  # a user's recipe that does not exist any more
-            yield f"{name}: there is no recipe here that names its licence."
+        except FedbenchError:
+            licences[name] = "no recipe is at hand that names it"
             continue
         parts = [part for source in own_recipe.sources for part in parts_of(source)]
-        for source_ in {source_.name: source_ for source_ in (own_recipe, *parts)}.values():
-            cited = f" {source_.citation}." if source_.citation else ""
-            yield f"{source_.title} ({source_.name}), licence: {source_.licence or 'not named'}.{cited}"
+        for one in (own_recipe, *parts):
+            licences[one.title] = one.licence or "not named"
+            if one.citation and not {one.name, name} & cited:
+                yield f"{one.title}: {one.citation}."
+    yield f"Licences: {'; '.join(f'{title} ({licence})' for title, licence in licences.items())}."
+
+
+def _copies(cells: Cells, settings: Sequence[Setting]) -> Iterator[str]:
+    """A sentence for each source of images that is not a recipe's first one, such as a copy or a part."""
+    used = {setting.partition.dataset.name for setting in settings}
+    for source, names in sentences.copies(cells).items():
+        if titles := [_title(name) for name in names if name in used]:
+            yield f"The images of {listed(titles)} come from another source than the original files: {source}."
 
 
 def _hyper_parameters(notes: Notes) -> Iterator[str]:
@@ -178,6 +214,7 @@ def _called(record: Run, name: str) -> str:
 
 
 def _seeds(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
+    yield sentences.seeds(notes.cells)
     yield from sentences.statistics(notes.cells, notes.extra, notes.views)
     yield from sentences.spreads(notes.table)
     parts = sorted({setting.partition.seed for setting in settings})
@@ -186,35 +223,53 @@ def _seeds(notes: Notes, settings: Sequence[Setting]) -> Iterator[str]:
     else:
         yield f"All runs of a column share one partition (seed {sentences.either(map(str, parts))})."
     yield from notes.augmentation()
-    yield from notes.completeness()
 
 
 def _compute(runs: Sequence[Run], spare: Sequence[Run]) -> Iterator[str]:
-    """Training time, by maker of the runs and machine."""
-    for group, why in ((runs, ""), (spare, ", by which values were chosen")):
+    """Sentences on the time of training, by maker of the runs and machine."""
+    for group, which in ((runs, ""), (spare, " by which values were chosen")):
         groups: dict[str, list[float]] = {}
         for record in group:
             of, pack = record.provenance, record.shipped
             kind = pack.origin.machine if pack else machine(of)
             threads = f"{counted(of['threads'], 'thread')}" if of.get("threads") and of.get("device") == "cpu" else ""
-            on = ", ".join(filter(None, (kind, of.get("processor"), threads)))
-            by = f", made by {pack.origin.by} (result pack {pack.pack})" if pack and pack.origin.by else ""
-            groups.setdefault(f"on {on}{by}", []).append(float(of.get("train_seconds", 0.0)))
+            by = f"made by {pack.origin.by}: result pack {pack.pack}" if pack and pack.origin.by else ""
+            on = "; ".join(filter(None, (", ".join(filter(None, (of.get("processor"), threads))), by)))
+            groups.setdefault(f"on {kind}{f' ({on})' if on else ''}", []).append(float(of.get("train_seconds", 0.0)))
         for on, seconds in groups.items():
-            yield f"{counted(len(seconds), 'run')}{why}, {duration(sum(seconds))} of training {on}."
+            took = f"took {duration(sum(seconds))} of training{'' if len(seconds) == 1 else ' in all'}"
+            yield f"{counted(len(seconds), 'run')}{which} {took} {on}."
     if runs:
-        yield "Not counted: runs that failed or were replaced, and what was tried before."
+        yield "Runs that failed or were replaced, and what was tried before, are not counted."
 
 
 def _software(runs: Sequence[Run]) -> Iterator[str]:
+    """Sentences on the versions of libraries."""
     versions = Counter(
-        ", ".join(f"{name} {version}" for name, version in record.provenance.get("libraries", {}).items())
+        listed(
+            f"{name} {version}{f' [@{OWN}]' if name == OWN else ''}"
+            for name, version in record.provenance.get("libraries", {}).items()
+        )
         for record in runs
     )
     for text, count in versions.most_common():
-        of = f" ({counted(count, 'run')})" if len(versions) > 1 else ""
-        yield f"{text or 'not recorded'}{of}."
+        of = f"{counted(count, 'run')} of these {'was' if count == 1 else 'were'}" if len(versions) > 1 else "Runs were"
+        yield f"{of} made with {text}." if text else f"Of {counted(count, 'run')} no versions of libraries are known."
     yield from by_other_code(runs)
+
+
+def _methods(notes: Notes) -> Iterator[str]:
+    """What the table's rows and extra rows are cited as, and the table itself."""
+    table, known = notes.table, every()
+    methods = {row.label: getattr(notes.cells.declaration(row), "name", row.method) for row in notes.rows}
+    methods |= {label: hits[0][1].spec.method for label, hits in notes.extra.items()}
+    papers = [key for key, one in known.items() if table.id.partition("/")[0] in one.papers]
+    if papers and table.of_paper:
+        yield f"The table repeats one of a paper [@{','.join(papers)}]."
+    cited = {label: ",".join(of_row(label, method)) for label, method in methods.items()}
+    same = by_key((keys, label) for label, keys in cited.items() if keys)
+    if same:
+        yield f"{'; '.join(f'{listed(labels)} [@{keys}]' for keys, labels in same.items())}."
 
 
 def _deviations(notes: Notes) -> Iterator[str]:
@@ -223,20 +278,3 @@ def _deviations(notes: Notes) -> Iterator[str]:
     for letters, text in texts:
         rows = [label for label, mark in marks.items() if mark in letters.split(",")]
         yield f"{', '.join(rows)}: {text}"
-
-
-def _references(notes: Notes) -> Iterator[str]:
-    """What to cite: the table's paper, the methods of its rows and extra rows, its data sets, and fedbench."""
-    table, known = notes.table, every()
-    sets = {called(column.dataset) for column in table.measured if not table.counted}
-    methods = {row.label: getattr(notes.cells.declaration(row), "name", row.method) for row in notes.rows}
-    methods |= {label: hits[0][1].spec.method for label, hits in notes.extra.items()}
-    rests: dict[str, dict[str, None]] = {}
-    for key, one in known.items():
-        of_paper = [f"table {table.id}"] if table.of_paper and table.id.partition("/")[0] in one.papers else []
-        of_methods = [label for label, method in methods.items() if key in of_row(label, method)]
-        whose = [*of_paper, *of_methods, *sorted(sets & set(one.datasets)), *([key] if key == OWN else [])]
-        if whose:
-            rests[key] = dict.fromkeys(whose)
-    order = sorted(rests, key=lambda key: key == OWN)
-    yield from (f"{', '.join(rests[key])}: {known[key].words}" for key in order)

@@ -27,7 +27,6 @@ _VENUES = {
     "article": "journal",
     "techreport": "institution",
     "misc": "howpublished",
-    "software": "",
 }
 #: The families of methods, in the order of lists.
 FAMILIES = (
@@ -77,6 +76,8 @@ class Reference:
     def fields(self) -> dict[str, str]:
         """Field of BibTeX -> its text."""
         found = {"title": self.title, "author": self.author, _VENUES[self.type]: self.venue, "year": str(self.year)}
+        if self.type == "misc" and self.arxiv and not self.venue:  # else BibTeX's own styles do not print it
+            found["howpublished"] = f"arXiv:{self.arxiv}"
         found |= {"eprint": self.arxiv, "archiveprefix": "arXiv"} if self.arxiv else {}
         return {name: text for name, text in found.items() if name and text}
 
@@ -88,7 +89,7 @@ def every() -> dict[str, Reference]:
 
 @cache
 def _read(paths: tuple[Path, ...]) -> dict[str, Reference]:
-    found = {OWN: Reference("software", "{The fedbench developers}", _TITLE, 2026)}
+    found = {OWN: Reference("misc", "{The fedbench developers}", _TITLE, 2026)}
     for path in paths:
         if path.exists():
             entries = reader.toml(path, "file of references")
@@ -144,4 +145,7 @@ def bibtex(keys: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]:
     """(type, key, fields) of these references."""
     known = every()
     entries = [(known[key].type, key, known[key].fields()) for key in keys]
-    return [(kind, key, of | {"version": fedbench.__version__} if key == OWN else of) for kind, key, of in entries]
+    return [
+        (kind, key, of | {"howpublished": f"Version {fedbench.__version__}"} if key == OWN else of)
+        for kind, key, of in entries
+    ]

@@ -23,7 +23,7 @@ from fedbench.results import beside_local
 from fedbench.results.reached import goal
 from fedbench.results.run import Run, State
 from fedbench.specs import PartitionSpec, Setting
-from fedbench.words import counted, duration
+from fedbench.words import counted, duration, listed
 
 
 def the_budget(cells: Cells) -> str:
@@ -77,6 +77,27 @@ def _clients(part: PartitionSpec) -> str:
     if part.validation is not None:
         parts.append(f"{100 * part.validation:g} % of each client's training images are held back for validation")
     return ", ".join(parts)
+
+
+def trained(cells: Cells) -> Iterator[str]:
+    """What a run trains, and what the paper's own do if its budget is another one."""
+    table, rules = cells.table, protocol.load(cells.table.protocol)
+    yield f"A run trains for {_work(_settings(table, table.measured, cells.budget))}."
+    if the_papers(cells):
+        seeds = rules.seeds(protocol.PAPER, table.seeds)
+        over = "" if len(seeds) == len(rules.seeds(cells.budget, table.seeds)) else f", over {len(seeds)} seeds"
+        yield f"Those of the paper train for {_work(_settings(table, table.measured, protocol.PAPER))}{over}."
+
+
+def seeds(cells: Cells) -> str:
+    """The seeds that a number is over."""
+    used, counts = sorted(set(cells.seeds)), sorted(_numbers_of_seeds(cells, cells.table.measured))
+    every = listed(map(str, used))
+    if len(used) == 1:
+        return f"Each number is of one seed ({every})."
+    if not counts or counts == [len(used)]:
+        return f"Each number is over {len(used)} seeds ({every})."
+    return f"A number is over {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} of the seeds {every}."
 
 
 def the_papers(cells: Cells) -> list[str]:
@@ -346,9 +367,14 @@ def spreads(table: Table) -> list[str]:
 
 def sources(cells: Cells) -> list[str]:
     """One line per source other than a recipe's first one, such as a copy or a part, with its data sets."""
+    return [f"{', '.join(names)} images: {title}." for title, names in copies(cells).items()]
+
+
+def copies(cells: Cells) -> Mapping[str, Iterable[str]]:
+    """Title of a source other than a recipe's first one -> the data sets with its images."""
     from fedbench.data import recipe
 
-    copies: dict[str, dict[str, None]] = {}  # title of a source -> the data sets
+    found: dict[str, dict[str, None]] = {}  # title of a source -> the data sets
     packed = (record.spec.setting.partition.dataset for record in records(cells, {}) if record.shipped)
     for spec in (*(spec for spec, _ in cells.made.datasets.values()), *packed):
         try:
@@ -356,8 +382,8 @@ def sources(cells: Cells) -> list[str]:
         except FedbenchError:  # a user's recipe that does not exist any more
             continue
         for source in (source for source in others if source.name == spec.source):
-            copies.setdefault(source.title, {})[spec.name] = None
-    return [f"{', '.join(names)} images: {title}." for title, names in copies.items()]
+            found.setdefault(source.title, {})[spec.name] = None
+    return found
 
 
 def cost(runs: Sequence[Run]) -> list[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 import fedbench
 from fedbench.reports.layout import references
 from fedbench.reports.layout.grid import Entry, Grid, Line, legend, only_done
-from fedbench.reports.render import Style
 from fedbench.reports.render.latex.characters import escape, packages, unset
 from fedbench.reports.render.latex.tabular import Form, fitted
+from fedbench.reports.render.style import Style
 from fedbench.reports.render.text import brief, claims, harmless, tally
 from fedbench.words import plain
 
@@ -58,8 +59,11 @@ def _whole(packages: Sequence[str], body: str) -> str:
 
 
 def appendix(grids: Sequence[Grid], standalone: bool) -> str:
-    r"""The sections of the grids' appendices, for \input; sections that are equal in all come once, at the start."""
-    of = [harmless(grid, escape) for grid in grids]
+    r"""The sections of the grids' appendices, for \input; sections that are equal in all come once, at the start.
+
+    They \cite what `bibtex` has, which a complete document writes to a file beside it.
+    """
+    of = [harmless(grid, _with_citations) for grid in grids]
     shared = [section for section in of[0].appendix if len(of) > 1 and all(section in one.appendix for one in of)]
     parts = [("All tables", shared)] if shared else []
     parts += [(f"Table {one.id}: {one.caption}", [s for s in one.appendix if s not in shared]) for one in of]
@@ -70,12 +74,27 @@ def appendix(grids: Sequence[Grid], standalone: bool) -> str:
             items = [rf"\item {line}" for line in lines] if len(lines) > 1 else []
             listed = ["\\begin{itemize}\\setlength{\\itemsep}{0pt}", *items, "\\end{itemize}"] if items else lines
             out += [rf"\paragraph{{{heading}.}}", *listed]
+    body = "\n".join([*out, "\\par\\endgroup", ""])
+    entries = bibtex(grids)
+    if standalone:
+        file = f"\\begin{{filecontents*}}[overwrite]{{\\jobname.bib}}\n{entries}\\end{{filecontents*}}\n"
+        return file + _whole([], f"{body}\\bibliographystyle{{plain}}\n\\bibliography{{\\jobname}}\n")
     cited = [
-        "% BibTeX (-f bibtex writes it to a file):",
-        *(f"% {line}" for line in bibtex(grids).splitlines()),
+        "% The entries that it cites (-f bibtex writes them to a file):",
+        *(f"% {x}" for x in entries.splitlines()),
     ]
-    body = "\n".join([*out, "\\par\\endgroup", *cited, ""])
-    return _whole([], body) if standalone else body
+    return body + "\n".join([*cited, ""])
+
+
+def _with_citations(text: str) -> str:
+    r"""A text, escaped, with `[@key,key]` as \cite where these are keys of references."""
+    known = references.every()
+    parts = re.split(r" ?\[@([A-Za-z0-9:._,-]+)\]", text)
+    cites = [
+        rf"~\cite{{{keys}}}" if {*keys.split(",")} <= known.keys() else escape(f" [@{keys}]") for keys in parts[1::2]
+    ]
+    texts = [escape(part) for part in parts[::2]]
+    return "".join(chain.from_iterable(zip(texts, [*cites, ""], strict=True)))
 
 
 def bibtex(grids: Sequence[Grid]) -> str:
