@@ -603,3 +603,15 @@ def test_two_tables_of_runs_in_one_paper_share_no_label_and_no_macro(four: Store
     printed = made("lr=0.1", "--test", "-f", "latex")
     assert re.findall(r"\\label\{(.*?)\}", printed) == ["tab:lr-0-1", "tab:lr-0-1-test"]
     assert "\nMethod & " in printed
+
+
+@pytest.mark.shipped
+def test_rows_of_tables_stand_as_their_methods_are_named_and_the_method_is_what_is_cited(store: Store) -> None:
+    filters = ["feddrm/1", "budget=small", "dataset=cifar10", "method=local,feddrm,fedavg"]
+    answer = good("--home", store.home, "compare", *filters, "-f", "latex", "--cite", "--metric", "system_accuracy")
+    body = answer.out.partition("\\midrule")[2].partition("\\bottomrule")[0]
+    rows = [[cell.strip() for cell in line.split(" & ")] for line in body.splitlines() if " & " in line]
+    names = ["Local", "FedDRM~\\cite{feddrm2026}", "FedAvg~\\cite{mcmahan2017communication}"]
+    assert [row[1] for row in rows] == names * 2
+    assert [row[0] for row in rows] == ["5-SPC", "", "", "Dir-0.3", "", ""]
+    assert "\\caption{Results on cifar10, in \\%.}" in answer.out

@@ -104,7 +104,7 @@ def test_one_table_and_what_is_said_below_it(lab: Lab, call: Call, tmp_path: Pat
     assert whole.startswith("\\documentclass")
     assert whole.endswith("\\end{document}\n")
     assert call(f"report -t pfedfda/8 -o {tmp_path}/t.tex").stdout == ""
-    assert "\\label{tab:pfedfda-8}" in (tmp_path / "t.tex").read_text()
+    assert "\\label{tab:t}" in (tmp_path / "t.tex").read_text()
 
 
 def test_an_appendix_says_what_checklists_ask_for(lab: Lab, call: Call, tmp_path: Path) -> None:

@@ -200,7 +200,9 @@ def _in_order(
     def order(group: Group) -> list[tuple[int, int, tuple[int, float, str]]]:
         ranks = {"method": known.get(group[0].spec.method, len(known)), "row": rows[group[0].row]}
         values = ((key, group[0].values.get(key)) for key in keys)
-        return [(rank_among(named.get(key, ()), value), ranks.get(key, 0), _order(value)) for key, value in values]
+        place = {key: rank_among(of, group[0].values.get(key)) for key, of in named.items()}
+        place |= {"row": place["method"]} if "method" in place and "row" not in place else {}
+        return [(place.get(key, 0), ranks.get(key, 0), _order(value)) for key, value in values]
 
     return sorted(groups, key=order)
 

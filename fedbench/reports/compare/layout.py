@@ -64,7 +64,9 @@ def grid(side: Comparison) -> Grid:
     about, remarks = list(_brief(side)), list(_remarks(side))
     made = grid_of_runs("compare", _title(side), keys, heads, lines, about, side.problems, reader=about[:1])
     said = dict.fromkeys(short for short, _ in remarks if short)
-    made = dataclasses.replace(made, notes=tuple(line for _, line in remarks), cautions=tuple(said))
+    notes, (of, on) = tuple(line for _, line in remarks), _shared(side)
+    topic = f"{of or 'Results'}{on and f' on {on}'}"
+    made = dataclasses.replace(made, topic=topic, notes=notes, cautions=tuple(said))
     return with_references(made, {run.spec.setting.partition.dataset.name for run in side.runs})
 
 
@@ -85,10 +87,15 @@ def _print(side: Comparison, run: Run, key: str) -> str:
 
 def _title(side: Comparison) -> str:
     """The number of runs, and their method, data set and partition, as far as all share them."""
+    of, on = _shared(side)
+    return f"{counted(len(side.runs), 'run')}{of and f' of {of}'}{on and f' on {on}'}"
+
+
+def _shared(side: Comparison) -> tuple[str, str]:
+    """(The method of all runs, their data set and partition), "" for what they do not share."""
     common = {key: {_print(side, run, key) for run in side.runs} for key in ("method", "dataset", "split")}
     of, *on = (next(iter(values)) if len(values) == 1 else "" for values in common.values())
-    runs = counted(len(side.runs), "run")
-    return f"{runs}{of and f' of {of}'}" + (f" on {', '.join(filter(None, on))}" if any(on) else "")
+    return of, ", ".join(filter(None, on))
 
 
 def _column(side: Comparison, number: Quantity) -> tuple[Heading, list[Entry]]:

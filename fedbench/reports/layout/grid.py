@@ -174,6 +174,7 @@ class Grid:
     scope: str  #: both as text, such as "budget small" or "budget small in bf16"
     heads: tuple[Heading, ...]
     lines: tuple[Line, ...]
+    topic: str = ""  #: the caption in a paper, if not the title
     basis: str = ""  #: the line below the title: budget, seeds, other budgets that have numbers
     about: tuple[str, ...] = ()  #: brief notes below the table: meaning of ±, number of filled cells
     command: str = ""  #: the command that fills the missing cells, if any

@@ -6,6 +6,7 @@ a grid are escaped where LaTeX is made of them (`tabular.Piece`, `text.harmless`
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from itertools import chain
@@ -121,11 +122,12 @@ def _float(grid: Grid, notes: str, style: Style) -> str:
     elif notes == "brief" and (said := " ".join(map(escape, map(plain, _for_reader(grid, form))))):
         body += f"\n\\par\\smallskip\n\\parbox{{\\linewidth}}{{\\footnotesize\\raggedright {said}}}"
     star = "*" if table.wide else ""
+    caption = dataclasses.replace(grid, title=grid.topic or grid.title).caption
     label = re.sub("[^0-9A-Za-z]+", "-", plain(grid.name or grid.id)).strip("-")
     lines = [
         f"\\begin{{table{star}}}[{'t' if table.wide else 'htb'}]",
         r"\centering",
-        rf"\caption{{{escape(plain(grid.caption))}.}}",
+        rf"\caption{{{escape(plain(caption))}.}}",
         rf"\label{{tab:{label}}}",
         table.size,
         body,

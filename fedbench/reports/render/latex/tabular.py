@@ -114,6 +114,7 @@ class _Label:
     kind: str = ""
     mark: str = ""
     cite: str = ""
+    method: int = 0  #: the level of the method, which is marked and cited
 
 
 @dataclass(frozen=True)
@@ -208,8 +209,10 @@ def _fractions(grid: Grid, column: int) -> bool:
 
 
 def _matrix(grid: Grid, form: Form, size: str, cite: Callable[[Line], str] | None) -> _Matrix:
+    method = next((level for level, key in enumerate(grid.keys) if key in ("row", "method")), 0)
     rows = tuple(
-        _Label(line.keys or (line.label,), _kind(line), line.mark, cite(line) if cite else "") for line in grid.lines
+        _Label(line.keys or (line.label,), _kind(line), line.mark, cite(line) if cite else "", method)
+        for line in grid.lines
     )
     heads = [grid.heading(head) for head in grid.heads]
     groups = [head.group for head in grid.heads] if grid.groups else None
@@ -457,8 +460,8 @@ def _decorated(piece: Piece, label: _Label, level: int) -> Piece:
     """A label's text with what its kind and its citation add."""
     if label.kind == "reported" and level == 0:
         return Piece(rf"\quad{{\itshape {piece.latex}}}", piece.width + 10)
-    if level == 0 and label.mark:
+    if level == label.method and label.mark:
         piece = Piece(rf"{piece.latex}\tnote{{{escape(label.mark)}}}", piece.width + 5 * len(label.mark))
-    if level == 0 and label.cite:
+    if level == label.method and label.cite:
         piece = Piece(rf"{piece.latex}~\cite{{{label.cite}}}", piece.width + _CITATION)
     return piece
