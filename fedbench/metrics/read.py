@@ -48,6 +48,13 @@ class Metrics:
         order = np.argsort(self.round[rows], kind="stable")
         return dict(zip(self.round[rows][order].tolist(), self.value[rows][order].tolist(), strict=True))
 
+    def evaluated(self, view: str) -> set[int]:
+        """The rounds after which any metric of the federation was measured on this view of the test images."""
+        if view not in self.views:
+            return set()
+        rows = (self.view == self.views.index(view)) & (self.client == -1) & (self.round > 0)
+        return set(self.round[rows].tolist())
+
     def whole_run(self, metric: str) -> float | None:
         """The value of the whole run, such as total_runtime_seconds, or None."""
         return self.series(metric).get(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -154,13 +155,82 @@ def test_a_picture_of_one_line_is_drawn_for_its_file_alone(runs: Store, monkeypa
     assert len(drawings) == 2
 
 
-def test_lines_are_told_apart_in_grey(runs: Store) -> None:
+#: Severe deuteranomaly and protanomaly: linear RGB as it is seen (Machado, Oliveira and Fernandes, IEEE TVCG 2009,
+#: severity 1).
+GREEN_BLIND = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881))
+RED_BLIND = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
+
+
+def lab_of(colour: str, seen_as: Sequence[Sequence[float]]) -> np.ndarray:
+    """CIE L*a*b* (D65) of a colour under a matrix of linear RGB."""
+    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = np.array(to_xyz) @ np.clip(np.array(seen_as) @ linear, 0, 1) / (0.9505, 1.0, 1.089)
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_lines_are_told_apart_by_the_colour_blind_and_in_grey(runs: Store) -> None:
+    """Lines differ in colour by four just noticeable differences (2.3 in L*a*b*) or more, in grey by their marks."""
+    for seen_as in (np.eye(3), GREEN_BLIND, RED_BLIND):
+        colours = [lab_of(colour, seen_as) for colour in style.COLOURS]
+        assert min(float(np.linalg.norm(a - b)) for a, b in combinations(colours, 2)) > 4 * 2.3
     for dashed in (False, True):
-        looks = style.line_looks([f"line {i}" for i in range(8)], dashed=dashed).values()
-        apart = {look.get("marker", str(look["linestyle"])) for look in looks}
-        assert len(apart) == (4 if dashed else 8)
+        with style.applied():
+            looks = style.line_looks([f"line {i}" for i in range(24)], dashed=dashed).values()
+        for one, other in combinations(looks, 2):
+            same = all(str(one.get(name)) == str(other.get(name)) for name in ("linestyle", "marker"))
+            lightness = [lab_of(look["color"], np.eye(3))[0] for look in (one, other)]
+            assert not same or abs(lightness[0] - lightness[1]) > 2.3
     lines = picture_of("curves", runs).axes[0].lines
     assert len({line.get_marker() for line in lines}) == len({line.get_color() for line in lines}) == 3
+
+
+LONG = "FedDRM, method version 1, rounds 10, epochs 1, lr 0.01, momentum 0.9, hidden 512, model resnet18_gn:width=64"
+PLACE = "cifar10 with colours and rotations (level 8), Dirichlet 0.3 with 100 clients, half of them unseen"
+
+
+def with_long_names(kind: str) -> list[figures.Row]:
+    """Rows of a kind whose names are longer than a column is wide."""
+    lines = [f"{LONG} {i}" for i in range(7)]
+    if kind == "curves":
+        about = {"metric": "average_accuracy", "unit": "%", "test_images": "plain", "axis": "round", "mixed": {}}
+        points = [(line, t) for line in lines for t in range(1, 5)]
+        rows = [{"line": line, "round": t, "x": float(t), "mean": 3.0 * t, "std": None} for line, t in points]
+        return [about | {"panel": PLACE, "gaps": {}, "runs": 1, "ids": []} | row for row in rows]
+    if kind == "clients":
+        about = {"metric": "client_accuracy", "unit": "%", "test_images": "plain", "line": LONG, "run": "0"}
+        clients = [{"client": c, "unseen": c > 4, "value": 50.0 + c} for c in range(7)]
+        alone = [{**about, "panel": PLACE, **row, "client_name": f"{PLACE} {row['client']}"} for row in clients]
+        return alone + [{**row, "panel": f"{PLACE} 2", "against": lines[1], "base": 40.0} for row in alone]
+    places = [f"{PLACE} {i}" for i in range(3 if kind == "heat" else 8)]
+    about = {"metric": "", "panel": "Average accuracy", "p": 0.01, "critical_difference": 2.0, "alike": [lines[:2]]}
+    ranks = [about | {"line": line, "average_rank": 1.0 + i, "rank": 1.0 + i} for i, line in enumerate(lines)]
+    return [row | {"place": place, "value": 0.5} for row in ranks for place in places]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("width", [style.COLUMN, style.PAGE])
+@pytest.mark.parametrize("kind", ["curves", "clients", "heat", "diagram"])
+def test_long_names_leave_room_for_the_data(kind: str, width: float) -> None:
+    """matplotlib warns of a layout in which nothing is left for a panel, and keeps what it had."""
+    figure = figures.load(kind if kind in ("curves", "clients") else "ranks")
+    picture = figures.draw(figures.kind_of(figure), with_long_names(kind), figures.Look(width))
+    picture.draw_without_rendering()
+    for axes in picture.axes:
+        box, around = axes.get_window_extent(), axes.get_tightbbox()
+        assert min(box.width, box.height) > 0.5 * picture.dpi
+        assert -2 <= around.x0 < around.x1 <= picture.bbox.width + 2
+        assert -2 <= around.y0 < around.y1 <= picture.bbox.height + 2
+    for legend in picture.legends:
+        assert legend.get_window_extent().y1 <= min(axes.get_tightbbox().y0 for axes in picture.axes) + 1
+        assert legend.get_window_extent().width <= picture.bbox.width
+
+
+def test_numbers_in_cells_contrast_with_their_shade() -> None:
+    inks = {shade: style.ink(shade) for shade in ("#000000", "#0072B2", "#66AAD1", "#FFFFFF")}
+    assert [*inks.values()] == ["white", "white", "black", "black"]
 
 
 def test_fewer_than_three_points_are_no_figure(here: Lab, draws: Draws, tmp_path: Path) -> None:

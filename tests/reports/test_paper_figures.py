@@ -20,6 +20,7 @@ from typer.testing import Result
 from fedbench import data as datasets
 from fedbench import partitions
 from fedbench.errors import FedbenchError
+from fedbench.groups import by_key
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms.corruption import CORRUPTIONS
 from fedbench.planner import table as tables
@@ -146,7 +147,8 @@ def test_what_the_paper_reports_doubles_no_line_and_twelve_methods_are_told_apar
     assert len({(look["color"], look["markerfacecolor"] == "white") for look in looks.values()}) == 12
 
 
-def test_four_data_sets_stand_below_each_other(here: Lab) -> None:
+def test_four_data_sets_stand_side_by_side(here: Lab) -> None:
+    """The paper's Figure 12: known association in the first row, the test phase in the second."""
     fill_series(here, "flux/levels_mnist", level(1), [("flux", {}), ("fedavg", {})])
     here.dataset("fashion_mnist")
     shown, remarks = rows_of(FOUR, here.store, compare=True)
@@ -155,8 +157,15 @@ def test_four_data_sets_stand_below_each_other(here: Lab) -> None:
         "MNIST, test phase",
         "FMNIST, known association",
     ]
-    rows = {axes.get_subplotspec().rowspan.start for axes in drawn(FOUR, shown).axes}
-    assert rows == {0, 1, 2, 3}
+    picture = drawn(FOUR, shown)
+    rows = by_key((axes.get_subplotspec().rowspan.start, axes.get_title()) for axes in picture.axes)
+    data_sets = ("MNIST", "FMNIST", "CIFAR-10", "CIFAR-100")
+    assert [[" ".join(title.split()) for title in row] for row in rows.values()] == [
+        [f"{name}, {condition}" for name in data_sets] for condition in ("known association", "test phase")
+    ]
+    limits = [axes.get_ylim() for axes in picture.axes]
+    assert limits[:4] == limits[4:]  # a data set's panels have one axis
+    assert len(set(limits[:4])) > 1
     assert sum("cifar100 are not at hand" in r for r in remarks) == 1
     texts = [claim["text"] for claim in shown[0]["claims"]]
     assert len(texts) == 12
@@ -258,8 +267,8 @@ def test_accuracy_by_threshold(here: Lab) -> None:
     (lines,) = panels_of(shown).values()
     assert [row["x"] for row in lines["Test phase"]] == [0.005, 0.06, 0.8]
     (axes,) = drawn(THRESHOLDS, shown).axes
-    assert list(axes.get_xticks()) == [0, 1, 2]
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["0.005", "0.06", "0.8"]
+    assert list(axes.get_xticks()) == [*range(7)]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["0.005", "0.06", "0.1", "0.2", "0.4", "0.6", "0.8"]
     low, high = axes.get_ylim()
     assert high - low >= 4, "differences that are none must not look like some"
 
@@ -403,7 +412,9 @@ def test_accuracies_by_lambda_and_by_network_and_none_without_a_router(lab: Lab,
         for weight in (0.3, 0.8)
         for q, d in (("system", 0.0), ("average", 0.1), ("routing", -0.1))
     }
-    assert ticks("feddrm/4", lab.store) == [["0.3", "0.8"]]
+    assert ticks("feddrm/4", lab.store) == [["0.3", "0.5", "0.6", "0.7", "0.8"]]
+    broken = [np.isnan(line.get_ydata()).tolist() for line in picture_of("feddrm/4", lab.store).axes[0].lines]
+    assert broken == [[False, True, True, True, False]] * 3  # no line's cell is measured there
     # Depth `deep` is the network's default, so that its runs are those of plain lenet_gn.
     setting = lab.setting("feddrm/figure6", "system accuracy/Dir-0.3")
     for i, model in enumerate(("lenet_gn:branch=none", "lenet_gn:branch=shallow", "lenet_gn")):
@@ -414,7 +425,7 @@ def test_accuracies_by_lambda_and_by_network_and_none_without_a_router(lab: Lab,
         1: pytest.approx(40),
         3: pytest.approx(50),
     }
-    assert ticks("feddrm/6", lab.store) == [["none", "shallow", "deep"]]
+    assert ticks("feddrm/6", lab.store) == [["none", "shallow", "mid", "deep"]]
     # A run of FedAvg in the table's setting is a row more, without a number and without a complaint.
     setting = lab.setting("feddrm/seeds", "Dir-0.3/Routing")
     lab.run(setting, "feddrm", metrics=same(0.5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,9 @@ from fedbench.partitions import Partition, Transform
 from fedbench.partitions.schemes import spec as partition_spec
 from fedbench.partitions.transforms import apply
 from fedbench.planner.runs import grouped, select
+from fedbench.planner.table.statistic import STATISTICS, Reading
 from fedbench.reports import figures
+from fedbench.reports.compare.comparison import compare
 from fedbench.reports.compare.layout import side_by_side
 from fedbench.reports.compare.ranks import ranked
 from fedbench.reports.figures.kinds import images
@@ -164,6 +167,27 @@ def test_the_view_that_has_the_curve_is_shown(lab: Lab, setting: Setting, draws:
     assert [v[0] for v in plain.values()] == [pytest.approx(20)]
 
 
+def test_a_line_breaks_at_a_round_that_lacks_the_metric(lab: Lab, setting: Setting, draws: Draws) -> None:
+    """After round 6 all was measured but FedAvg's AUC: no client had images of every class."""
+    area = "client_auc_mean"
+    for method, rounds in (("fedavg", (2, 4, 8)), ("feddrm", ROUNDS)):
+        run = lab.run(setting, method, measure=False)
+        rows = [(area, "plain", t, -1, t / 10) for t in rounds]
+        rows += [("average_accuracy", "plain", t, -1, 0.5) for t in ROUNDS]
+        lab.rows(run, [*rows, *(("bytes_up", "", t, -1, 10.0) for t in range(1, 9))])
+    for against, x in (("round", 6.0), ("bytes", 60.0)):
+        asked = {"metric": area, "against": against}
+        shown, _ = rows_of(figures.load("curves"), lab.store, **asked)
+        assert {row["line"] for row in shown if row["round"] == 6} == {"FedDRM"}
+        assert shown[0]["gaps"] == {"FedAvg": [x]}
+        (axes,) = drawn(figures.load("curves"), shown).axes
+        broken = [np.isnan(np.asarray(line.get_ydata(), float)).tolist() for line in axes.lines]
+        assert broken == [[False, False, True, False], [False] * 4]
+        assert axes.lines[0].get_markevery() == [0, 1, 2, 3]  # the last point has no stroke
+    (panel,) = json.loads(draws("curves", "--metric", area, "--json").stdout)["panels"]
+    assert panel["gaps"] == {"FedAvg": [6.0]}
+
+
 def test_more_lines_than_can_be_told_apart(lab: Lab, setting: Setting, draws: Draws) -> None:
     for i in range(25):
         lab.run(replace(setting, lr=0.01 * (i + 1), rounds=2), "fedavg")
@@ -228,6 +252,29 @@ def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Sett
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "0"]
     (legend,) = picture.legends
     assert [text.get_text() for text in legend.get_texts()] == ["trains", "unseen: never trains"]
+
+
+def test_means_over_clients_are_those_of_compare_and_of_tables(lab: Lab, setting: Setting, draws: Draws) -> None:
+    """Client 2 never trains, and client 3 is client 2 again, its images in fog."""
+    setting = replace(setting, partition=replace(setting.partition, clients=3, unseen=1, unseen_as=("fog-3",)))
+    for method, values in (("fedavg", some(0.9, 0.5, 0.1, 0.0)), ("feddrm", some(0.95, 0.6, 0.3, 0.0))):
+        lab.run(setting, method, clients=values)
+    words = draws("clients", "method=fedavg", "-o", "c.svg").stdout
+    assert words.endswith("FedAvg: mean 70.00 ± 28.28 over clients, worst 50.00; unseen 10.00 (%)\n")
+    (run,) = select(Frame(lab.store), ["method=fedavg"])
+    values = compare([run], ["client_accuracy_std", "unseen_client_accuracy"]).values
+    assert [values[run.id, name] for name in ("client_accuracy_std", "unseen_client_accuracy")] == pytest.approx(
+        [0.2828, 0.1], abs=1e-4
+    )
+    table = STATISTICS["clients"].of(Reading(run.metrics, setting, "client_accuracy", "plain"))
+    assert (table.mean, table.std) == pytest.approx((0.7, 0.2828), abs=1e-4)
+    both = draws("clients", "-o", "c.svg").stdout
+    assert "of 2 clients 2 gain, 0 lose: +7.50 on average; unseen +20.00 (%)" in both
+    (axes,) = picture_of("clients", lab.store, filters=["method=fedavg"]).axes
+    assert axes.lines[0].get_ydata()[0] == pytest.approx(70)
+    hollow = replace(setting, partition=replace(setting.partition, seed=5))
+    lab.run(hollow, "local", clients={2: 0.4})  # only the client that never trains has images
+    assert "Local: mean 40.00, worst 40.00 (%)" in draws("clients", "method=local", "-o", "c.svg").stdout
 
 
 #: (client, label, answer) after the last of two rounds; client 2 is unseen.
@@ -512,6 +559,10 @@ def test_charts_in_letters_of_lines_a_point_none_and_without_braille() -> None:
     rows = printed({"up": RISING}, encoding="ascii")
     assert "*" in rows[1]
     assert all(row.isascii() for row in rows)
+    _, *rows, _, _ = printed({"up": [(1.0, 10.0), (2.0, math.nan), (9.0, 10.0), (10.0, 10.0)]})
+    dots = [row.split("│")[1] for row in rows if "│" in row and row.split("│")[1].strip(" 1")]
+    assert len(dots) == 1
+    assert len(dots[0].split()) == 3  # a point, the stroke after the break, the line's number
     for width in (20, 60, 200):  # as wide as the terminal, up to a limit
         assert max(map(len, printed({"up": RISING}, width))) <= min(width, 90)
 

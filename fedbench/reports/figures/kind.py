@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -160,6 +162,12 @@ _FEWEST = 3
 def by_line(rows: Iterable[Row], name: str = "line") -> dict[str, list[Row]]:
     """Name of a line -> its rows."""
     return by_key((row[name], row) for row in rows)
+
+
+def broken(points: Iterable[tuple[float, ...]], gaps: Iterable[float]) -> list[tuple[float, ...]]:
+    """A line's points (x, y, ...) by x, with NaN for y at each gap between them, where the drawn line breaks."""
+    there = [*points]
+    return sorted([*there, *((x, *[math.nan] * (len(there[0]) - 1)) for x in gaps)], key=itemgetter(0))
 
 
 def quantity(row: Row) -> str:

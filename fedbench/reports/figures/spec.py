@@ -49,6 +49,7 @@ class SeriesSpec:
     values: Mapping[str, str] = field(default_factory=dict)  #: if x is a text: name on the axis -> the text, in order
     bold: tuple[str, ...] = ()  #: the lines that the figure is about
     y: str = ""  #: label of the other axis; default: what the tables' unit says
+    range: tuple[float, ...] = ()  #: (low, high): the least range of that axis, of accuracies, in the tables' unit
     changes: bool = False  #: kind "rounds": below each panel another one with the change per round
 
     def at(self, x: object) -> float | None:

@@ -58,7 +58,16 @@ _STYLE = {
 }
 #: One per line, so that lines are distinguishable in grey.
 MARKERS = "os^DvPX*<>ph"
-_DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+#: Seven, so that of lines beyond the number of colours those of one dash differ in lightness.
+_DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (4, 1.5)),
+    (0, (1, 1)),
+    (0, (5, 1, 1, 1)),
+    (0, (9, 2)),
+    (0, (5, 1, 1, 1, 1, 1)),
+    (0, (2, 3)),
+)
 #: Length of a dash of lines that coincide, in line widths.
 _DASH = 6
 #: Style of a dot that shows one item, such as a client.
@@ -119,6 +128,15 @@ def colour(i: int) -> str:
 
     colours = mpl.rcParams["axes.prop_cycle"].by_key().get("color", COLOURS)
     return str(colours[i % len(colours)])
+
+
+def ink(shade: Any) -> str:
+    """Black or white, whichever contrasts more with a colour (WCAG 2.2, relative luminance)."""
+    from matplotlib.colors import to_rgb
+
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(shade)]
+    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+    return "white" if 1.05 / light > light / 0.05 else "black"
 
 
 def line_looks(names: Sequence[str], bold: Sequence[str] = (), dashed: bool = False) -> dict[str, dict[str, Any]]:
@@ -190,11 +208,17 @@ def titled(grid: Iterable[Iterable[Axes]], panels: Iterable[list[Row]]) -> Itera
 
 
 def legend(figure: Figure, handles: Sequence[Any], columns: int = 0, **options: Any) -> None:
-    """A legend below all panels, for which the figure becomes higher; 0 columns: as many as there is room for."""
-    columns = columns or abreast(handles, figure.get_figwidth())
+    """A legend below all panels, for which the figure becomes higher; 0 columns: as many as there is room for. Names
+    that are longer than the figure is wide are wrapped."""
+    width = figure.get_figwidth()
+    for one in handles:
+        one.set_label(wrapped(str(one.get_label()), int((width - _INCHES_A_HANDLE) / _INCHES_A_LETTER)))
+    columns = columns or abreast(handles, width)
     below = figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
-    lines = -(-len(below.get_texts()) // columns)
-    figure.set_figheight(figure.get_figheight() + _INCHES_A_LINE * lines + 0.08)
+    rows = -(-len(below.get_texts()) // columns)
+    lines = [1 + text.get_text().count("\n") for text in below.get_texts()]
+    tall = max(sum(lines[i : i + rows]) for i in range(0, len(lines), rows))
+    figure.set_figheight(figure.get_figheight() + _INCHES_A_LINE * tall + 0.08)
 
 
 def name_ends(figure: Figure, grid: Sequence[Sequence[Axes]], handles: Sequence[Any]) -> None:
@@ -212,7 +236,7 @@ def name_ends(figure: Figure, grid: Sequence[Sequence[Axes]], handles: Sequence[
     ink = {name: lines[name].get_color() for name in names}
     texts = {name: axes.annotate(name, _end(lines[name]), (5, 0), color=ink[name], **above) for name in names}
     if len(names) > 1:  # else nothing can be in the way
-        _lay_out(figure)
+        _lay_out(figure, {})
     at = {name: axes.transData.transform(_end(lines[name]))[1] * points for name in names}
     moved = _apart(at)
     if max((abs(moved[name] - at[name]) for name in names), default=0) > _MOVED * _POINTS_A_LINE:
@@ -248,6 +272,8 @@ def _end(line: Line2D) -> tuple[float, float]:
 #: from its line's end, in lines of text.
 _NAMED, _SHARE, _MOVED = 7, 0.25, 1.6
 _INCHES_A_LETTER, _POINTS_A_LINE = 0.062, 9.5
+#: Width of a legend's line and of the space around it.
+_INCHES_A_HANDLE = 0.6
 #: Height of a line of a legend or a title.
 _INCHES_A_LINE = 0.16
 
@@ -284,17 +310,9 @@ def fitted(picture: Figure) -> Figure:
     """The figure, with titles and labels wrapped that are longer than their axes or the picture."""
     if not _too_long(picture):
         return picture
-    _lay_out(picture)
     texts: dict[Text, str] = {}
     for _ in range(_LAYOUTS):
-        for text, length, room in _too_long(picture):
-            whole = texts.setdefault(text, text.get_text())
-            letters = max(map(len, text.get_text().split("\n")))
-            while length > room and letters > _FEWEST:
-                letters = min(letters - 1, int(letters * room / length))
-                text.set_text(_wrapped(whole, letters))
-                length = _length(text)
-        _lay_out(picture)
+        _lay_out(picture, texts)
         if not _too_long(picture):
             break
     return picture
@@ -309,9 +327,10 @@ _FEWEST = 8
 _NO_BREAK = "\N{NO-BREAK SPACE}"  #: a space at which a line is not broken
 
 
-def _wrapped(text: str, letters: int) -> str:
+def wrapped(text: str, letters: int) -> str:
     """The text wrapped to lines of at most `letters` letters and of similar length. A number stays on the line of the
     word before it, and brackets stay on one line if they fit."""
+    letters = max(letters, _FEWEST)
     bound = re.sub(r"\([^()]*\)", lambda m: m[0].replace(" ", _NO_BREAK) if len(m[0]) <= letters else m[0], text)
     bound = re.sub(r"(?<=[^,]) (?=[\d.+-])", _NO_BREAK, bound)
 
@@ -349,12 +368,36 @@ def _length(text: Text) -> float:
     return box.height if text.get_rotation() == 90 else box.width
 
 
-def _lay_out(picture: Figure) -> None:
-    """Give axes their places, and so texts their room: what matplotlib does as it draws, without drawing."""
+def _lay_out(picture: Figure, whole: dict[Text, str]) -> None:
+    """Wrap what is too long, for which the figure becomes higher, and give axes their places, and so texts their room:
+    what matplotlib does as it draws, without drawing. `whole` gets the texts as they were."""
+    literal(picture)
+    before = _lines(picture)
+    for text, length, room in _too_long(picture):
+        own = whole.setdefault(text, text.get_text())
+        letters = max(map(len, text.get_text().split("\n")))
+        while length > room and letters > _FEWEST:
+            letters = max(_FEWEST, min(letters - 1, int(letters * room / length)))
+            text.set_text(wrapped(own, letters))
+            length = _length(text)
+    more = max(0, _lines(picture) - before)
+    picture.set_figheight(picture.get_figheight() + _INCHES_A_LINE * more)
     if engine := picture.get_layout_engine():
-        engine.execute(picture)
+        square = any(axes.get_aspect() != "auto" for axes in picture.axes)
+        for _ in range(_LAYOUTS if more and square else 1):  # matplotlib places square panels nearer each time
+            engine.execute(picture)
     else:
         picture.draw_without_rendering()
+
+
+def _lines(picture: Figure) -> int:
+    """How many more lines than one the texts above and below the rows of panels have."""
+    rows = {("", 0): picture.get_suptitle().count("\n")}
+    for axes in picture.axes:
+        if place := axes.get_subplotspec():
+            row = str(id(place.get_gridspec())), place.rowspan.start
+            rows[row] = max(rows.get(row, 0), axes.get_title().count("\n") + axes.get_xlabel().count("\n"))
+    return sum(rows.values())
 
 
 def literal(picture: Figure) -> Figure:
@@ -376,6 +419,12 @@ def literal(picture: Figure) -> Figure:
 def named(text: str) -> str:
     """A name from outside fedbench, such as a class, escaped for an axis, where a $ would start a formula."""
     return plain(text).replace("$", r"\$")
+
+
+def short(text: str, most: int = 24) -> str:
+    """A name for an axis: of more than `most` letters those in the middle are left out."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half].rstrip()}…{text[1 - half :].lstrip()}"
 
 
 def saved(picture: Figure, format: str, title: str, facts: str, own: Mapping[str, Any] | None = None) -> bytes:

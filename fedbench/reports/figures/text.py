@@ -3,17 +3,18 @@ readers who cannot see colours, a number at its end."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from fedbench.reports.figures.style import COLOURS
 
-#: (x, y), sorted by x.
+#: (x, y), sorted by x; a line breaks where y is NaN.
 Points = Sequence[tuple[float, float]]
 #: Bits of a Braille character's dots, by row (from the top) and column.
 _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -46,7 +47,7 @@ class _Chart:
     height: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        xs, ys = zip(*(point for points in self.lines.values() for point in points), strict=True)
+        xs, ys = zip(*(point for points in self.lines.values() for point in points if _there(point)), strict=True)
         low, high, last = min(ys), max(ys), self.height - 1
         thirds = {round(i * last / 3) for i in range(4)} if low < high else {last // 2}
         ticks = {row: f"{high - (high - low) * row / last:.4g}" for row in thirds}
@@ -69,11 +70,17 @@ class _Chart:
         rows, plain = [Text() for _ in range(self.height)], not _can(encoding, chr(_BRAILLE))
         ends: dict[int, list[int]] = defaultdict(list)
         for line, points in enumerate(self.lines.values()):
-            places = [
-                (round(_share(a, *x) * (2 * width - 1)), round((1 - _share(b, *y)) * (4 * self.height - 1)))
-                for a, b in points
+            strokes = [
+                [
+                    (round(_share(a, *x) * (2 * width - 1)), round((1 - _share(b, *y)) * (4 * self.height - 1)))
+                    for a, b in stroke
+                ]
+                for there, stroke in groupby(points, _there)
+                if there
             ]
-            for (left, top), (to_x, to_y) in pairwise(places):
+            places = [place for stroke in strokes for place in stroke]
+            pairs = [pair for stroke in strokes for pair in pairwise(stroke if len(stroke) > 1 else 2 * stroke)]
+            for (left, top), (to_x, to_y) in pairs:
                 steps = max(abs(to_x - left), abs(to_y - top), 1)
                 for i in range(steps + 1):
                     down, across = round(top + (to_y - top) * i / steps), round(left + (to_x - left) * i / steps)
@@ -91,6 +98,10 @@ class _Chart:
             for line in ends[i]:
                 row.append(f" {line + 1}", style=_style(line))
         return rows
+
+
+def _there(point: tuple[float, float]) -> bool:
+    return not math.isnan(point[1])
 
 
 def _share(value: float, low: float, high: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request, Row, room_for
-from fedbench.reports.figures.style import DOT, colour, handle, named, subplots
+from fedbench.reports.figures.style import DOT, colour, handle, named, short, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,11 +111,11 @@ def _paint(axes: Axes, panel: list[Row], area: float) -> None:
     axes.set_ylim(classes - 0.3, -0.7)
     called = {row["client"]: row["client_name"] for row in panel if "client_name" in row}
     if called and clients <= NAMED:
-        axes.set_xticks(range(clients), [named(called[client]) for client in range(clients)], rotation=90)
+        axes.set_xticks(range(clients), [named(short(called[client])) for client in range(clients)], rotation=90)
     else:
         axes.set_xticks(range(0, clients, 10 if clients > 30 else 5 if clients > 10 else 1))
     if classes <= NAMED:
-        axes.set_yticks(range(classes), [named(row["name"]) for row in panel[:classes]])
+        axes.set_yticks(range(classes), [named(short(row["name"])) for row in panel[:classes]])
     axes.grid()
     axes.set_axisbelow(True)
     axes.tick_params(length=0)

@@ -11,16 +11,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
 from fedbench.groups import by_key
+from fedbench.metrics.definitions import all_metrics
 from fedbench.planner.table.claims import Verdict
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures import source
-from fedbench.reports.figures.kind import Kind, Request, Row, by_line, enough
+from fedbench.reports.figures.kind import Kind, Request, Row, broken, by_line, enough
 from fedbench.reports.figures.output import claims_of
 from fedbench.reports.figures.spec import FigureSpec, SeriesSpec
 from fedbench.reports.figures.style import across, distinct_looks, handle, line_looks, name_ends, subplots
@@ -140,6 +141,8 @@ class Cells(Kind):
         super().__init__(spec)
         assert spec.series is not None
         self.axis, self.way = spec.series, WAYS[spec.kind]
+        if self.axis.range and not (len(self.axis.range) == 2 and self.axis.range[0] < self.axis.range[1]):
+            raise FedbenchError(f"figure {spec.id}: range must be two numbers, the lower one first", "range = [0, 100]")
         self.options, self.columns = self.way.options, self.way.columns
         self.of_figure, self.of_panel = self.way.of_figure, self.way.of_panel
 
@@ -192,23 +195,25 @@ class Cells(Kind):
             about, points = panels.setdefault(title, (about, []))
             cell = f"{row.label} at {column.key} ({entry.state})"
             reported = table.trusted.get((row.label, column.key)) if request.compare else None
+            x = way.x(table, row, column, self.axis, of.budget) if way.x else None
+            if entry.value is None and x is not None:
+                about["gaps"].setdefault(name, []).append(x)
             if entry.value is None and entry.state is State.UNDEFINED and not reported:
                 continue
-            x = way.x(table, row, column, self.axis, of.budget) if way.x else None
             if entry.value is None and entry.state is not State.UNDEFINED:
                 missing.append(cell)
-                if x is not None:
-                    about["gaps"].setdefault(name, []).append(x)
             elif entry.value is not None and entry.state not in (State.DONE, State.PARTIAL):
                 others.append(cell)
             if way.x is None and entry.value is not None:
-                by_round = _by_round(of, row, column, entry, request.frame).items()
-                points += [{line: name, at: t, "value": v, "run": entry.runs[0]} for t, v in by_round]
+                by_round, gaps = _by_round(of, row, column, entry, request.frame)
+                points += [{line: name, at: t, "value": v, "run": entry.runs[0]} for t, v in by_round.items()]
+                about["gaps"][name] = gaps
             elif entry.value is not None or reported:
                 numbers = self._numbers(of, row, column, entry, reported, about["unit"], request.frame)
                 points.append({line: name, at: x, **numbers})
         made = []
         for about, points in panels.values():
+            about["gaps"] = {name: own for name, xs in about["gaps"].items() if (own := _inside(xs, points, name, way))}
             for of_line in by_line(points, line).values():
                 of_line.sort(key=lambda point: math.inf if point[at] is None else point[at])
                 made += [about | point for point in of_line]
@@ -272,17 +277,18 @@ class Cells(Kind):
         return f"{about}, by {self.axis.x}: {'; '.join(parts)}"
 
     def paint(self, figure: Figure, rows: list[Row]) -> None:
-        """Draw a row of panels per table; changes below what changes. Raises FedbenchError for too few points."""
+        """Draw a table's panels in a row, or of several tables a column each; changes below what changes. Raises
+        FedbenchError for too few points."""
         _, x, y, _ = self.way.names
         points = sum(row[x] is not None and (y in row or "reported" in row) for row in rows)
         tables = dict.fromkeys(row["table"] for row in rows)
         more = "; ".join(f"fedbench train --table {name} --budget {rows[0]['budget']}" for name in tables)
         enough(points, self.spec, f"make more: {more}")
         panels = self.panels(rows)
-        groups = [*by_key((panel[0]["table"], panel) for panel in panels).values()]
+        groups = [*by_key((self._without_heading(panel), panel) for panel in panels).values()]
         if self.axis.changes:
             groups = [panels[: len(panels) // 2], panels[len(panels) // 2 :]]
-        wide = across(figure, max(map(len, groups)))
+        wide = across(figure, max(map(len, groups)), _LEAST_WIDTH)
         placed = [part for group in groups for part in _parts(group, wide)]
         bold, every = self.axis.bold, list(dict.fromkeys(name for panel in panels for name in panel[0]["lines"]))
         looks = line_looks(every, bold, dashed=self.way.x is None)
@@ -290,10 +296,13 @@ class Cells(Kind):
             looks = {name: {**look, "marker": "."} for name, look in looks.items()}
         rings = _rings(rows)
         grid = subplots(figure, len(placed), wide)
+        of_table: dict[str, list[Axes]] = {}  # its panels of accuracies
         for axes_row, group in zip(grid, placed, strict=True):
             for i, (axes, panel) in enumerate(zip(axes_row, group, strict=False)):
                 self._panel(axes, panel, looks, rings)
                 unit = panel[0]["unit"]
+                if unit in ("%", ""):
+                    of_table.setdefault(panel[0]["table"], []).append(axes)
                 if i == 0 or unit != group[i - 1][0]["unit"]:
                     # Panels of rounds are named after metrics.
                     axes.set_ylabel(str(self.axis.y or (_QUANTITIES.get(unit, unit) if self.way.x else unit)))
@@ -301,11 +310,16 @@ class Cells(Kind):
                     axes.set_xlabel(self.axis.label)
             for axes in axes_row[len(group) :]:
                 axes.set_visible(False)
-            if bold and self.way.x:  # without bold lines, panels are different data sets
-                shown = zip(axes_row, group, strict=False)
-                _on_one_axis([axes for axes, panel in shown if panel[0]["unit"] in ("%", "")])
+        for shown in of_table.values() if bold and self.way.x else ():  # without bold lines, panels are data sets
+            _on_one_axis(shown, self.axis.range)
         figure.suptitle(self._heading(rows))
         name_ends(figure, grid, [*self._handles(rows, {name: looks[name] for name in every})])
+
+    def _without_heading(self, panel: list[Row]) -> str:
+        """What a panel's title says below the heading of its table; "" for the panels of a single table."""
+        title = str(panel[0]["panel"])
+        heads = (f"{heading}, " for heading in self.axis.tables if heading)
+        return next((title.removeprefix(head) for head in heads if title.startswith(head)), "")
 
     def _handles(self, rows: list[Row], looks: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
         line, x, y, _ = self.way.names
@@ -342,23 +356,23 @@ class Cells(Kind):
         from matplotlib.ticker import MaxNLocator
 
         line, at, y, bar = self.way.names
-        xs = sorted({row[at] for row in panel if row[at] is not None})
+        gaps = panel[0]["gaps"]
+        xs = sorted({*(row[at] for row in panel if row[at] is not None), *chain(*gaps.values())})
         places = dict(zip(xs, _places(xs, self.axis.scale), strict=True))
         least = min((b - a for a, b in pairwise(places.values())), default=0.0)
         spread = any(row.get(bar) for row in panel)
         lines = by_line(panel, line)
-        gaps = panel[0]["gaps"]
         measured = {name: _measured(points, self.way.names, gaps.get(name, [])) for name, points in lines.items()}
         if not spread:  # with error bars, equal lines are shifted
             looks = {**looks, **distinct_looks({n: points for n, points in measured.items() if points}, looks)}
         for i, (name, points) in enumerate(lines.items()):
             look = looks[name]
             aside = _SHIFT * least * ((i + 0.5) / len(lines) - 0.5) if spread else 0.0
-            placed = [(places[x] + aside, *rest) for x, *rest in measured[name] if x in places]
+            placed = [(places[x] + aside, *rest) for x, *rest in measured[name]]
             if placed:
                 x, means, errors = zip(*placed, strict=True)
                 axes.plot(x, means, **look, label=name)
-                if any(errors):
+                if any(error > 0 for error in errors):
                     bold = name in self.axis.bold
                     bars = {"color": look["color"], "linestyle": "none", "capsize": 1.5, "capthick": 0.6, "zorder": 2}
                     axes.errorbar(x, means, errors, **bars, linewidth=1.0 if bold else 0.6, alpha=0.75)
@@ -390,8 +404,18 @@ def _parts(panels: Sequence[list[Row]], wide: int) -> list[Sequence[list[Row]]]:
     return [panels[i : i + wide] for i in range(0, len(panels), wide)]
 
 
-def _by_round(of: source.Filled, row: TableRow, column: Column, entry: Entry, frame: Frame) -> dict[int, float]:
-    """The column's metric after each round of the cell's first run. Raises FedbenchError if it has none."""
+def _inside(gaps: Iterable[float], points: Iterable[Row], name: str, way: Way) -> list[float]:
+    """Those of a line's gaps that lie between two of its measured points."""
+    line, at, y, _ = way.names
+    there = [row[at] for row in points if row[line] == name and row[at] is not None and y in row]
+    return sorted(x for x in gaps if there and min(there) < x < max(there))
+
+
+def _by_round(
+    of: source.Filled, row: TableRow, column: Column, entry: Entry, frame: Frame
+) -> tuple[dict[int, float], list[float]]:
+    """The column's metric after each round of the cell's first run, and the rounds after which that was evaluated
+    without it. Raises FedbenchError if it has none."""
     metrics, column = frame.named(entry.runs[0]).metrics, row.reads(column)
     view = str(of.table.view) if of.table.view in metrics.views else "plain"
     factor = UNITS[str(column.unit)][0]
@@ -399,7 +423,8 @@ def _by_round(of: source.Filled, row: TableRow, column: Column, entry: Entry, fr
     if column.of or column.client or not by_round:
         what = f"{of.table.path}, column {column.key} is no metric of the federation that each round has"
         raise FedbenchError(what, "hidden = true leaves it out")
-    return by_round
+    asked = metrics.evaluated(view) if all_metrics()[str(column.metric)].by_view else set()
+    return by_round, [float(t) for t in asked - by_round.keys()]
 
 
 def _changes(panel: list[Row]) -> Iterator[Row]:
@@ -430,14 +455,13 @@ def _rings(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
 
 
 def _measured(points: Iterable[Row], names: tuple[str, ...], gaps: Iterable[float]) -> list[tuple[float, float, float]]:
-    """(x, mean, half an error bar) of a line's measured points, by x. Where a cell is missing between them, or two of
-    them are times of different machines, there is a mean NaN, so that the drawn line breaks."""
+    """(x, mean, half an error bar) of a line's measured points, by x, with a break where a cell is missing between them
+    or two of them are times of different machines."""
     _, x, y, bar = names
     own = sorted((row for row in points if row[x] is not None and y in row), key=itemgetter(x))
     there = [(row[x], row[y], row.get(bar) or 0.0) for row in own]
-    between = [at for at in gaps if there and there[0][0] < at < there[-1][0]]
-    between += [a[x] for a, b in pairwise(own) if a.get("machine") != b.get("machine")]
-    return sorted([*there, *((at, math.nan, 0.0) for at in between)], key=itemgetter(0))
+    between = [(a[x], math.nan, 0.0) for a, b in pairwise(own) if a.get("machine") != b.get("machine")]
+    return sorted([*broken(there, gaps), *between], key=itemgetter(0))
 
 
 def _along(points: Iterable[Row], x: str, y: str) -> bool:
@@ -455,11 +479,20 @@ _QUANTITIES = {"": "accuracy", "%": "accuracy (%)", "s": "seconds"}
 _TICK: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 8, "markeredgewidth": 1.1}
 _REPORTED: dict[str, Any] = {"linewidth": 0.7, "linestyle": ":"}
 #: Around a time that was measured on another machine than most.
-_RING: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "none", "color": "0.35", "zorder": 5}
+_RING: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "o",
+    "markerfacecolor": "none",
+    "color": "0.35",
+    "zorder": 5,
+    "clip_on": False,
+}
 #: Lines with error bars are shifted along x, within this share of the smallest distance between points.
 _SHIFT = 0.36
 #: Seconds get a logarithmic axis if the largest is more than so many times the smallest.
 _LOG_FROM = 4.0
+#: Width of the narrowest panel, in inches: four stand side by side on a page.
+_LEAST_WIDTH = 1.65
 #: Smallest range of an accuracy axis, in percentage points.
 _LEAST_RANGE = 4.0
 
@@ -498,8 +531,8 @@ def _places(values: Sequence[float], scale: str) -> list[float]:
     return [math.log2(x) if scale == "log" else float(x) for x in values]
 
 
-def _on_one_axis(grid_row: Sequence[Axes]) -> None:
-    """Give a table's panels of accuracies the same y range."""
-    ends = [axes.get_ylim() for axes in grid_row]
-    for axes in grid_row:
-        axes.set_ylim(max(0.0, min(low for low, _ in ends)), min(101.0, max(high for _, high in ends)))
+def _on_one_axis(panels: Sequence[Axes], least: tuple[float, ...]) -> None:
+    """Give a table's panels of accuracies the same y range, which is at least (low, high) if these are given."""
+    ends = [*(axes.get_ylim() for axes in panels), *([least] if least else [])]
+    for axes in panels:
+        axes.set_ylim(max(0.0, min(end[0] for end in ends)), min(101.0, max(end[1] for end in ends)))

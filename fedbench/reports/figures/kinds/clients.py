@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from fedbench.errors import FedbenchError
 from fedbench.metrics.definitions import all_metrics
+from fedbench.metrics.statistics import across_clients
 from fedbench.planner.runs import grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures.kind import Kind, Request, Row, quantity, room_for
-from fedbench.reports.figures.style import DOT, across, colour, handle, legend, named, subplots, titled
+from fedbench.reports.figures.style import DOT, across, colour, handle, legend, named, short, subplots, titled
 from fedbench.results.run import Run
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ DEFAULTS = ("client_accuracy", "client_auc")
 _NAMED = 30
 #: Names of at least so many letters stand upright on the axis.
 _SHORT = 4
+#: Most letters of a method's name along an axis.
+_LETTERS, _INCHES_A_LETTER = 60, 0.062
 
 
 class Clients(Kind):
@@ -90,7 +93,9 @@ class Clients(Kind):
         panels, hint = self.panels(rows), "choose runs by filters such as dataset=mnist, or take --csv"
         room_for(len(panels), PANELS, f"panels are too many for one picture (up to {PANELS})", hint)
         wide = across(figure, len(panels), 2.1)
-        grid = subplots(figure, -(-len(panels) // wide), wide, tall=min(3.2, 0.3 + figure.get_figwidth() / wide))
+        below = max(len(name) for panel in panels for name in _names(panel) or [""]) * _INCHES_A_LETTER
+        tall = min(3.2, 0.3 + figure.get_figwidth() / wide) + below
+        grid = subplots(figure, -(-len(panels) // wide), wide, tall=tall)
         for axes, panel in titled(grid, panels):
             (_against if _two(panel) else _sorted)(axes, panel)
             axes.set_title(f"{panel[0]['panel']}\n{_brief(panel)}")
@@ -126,12 +131,13 @@ def _pairs(
             f"{' and '.join(labels)} have no partition and seed in common", "their clients are not the same"
         )
     for draw in common:
-        ids, trainees = [runs_of[draw].id for runs_of in by_draw], by_draw[0][draw].spec.setting.partition.trainees
+        ids, part = [runs_of[draw].id for runs_of in by_draw], by_draw[0][draw].spec.setting.partition
         names = by_draw[0][draw].client_names
         for client, each in enumerate(zip(*(values[id].tolist() for id in ids), strict=False)):
             if any(np.isnan(value) for value in each):
                 continue
-            row = {"line": labels[-1], "run": ids[-1], "client": client, "unseen": client >= trainees}
+            row = {"line": labels[-1], "run": ids[-1], "client": client, "unseen": client >= part.trainees}
+            row |= {"corrupted_copy": True} if client >= part.clients else {}
             row |= {"client_name": names[client]} if names else {}
             row["value"] = each[-1] * factor
             yield row | ({"against": labels[0], "base": each[0] * factor} if len(labels) > 1 else {})
@@ -145,15 +151,27 @@ def _values(panel: list[Row], name: str = "value") -> NDArray[np.float64]:
     return np.array([row[name] for row in panel])
 
 
+def _trained(panel: list[Row]) -> list[Row]:
+    """The clients that train, or all of a panel in which none does."""
+    return [row for row in panel if not row["unseen"]] or panel
+
+
 def _brief(panel: list[Row]) -> str:
-    """A panel's result in a few words."""
-    values = _values(panel)
+    """A panel's result in a few words: over the clients that train, as in tables and comparisons, and apart from them
+    over those that never train, without their corrupted copies."""
+    trained = _trained(panel)
+    others = [row for row in panel if row["unseen"] and not row.get("corrupted_copy")] if trained is not panel else []
+    values = _values(trained)
     if not _two(panel):
-        spread = f" ± {values.std(ddof=1):.2f} over clients" if len(values) > 1 else ""
-        return f"mean {values.mean():.2f}{spread}, worst {values.min():.2f}"
-    gain, seeds = values - _values(panel, "base"), len({row["run"] for row in panel})
+        over = across_clients(values)
+        spread = f" ± {over.std:.2f} over clients" if over.count > 1 else ""
+        unseen = f"; unseen {across_clients(_values(others)).mean:.2f}" if others else ""
+        return f"mean {over.mean:.2f}{spread}, worst {values.min():.2f}{unseen}"
+    gain, seeds = values - _values(trained, "base"), len({row["run"] for row in panel})
     every = f"{len(gain)} clients" + (f" of {seeds} seeds" if seeds > 1 else "")
-    return f"of {every} {int((gain > 0).sum())} gain, {int((gain < 0).sum())} lose: {gain.mean():+.2f} on average"
+    unseen = f"; unseen {across_clients(_values(others) - _values(others, 'base')).mean:+.2f}" if others else ""
+    gains = f"{int((gain > 0).sum())} gain, {int((gain < 0).sum())} lose"
+    return f"of {every} {gains}: {across_clients(gain).mean:+.2f} on average{unseen}"
 
 
 def _summary(panel: list[Row]) -> str:
@@ -174,8 +192,8 @@ def _against(axes: Axes, panel: list[Row]) -> None:
     axes.set_ylim(low - room, high + room)
     axes.set_aspect("equal")
     axes.grid()
-    axes.set_xlabel(f"{panel[0]['against']}: {quantity(panel[0])}")
-    axes.set_ylabel(f"{panel[0]['line']}: {quantity(panel[0])}")
+    for of, label in (("against", axes.set_xlabel), ("line", axes.set_ylabel)):
+        label(f"{short(panel[0][of], _LETTERS)}: {quantity(panel[0])}")
 
 
 def _sorted(axes: Axes, panel: list[Row]) -> None:
@@ -184,17 +202,24 @@ def _sorted(axes: Axes, panel: list[Row]) -> None:
     order = np.argsort(values, kind="stable")
     place = np.empty(len(order))
     place[order] = np.arange(len(order))
-    axes.axhline(values.mean(), color="0.6", linewidth=0.8, zorder=1)
+    axes.axhline(across_clients(_values(_trained(panel))).mean, color="0.6", linewidth=0.8, zorder=1)
     _dots(axes, panel, place, values)
     axes.grid(axis="y")
-    axes.set_ylabel(f"{panel[0]['line']}: {quantity(panel[0])}")
-    if len({row["run"] for row in panel}) == 1 and len(order) <= _NAMED:
-        called = [named(str(panel[i].get("client_name", panel[i]["client"]))) for i in order.tolist()]
+    axes.set_ylabel(f"{short(panel[0]['line'], _LETTERS)}: {quantity(panel[0])}")
+    if names := _names(panel):
+        called = [named(names[i]) for i in order.tolist()]
         axes.set_xticks(range(len(order)), called, rotation=0 if max(map(len, called)) < _SHORT else 90)
         axes.set_xlabel("client, from the worst to the best")
     else:
         axes.set_xticks([])
         axes.set_xlabel(f"{len(order)} clients, from the worst to the best")
+
+
+def _names(panel: list[Row]) -> list[str]:
+    """The names of a run's clients along the axis; none for two methods, several runs or many clients."""
+    if _two(panel) or len({row["run"] for row in panel}) > 1 or len(panel) > _NAMED:
+        return []
+    return [short(str(row.get("client_name", row["client"]))) for row in panel]
 
 
 def _dots(axes: Axes, panel: list[Row], x: NDArray[np.float64], y: NDArray[np.float64]) -> None:

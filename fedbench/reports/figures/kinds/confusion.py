@@ -12,7 +12,7 @@ from fedbench.metrics.accuracy import confusion
 from fedbench.partitions.names import called
 from fedbench.planner.runs import grouped
 from fedbench.reports.figures.kind import Kind, Request, Row, room_for
-from fedbench.reports.figures.style import colour, named, subplots
+from fedbench.reports.figures.style import colour, ink, named, short, subplots
 from fedbench.results.run import Run
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _side(panel: list[Row]) -> float:
 
 def _names(panel: list[Row]) -> list[str]:
     """The names along the axes; none for many classes."""
-    return [named(name) for name in _of(panel)] if len(_of(panel)) <= _NAMED else []
+    return [named(short(name)) for name in _of(panel)] if len(_of(panel)) <= _NAMED else []
 
 
 def _paint(axes: Axes, panel: list[Row], shades: Any) -> None:
@@ -169,8 +169,7 @@ def _paint(axes: Axes, panel: list[Row], shades: Any) -> None:
         return
     for (k, answer), share in np.ndenumerate(shares):
         if share >= 0.005:
-            ink = "white" if share > 0.6 else "black"
-            axes.text(answer, k, f"{100 * share:.0f}", ha="center", va="center", color=ink)
+            axes.text(answer, k, f"{100 * share:.0f}", ha="center", va="center", color=ink(shades(share)))
 
 
 def _bars(axes: Axes, panel: list[Row]) -> None:

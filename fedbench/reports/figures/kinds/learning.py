@@ -15,7 +15,7 @@ from fedbench.metrics.read import USUAL, Metrics
 from fedbench.planner.runs import SEEDS, differing, grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.compare.comparison import measured
-from fedbench.reports.figures.kind import Kind, Request, Row, by_line, enough, quantity, room_for
+from fedbench.reports.figures.kind import Kind, Request, Row, broken, by_line, enough, quantity, room_for
 from fedbench.reports.figures.style import across, distinct_looks, handle, line_looks, name_ends, subplots, titled
 from fedbench.reports.figures.text import text_curves
 from fedbench.results.run import Run
@@ -86,21 +86,23 @@ def curves(
     if not left:
         there = sorted({name for one in found.values() for name in one.names if by_round(one, name, view)})
         raise FedbenchError(f"no run has {chosen} by round ({view} test images)", f"by round: {', '.join(there)}")
-    at = {run.id: _along(found[run.id], against, series[run.id]) for run in left}
     known = all_metrics().get(chosen)
     factor, unit = (1.0, known.unit if known else "")
     if unit == "fraction":
         factor, unit = UNITS["percent"]
     seen = view if known and known.by_view else ""
+    asked = {run.id: found[run.id].evaluated(seen) if seen else set() for run in left}
+    at = {run.id: _along(found[run.id], against, asked[run.id] | series[run.id].keys()) for run in left}
     about: Row = {"metric": chosen, "unit": unit, "test_images": seen, "axis": against}
     rows = []
     for panel in grouped(left, by):
         # Without --by, runs of a line differ in their seeds only.
         differ = {name: differing(group) if by else () for name, group in panel.lines.items()}
         mixed = {name: own for name, keys in differ.items() if (own := [key for key in keys if key not in SEEDS])}
-        of_panel = about | {"panel": panel.title, "mixed": mixed}
-        lines = [_curve(name, group, series, at, factor) for name, group in panel.lines.items()]
-        rows += [of_panel | row for line in lines for row in line]
+        lines = {name: _curve(name, group, series, at, factor) for name, group in panel.lines.items()}
+        lacking = {name: _gaps(panel.lines[name], line, asked, at) for name, line in lines.items()}
+        of_panel = about | {"panel": panel.title, "mixed": mixed, "gaps": {n: own for n, own in lacking.items() if own}}
+        rows += [of_panel | row for line in lines.values() for row in line]
     problems = [str(error) for error in errors]
     problems += [f"run {id} has no {chosen} by round ({view} test images)" for id, curve in series.items() if not curve]
     more = len(problems) - _REMARKS
@@ -114,15 +116,16 @@ def by_round(metrics: Metrics, metric: str, view: str) -> dict[int, float]:
     return {t: value for t, value in metrics.series(metric, view).items() if t}
 
 
-def _along(metrics: Metrics, against: str, rounds: Mapping[int, float]) -> dict[int, float]:
+def _along(metrics: Metrics, against: str, rounds: Iterable[int]) -> dict[int, float]:
     """Round -> its x on the axis."""
+    rounds = sorted(rounds)
     total = dict.fromkeys(rounds, 0.0)
     if not AXES[against].sums:
         return {t: float(t) for t in rounds}
     for name in AXES[against].sums:
         each = by_round(metrics, name, "")
         sums = np.cumsum([each[t] for t in sorted(each)])
-        ends = np.searchsorted(sorted(each), list(rounds), side="right")
+        ends = np.searchsorted(sorted(each), rounds, side="right")
         for t, end in zip(rounds, ends.tolist(), strict=True):
             total[t] += float(sums[end - 1]) if end else 0.0
     return total
@@ -152,6 +155,16 @@ def _curve(
     ]
 
 
+def _gaps(
+    runs: Sequence[Run], line: Sequence[Row], asked: Mapping[str, set[int]], at: Mapping[str, Mapping[int, float]]
+) -> list[float]:
+    """The x of the rounds between a line's points after which its runs were evaluated, but lack the metric."""
+    measured = {row["round"] for row in line}
+    lacking = set.intersection(*(asked[run.id] for run in runs)) - measured
+    inside = sorted(t for t in lacking if min(measured) < t < max(measured))
+    return [float(np.mean([at[run.id][t] for run in runs])) for t in inside]
+
+
 class Learning(Kind):
     """A metric against rounds, bytes or seconds."""
 
@@ -160,7 +173,7 @@ class Learning(Kind):
     options = ("filters", "metric", "against", "by", "view")
     columns = ("panel", "metric", "unit", "test_images", "line", "axis", "x", "round", "mean", "std", "runs", "ids")
     of_figure = ("metric", "unit", "test_images", "axis")
-    of_panel = ("mixed",)
+    of_panel = ("mixed", "gaps")
 
     def rows(self, request: Request) -> list[Row]:
         """The curves of the runs that the filters select. Raises FedbenchError as `select` and `curves` do."""
@@ -180,7 +193,10 @@ class Learning(Kind):
         """The curves as charts of text."""
         axis, panels = AXES[rows[0]["axis"]], self.panels(rows)
         for panel in panels:
-            lines = {name: [(row["x"] * axis.unit, row["mean"]) for row in of] for name, of in by_line(panel).items()}
+            lines = {
+                name: [(x * axis.unit, y) for x, y in broken(_points(of), panel[0]["gaps"].get(name, ()))]
+                for name, of in by_line(panel).items()
+            }
             title = f"{panel[0]['panel']}: " if len(panels) > 1 else ""
             yield text_curves(lines, axis.short or axis.label, title + quantity(panel[0]))
 
@@ -196,7 +212,7 @@ class Learning(Kind):
         looks, wide = line_looks(names), across(figure, len(panels))
         grid = subplots(figure, -(-len(panels) // wide), wide)
         for i, (axes, panel) in enumerate(titled(grid, panels)):
-            _paint(axes, by_line(panel), looks)
+            _paint(axes, by_line(panel), panel[0]["gaps"], looks)
             if i + wide >= len(panels):
                 axes.set_xlabel(AXES[against].label)
             if against == "bytes":
@@ -214,20 +230,31 @@ class Learning(Kind):
         name_ends(figure, grid, [handle(shown[name], **looks[name]) for name in names])
 
 
-def _paint(axes: Axes, curves: Mapping[str, list[Row]], looks: Mapping[str, dict[str, Any]]) -> None:
-    """Draw lines with a few markers, and their bands; a single point is a marker with an error bar."""
-    lines = {name: [(row["x"], row["mean"]) for row in rows] for name, rows in curves.items()}
-    looks = distinct_looks(lines, looks)
+def _points(rows: Iterable[Row]) -> list[tuple[float, float]]:
+    return [(row["x"], row["mean"]) for row in rows]
+
+
+def _paint(
+    axes: Axes,
+    curves: Mapping[str, list[Row]],
+    gaps: Mapping[str, list[float]],
+    looks: Mapping[str, dict[str, Any]],
+) -> None:
+    """Draw lines with a few markers, and their bands; a single point is a marker with an error bar. A line breaks where
+    a round lacks the metric."""
+    looks = distinct_looks({name: _points(rows) for name, rows in curves.items()}, looks)
     shade = max(0.05, min(0.18, 0.6 / len(curves)))  # many bands overlap
     for i, (name, rows) in enumerate(curves.items()):
-        x, mean = (np.array([row[key] for row in rows]) for key in ("x", "mean"))
+        points = broken(((row["x"], row["mean"], row["std"] or 0.0) for row in rows), gaps.get(name, ()))
+        x, mean, std = np.array(points).T
         step = max(1, len(x) // 6)
         # The lines' markers are shifted against each other, so that equal lines are visibly two.
         first = i * step // max(1, len(curves)) if len(x) > step else 0
-        axes.plot(x, mean, **looks[name], label=name, markevery=(first, step))
+        lone = np.isnan(np.append(np.nan, mean[:-1])) & np.isnan(np.append(mean[1:], np.nan))  # no stroke shows it
+        marked = sorted({*range(first, len(x), step), *np.flatnonzero(lone).tolist()})
+        axes.plot(x, mean, **looks[name], label=name, markevery=marked)
         if rows[0]["std"] is None:
             continue
-        std = np.array([row["std"] for row in rows])
         if len(x) > 1:
             axes.fill_between(x, mean - std, mean + std, color=looks[name]["color"], alpha=shade, linewidth=0)
         else:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from fedbench.errors import FedbenchError
@@ -10,7 +11,7 @@ from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
 from fedbench.reports.compare.significance import LEVEL, neighbours
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request, Row, by_line
-from fedbench.reports.figures.style import named, subplots
+from fedbench.reports.figures.style import ink, named, short, subplots, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,12 +80,23 @@ class Ranking(Kind):
         average = {line: of[0]["average_rank"] for line, of in by_line(rows).items()}
         places = len({row["place"] for row in rows})
         of, half = rows[0], (len(average) + 1) // 2
+        letters = int(_SHARE * figure.get_figwidth() / _INCHES_A_LETTER)
+        names = {line: wrapped(line, letters) for line in average}
+        each = 1 + max(name.count("\n") for name in names.values())  # lines of text
         if places > len(average):
-            ((axes,),) = subplots(figure, 1, 1, tall=1.1 + 0.17 * half + 0.12 * len(of["alike"]))
-            _paint(axes, average, of["critical_difference"], of["alike"])
+            ((axes,),) = subplots(figure, 1, 1, tall=1.1 + 0.17 * half * each + 0.12 * len(of["alike"]))
+            _paint(axes, average, names, each, of["critical_difference"], of["alike"])
         else:
-            ((axes,),) = subplots(figure, 1, 1, tall=0.9 + 0.155 * len(average))
-            _heat(axes, rows, average)
+            names = {line: wrapped(named(line), letters) for line in average}
+            above = [short(place, 30) for place in dict.fromkeys(row["place"] for row in rows)]
+            long = _INCHES_A_LETTER * max(map(len, above))
+            left = _INCHES_A_LETTER * (5 + max(len(part) for name in names.values() for part in name.split("\n")))
+            # Slanted, the last name reaches over the right side.
+            slope = _SLOPE if figure.get_figwidth() - left - long * math.cos(_SLOPE) > _CELL * places else math.pi / 2
+            tall = 0.5 + long * math.sin(slope) + 0.155 * len(average) * each
+            ((axes,),) = subplots(figure, 1, 1, tall=tall)
+            _heat(axes, rows, average, names)
+            axes.set_xticks(range(places), map(named, above), rotation=math.degrees(slope), ha="left")
         figure.suptitle(
             f"{of['panel']}: average rank over {places} data sets and partitions (Friedman p {of['p']:.2g})"
         )
@@ -104,11 +116,15 @@ def _say(ranks: Ranks, request: Request) -> None:
         request.say(f"p is above {LEVEL}: the ranks tell no difference between any two.")
 
 
+#: A line's name takes at most so much of the width.
+_SHARE, _INCHES_A_LETTER = 0.36, 0.062
+#: How names above columns are slanted, in radians; the least width of a column that needs no upright names, in inches.
+_SLOPE, _CELL = math.radians(35), 0.4
 #: Shades of ranks, from the best to the worst.
 _BEST, _WORST = "#0072B2", "#FFFFFF"
 
 
-def _heat(axes: Axes, rows: list[Row], average: dict[str, float]) -> None:
+def _heat(axes: Axes, rows: list[Row], average: dict[str, float], names: dict[str, str]) -> None:
     """Draw a row per line, by average rank, and a column per place: the value, darker for a better rank there."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -120,17 +136,18 @@ def _heat(axes: Axes, rows: list[Row], average: dict[str, float]) -> None:
     digits = 1 if max(abs(row["value"]) for row in rows) > 1 else 3
     for i, line in enumerate(lines):
         for j, place in enumerate(places):
-            ink = "white" if ranks[i][j] < 0.4 * len(lines) else "black"
-            axes.text(j, i, f"{at[line, place]['value']:.{digits}f}", ha="center", va="center", color=ink)
-    axes.set_yticks(range(len(lines)), [named(f"{line}  {average[line]:.1f}") for line in lines])
-    axes.set_xticks(range(len(places)), [named(place) for place in places], rotation=35, ha="left")
+            shade = ink(shades((ranks[i][j] - 1) / max(1, len(lines) - 1)))
+            axes.text(j, i, f"{at[line, place]['value']:.{digits}f}", ha="center", va="center", color=shade)
+    axes.set_yticks(range(len(lines)), [f"{names[line]}  {average[line]:.1f}" for line in lines])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
 
 
-def _paint(axes: Axes, average: dict[str, float], critical: float, alike: list[list[str]]) -> None:
-    """Draw ranks along x; y counts lines of text downwards from the axis at 0."""
+def _paint(
+    axes: Axes, average: dict[str, float], names: dict[str, str], each: int, critical: float, alike: list[list[str]]
+) -> None:
+    """Draw ranks along x; y counts lines of text downwards from the axis at 0, `each` a name."""
     k = len(average)
     half, bars = (k + 1) // 2, 0.5 * len(alike)
     width = max(k - 1, 1)
@@ -146,10 +163,10 @@ def _paint(axes: Axes, average: dict[str, float], critical: float, alike: list[l
     axes.text((1 + wide) / 2, -1.75, f"CD = {critical:.2f}", ha="center", va="bottom")
     for place, (line, x) in enumerate(sorted(average.items(), key=lambda one: one[1])):
         left = place < half
-        y = 1 + bars + (place if left else k - 1 - place)
+        y = 1 + bars + each * (place if left else k - 1 - place)
         end = 1 - 0.08 * width if left else k + 0.08 * width
         axes.plot([x, x, end], [0, y, y], **black)
-        text = f"{line}  {x:.2f}" if left else f"{x:.2f}  {line}"
+        text = f"{names[line]}  {x:.2f}" if left else f"{x:.2f}  {names[line]}"
         gap = -0.015 * width if left else 0.015 * width
         axes.text(end + gap, y, text, ha="right" if left else "left", va="center")
     for i, members in enumerate(alike):
@@ -157,5 +174,5 @@ def _paint(axes: Axes, average: dict[str, float], critical: float, alike: list[l
         ends = [average[members[0]] - 0.01 * width, average[members[-1]] + 0.01 * width]
         axes.plot(ends, [y, y], color="black", linewidth=3.2)
     axes.set_xlim(1 - 0.1 * width, max(k, wide) + 0.1 * width)
-    axes.set_ylim(1.4 + bars + half, -2.6)
+    axes.set_ylim(1.4 + bars + each * half, -2.6)
     axes.set_axis_off()
