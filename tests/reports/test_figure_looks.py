@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from fedbench.reports import figures
 from fedbench.reports.figures import style
+from fedbench.reports.widths import COLUMN, PAGE
 from fedbench.specs import Setting
 from fedbench.store import Store
 from tests.reports.conftest import Draws, Lab, of_csv
@@ -211,7 +212,7 @@ def with_long_names(kind: str) -> list[figures.Row]:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("width", [style.COLUMN, style.PAGE])
+@pytest.mark.parametrize("width", [COLUMN, PAGE])
 @pytest.mark.parametrize("kind", ["curves", "clients", "heat", "diagram"])
 def test_long_names_leave_room_for_the_data(kind: str, width: float) -> None:
     """matplotlib warns of a layout in which nothing is left for a panel, and keeps what it had."""

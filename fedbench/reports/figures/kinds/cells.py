@@ -288,7 +288,7 @@ class Cells(Kind):
         groups = [*by_key((self._without_heading(panel), panel) for panel in panels).values()]
         if self.axis.changes:
             groups = [panels[: len(panels) // 2], panels[len(panels) // 2 :]]
-        wide = across(figure, max(map(len, groups)), _LEAST_WIDTH)
+        wide = across(figure, max(map(len, groups)), *([_LEAST_WIDTH] if len(tables) > 1 else []))
         placed = [part for group in groups for part in _parts(group, wide)]
         bold, every = self.axis.bold, list(dict.fromkeys(name for panel in panels for name in panel[0]["lines"]))
         looks = line_looks(every, bold, dashed=self.way.x is None)
@@ -491,8 +491,8 @@ _RING: dict[str, Any] = {
 _SHIFT = 0.36
 #: Seconds get a logarithmic axis if the largest is more than so many times the smallest.
 _LOG_FROM = 4.0
-#: Width of the narrowest panel, in inches: four stand side by side on a page.
-_LEAST_WIDTH = 1.65
+#: Width of the narrowest panel of several tables, in inches: four of them stand side by side on a page.
+_LEAST_WIDTH = 1.35
 #: Smallest range of an accuracy axis, in percentage points.
 _LEAST_RANGE = 4.0
 
