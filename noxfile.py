@@ -34,6 +34,9 @@ def robust(session: nox.Session) -> None:
 def agreement(session: nox.Session) -> None:
     """Other projects' code against fedbench on the same tensors; -- --pflib PATH names a checkout (tests/README.md)."""
     _install(session, ".[test]")
+    needs = {"--pfedfda": ("statsmodels", "pytorch-minimize"), "--flower": ("flwr[simulation]",)}  # of their own code
+    for package in (one for option, some in needs.items() if option in session.posargs for one in some):
+        session.install(package)
     session.run("python", "-m", "tests.agreement", *session.posargs)
 
 

@@ -10,6 +10,9 @@ from functools import cache
 from math import ceil, floor, log10
 from pathlib import Path
 
+from fedbench.methods import declarations
+from fedbench.partitions import schemes
+
 FILE = Path(__file__).with_name("agreement.json")
 #: A difference up to this is one of rounding: float32 has 7 digits, of which rounds of training cost some.
 ROUNDING = 2e-5
@@ -19,7 +22,7 @@ ROUNDING = 2e-5
 class Difference:
     """The largest absolute difference between tensors of fedbench and of another project that should be equal."""
 
-    method: str  #: fedbench's name
+    method: str  #: fedbench's name; also of a partitioner, whose draws are compared
     theirs: str  #: the project's name of it
     case: str  #: sizes of clients, and who takes part
     quantity: str  #: which tensors
@@ -41,7 +44,7 @@ class Project:
     repository: str
     commit: str
     changes: Sequence[str]  #: to its code, in memory, so that it runs beside fedbench
-    versions: Mapping[str, int]  #: fedbench's methods that were compared, and their versions then
+    versions: Mapping[str, int]  #: fedbench's methods (or partitioners) that were compared, and their versions then
     differences: Sequence[Difference]
 
     @property
@@ -65,9 +68,22 @@ def summary(method: str) -> str:
     return "; ".join(filter(None, (in_words(project, method) for project in recorded().values())))
 
 
+def version(name: str) -> int:
+    """Return today's version of a built-in method or partitioner."""
+    return schemes.load(name).version if name in schemes.names() else declarations.of(name).version
+
+
+def outdated(project: Project, name: str) -> str:
+    """Say so where what was compared has another version now; else empty."""
+    then, now = project.versions[name], version(name)
+    return "" if then == now else f"recorded for version {then}, now {now}: run nox -s agreement"
+
+
 def in_words(project: Project, method: str) -> str:
     """Say how near a method comes to a project; empty if they were not compared."""
     mine = [one for one in project.differences if one.method == method]
+    if not mine:
+        return ""
     as_is, changed = ([one for one in mine if bool(one.condition) is there] for there in (False, True))
     equal, others = ([one for one in as_is if one.equal is whether] for whether in (True, False))
     parts = [f"equals {project.name} to {most(equal)}"] if equal else []
@@ -76,6 +92,8 @@ def in_words(project: Project, method: str) -> str:
         parts.append(f"differs {words} by up to {most(others)}: {', and '.join(reasons(others))}")
     if changed and all(one.equal for one in changed):
         parts.append(f"without that equal to {most(changed)}")
+    if old := outdated(project, method):
+        parts.append(old)
     return ", ".join(parts)
 
 

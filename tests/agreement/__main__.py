@@ -3,7 +3,7 @@
     python -m tests.agreement --pflib PATH --fl-bench PATH
 
 Each option names the folder of a checkout, which is not written to; --flower is an installed package. Ends with 1 where
-a difference is more than rounding and no reason is known.
+a difference is more than rounding and no reason is known. --record alone writes the page anew from agreement.json.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch
 
 from fedbench.errors import FedbenchError
 from fedbench.methods import names
-from fedbench.methods.agreement import FILE, Difference, Project, recorded
-from fedbench.methods.declarations import of
+from fedbench.methods.agreement import FILE, Difference, Project, recorded, version
+from fedbench.partitions import schemes
 from tests.agreement.foreign import commit, installed
 from tests.agreement.record import PAGE, page, write
 
 #: Modules of this folder, by their options.
-PROJECTS = ("pflib", "fl_bench", "pfedfda", "flux", "feddrm", "ftw_erm", "flower")
+PROJECTS = ("pflib", "fl_bench", "pfedfda", "flux", "fedrc", "feddrm", "ftw_erm", "flower")
 #: That are no checkouts, but installed; the module.
 INSTALLED = {"flower": "flwr"}
 
@@ -33,7 +33,7 @@ INSTALLED = {"flower": "flwr"}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code."""
     given = _parser().parse_args(arguments)
-    methods = given.method or names()
+    chosen = given.only or [*names(), *schemes.names()]
     folders = {name: folder for name in PROJECTS if (folder := getattr(given, name))}
     torch.set_num_threads(1)
     out = sys.stdout  # theirs is silenced
@@ -47,16 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             adapter = importlib.import_module(f"tests.agreement.{name}")
             print(f"{adapter.TITLE} {commits[name]}", *adapter.CHANGES, sep="\n  changed: ", file=out)
             found: list[Difference] = []
-            for one in adapter.differences(folder, methods):
+            for one in adapter.differences(folder, chosen):
                 print(line(one), file=out, flush=True)
                 found.append(one)
             unexplained += sum(not one.equal and not one.reason for one in found)
             if given.record:
-                versions = {method: of(method).version for method in sorted({one.method for one in found})}
+                versions = {name: version(name) for name in sorted({one.method for one in found})}
                 measured = Project(adapter.TITLE, adapter.REPOSITORY, commits[name], adapter.CHANGES, versions, found)
                 keep = recorded() if FILE.is_file() else {}
                 write({key: {**keep, name: measured}[key] for key in PROJECTS if key in {**keep, name: measured}})
-                PAGE.write_text(page(), encoding="utf-8")
+        if given.record:
+            PAGE.write_text(page(), encoding="utf-8")
     except FedbenchError as error:
         print(error, file=sys.stderr)
         return 2
@@ -73,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
             kind = {"action": "store_true", "help": f"{INSTALLED[name]}, where it is installed"}
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **kind)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--method", action="append", choices=names(), metavar="NAME", help="only this; may be repeated")
+    both = [*names(), *schemes.names()]
+    of_one = "only this method or partitioner; may be repeated"
+    which.add_argument("--only", action="append", choices=both, metavar="NAME", help=of_one)
     which.add_argument("--record", action="store_true", help="keep what is measured in agreement.json, and its page")
     return parser
 

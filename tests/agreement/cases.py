@@ -103,6 +103,8 @@ class Snapshot:
 
     shared: State
     clients: list[State]
+    models: list[State]  #: one a cluster
+    assigned: dict[int, int]  #: client -> cluster
 
 
 @dataclass
@@ -149,7 +151,8 @@ def ours(
 
         def keep(_: Any) -> None:
             views = [copied(it.server.view(i)) for i in range(case.data.clients)]
-            rounds.append(Snapshot(copied(it.server.shared), views))
+            models = [copied(model) for model in it.server.models]
+            rounds.append(Snapshot(copied(it.server.shared), views, models, dict(it.server.assigned)))
 
         finish(it, keep)
     return Ours(case, it.plan.setting, it.plan, rounds, it.server)

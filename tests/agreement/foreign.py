@@ -75,7 +75,11 @@ def importable(folder: Path, imports: Sequence[str] = (), uses: Sequence[str] = 
     logging.disable()
     random_states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:

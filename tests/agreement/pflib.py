@@ -13,12 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedbench.core.state import State
 from fedbench.methods.agreement import Difference
 from fedbench.methods.parts.prototypes import MEAN
+from tests.agreement import draws
 from tests.agreement.cases import (
     BATCH,
     CASES,
@@ -42,7 +44,7 @@ TITLE = "PFLlib"
 REPOSITORY = "TsingZ0/PFLlib"
 CHANGES = (
     "clients read fedbench's batches instead of their files, and servers take its cohorts",
-    "servers neither evaluate nor write files; a stub replaces h5py where it is missing",
+    "servers neither evaluate nor write files; stubs replace h5py and ujson where they are missing",
 )
 
 ALIKE = "it counts clients alike whatever their sizes, as the paper does"
@@ -400,8 +402,23 @@ def one_run(how: Compared, case: Case, reasons: Mapping[str, str], mend: Mend | 
     yield from found.differences(reasons)
 
 
+def drawn(labels: np.ndarray, clients: int, alpha: float) -> list[np.ndarray]:
+    """The rows of each client by the module with which its scripts generate folders."""
+    module = importlib.import_module("utils.dataset_utils")
+    with mock.patch.object(module, "alpha", alpha):
+        return list(module.separate_data((np.arange(len(labels)), labels), clients, 10, niid=True, partition="dir")[0])
+
+
+def least(samples: int, clients: int) -> int:
+    """It draws again until each client has as many samples."""
+    return int(min(10 / 0.25, samples / clients / 2))
+
+
 def differences(folder: Path, chosen: Collection[str]) -> Iterator[Difference]:
     with importable(folder / "system", ("h5py",)):
         for how in (one for one in METHODS if one.ours in chosen):
             for case in CASES:
                 yield from compare(how, case)
+    if "dirichlet" in chosen:
+        with importable(folder / "dataset", ("ujson",)):
+            yield from draws.differences("dir", drawn, least)

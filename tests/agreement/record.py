@@ -8,11 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedbench.methods import names
-from fedbench.methods.agreement import FILE, Difference, Project, most, recorded
+from fedbench.methods.agreement import FILE, Difference, Project, most, outdated, recorded
+from fedbench.partitions import schemes
 
 PAGE = FILE.with_name("AGREEMENT.md")
 
-HEAD = ["method", "held against", "equal to", "what differs"]
+HEAD = ["method or partitioner", "held against", "equal to", "what differs"]
 INTRODUCTION = """\
 # Agreement with other projects
 
@@ -21,7 +22,8 @@ INTRODUCTION = """\
 Other projects' code and fedbench, run on the same tensors: the same images, first weights, cohorts and batches. A
 number is the largest absolute difference over all rounds, clients and entries of the tensors that it names, in
 float32; up to 2e-5 it is rounding. Where a reason is known it is also taken away, in memory: "with the square: equal to
-1e-7" says that nothing else differs. [Check it](../../tests/README.md#agreement-with-other-projects), also with
+1e-7" says that nothing else differs. Partitioners are compared by the samples that they give each client, from the
+same seed. [Check it](../../tests/README.md#agreement-with-other-projects), also with
 other commits.
 
 """
@@ -42,7 +44,8 @@ def write(projects: Mapping[str, Project], file: Path = FILE) -> None:
 def page(file: Path = FILE) -> str:
     """The page, in Markdown."""
     projects = recorded(file)
-    rows = [row for method in names() for project in projects.values() if (row := _row(project, method))]
+    all_names = (*names(), *schemes.names())
+    rows = [row for name in all_names for project in projects.values() if (row := _row(project, name))]
     table = "".join(f"| {' | '.join(row)} |\n" for row in (HEAD, ["---"] * len(HEAD), *rows))
     none = [f"`{name}`" for name in names() if not any(name in project.versions for project in projects.values())]
     about = "".join(map(_about, projects.values()))
@@ -68,6 +71,7 @@ def _row(project: Project, method: str) -> list[str] | None:
                 for reason, some in grouped(those, lambda one: None if one.equal else one.reason)
             ]
         )
+    differs += [f"**{old}**"] if (old := outdated(project, method)) else []
     return [f"`{method}`", f"{project.name}, {theirs}", "<br>".join(equal), "<br>".join(differs)]
 
 

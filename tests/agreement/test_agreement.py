@@ -14,9 +14,11 @@ from torch.nn import functional as F
 from typer.testing import CliRunner
 
 from fedbench.cli import app
+from fedbench.declaration import Declaration
 from fedbench.errors import FedbenchError
 from fedbench.methods import agreement
 from fedbench.methods.agreement import Difference, Project, in_words, recorded, rounded_up
+from fedbench.methods.declarations import of
 from tests.agreement import __main__ as command
 from tests.agreement.cases import CASES, EQUAL, JOIN, ROUNDS, network, ours, parameters
 from tests.agreement.compare import Against, largest
@@ -78,7 +80,7 @@ def test_in_the_case_of_some_who_join_clients_come_and_go() -> None:
 def test_a_checkout_is_imported_forgotten_and_not_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "half.py").write_text(
-        "import no_such_library.part as it\nprint('loud')\nvalue = it.Thing()\n"
+        "import sys\nimport no_such_library.part as it\nprint('a')\nprint('b', file=sys.stderr)\nvalue = it.Thing()\n"
     )
     before = sys.path.copy()
     with importable(tmp_path, ("no_such_library.part",)):
@@ -88,7 +90,7 @@ def test_a_checkout_is_imported_forgotten_and_not_heard(tmp_path: Path, capsys: 
         torch.manual_seed(1)
     assert not {"theirs", "theirs.half", "no_such_library", "no_such_library.part"} & sys.modules.keys()
     assert sys.path == before
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr() == ("", "")
     with pytest.raises(FedbenchError, match="there is no folder"), importable(tmp_path / "gone"):
         pass
 
@@ -141,6 +143,31 @@ def test_a_record_is_read_as_it_was_written_and_makes_the_page(tmp_path: Path) -
     ) in text
     assert "`fedprox`" in text.split("**Not compared**")[1].splitlines()[0]
     assert "- it runs" in text
+
+
+def test_a_method_of_another_version_than_the_recorded_one_is_said_to_be_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "record.json"
+    write({"lib": made(SAME)}, file)
+    monkeypatch.setattr(agreement, "FILE", file)
+    monkeypatch.setattr(agreement.recorded, "__defaults__", (file,))
+    declared = of("fedavg")
+
+    def raised(name: str) -> Declaration:
+        return replace(declared, version=2) if name == "fedavg" else of(name)
+
+    words = "recorded for version 1, now 2: run nox -s agreement"
+    assert words not in page(file)
+    monkeypatch.setattr(agreement.declarations, "of", raised)
+    agreement.summary.cache_clear()
+    try:
+        assert agreement.summary("fedavg") == f"equals Lib 0123456 to 2e-7, {words}"
+        printed = " ".join(CliRunner().invoke(app, ["methods", "fedavg"]).output.split())
+        assert f"agreement: equals Lib 0123456 to 2e-7, {words}." in printed
+        assert f"| `fedavg` | Lib 0123456, Avg | model 2e-7 | **{words}** |" in page(file)
+    finally:
+        agreement.summary.cache_clear()
 
 
 def test_the_page_is_that_of_the_record_in_which_every_difference_has_its_reason() -> None:
