@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
+import sys
 import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,6 +205,30 @@ def test_mixed_by_similarity_each_client_has_a_model_of_its_own_and_with_no_shar
     )
     assert flat.equals(average)
     assert not sharp.equals(average)
+
+
+def test_the_way_from_pflib_draws_its_runs_beside_fedbenchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = fb.partition("digits", dir=0.5, clients=3, store=tmp_path / "store")
+    for seed in (1, 2):
+        fb.train(part, "fedavg", rounds=4, steps=1, every=2, seed=seed, progress=False)
+    theirs = {"MNIST_FedAvg_test_0.h5": [0.1, 0.2, 0.3], "MNIST_FedAvg_test_1.h5": [0.1, 0.4, 0.5]}
+    (tmp_path / "PFLlib" / "results").mkdir(parents=True)
+    for name in theirs:
+        (tmp_path / "PFLlib" / "results" / name).touch()
+    files = SimpleNamespace(File=lambda name: {"rs_test_acc": theirs[Path(name).name]})
+    monkeypatch.setitem(sys.modules, "h5py", files)  # which PFLlib needs, not fedbench
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDBENCH_HOME", str(tmp_path / "store"))
+    kind = page_method("data_recipes/pflib.md", "BesidePFLlib", tmp_path)
+    done = CliRunner().invoke(app, ["figure", kind, "--csv"])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    of_theirs = [row for row in rows if row["line"] == "PFLlib's FedAvg"]
+    assert [(row["round"], float(row["mean"]), row["runs"]) for row in of_theirs] == [("2", 30, "2"), ("4", 40, "2")]
+    assert [row["round"] for row in rows if row["line"] == "FedAvg"] == ["2", "4"]
+    done = CliRunner().invoke(app, ["figure", kind, "-o", "both.png"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "both.png").is_file()
 
 
 def test_where_to_look_names_files_that_have_what_is_looked_for() -> None:
