@@ -255,7 +255,7 @@ def npz_arrays(path: Path, names: Sequence[str], hint: str) -> dict[str, NDArray
         if "data" in content.files and not set(names) <= set(content.files):
             raise FedbenchError(
                 f"{path} holds a pickled object, which could run any program and is not read",
-                "save the arrays x and y as such: in PFLlib's save_file np.savez_compressed(f, **train_dict), and **test_dict",
+                "save the arrays x and y as such: in PFLlib's save_file (f, **train_dict) and (f, **test_dict)",
             )
         for name in names:
             there = ", ".join(content.files) or "none"

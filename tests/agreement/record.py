@@ -26,6 +26,12 @@ float32; up to 2e-5 it is rounding. Where a reason is known it is also taken awa
 same seed. [Check it](../../tests/README.md#agreement-with-other-projects), also with
 other commits.
 
+Plain loops of torch.optim over the same batches, with a batch norm and clients that come and go, are ordinary tests:
+[FedProx, SCAFFOLD, FedDyn, FedDC, FedNova, FedOpt, q-FedAvg, MOON](../../tests/methods/test_drift.py),
+[pFedMe, MR-MTL and others with models of their own](../../tests/methods/test_own_models.py),
+[momentum that is kept, and AdamW](../../tests/core/test_training.py), and
+[rounds without a client](../../tests/methods/test_conformance.py).
+
 """
 
 
