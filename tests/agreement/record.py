@@ -30,7 +30,7 @@ Plain loops of torch.optim over the same batches, with a batch norm and clients 
 [FedProx, SCAFFOLD, FedDyn, FedDC, FedNova, FedOpt, q-FedAvg, MOON](../../tests/methods/test_drift.py),
 [pFedMe, MR-MTL and others with models of their own](../../tests/methods/test_own_models.py),
 [momentum that is kept, and AdamW](../../tests/core/test_training.py), and
-[rounds without a client](../../tests/methods/test_conformance.py).
+[FedAvg, also with a round without a client](../../tests/agreement/test_agreement.py).
 
 """
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from fedbench.methods import agreement
 from fedbench.methods.agreement import Difference, Project, in_words, recorded, rounded_up
 from fedbench.methods.declarations import of
 from tests.agreement import __main__ as command
-from tests.agreement.cases import CASES, EQUAL, JOIN, ROUNDS, network, ours, parameters
+from tests.agreement.cases import CASES, EQUAL, JOIN, ROUNDS, Case, network, ours, parameters
 from tests.agreement.compare import Against, largest
 from tests.agreement.foreign import commit, importable
 from tests.agreement.record import PAGE, page, write
@@ -47,13 +48,22 @@ def test_a_quantity_keeps_its_largest_difference_and_a_reason_only_where_there_i
     assert (head.reason, head.equal) == ("", True)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_plain_loop_over_the_batches_that_adapters_hand_out_is_fedavg(case: object) -> None:
+#: In its second round nobody takes part.
+SELDOM: dict[str, Any] = {"participation": 0.2, "seed": 30}
+
+
+@pytest.mark.parametrize(
+    ("case", "changes"),
+    [*((case, {}) for case in CASES), (EQUAL, SELDOM)],
+    ids=[*(case.name for case in CASES), "a round without a client"],
+)
+def test_a_plain_loop_over_the_batches_that_adapters_hand_out_is_fedavg(case: Case, changes: dict[str, Any]) -> None:
     """So they are the batches and cohorts that fedbench trains on; and it moves far more than rounding does."""
-    run = ours(case, "fedavg", {})  # type: ignore[arg-type]
+    run = ours(case, "fedavg", {}, **changes)
     shared = network().state_dict()
     for t in range(1, ROUNDS + 1):
         ends, cohort = [], run.cohort(t)
+        assert bool(cohort) is not (changes == SELDOM and t == 2)
         for i in cohort:
             model = network()
             model.load_state_dict(shared)
@@ -63,9 +73,10 @@ def test_a_plain_loop_over_the_batches_that_adapters_hand_out_is_fedavg(case: ob
                 F.cross_entropy(model(x), y).backward()
                 steps.step()
             ends.append(parameters(tuple(model.parameters())))
-        sizes = torch.tensor([run.case.sizes[i] for i in cohort]).double()
-        weights = sizes / sizes.sum()
-        shared = {n: sum(w * end[n].double() for w, end in zip(weights, ends, strict=True)).float() for n in shared}
+        if cohort:
+            sizes = torch.tensor([run.case.sizes[i] for i in cohort]).double()
+            weights = sizes / sizes.sum()
+            shared = {n: sum(w * end[n].double() for w, end in zip(weights, ends, strict=True)).float() for n in shared}
         assert largest(run.rounds[t - 1].shared, shared) < agreement.ROUNDING
     assert largest(shared, network().state_dict()) > 0.05
 
