@@ -42,14 +42,16 @@ class PartitionerChoice:
     scheme: str | None = option(
         None, "The partitioner, or FILE.py:Class; --scheme NAME --help has its options.", metavar="NAME"
     )
-    preset: str | None = option(None, "One of the protocol's own partitions, such as ftw_erm's five.", metavar="NAME")
-    dir: float | None = _short(f"Dirichlet label shift (default: {ALPHA}); small is uneven.", metavar="ALPHA")
+    preset: str | None = option(None, "A partition that the protocol names, such as five (ftw_erm).", metavar="NAME")
+    dir: float | None = _short(
+        f"Dirichlet label shift (default: {ALPHA}); a smaller value is more uneven.", metavar="ALPHA"
+    )
     spc: int | None = _short("Shards per client: at most about S classes each.", metavar="S")
-    iid: bool | None = _short("No label shift: any sample to any client.")
-    by: str | None = _short("Natural groups, such as writer: one client a group.", metavar="COLUMN")
-    equal: bool | None = _short("Equal shards of the official training and of the test images.")
+    iid: bool | None = _short("No label shift: samples are assigned at random.")
+    by: str | None = _short("Natural groups, such as writer: one client per group.", metavar="COLUMN")
+    equal: bool | None = _short("Equal shards of the official training and test images.")
     counts: str | None = _short(
-        "Class weights of each client's training and test set: client,split,class,value.", metavar="FILE.csv"
+        "A file with each client's class weights: client,split,class,value.", metavar="FILE.csv"
     )
     from_: str | None = _short(
         "A CSV or Parquet file of client,sample,split; or a folder of PFLlib or LEAF, without DATASET.",
@@ -184,7 +186,7 @@ def spec_of(
     elif unseen:
         raise FedbenchError(
             f"--unseen {','.join(unseen)} names groups, and {schemes.label(spec)} has none",
-            "say how many clients never train, such as --unseen 2, or part by a column of groups: --by COLUMN",
+            "give the number of unseen clients, such as --unseen 2, or partition by a column of groups: --by COLUMN",
         )
     return spec
 
@@ -205,7 +207,7 @@ def groups_of(
     if not by:
         raise FedbenchError(
             f"--unseen each leaves out one group after the other, and {schemes.label(spec)} has none",
-            "part by a column of groups: --by COLUMN",
+            "partition by a column of groups: --by COLUMN",
         )
     order = spec.options.get("order")
     there = _groups(data.groups(spec.dataset, store, by))

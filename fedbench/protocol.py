@@ -190,12 +190,14 @@ class Protocol:
             values |= {} if counted is None else {"clients": counted}
         for name in ("scheme", "clients", "seed"):
             if name not in values:
-                raise FedbenchError(f"protocol {self.name} says nothing of a partition's {name}", "say it")
+                raise FedbenchError(f"protocol {self.name} has no value for a partition's {name}", "say it")
         scheme = schemes.load(schemes.named(values["scheme"]))
         values = {k: v for k, v in values.items() if k in explicit or scheme.takes(k, values)}
         if values["clients"] == "groups":
             if groups is None:
-                raise FedbenchError(f"nobody counts the groups by {values.get('by')} here", "say how many clients")
+                raise FedbenchError(
+                    f"the number of groups by {values.get('by')} is not known here", "give the number of clients"
+                )
             values["clients"] = groups(str(values.get("by")))
         return schemes.spec(dataset, **{k: classes if v == "classes" else v for k, v in values.items()})
 

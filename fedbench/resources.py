@@ -47,7 +47,7 @@ def of_user() -> dict[str, Path]:
         inside = [] if holds_tables(folder) else [one for one in _folders(folder) if holds_tables(one)]
         if not inside and not holds_tables(folder):
             raise FedbenchError(
-                f"{PAPERS} names {folder}, which is no folder of tables and has none in it", "mend the variable"
+                f"{PAPERS} names {folder}, which neither is nor contains a folder of tables", "correct the variable"
             )
         for one in inside or [folder]:
             _add(named, one)
@@ -121,6 +121,6 @@ def _name(folder: Path) -> str:
     other = _shipped(TABLES).get(resolved.name)
     if other and other.resolve() != resolved:
         raise FedbenchError(
-            f"the paper {folder} is called as fedbench's own {resolved.name}", "give the folder another name"
+            f"the paper {folder} has the name of fedbench's own {resolved.name}", "give the folder another name"
         )
     return resolved.name

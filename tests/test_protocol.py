@@ -128,7 +128,7 @@ def test_natural_groups_say_how_many_clients() -> None:
     assert counted == ["writer"], "nothing is counted where the user says, or there are no groups"
     of_a_paper = load(DEFAULT).partition_spec(femnist, 62, groups=groups, **by_writer)
     assert of_a_paper.clients == 8, "a paper's is the paper's"
-    with pytest.raises(FedbenchError, match="say how many clients"):
+    with pytest.raises(FedbenchError, match="give the number of clients"):
         rules.partition_spec(femnist, 62, **by_writer)
 
 
@@ -427,7 +427,7 @@ IID = LACKING.partition_spec(DIGITS, 10, scheme="iid", clients=2)
             lambda: MISSPELT.setting(IID, "small", model="lenet5"),
             "protocol mine, budget small 'bath_size'; did you mean 'batch_size'",
         ),
-        (lambda: LACKING.partition_spec(DIGITS, 10, scheme="iid"), "mine says nothing of a partition's clients"),
+        (lambda: LACKING.partition_spec(DIGITS, 10, scheme="iid"), "mine has no value for a partition's clients"),
         (lambda: LACKING.setting(IID, "small"), "Setting lacks rounds, batch_size, lr"),
     ],
 )

@@ -40,7 +40,7 @@ def figure(name: str, *of: str | Run | Part, shipped: bool = True, store: Home =
     parts = [one for one in of if isinstance(one, Part)]
     words = [one.id if isinstance(one, Run) else one for one in of if not isinstance(one, Part)]
     if len(parts) > 1 or (parts and words):
-        raise FedbenchError("figure: a partition stands alone", "draw a figure of each")
+        raise FedbenchError("figure: a partition is drawn alone", "draw a figure of each")
     stores = {one.store.home: one.store for one in of if isinstance(one, Run | Part)}
     home = store_of(store) if store is not None or not stores else next(iter(stores.values()))
     frame = Frame.of(home, lambda problem: say(str(problem))) if shipped else Frame(home)

@@ -105,7 +105,7 @@ def name_of(what: Any, called: str = "method") -> str:
         "a class of __main__ (a notebook's cell, a script)" if place == "__main__" else f"no name in a file of {place}"
     )
     raise FedbenchError(
-        f"{name} is {what}, which no run can be made of again",
+        f"{name} is {what}, from which no run can be repeated",
         f"write it into a file (in a notebook: %%writefile mine.py), and give mine.py:{name} or import it from there",
     )
 

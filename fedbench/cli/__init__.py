@@ -85,7 +85,7 @@ class Fedbench(Group):
 app = App(
     cls=Fedbench,
     name="fedbench",
-    help="Benchmarks for federated learning: from a data recipe to the table in the paper.",
+    help="Benchmarks for federated learning: from a data set to the tables of a paper.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -105,7 +105,7 @@ def _application(
     data: Annotated[
         str | None, f"Folders with data sets, separated by '{os.pathsep}' (default: FEDBENCH_DATA)."
     ] = None,
-    debug: Annotated[bool, "Show the traceback of an error; a client that fails leaves its state and batch."] = False,
+    debug: Annotated[bool, "Show the traceback of an error; store the state and batch of a client that fails."] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,

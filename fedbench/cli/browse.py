@@ -24,8 +24,7 @@ def show(
     id: Annotated[str, options.argument("Id of an artifact, or its beginning.", completion=completion.artifacts)],
     json: options.Json = False,
 ) -> None:
-    """Show where an artifact comes from, from a metric back to the images; also a shipped run, which is not in the
-    store."""
+    """Show the origin of an artifact or a shipped run, from the metrics back to the images."""
     from fedbench.cli.origin import chain, details, document
 
     store = context.store()
@@ -144,7 +143,7 @@ def _list(methods: Sequence[Declaration]) -> None:
 
 @app.command("metrics")
 def metrics(json: options.Json = False) -> None:
-    """List the metrics that runs have and tables can name: those of every run, and those that methods declare."""
+    """List the metrics of runs and tables, also those that methods declare."""
     from fedbench.methods.declarations import built_in
     from fedbench.metrics.definitions import all_metrics
     from fedbench.planner.table.statistic import over_clients

@@ -28,7 +28,7 @@ Names = Annotated[
 
 @app.command("list")
 def list_(json: options.Json = False) -> None:
-    """Every data set with a recipe, and which of its sources is at hand."""
+    """List the data sets with a recipe, and which of their sources are available."""
     from fedbench.data import recipes
 
     rows = [_overview(found) for found in recipes().values()]
@@ -60,7 +60,7 @@ def list_(json: options.Json = False) -> None:
 
 @app.command()
 def show(name: Name, json: options.Json = False) -> None:
-    """Everything about a data set: sources, files, licence, citation, and class counts once it is built."""
+    """Show a data set: sources, files, licence, citation, and class counts once it is built."""
     from fedbench.data import class_counts, info, locate, parts_of, places, recipe, resolve
 
     store, roots = context.store(), context.roots()
@@ -113,7 +113,7 @@ def fetch(
     source: Annotated[str | None, "Source (default: the first that can be fetched)."] = None,
     json: options.Json = False,
 ) -> None:
-    """Download data sets into the store: resumed, verified, from the next mirror if need be."""
+    """Download data sets into the store, with resume, checksums and mirrors."""
     from fedbench.data import fetch as bring
     from fedbench.data import recipe
 
@@ -136,7 +136,7 @@ def fetch(
 
 @app.command()
 def check(names: Names, json: options.Json = False) -> None:
-    """Verify the files at hand and the built artifacts of data sets, and count test images that are also training
+    """Verify the files and the built artifacts of data sets, and count test images that are also training
     images; exit code 2 if something is damaged."""
     from dataclasses import asdict
 
@@ -188,7 +188,7 @@ def _print(report: dict[str, Any]) -> None:
     form = f"{shape} ({axes})" if shape else "what its files say, once they are read"
     lines = {
         "name": report["name"],
-        "id": report["id"] or "not at hand",
+        "id": report["id"] or "not available",
         "shape": form,
         "vectors" if vectors else "images": report["images"] or "?",
         "classes": f"{report['classes']}: {', '.join(report['class_names'])}",
@@ -201,7 +201,7 @@ def _print(report: dict[str, Any]) -> None:
     for key, value in lines.items():
         out.print(f"{key:13}{value}")
     for source in report["sources"]:
-        state = "at hand" if source["at_hand"] else "not at hand"
+        state = "at hand" if source["at_hand"] else "not available"
         out.print(f"source {source['name']} ({source['kind']}, {state}): {source['title']}")
         for file in source["files"]:
             out.print(f"  {file['path']}  {file['checksum'] or 'no checksum'}")
@@ -209,7 +209,7 @@ def _print(report: dict[str, Any]) -> None:
                 out.print(f"    {url}")
         for part in source["parts"]:
             how = f"'fedbench data fetch {part['name']}'" if part["fetchable"] else "bring your own"
-            state = f"at hand ({part['at_hand']})" if part["at_hand"] else f"not at hand: {how}"
+            state = f"at hand ({part['at_hand']})" if part["at_hand"] else f"not available: {how}"
             out.print(f"  {part['name']:14}{state}")
     for name, count in (report["class_counts"] or {}).items():
         out.print(f"  {name:30} {count['train']:7} train {count['test']:7} test")

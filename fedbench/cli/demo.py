@@ -22,9 +22,8 @@ METHODS = ("local", "fedavg", "ditto")
 def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     """Partition scikit-learn's handwritten digits among ten clients, train three methods, and show their accuracy.
 
-    Real images, no download, less than a minute. It is what
-    'fedbench train digits --dir 0.3 -m local -m fedavg -m ditto' does, with
-    a learning curve.
+    Real images, no download, less than a minute. The same as 'fedbench train digits --dir 0.3 -m local -m
+    fedavg -m ditto', with a learning curve.
     """
     from fedbench import partitions, protocol
     from fedbench.cli import train_methods

@@ -39,11 +39,11 @@ def evaluate(
         str | None,
         options.argument("A run's id or its beginning (default: the current run).", "[RUN]", completion.runs),
     ] = None,
-    all: Annotated[bool, "Every run of the store that lacks metrics."] = False,
-    again: Annotated[bool, "Compute also what is there already."] = False,
+    all: Annotated[bool, "All runs of the store without metrics."] = False,
+    again: Annotated[bool, "Compute existing metrics again, too."] = False,
     json: options.Json = False,
 ) -> None:
-    """Compute a run's metrics (accuracies, times, communication cost) from its predictions; no model is needed."""
+    """Compute a run's metrics (accuracies, times, communication cost) from its predictions."""
     if id is not None and all:
         raise FedbenchError("give either a run's id or --all, not both")
     store = context.store()

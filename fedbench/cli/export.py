@@ -15,19 +15,18 @@ app = App()
 
 @app.command("export")
 def export(
-    id: Annotated[str, options.argument("A partition or a run, by its id or the beginning of it.", "ID")],
+    id: Annotated[str, options.argument("A partition or a run: its id, or the beginning of the id.", "ID")],
     output: Annotated[Path, "The file or the folder to write.", "-o"],
     format: Annotated[
         str | None,
-        "Format of a partition: csv, parquet or pflib (default: by the ending of the output).",
+        "Format of a partition: csv, parquet or pflib (default: by the suffix of the output).",
         "NAME",
+        "-f",
     ] = None,
 ) -> None:
-    """Write a partition as others read it: who holds which sample (csv, parquet), or the clients' images in the folders
-    of PFLlib (pflib). 'fedbench partition --from' reads all of them again.
-
-    Or the models of a run that was trained with --keep model, as plain state dicts (safetensors), with a JSON file that
-    says what they are and how to load them.
+    """Write a partition for other tools: each sample's client (csv, parquet), or the clients' images in
+    PFLlib's folders (pflib); 'fedbench partition --from' reads all of them. Or the models of a run that was
+    trained with --keep model, as state dicts (safetensors) with a JSON file that describes how to load them.
     """
     from fedbench import data, partitions
     from fedbench.partitions import exports
@@ -40,9 +39,9 @@ def export(
 
         if output.suffix in (".pt", ".pth", ".safetensors"):
             hint = f"such as -o {output.stem}"
-            raise FedbenchError(f"the models of a run are a folder, and {output} is the name of a file", hint)
+            raise FedbenchError(f"the models of a run need a folder, and {output} is the name of a file", hint)
         if format is not None:
-            raise FedbenchError("--format is of partitions: models are safetensors", "leave it out")
+            raise FedbenchError("--format is for partitions; models are safetensors", "leave it out")
         files = models_to(artifact, output, store, context.roots())
         lines = [f"run {artifact.id}, {counted(len(files) - 1, 'file')} of models and {ABOUT}, written to {output}"]
     elif artifact.kind == "partition":

@@ -36,46 +36,40 @@ def figure(
     as_csv: Annotated[bool, "Print the numbers as CSV.", "--csv"] = False,
     partition: Annotated[
         str | None,
-        "Draw it of this partition's clients instead (default of partition, images, ...: the current one).",
+        "Draw the clients of this partition (default of partition, images, ...: the current one).",
         "ID",
     ] = None,
-    run: Annotated[str | None, "Draw it of this run instead (pfedfda/2, flux/11).", "ID"] = None,
-    client: Annotated[
-        list[int] | None, "Clients of partitions and of confusion: only these, from 0 (repeatable)."
-    ] = None,
+    run: Annotated[str | None, "Draw this run (pfedfda/2, flux/11).", "ID"] = None,
+    client: Annotated[list[int] | None, "Only these clients, from 0 (partitions and confusion; repeatable)."] = None,
     image: Annotated[
-        list[int] | None, "Images of the data set, for images: from 0, as all clients see them (repeatable)."
+        list[int] | None, "Rows of the data set, from 0: these images as all clients see them (images; repeatable)."
     ] = None,
-    metric: Annotated[
-        str | None, "Metric of runs that is shown (fedbench metrics lists all); default: accuracy."
-    ] = None,
+    metric: Annotated[str | None, "Metric of the runs (fedbench metrics); default: accuracy."] = None,
     against: Annotated[
-        str | None, "Axis of curves: round (default), bytes (both ways) or seconds (without evaluation)."
+        str | None, "Axis of curves: round (default), bytes (sent and received) or seconds (without evaluation)."
     ] = None,
     by: Annotated[
-        list[str] | None, "Key of runs: a line for each of its values (method, lr, ...; repeatable).", "KEY"
+        list[str] | None, "One line per value of this key of runs (method, lr, ...; repeatable).", "KEY"
     ] = None,
     view: Annotated[
         str | None, "Test images: plain or crop (as in training); default: as evaluated.", "--test-augmentation"
     ] = None,
-    text: Annotated[bool, "Print it as text only, as a terminal shows it: its rows, of curves a chart."] = False,
+    text: Annotated[bool, "Print it as text: its rows, or a chart of curves."] = False,
     width: Annotated[
         str, "Width of a picture: column (3.15 in), page (5.5 in) or inches; default: by panels.", "WIDTH"
     ] = "",
-    title: Annotated[bool, "Write the title into a PDF or SVG, too, as a PNG has it."] = False,
-    style: Annotated[Path | None, "A style file of matplotlib, whose settings go before ours.", "FILE.mplstyle"] = None,
+    title: Annotated[bool, "Write the title also into a PDF or SVG."] = False,
+    style: Annotated[Path | None, "A style file of matplotlib, which overrides our style.", "FILE.mplstyle"] = None,
     compare: Annotated[bool, "Draw the paper's numbers beside ours (flux/4, 5, 8, 10 and 12)."] = False,
     no_shipped: options.NoShipped = False,
     budget: options.RunBudget = None,
-    ridge: Annotated[float | None, "Penalty that the bound on the ratio is taken for (default: 1).", "λ"] = None,
-    seed: Annotated[
-        int | None, "Seed of the clients' images that are drawn, or of the runs (default: the figure's)."
-    ] = None,
+    ridge: Annotated[float | None, "Penalty in the bound on the ratio (default: 1).", "λ"] = None,
+    seed: Annotated[int | None, "Seed of the drawn images, or of the runs (default: the figure's)."] = None,
 ) -> None:
-    """Draw a figure. Never trains; partitions that are not there are made.
+    """Draw a figure. Nothing is trained; missing partitions are made.
 
-    With --json, --csv or --text it is printed, and a file is written only where -o names one. A picture goes into a
-    paper as it is (text of 8 points, fonts embedded); the facts for its caption are in a file beside it, as plain text.
+    --json, --csv and --text print it, and write a file only with -o. A picture is ready for a paper (text of 8
+    points, embedded fonts); a text file beside it has the facts for its caption.
     """
     from fedbench.files import write_whole
     from fedbench.plugins import reported
@@ -91,7 +85,7 @@ def figure(
     if path and not form:
         raise FedbenchError(f"cannot tell the format from the name {path}", "end it in .png, .svg, .pdf, .csv or .json")
     if (width or title or style) and form not in figures.FORMATS:
-        raise FedbenchError("--width, --title and --style are of a picture", f"-o FILE.{figures.FORMATS[0]} draws one")
+        raise FedbenchError("--width, --title and --style need a picture", f"-o FILE.{figures.FORMATS[0]} draws one")
     check_known("format of a figure", form if path else None, (*figures.FORMATS, "csv", "json"))
     if "partition" in kind.options and not (partition or filters or kind.spec.shows):
         partition = context.store().current.get("partition")

@@ -42,11 +42,10 @@ def list_artifacts(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """List what the store holds, newest last; * marks the current partition and run.
+    """List the contents of the store, newest last; * marks the current partition and run.
 
-    A run's accuracy is its average accuracy in %, of each client's model
-    weighted by training images, as 'train' and 'compare' print it; system is
-    that of the whole federation; both after the last rounds that count.
+    accuracy is the average accuracy in % of the clients' models, weighted by training images, as in 'train' and
+    'compare'; system is that of the whole federation; both over the last rounds that count.
     """
     kinds, filters = _kinds_and_filters(what or [])
     store = context.store()

@@ -37,27 +37,29 @@ NEXT = {
 
 @app.command("new")
 def new(
-    what: Annotated[str, options.argument(f"What to begin: {', '.join(NEXT)}.", "KIND")],
-    name: Annotated[str, options.argument("Name, of small letters, digits and _.", "NAME")],
+    what: Annotated[str, options.argument(f"What to write: {', '.join(NEXT)}.", "KIND")],
+    name: Annotated[str, options.argument("Name: small letters, digits and _.", "NAME")],
     output: options.Folder = Path(),
 ) -> None:
     """Write a commented file: NAME.py (method, model, partitioner or figure) or NAME.toml (data set or table).
 
-    For a paper a folder: its protocol, a table and reported numbers.
+    For a paper: a folder with its protocol, a table and reported numbers.
 
-    It works as it is (a data set wants its images). What is there is left alone.
+    It works without changes (a data set needs its images). Existing files are not overwritten.
     """
     check_known("kind of file", what, NEXT)
     cls = "".join(part.capitalize() for part in name.split("_")) or name
     fit = name.isidentifier() and name.isascii() and name == name.lower()
     if not fit or keyword.iskeyword(name) or keyword.iskeyword(cls):  # none would be a class None
-        raise FedbenchError(f"'{name}' is no name for a {what}", "small letters, digits and _, such as my_idea")
+        raise FedbenchError(
+            f"'{name}' is not a valid name for a {what}", "small letters, digits and _, such as my_idea"
+        )
     if what == "paper" and (resources.TABLES / name).is_dir():
         raise FedbenchError(f"fedbench has a paper {name} of its own", "choose another name")
     (template,) = TEMPLATES.glob(f"{what}*")
     path = output / f"{name}{Path(template.stem).suffix}"
     if os.path.lexists(path):
-        raise FedbenchError(f"{path} is there already", "choose another name, or another folder with -o")
+        raise FedbenchError(f"{path} exists already", "choose another name, or another folder with -o")
     if path.suffix == ".py" and _is_installed(name):
         raise FedbenchError(f"{path} would hide the module {name} from files beside it", "choose another name")
     files = {path: template}

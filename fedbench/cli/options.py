@@ -37,7 +37,8 @@ def _help_all(ctx: typer.Context, value: bool) -> None:
 
 #: The option of a command whose help hides anything.
 HelpAll = Annotated[
-    bool, typer.Option("--help-all", callback=_help_all, is_eager=True, help="Show also what is rarely needed.")
+    bool,
+    typer.Option("--help-all", callback=_help_all, is_eager=True, help="Show also rarely needed options and commands."),
 ]
 
 
@@ -53,9 +54,9 @@ ProtocolName = Annotated[
     str | None,
     "Protocol of the defaults: feddrm (a paper's data set), plain (digits, your own), flux, ftw_erm, pfedfda.",
 ]
-Columns = Annotated[list[str] | None, "Only this column of --table, * is any text (repeatable).", "GROUP/LABEL"]
-OnDataset = Annotated[str | None, "Data set for the columns of --table, in place of its own."]
-DryRun = Annotated[bool, "Only list the runs and what they cost here (builds data set and partitions)."]
+Columns = Annotated[list[str] | None, "Only this column of --table; * is any text (repeatable).", "GROUP/LABEL"]
+OnDataset = Annotated[str | None, "Another data set for the columns of --table."]
+DryRun = Annotated[bool, "Only list the runs and their estimated time here (builds data set and partitions)."]
 Folder = Annotated[Path, "Folder to write it to.", "-o", "FOLDER"]
 Rounds = Annotated[str, "Rounds that count: last, best (by validation accuracy), or mean:10 (of the last ten)."]
 Device = Annotated[str, "Device: auto, cpu or cuda."]
@@ -65,22 +66,20 @@ Format = Annotated[
     "Format: console, latex, markdown, csv, html, json, macros (LaTeX's), bibtex, or long (every value of the runs).",
     "-f",
 ]
-Output = Annotated[Path | None, "Write to this file; its suffix tells the format.", "-o"]
-Notes = Annotated[str, "Notes below the table: none, brief, or full (deviations, remarks, claims, origin).", "<notes>"]
+Output = Annotated[Path | None, "Write to this file; its suffix selects the format.", "-o"]
+Notes = Annotated[str, "Notes below the table: none, brief or full (deviations, remarks, claims, origin).", "<notes>"]
 Width = Annotated[
     str, "LaTeX: fit a column (3.15 in), a page (5.5 in) or so many inches; default: a column, else a page.", "<width>"
 ]
 Cite = Annotated[bool, "LaTeX: rows \\cite their methods, by the keys of -f bibtex."]
-Spread = Annotated[
-    str, "LaTeX: how ± is set: pm, small, paren as in .76(.02), or none; default: the table's.", "<spread>"
-]
+Spread = Annotated[str, "LaTeX: form of ±: pm, small, paren as in .76(.02), or none; default: the table's.", "<spread>"]
 Json = Annotated[bool, "Print one JSON document.", "--json"]
 Filters = Annotated[
     list[str] | None,
     argument(
         "Filters of runs: ids, or KEY=VALUE,VALUE (also KEY!=VALUE) with * for any text, such as "
-        "method=fedavg,ditto dataset=mnist lr=0.1; a table (feddrm/1), a paper (feddrm) and protocol= (those that "
-        "its tables read), pack=feddrm/feddrm and shipped=yes name shipped runs, too; default: all of one's own.",
+        "method=fedavg,ditto dataset=mnist lr=0.1; a table (feddrm/1), a paper (feddrm), protocol=, "
+        "pack=feddrm/feddrm and shipped=yes include shipped runs; default: all your own runs.",
         "FILTER",
         OF_OPTIONS["table"],
     ),

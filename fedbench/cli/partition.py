@@ -99,7 +99,7 @@ def partition(
     dataset: Annotated[
         str | None,
         options.argument(
-            "The dataset, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.",
+            "The data set, such as cifar10 ('fedbench data list'), hf:NAME or torchvision:NAME.",
             completion=completion.datasets,
         ),
     ] = None,
@@ -108,9 +108,9 @@ def partition(
     protocol: options.ProtocolName = None,
     as_json: options.Json = False,
 ) -> None:
-    """Partition a data set among clients: who holds which image, in which split, under which covariate shift.
+    """Partition a data set among clients, with training and test images and covariate shifts.
 
-    The partition becomes the current one: 'fedbench train' uses it unless told otherwise.
+    The partition becomes the current one, which is the default of 'fedbench train'.
     """
     from fedbench import partitions
     from fedbench import protocol as protocols

@@ -46,13 +46,15 @@ def remove(
             "[ID|FILTER]...",
         ),
     ] = None,
-    all_unfinished: Annotated[bool, "What all interrupted and failed runs have left.", "--unfinished"] = False,
+    all_unfinished: Annotated[bool, "All interrupted and failed runs.", "--unfinished"] = False,
     yes: Annotated[bool, "Do not ask."] = False,
 ) -> None:
-    """Delete from the store: what, and how much, is said before the question."""
+    """Delete artifacts or unfinished runs from the store, after a question."""
     words, store = [parser.parsed_value("id", word) for word in dict.fromkeys(what or [])], context.store()
     if bool(words) is all_unfinished:
-        raise FedbenchError("remove needs ids, filters or --unfinished", "'fedbench list' shows what is there")
+        raise FedbenchError(
+            "remove needs ids, filters or --unfinished", "'fedbench list' shows the contents of the store"
+        )
     if all_unfinished:
         stopped = (run for run in unfinished(store) if run.state is not UnfinishedState.RUNNING)
         things = [_Thing(WORK, run.id, describe(run.spec), run.bytes) for run in stopped]

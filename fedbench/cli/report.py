@@ -31,14 +31,14 @@ def report(
     table: Annotated[list[str] | None, "The same as an option (repeatable).", "-t"] = None,
     format: options.Format = None,
     output: Annotated[
-        str | None, "Write to this file; its suffix tells the format. DIR/: a file for each table (LaTeX, or -f).", "-o"
+        str | None, "Write to this file; its suffix selects the format. DIR/: one file per table (LaTeX, or -f).", "-o"
     ] = None,
-    compare: Annotated[bool, "Set the paper's numbers below ours."] = False,
+    compare: Annotated[bool, "Print the paper's numbers below ours."] = False,
     notes: options.Notes = "brief",
-    only_done: Annotated[bool, "Leave out rows and columns that have no number; LaTeX always does."] = False,
-    all_cells: Annotated[bool, "LaTeX: rows and columns without a number, too."] = False,
+    only_done: Annotated[bool, "Leave out rows and columns without numbers (LaTeX: always)."] = False,
+    all_cells: Annotated[bool, "LaTeX: also rows and columns without numbers."] = False,
     no_shipped: options.NoShipped = False,
-    no_yours: Annotated[bool, "Leave out the rows of your own runs in the table's settings."] = False,
+    no_yours: Annotated[bool, "Leave out the additional rows of your own runs."] = False,
     budget: options.RunBudget = None,
     precision: options.RunPrecision = None,
     dataset: options.OnDataset = None,
@@ -51,14 +51,14 @@ def report(
     width: options.Width = "",
     spread: options.Spread = "",
     cite: options.Cite = False,
-    standalone: Annotated[bool, "LaTeX: a whole document, not a float to \\input; names its packages."] = False,
+    standalone: Annotated[bool, "LaTeX: a complete document instead of a float to \\input."] = False,
     appendix: Annotated[
         bool,
-        "LaTeX: what a paper's appendix says of the tables, to \\input: settings, hyper-parameters, seeds, "
+        "LaTeX: an appendix about the tables, to \\input: settings, hyper-parameters, seeds, "
         "compute, versions, licences, deviations, references.",
     ] = False,
 ) -> None:
-    """Print tables of measured numbers. Never trains; runs that lack metrics are evaluated."""
+    """Print tables of measured numbers. Nothing is trained."""
     from fedbench.reports.layout.tables import grids_of
     from fedbench.reports.long import of_grids
     from fedbench.reports.render.style import Style
@@ -102,16 +102,18 @@ def claims(
     output: Annotated[Path | None, "Write Markdown to this file.", "-o"] = None,
     as_json: options.Json = False,
 ) -> None:
-    """The claims of the papers' tables: each holds, fails, is undecided (within the noise of the seeds), holds or
-    fails so far (numbers or their noise are missing), or is not measured. Of a table, with the numbers that decide.
-    Never trains."""
+    """List the claims of the papers and whether they hold.
+
+    A claim holds, fails, is undecided (within two standard errors over seeds), holds or fails so far (numbers or
+    their standard error are missing), or is not measured. For a table, the numbers that decide are printed, too.
+    """
     from fedbench.files import write_whole
     from fedbench.planner import table as specs
     from fedbench.reports.claims import at_a_glance, lines, markdown, summary
     from fedbench.reports.claims import claims as every
 
     if output is not None and output.suffix != ".md":
-        raise FedbenchError(f"claims are written in Markdown, and {output} does not end so", "-o NAME.md")
+        raise FedbenchError(f"claims are written to a file .md, and {output} does not end so", "-o NAME.md")
     if output is not None and as_json:
         raise FedbenchError("--output does not go with --json", "leave one of the two out")
     tables = list(every(names or (), context.frame(shipped=not no_shipped), context.roots(), budget))
@@ -199,15 +201,15 @@ def _document(one: Claims) -> dict[str, Any]:
 def compare(
     filter: options.Filters = None,
     metric: Annotated[
-        list[str] | None, "Print this metric instead of the usual numbers (repeatable; fedbench metrics)."
+        list[str] | None, "Print this metric instead of the default numbers (repeatable; fedbench metrics)."
     ] = None,
-    sort: Annotated[str | None, "Rows by a number, the best first (average_accuracy), or by a key (lr)."] = None,
-    test: Annotated[bool, "Test every two rows on the same data, over common seeds or clients."] = False,
+    sort: Annotated[str | None, "Sort rows by a metric, the best first (average_accuracy), or by a key (lr)."] = None,
+    test: Annotated[bool, "Test the difference of every two rows on the same data, over seeds or clients."] = False,
     over: Annotated[
-        str | None, "With --test: sample, seeds or clients (default: seeds where three are common)."
+        str | None, "With --test: pairs are seeds or clients (default: seeds, if three are common)."
     ] = None,
     view: Annotated[
-        str, "Test images: crop (as in training, where a run has it) or plain.", "--test-augmentation"
+        str, "Test images: crop (as in training, if a run has it) or plain.", "--test-augmentation"
     ] = "plain",
     round: options.Rounds = "last",
     format: options.Format = None,
@@ -219,10 +221,10 @@ def compare(
     spread: options.Spread = "",
     cite: options.Cite = False,
 ) -> None:
-    """Set runs side by side: in what they differ, and mean ± standard deviation over seeds. Never trains.
+    """Compare runs: in what they differ, and mean ± standard deviation over seeds. Nothing is trained.
 
-    Rows stand in the order of the filters (method=fedavg,ditto), else in that of a table, of 'fedbench methods' and of
-    values; --sort gives another.
+    Rows have the order of the filters (method=fedavg,ditto), or else of the table, of 'fedbench methods' and of values;
+    --sort changes it.
     """
     from fedbench.planner.runs import named_values, select, spelt_out
     from fedbench.reports.compare.layout import side_by_side

@@ -13,7 +13,7 @@ from fedbench.cli.parser import App
 from fedbench.errors import FedbenchError
 from fedbench.words import counted, duration, path_of, size
 
-app = App(name="results", no_args_is_help=True, help="Result packs: runs that travel without their predictions.")
+app = App(name="results", no_args_is_help=True, help="Result packs: files of finished runs, to share and verify.")
 
 Filters = Annotated[
     list[str] | None,
@@ -30,7 +30,7 @@ def _about() -> None:
 
 @app.command("list")
 def list_(json: options.Json = False) -> None:
-    """List the packs at hand, those of fedbench first, with who made their runs, when, and on what."""
+    """List the packs, fedbench's first, with who made their runs, when, and on which machine."""
     from fedbench.results.packs import imported, summary
 
     packs_at_hand = context.frame().packs
@@ -40,7 +40,7 @@ def list_(json: options.Json = False) -> None:
         printing.print_json(packs)
         return
     if not packs:
-        context.out().print("no result packs are at hand; 'fedbench results import PACK' takes one in")
+        context.out().print("there are no result packs; 'fedbench results import PACK' adds one")
         return
     rows = [
         {
@@ -65,20 +65,17 @@ def list_(json: options.Json = False) -> None:
 @app.command("export")
 def export(
     filters: Filters = None,
-    output: Annotated[Path, "Pack (.parquet); runs are added to one that is there.", "-o"] = Path("results.parquet"),
-    table: Annotated[
-        list[str] | None, "Only runs that this table reads, or a paper's: feddrm (repeatable).", "-t"
-    ] = None,
-    by: Annotated[str, "Name of who made them, as tables are to say it."] = "",
-    other_code: Annotated[bool, "Also runs that were made by other code than today's."] = False,
+    output: Annotated[Path, "Pack (.parquet); runs are added to an existing pack.", "-o"] = Path("results.parquet"),
+    table: Annotated[list[str] | None, "Only the runs of this table or paper (feddrm; repeatable).", "-t"] = None,
+    by: Annotated[str, "Name of who made the runs, for notes below tables."] = "",
+    other_code: Annotated[bool, "Also runs made by other code than today's."] = False,
     json: options.Json = False,
 ) -> None:
-    """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their predictions.
-
-    Runs that diverged go along, since a table that chooses values counts them out; what failed otherwise does not.
-    The same runs are the same bytes. Runs of code of your own are refused, unless the pack goes into the folder of a
-    paper that has the files (PAPER/results/NAME.parquet): nobody else could make them again; and, without --other-code,
-    those that other code than today's has made.
+    """Put finished runs of the store into a pack: their specs, metrics, origin, and the checksum of their
+    predictions. Runs that diverged are included, because tuned tables need them; other failed runs are not. The
+    same runs give the same bytes. Runs of your own code are refused, unless the pack is in the folder of a
+    paper that has the files (PAPER/results/NAME.parquet). Runs made by other code than today's need
+    --other-code.
     """
     from rich.progress import track
 
@@ -122,7 +119,9 @@ def _pack_path(path: Path) -> Path:
     """The path of a pack to write. Raises FedbenchError if it does not end in .parquet."""
     path = path_of(str(path), "--output")
     if path.suffix != ".parquet":
-        raise FedbenchError(f"a result pack is a Parquet file, and {path} does not end so", "--output NAME.parquet")
+        raise FedbenchError(
+            f"the name of a result pack ends in .parquet, and {path} does not end so", "--output NAME.parquet"
+        )
     return path
 
 
@@ -134,18 +133,16 @@ def _of(total: int, new: int) -> str:
 def import_(
     source: Annotated[
         str,
-        options.argument("A pack that someone else has exported: a file, its address, or a folder of packs.", "PACK"),
+        options.argument("A pack: a file, its address, or a folder of packs.", "PACK"),
     ],
-    by: Annotated[str, "Name of who made them (default: as the pack says)."] = "",
+    by: Annotated[str, "Name of who made the runs (default: as in the pack)."] = "",
     prefer: Annotated[
-        str | None, "Numbers to keep of runs that you or another pack have with other ones: new (these) or old."
+        str | None, "If you or another pack have other numbers for a run, use: new (these) or old."
     ] = None,
 ) -> None:
-    """Take in somebody else's pack: tables fill from it where your store has no run, and say whose numbers they are.
-
-    An address is https://HOST/NAME.parquet; of a folder every pack is taken, such as of a repository of results. A pack
-    of the same name that was taken in before keeps its other runs. What your store has made itself comes first in any
-    case.
+    """Import a pack of somebody else: tables use its runs if your store does not have them, and name who made
+    them. A pack is a file, an address https://HOST/NAME.parquet, or a folder of packs. If a pack of the same
+    name was imported before, its other runs stay.
     """
     from fedbench.cli.data import bars
     from fedbench.results.importing import brought, take_in
@@ -168,18 +165,18 @@ def import_(
             context.err().print(said, soft_wrap=True, markup=False)
     if refused:
         others = "; ".join([*map(str, refused[:3]), *(["..."] if refused[3:] else [])])
-        raise FedbenchError(f"{len(refused)} of {counted(len(packs), 'pack')} not taken in: {others}")
+        raise FedbenchError(f"{len(refused)} of {counted(len(packs), 'pack')} not imported: {others}")
 
 
 @app.command("merge")
 def merge(
-    packs: Annotated[list[Path], options.argument("Packs, such as of several machines.", "PACK")],
-    output: Annotated[Path, "Pack (.parquet); runs are added to one that is there.", "-o"],
+    packs: Annotated[list[Path], options.argument("Packs, for example of several machines.", "PACK")],
+    output: Annotated[Path, "Pack (.parquet); runs are added to an existing pack.", "-o"],
     prefer: Annotated[
-        str | None, "Numbers to keep of runs that two packs have with other ones: new (the later pack) or old."
+        str | None, "If two packs have other numbers for a run, use: new (the later pack) or old."
     ] = None,
 ) -> None:
-    """Put the runs of several packs into one. Each pack is checked as by import; who made a run stays."""
+    """Put the runs of several packs into one pack. Each pack is checked as by import."""
     from fedbench.results.importing import merge as merged
 
     output = _pack_path(output)
@@ -191,10 +188,10 @@ def merge(
 
 @app.command("page")
 def page(
-    paper: Annotated[str, options.argument("Paper, such as feddrm or arena: that of the tables.", "PAPER")],
+    paper: Annotated[str, options.argument("Paper, such as feddrm, or arena.", "PAPER")],
     output: Annotated[Path | None, "Write to this file: tables/PAPER/measured.md.", "-o"] = None,
 ) -> None:
-    """Print a paper's page of what was measured, in Markdown: how many numbers, which claims, our sentences."""
+    """Print a paper's page measured.md: measured numbers, claims and comments."""
     from fedbench.files import write_whole
     from fedbench.reports.measured_page import page as made
 
@@ -212,19 +209,18 @@ def verify(
     sample: Annotated[int, typer.Option(min=1, help="Number of runs, drawn at random (default: 3).")] = 3,
     seed: Annotated[int, "Seed of the draw."] = 0,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Longest time in minutes that a run took where it was made.")
+        float | None, typer.Option(min=0, help="Only runs that took at most this many minutes where they were made.")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest difference of accuracies (points) where bits may differ.")
+        float, typer.Option(min=0, help="Largest difference of accuracies (points) if bits may differ.")
     ] = 1.0,
-    again: Annotated[bool, "Also train those that the store has, or that were verified before."] = False,
+    again: Annotated[bool, "Also train runs that the store has, or that were verified before."] = False,
     json: options.Json = False,
 ) -> None:
-    """Train some shipped runs again, and compare predictions: the same bits on the same kind of machine, else
-    accuracies within a tolerance.
-
-    A run that the store has is compared as it is. What is trained stays apart from it, in the folder verified/, so that
-    no table changes; it may be deleted. The exit code is 1 if one does not come out again.
+    """Train some shipped runs again and compare: predictions must have the same bits on the same kind of
+    machine, otherwise accuracies must be within a tolerance. If the store has a run, it is compared without
+    training. New runs are stored in the folder verified/, which no table reads and which may be deleted. The
+    exit code is 1 if a run differs.
     """
     from fedbench.cli.verify import Verified, show, verified
     from fedbench.engine.verify import sample as drawn

@@ -24,13 +24,12 @@ app = App()
 
 @app.command("site")
 def site(
-    folder: Annotated[Path, options.argument("The folder to write to, as index.html and others.", "OUT")],
+    folder: Annotated[Path, options.argument("The folder to write to (index.html and others).", "OUT")],
     filter: options.Filters = None,
     no_shipped: options.NoShipped = False,
 ) -> None:
-    """Write the benchmark as web pages: papers beside their reported numbers, methods, the arena, your own runs.
-
-    With papers (flux, ./mine): of these. With filters: a notebook of these runs alone. Pages need no network and no
+    """Write web pages: papers with their reported numbers, methods, the arena, your own runs. With papers
+    (flux, ./mine): only these. With filters: a notebook of only these runs. The pages need no network and no
     server.
     """
     from rich.progress import track

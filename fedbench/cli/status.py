@@ -29,16 +29,15 @@ _BAR = 12
 
 @app.command("status")
 def status(
-    watch: Annotated[bool, "Look again every two seconds, until Ctrl-C.", "-w"] = False,
+    watch: Annotated[bool, "Update every two seconds, until Ctrl-C.", "-w"] = False,
     resume: Annotated[
         list[str] | None, "Continue this run (repeatable), or all: every interrupted one.", "--resume", "ID"
     ] = None,
     device: options.Device = "auto",
     json: options.Json = False,
 ) -> None:
-    """Show the runs under way, by whichever process, and those that were interrupted or failed; or continue these.
-
-    A run of a user's own files is continued by the command that began it.
+    """Show active runs of all processes, and interrupted and failed runs; or continue these. A run that uses
+    your own files is continued by the command that started it.
     """
     if watch and (json or resume):
         raise FedbenchError(f"--watch does not go with --{'json' if json else 'resume'}", "leave one of the two out")
@@ -147,7 +146,9 @@ def _resume(words: Sequence[str], store: Store, device: str, as_json: bool) -> N
     jobs = []
     for run in chosen:
         if (name := user_file(run)) is not None:
-            raise FedbenchError(f"run {run.id} is of {name}, a user's file", "give the command that began it again")
+            raise FedbenchError(
+                f"run {run.id} is of {name}, a user's file", "continue it with the command that started it"
+            )
         job = Job.of_spec(run.spec, f"remove it: fedbench remove {run.id}")
         jobs.append(replace(job, keep=run.keep & {MODEL}).again(store))  # older versions kept more
     if not jobs:

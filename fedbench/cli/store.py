@@ -6,7 +6,7 @@ from fedbench.cli import context, options, printing
 from fedbench.cli.parser import App
 from fedbench.words import counted
 
-app = App(name="store", no_args_is_help=True, help="The store itself: clean it, or bring it up to date.")
+app = App(name="store", no_args_is_help=True, help="Clean or upgrade the store.")
 
 
 @app.callback()
@@ -16,9 +16,8 @@ def _about() -> None:
 
 @app.command()
 def clean(json: options.Json = False) -> None:
-    """Delete what killed processes have left behind: half-written artifacts, temporary files, empty work folders.
-
-    Artifacts, checkpoints and downloads stay, and so does what a living process is at.
+    """Delete the remains of killed processes: half-written artifacts, temporary files, empty work folders.
+    Artifacts, checkpoints, downloads and the files of active processes stay.
     """
     store = context.store()
     gone = [str(path.relative_to(store.home)) for path in store.clean()]
@@ -34,9 +33,8 @@ def clean(json: options.Json = False) -> None:
 
 @app.command("upgrade")
 def upgrade_store(json: options.Json = False) -> None:
-    """Bring a store that an older fedbench wrote up to date: its runs get new ids, and keep every number.
-
-    Killed at any moment, it goes on when the same command is given again.
+    """Upgrade a store of an older fedbench: its runs get new ids and keep all numbers. If it is interrupted,
+    the same command continues.
     """
     from fedbench.store.upgrade import FORMER, upgrade
 

@@ -31,9 +31,11 @@ def sweep(
     method: Annotated[list[str], "Method, or FILE.py:Class (repeatable).", "-m", "NAME"],
     seeds: Annotated[str | None, "Seeds of the runs, such as 0-2 or 0,1,2."] = None,
     partition_seeds: Annotated[
-        str | None, "Seeds that draw the partition anew, one beside each of --seeds; same: those."
+        str | None, "Seeds of the partition, one for each of --seeds; same: the same seeds."
     ] = None,
-    test: Annotated[bool, "Also test every two rows on the same data, over common seeds or clients."] = False,
+    test: Annotated[
+        bool, "Also test the difference of every two rows on the same data, over seeds or clients."
+    ] = False,
     protocol: options.ProtocolName = None,
     budget: options.Budget = "small",
     dry_run: options.DryRun = False,
@@ -41,18 +43,16 @@ def sweep(
     save: Annotated[Path | None, "Write the sweep as a table for 'report --table'.", "FILE.toml"] = None,
     *,
     place: dict[str, Any],
-    again: Annotated[bool, "Make again also the runs that other code than today's made."] = False,
+    again: Annotated[bool, "Also train runs again that were made by other code."] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Train methods under all values of options, with all seeds, and print their means.
+    """Train methods with all combinations of values and seeds, and print means over seeds.
 
     Every option of 'partition' and 'train' and every hyper-parameter takes
-    values with commas, such as --dir 0.1,0.3 --lr 0.01,0.1 --mu 0.1,1 (of one
-    method alone: --ditto.mu 1). What is there already is not made again.
-
-    The best values are named only if images are held back to choose by
-    (--validation 0.1): test images must not choose. A run that fails, such as
-    one that diverges, is listed and stops no other; the exit code is then 1.
+    values with commas, such as --dir 0.1,0.3 --lr 0.01,0.1 --mu 0.1,1 (for one method only: --ditto.mu 1).
+    Existing runs are not trained again. The best values are named only with validation images (--validation 0.1),
+    because test images must not select values. A run that fails or diverges is listed and the others continue;
+    the exit code is then 1.
     """
     from fedbench import protocol as protocols
     from fedbench.engine import grid as grids

@@ -45,15 +45,15 @@ COLOURS = {
 def tables(
     name: Annotated[
         str | None,
-        options.argument("A paper (feddrm): its tables. A table (feddrm/1): its cells.", completion=completion.tables),
+        options.argument("A paper (feddrm) or a table (feddrm/1).", completion=completion.tables),
     ] = None,
     budget: options.RunBudget = None,
     precision: options.RunPrecision = None,
     no_shipped: options.NoShipped = False,
-    as_json: Annotated[bool, "For scripts; of several tables at all budgets.", "--json"] = False,
+    as_json: Annotated[bool, "Print one JSON document; several tables at all budgets.", "--json"] = False,
 ) -> None:
-    """List the tables that have numbers, or all of a paper, and how full they are; or one table's cells and their
-    states."""
+    """List the tables with numbers, or all tables of a paper, and how many cells are filled; or the cells of
+    one table."""
     from fedbench.planner import table as specs
 
     frame = context.frame(shipped=not no_shipped)

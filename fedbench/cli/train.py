@@ -64,7 +64,7 @@ def train(
     words: Annotated[
         list[str] | None,
         options.argument(
-            "Partition this data set first, as 'fedbench partition' does; or a table, as --table.",
+            "A data set to partition first, as 'fedbench partition' does; or a table, as --table.",
             "DATASET",
             completion.datasets,
         ),
@@ -72,7 +72,7 @@ def train(
     method: Annotated[
         list[str] | None, "Method, or FILE.py:Class (see 'fedbench methods'); repeatable.", "-m", "NAME"
     ] = None,
-    table: Annotated[str | None, "Run all missing cells of this table.", "-t"] = None,
+    table: Annotated[str | None, "Train the missing runs of this table.", "-t"] = None,
     dataset: options.OnDataset = None,
     column: options.Columns = None,
     partition: Annotated[str | None, "Partition id (default: the current one)."] = None,
@@ -82,26 +82,24 @@ def train(
     chosen: dict[str, Any],
     partition_seed: Annotated[int | None, "With DATASET: seed of all draws of the partition (the protocol's)."] = None,
     place: dict[str, Any],
-    keep: Annotated[str | None, "Keep the run's models, for 'export' (the only value: model).", "model"] = None,
-    again: Annotated[bool, "Make runs again; of a table, only those that other code than today's made."] = False,
-    include_shipped: Annotated[bool, "With --table: train also what result packs hold."] = False,
+    keep: Annotated[str | None, "Keep the run's models for 'fedbench export' (the only value: model).", "model"] = None,
+    again: Annotated[bool, "Train runs again; of a table, only those that were made by other code."] = False,
+    include_shipped: Annotated[bool, "With --table: train also the runs that are in result packs."] = False,
     dry_run: options.DryRun = False,
-    log: Annotated[Path | None, "Append what happens, round by round, as JSON lines.", "FILE.jsonl"] = None,
+    log: Annotated[Path | None, "Append the progress of every round as JSON lines.", "FILE.jsonl"] = None,
     observe: Annotated[list[str] | None, "Observer: tensorboard:DIR, wandb:PROJECT (repeatable).", "NAME:WHERE"] = None,
     json: options.Json = False,
     partitioning: dict[str, Any],
 ) -> None:
-    """Train a method on a data set or in the current partition, or all missing cells of a table.
+    """Train methods on a data set or on the current partition, or the missing runs of a table.
 
-    'fedbench train digits --dir 0.3 -m fedavg -m ditto' partitions the digits
-    and trains both methods; without DATASET it uses the current partition.
+    'fedbench train digits --dir 0.3 -m fedavg -m ditto' partitions the digits and trains both methods. Without
+    DATASET the current partition is used. 'fedbench sweep' trains several seeds and values.
 
-    Every hyper-parameter of a method is an option too, such as --lambda 0.8
-    for feddrm: 'fedbench methods feddrm' lists them. With --table and one
-    method they make a row of yours below the table (report).
+    The hyper-parameters of a method are options, too, such as --lambda 0.8 for feddrm ('fedbench methods
+    feddrm' lists them). With --table and one method, the run becomes an additional row of the table (report).
 
-    An interrupted run continues where it stopped when the same command is
-    given again.
+    If a run is interrupted, the same command continues it.
     """
     from fedbench.planner.table import is_table  # imports NumPy, which no help needs
 
@@ -111,6 +109,8 @@ def train(
     data, rest = dataset_among(words or ())
     if table is None and data is not None and is_table(data):
         table, data = data, None
+    if any(word.partition("=")[0] == "--seeds" for word in rest):
+        raise FedbenchError("train takes one seed, --seed 0", SEVERAL_SEEDS if table is None else SEEDS_OF_A_TABLE)
     partitioning |= {} if partition_seed is None else {"seed": partition_seed}
     if table is not None:
         _refuse_with_table(data, {**chosen, "partition": partition, "protocol": protocol, **partitioning})
@@ -156,6 +156,11 @@ def train(
     train_methods.show_all(runs, rules, json)
 
 
+#: How several seeds are trained.
+SEVERAL_SEEDS = "several: fedbench sweep DATASET -m METHOD --seeds 0-2"
+SEEDS_OF_A_TABLE = "without it the seeds of the table are trained, which its file or protocol names"
+
+
 def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """The data set, which is the only word that is neither an option nor an option's value; and the other words.
 
@@ -176,12 +181,12 @@ def dataset_among(words: Sequence[str]) -> tuple[str | None, list[str]]:
 def _refuse_with_table(data: str | None, values: Mapping[str, Any]) -> None:
     """Raise FedbenchError for a data set or an option that the file of a table already determines."""
     if data is not None:
-        raise FedbenchError(f"unexpected argument '{data}'", f"with --table it is --dataset {data}")
+        raise FedbenchError(f"unexpected argument '{data}'", f"with --table write --dataset {data}")
     free = ("seed", "precision")
     options = [option_of(name) for name, value in values.items() if value is not None and name not in free]
     if options:
         raise FedbenchError(
-            f"{options[0]} does not go with --table, whose file says how its cells are made",
+            f"{options[0]} cannot be used with --table, whose file determines its cells",
             "leave one of the two out",
         )
 
@@ -193,7 +198,7 @@ def _row(methods: Sequence[str], words: Sequence[str]) -> dict[str, str]:
     if len(methods) != 1:
         hyperparameters.check_spelling(words, methods, "train --table", train)
         raise FedbenchError(
-            f"{words[0]} does not go with --table but for one method", "name it: -m METHOD; a row has params"
+            f"{words[0]} needs exactly one method with --table", "name it: -m METHOD; in a table's file write params"
         )
     return hyperparameters.read(words, *train_methods.offered(methods), train)
 
@@ -209,10 +214,10 @@ def _observers(log: Path | None, names: list[str] | None) -> list[Observer]:
 def _refuse_without_table(dataset: str | None, values: Mapping[str, Any]) -> None:
     """Raise FedbenchError for an option of --table."""
     if dataset is not None:
-        raise FedbenchError("--dataset goes with --table only", f"fedbench train {dataset} chooses the data set")
+        raise FedbenchError("--dataset needs --table", f"fedbench train {dataset} chooses the data set")
     for option, given in values.items():
         if given:
-            raise FedbenchError(f"{option_of(option)} goes with --table only", "leave it out")
+            raise FedbenchError(f"{option_of(option)} needs --table", "leave it out")
 
 
 def _partitioned(

@@ -84,7 +84,7 @@ def offload(clients: Sequence[Client]) -> None:
 
 
 def on(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; the same object if it is there already."""
+    """The tensor on the device; the same object if it exists already."""
     return tensor if tensor.device == device else tensor.to(device, non_blocking=True)
 
 

@@ -82,8 +82,8 @@ def fits(size: int, what: object) -> None:
     """Raise FedbenchError if `size` bytes are more than LIMIT."""
     if size > LIMIT:
         raise FedbenchError(
-            f"{what} would take {size / 2**30:,.1f} GiB of memory, and {LIMIT / 2**30:,.1f} GiB is the most here "
-            "(half of what there is)",
+            f"{what} would take {size / 2**30:,.1f} GiB of memory, and the limit here is {LIMIT / 2**30:,.1f} GiB "
+            "(half of the memory)",
             "use a machine with more memory, or get the file again",
         )
 

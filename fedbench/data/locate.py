@@ -169,7 +169,7 @@ def absent(chosen: Recipe, sources: Sequence[Source], store: Store, roots: Seque
     looked = ", ".join(str(folder) for folder in folders)
     bring = f"'fedbench data fetch {chosen.name}', or " if any(map(fetchable, chosen.sources)) else ""
     return FedbenchError(
-        f"the images of {chosen.name} are not at hand: no {' and no '.join(missing)} in {looked}",
+        f"the images of {chosen.name} are not available: no {' and no '.join(missing)} in {looked}",
         f"{bring}name the folder that holds them with --data or FEDBENCH_DATA",
     )
 

@@ -49,7 +49,7 @@ def export(run: Artifact, folder: Path, store: Store, roots: Sequence[Path] = ()
     assert isinstance(run.spec, RunSpec)
     them = keeping.models_of(run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FedbenchError(f"{folder} is there already", "choose a new folder")
+        raise FedbenchError(f"{folder} exists already", "choose a new folder")
     partition, shape = _seen(run, store)
     network = models.initial(run.spec.setting, shape, len(partition.classes))
     files = states(them, list(network.state_dict()))

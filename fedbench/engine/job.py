@@ -75,8 +75,8 @@ class Job:
             )
         if setting.weighting and not method.streams:
             raise FedbenchError(
-                f"{kind.name} has a rule of its own by which clients count, and no --weighting {setting.weighting}",
-                "leave it out, or take a method whose server takes FedAvg's mean",
+                f"{kind.name} weights clients by its own rule and does not accept --weighting {setting.weighting}",
+                "leave it out, or choose a method that averages as FedAvg does",
             )
         declared = of_class(kind, source)
         spec = declared.run(setting, overrides)

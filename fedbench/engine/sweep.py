@@ -262,7 +262,7 @@ def _without_images(absent: Mapping[str, str]) -> FedbenchError:
     if len(absent) == 1:
         return FedbenchError(f"nothing can be run: {next(iter(absent.values()))}")
     return FedbenchError(
-        f"nothing can be run: the images of {', '.join(absent)} are not at hand",
+        f"nothing can be run: the images of {', '.join(absent)} are not available",
         "'fedbench data fetch NAME' for each, or name the folder that holds them with --data or FEDBENCH_DATA",
     )
 

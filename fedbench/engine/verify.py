@@ -95,7 +95,7 @@ def sample(runs: Sequence[Shipped], n: int, seed: int, store: Store, roots: Sequ
     lacking = {run.id: why for run in runs if (why := own_code.at_hand(run.path).lacks(run.origin.spec))}
     able = [run for run in runs if run.id not in lacking and not stale(run.origin.spec) and there(run)]
     if not able:
-        why = "their images are not at hand, or they are of other versions than today's" if runs else "there is none"
+        why = "their images are not available, or they are of other versions than today's" if runs else "there is none"
         why = f"of run {(first := next(iter(lacking)))} {lacking[first]}" if lacking else why
         raise FedbenchError(f"no shipped run can be verified: {why}", "fedbench data list, fedbench results list")
     return sorted(Random(seed).sample(able, min(n, len(able))), key=lambda run: (run.origin.started, run.id))

@@ -47,7 +47,9 @@ class FedNova(Method):
     def check_setting(self, setting: Setting) -> None:
         check_sgd(self.name, setting)
         if setting.momentum_lives:
-            raise FedbenchError("fednova counts how far momentum goes from rest", "leave --momentum-lives out")
+            raise FedbenchError(
+                "fednova assumes that momentum starts at zero in every round", "leave --momentum-lives out"
+            )
         check_pull(self.name, "mu", self.mu, setting)
 
     def local(self, client: Client) -> ClientUpdate:

@@ -86,7 +86,7 @@ def make(spec: PartitionSpec, dataset: Dataset) -> Partition:
         require(least >= 0, f"{scheme.title()} gives sample {least}, and rows of the data set count from 0")
     if dataset.spec.vectors and partition.alters:
         raise FedbenchError(
-            f"{spec.dataset.name} holds vectors, which clients cannot see in colours, turned or under corruptions",
+            f"{spec.dataset.name} has vectors, which cannot be coloured, rotated or corrupted",
             "leave --shift (or what else changes images) out: labels, sizes and groups can differ",
         )
     with reported():

@@ -120,7 +120,7 @@ def write(partition: Partition, format: str, output: Path, images: Callable[[], 
 def _write_folder(p: Partition, output: Path, images: Callable[[], Dataset]) -> list[str]:
     """Write PFLlib's folder atomically."""
     taken = output.exists() and (not output.is_dir() or any(output.iterdir()))
-    require(not taken, f"{output} is there already, and {PFLLIB} is a new folder", "choose another --output")
+    require(not taken, f"{output} exists already, and {PFLLIB} is a new folder", "choose another --output")
     content = ClientImages(p, images())
     with whole_folder(output, f"exporting partition {p.id}", "--output") as part:
         write_pflib(part, content)

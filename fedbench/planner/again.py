@@ -32,7 +32,7 @@ def commands(spec: RunSpec) -> list[str]:
 
 
 def _partition(spec: PartitionSpec) -> str | None:
-    """None if a partitioner is not at hand, or has values that are no options, such as the weights of a mixture."""
+    """None if a partitioner is not available, or has values that are no options, such as the weights of a mixture."""
     if not schemes.at_hand(spec):
         return None
     # The shift is always named, because protocols can have another default.

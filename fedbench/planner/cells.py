@@ -238,7 +238,7 @@ class _Datasets:
 
     at_hand: dict[str, tuple[DatasetSpec, int]]
     packed: dict[str, tuple[DatasetSpec, int]]  #: that of most shipped runs, if it differs from the one at hand
-    absent: dict[str, str]  #: why it is not at hand
+    absent: dict[str, str]  #: why it is not available
 
 
 def _datasets(table: Table, frame: Frame, roots: Sequence[Path]) -> _Datasets:

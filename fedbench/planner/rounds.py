@@ -78,7 +78,7 @@ class Rounds:
         without = setting.partition.validation is None and not may_hold_back
         if self.rule == BEST and (without or (metrics and self._best(setting, metrics) is None)):
             return Refusal(
-                "holds no images back to choose a round by, and test images choose nothing",
+                "has no validation images to choose a round by; test images must not choose",
                 "train with --validation 0.1 --every 1, or take the last round, or mean:10",
             )
         wanted = self._last_ones(setting)

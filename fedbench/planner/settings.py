@@ -112,7 +112,7 @@ def _setting(
     partition = rules.partition_spec(dataset, classes, **chosen)
     if tuned and not partition.validation:
         raise FedbenchError(
-            "values are chosen on images that clients hold back, and these hold none back",
+            "values are chosen on validation images, and these clients have none",
             "partition = { validation = 0.2 }",
         )
     setting = rules.setting(partition, budget, declared, seed=seed, precision=precision)

@@ -71,7 +71,7 @@ class Named:
         if name not in self._known:
             cls, _, digits = name.partition(AT)
             raise FedbenchError(
-                f"the {self.what} {name} is a user's file that is not at hand",
+                f"the {self.what} {name} is a user's file that is not available",
                 f"give {self.option} FILE.py:{cls} (source {digits})",
             )
         return self._known[name]

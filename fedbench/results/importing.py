@@ -99,7 +99,7 @@ def _name_at(url: str) -> str:
         raise FedbenchError(f"'{url}' is no address ({error})", "https://HOST/NAME.parquet") from error
     here = host in ("localhost", "::1") or re.fullmatch(r"127(\.\d+){3}", host)
     if not host or not (parts.scheme == "https" or (parts.scheme == "http" and here)):
-        raise FedbenchError(f"a result pack is brought over https only, not from {url}", "https://HOST/NAME.parquet")
+        raise FedbenchError(f"a result pack is downloaded over https only, not from {url}", "https://HOST/NAME.parquet")
     name = unquote(parts.path).rpartition("/")[2]
     if not name.endswith(".parquet") or name.startswith(".") or not name.isprintable():
         raise FedbenchError(f"{url} does not end in the name of a result pack", "https://HOST/NAME.parquet")
@@ -120,7 +120,7 @@ def take_in(path: Path, store: Store, by: str = "", prefer: str | None = None) -
     _known(prefer)
     pack, rows = read(path)
     if not by and not all(row.by for row in rows):
-        raise FedbenchError(f"{path} does not say who made its runs", "say it: --by NAME")
+        raise FedbenchError(f"{path} does not say who made its runs", "name them: --by NAME")
     rows = [dataclasses.replace(row, by=by or row.by) for row in rows]
     target = store.home / FOLDER / f"{path.stem}.parquet"
     store.prepare()

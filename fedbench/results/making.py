@@ -73,7 +73,7 @@ def row_of(run: Artifact, store: Store, by: str = "", code: Code = NONE) -> Row:
             "partitioner": f"scheme!={spec.setting.partition.scheme}",
         }[next(parts(spec)).what]
         raise FedbenchError(
-            f"run {run.id} cannot be made again by others: {why}",
+            f"run {run.id} cannot be repeated by others: {why}",
             f"write the pack into the folder of a paper that has the file, -o PAPER/results/NAME.parquet, or leave it "
             f"out, for example with {other}",
         )

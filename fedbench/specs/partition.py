@@ -74,44 +74,44 @@ class PartitionSpec(Spec):
     )
     #: Covariate shift of the clients' images, or FLUX's kind of shift.
     shift: str = option(
-        "none", "Covariate shift: none, low, mid, high, pool, corrupted; more with --equal.", metavar="NAME"
+        "none", "Covariate shift: none, low, mid, high, pool, corrupted; others with --equal.", metavar="NAME"
     )
     seed: int = option(help="Seed of all draws of the partition.")
     subsample: float | None = _beside(
-        "Share of its training images that a client keeps.",
+        "Share of the training images that a client keeps.",
         above=0,
         most=1,
         called="the share of training samples to keep",
         metavar="SHARE",
     )
     validation: float | None = _beside(
-        "Share of a client's training images held back from training.",
+        "Share of a client's training images that are for validation.",
         above=0,
         below=1,
         called="the share of training samples for validation",
         metavar="SHARE",
     )
     duplicates: int | None = _beside(
-        "Number of times that every training image is there.",
+        "Number of copies of every training image.",
         least=1,
         limit=MOST_COPIES,
         called="the number of copies of a training sample",
         metavar="N",
     )
     unseen: int | None = _beside(
-        "Number of clients, the last ones, that never train; or groups by name: Graz,Zürich.",
+        "Clients that never train: a number (the last ones), or groups by name: Graz,Zürich.",
         stored="newcomers",
         metavar="N|NAMES",
     )
     #: Per corruption one more client for each unseen one, after all others, with corrupted training and test images.
     unseen_as: tuple[str, ...] | None = _beside(
-        "Corruptions that unseen clients come again under: fog-3,contrast-3 or all-3.",
+        "Corrupted copies of the unseen clients: fog-3,contrast-3 or all-3.",
         stored="newcomers_as",
         metavar="LIST",
     )
     #: Number of drift phases, each with another distribution.
     phases: int | None = _beside(
-        "Number of phases that training data drift through (with --equal; FLUX has 3).",
+        "Number of phases of drifting training data (with --equal; FLUX has 3).",
         least=2,
         most=MOST_PHASES,
         called="the number of phases of drifting data",
@@ -135,7 +135,7 @@ class PartitionSpec(Spec):
         require(
             not self.unseen_as or self.unseen is not None,
             "unseen_as says how unseen clients see their images, but there are none",
-            "say how many of the clients are unseen in training",
+            "give the number of unseen clients",
         )
         # Values without an effect become None, so that equal partitions have one id.
         for name, nothing in (("subsample", 1), ("unseen_as", ()), ("duplicates", 1)):

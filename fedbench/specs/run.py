@@ -44,10 +44,10 @@ class Setting(Spec):
     rounds: int = option(help="Communication rounds.", least=1, limit=MOST_ROUNDS)
     _: KW_ONLY
     # Exactly one of epochs and steps.
-    epochs: int | None = option(None, "Local epochs a round.", least=1, limit=MOST_PASSES)
-    steps: int | None = option(None, "Local steps a round.", least=1, limit=MOST_PASSES)
+    epochs: int | None = option(None, "Local epochs per round.", least=1, limit=MOST_PASSES)
+    steps: int | None = option(None, "Local steps per round.", least=1, limit=MOST_PASSES)
     tail: str = option("keep", choices=TAILS)  #: whether to keep or drop a pass's last, smaller batch
-    batch_size: int = option(help="Images a batch.", least=1)
+    batch_size: int = option(help="Images per batch.", least=1)
     lr: float = option(help="Learning rate.", above=0, called="the learning rate")
     schedule: str = option("constant", choices=SCHEDULES)  #: of the learning rate over rounds
     #: None: sgd. AdamW uses torch's betas and eps.
@@ -58,13 +58,13 @@ class Setting(Spec):
     #: True: every pass over the data has a new optimiser, with new momentum. None: every training request has.
     momentum_restarts: bool | None = option(None)
     #: True: a client keeps its optimiser, and so its momentum, from round to round.
-    momentum_lives: bool | None = option(None, "Momentum is kept between a client's rounds.")
+    momentum_lives: bool | None = option(None, "Keep a client's momentum between rounds.")
     #: SGD adds it to the gradient; AdamW's is decoupled.
     weight_decay: float = option(0.0, "Weight decay of the optimiser.", least=0)
     #: The round whose models answer; None: the last.
     select: str | None = option(
         None,
-        "Round whose models answer; best: that of the lowest validation loss, whatever --score.",
+        "Round whose models predict: last or best (the lowest validation loss; overrides --score).",
         choices=SELECTIONS,
     )
     #: None: size.
@@ -72,7 +72,7 @@ class Setting(Spec):
     window: int = option(1, least=1)  #: evaluate after each of the last `window` rounds
     every: int = option(
         0,
-        "Evaluate after every N rounds (0: not); the last ones that count always are.",
+        "Evaluate after every N rounds (0: only the last rounds that count).",
         least=0,
         metavar="N",
         hint="0: only the last rounds that count",
@@ -85,7 +85,7 @@ class Setting(Spec):
     augment: str = option("none", choices=AUGMENTS)  #: crop: training and test images; pad_flip: training images
     #: Rounds (1-based) that begin the next drift phase of the training data.
     drifts: tuple[int, ...] | None = option(
-        None, "Rounds that begin the second and later phases of drifting data.", metavar="T,T", hint="such as 5,8"
+        None, "Rounds in which the second and later phases of drifting data begin.", metavar="T,T", hint="such as 5,8"
     )
     votes: bool = option(True)  #: every client's model answers all test images (else only those of its client)
     seed: int = option(

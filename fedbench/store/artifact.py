@@ -127,7 +127,7 @@ def opened(path: Path, kind: str, id: str) -> Artifact:
         if path.is_dir():
             raise DamagedError(kind, id, "it has no manifest") from None
         home = path.parent.parent
-        raise FedbenchError(f"no {kind} {id} in {home}", "'fedbench list' shows what is there") from None
+        raise FedbenchError(f"no {kind} {id} in {home}", "'fedbench list' shows the contents of the store") from None
     except FedbenchError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and not isinstance(cause, IsADirectoryError):

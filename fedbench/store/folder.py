@@ -59,7 +59,7 @@ class Store:
         if (schema_of(self.home) or SCHEMA) < SCHEMA:
             raise FedbenchError(
                 f"the store {self.home} was written by an older fedbench (schema {schema_of(self.home)}, now {SCHEMA})",
-                "'fedbench store upgrade' brings it up to date, in seconds",
+                "'fedbench store upgrade' upgrades it in seconds",
             )
 
     def prepare(self) -> None:
@@ -124,7 +124,9 @@ class Store:
         ]
         what = " or ".join(kinds)
         if not prefix or not hits:
-            raise FedbenchError(f"no {what} '{prefix}' in {self.home}", "'fedbench list' shows what is there")
+            raise FedbenchError(
+                f"no {what} '{prefix}' in {self.home}", "'fedbench list' shows the contents of the store"
+            )
         if len(hits) > 1:
             raise FedbenchError(f"'{prefix}' is ambiguous: {', '.join(f'{k} {i}' for k, i in sorted(hits))}")
         return hits[0]

@@ -258,7 +258,7 @@ def test_figures_are_matplotlibs(session: Session) -> None:
     for attempt, line in (
         (lambda: fb.figure("curvess", run), "unknown figure 'curvess'; did you mean 'curves'"),
         (lambda: run.plot(metrik="x"), "unknown option of figure 'metrik'; did you mean 'metric'"),
-        (lambda: fb.figure("partition", session.part, run), "figure: a partition stands alone"),
+        (lambda: fb.figure("partition", session.part, run), "figure: a partition is drawn alone"),
     ):
         refused(line, attempt)
 

@@ -214,7 +214,7 @@ def test_resuming_keeps_what_was_to_be_kept_and_of_ones_own_file_names_no_comman
     (run,) = json.loads(good("status", "--json").out)
     assert run["goes_on"] is None
     assert "the command that started it resumes it" in good("status").out
-    assert "a user's file; give the command that began it again" in bad("status", "--resume", run["id"])
+    assert "a user's file; continue it with the command that started it" in bad("status", "--resume", run["id"])
 
 
 def test_what_somebody_holds_is_shown_and_stays(stopped: Path, home: Path) -> None:

@@ -210,7 +210,7 @@ def test_options_are_the_fields_of_specs_and_every_help_text_names_its_value() -
         assert len({help for c, help in said_of.items() if c != "tables"}) == 1 < len(said_of), option
     said = " ".join(good("train", "--help").out.split())
     assert "Usage: fedbench train" in said
-    assert "Every hyper-parameter of a method is an option too, such as --lambda 0.8" in said
+    assert "The hyper-parameters of a method are options, too, such as --lambda 0.8" in said
 
 
 def test_what_is_rarely_needed_is_shown_by_help_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_what_is_rarely_needed_is_shown_by_help_all(monkeypatch: pytest.MonkeyPa
 def test_help_texts_break_where_the_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     line = (
-        "Every hyper-parameter of a method is an option too, such as --lambda 0.8 for feddrm: 'fedbench methods feddrm'"
+        "The hyper-parameters of a method are options, too, such as --lambda 0.8 for feddrm ('fedbench methods feddrm'"
     )
     assert line in good("train", "--help").out
     assert flowed("One\n  line.\n\n    Two\n    lines.\n    ") == "One line.\n\nTwo lines."
@@ -307,7 +307,7 @@ def test_tables_without_a_number_are_folded_to_a_line_a_paper(monkeypatch: pytes
 def test_two_methods_side_by_side(both: Path, tmp_path: Path) -> None:
     said = good("compare")
     assert said.out.startswith("compare  2 runs on digits, Dir-0.3")
-    for text in ("FedAvg", "Local", "One run a row, so no ±"):
+    for text in ("FedAvg", "Local", "One run per row, so no ±"):
         assert text in said.out
     assert "paired over the clients of common partitions" in " ".join(good("compare", "--test").out.split())
     compared, tests = json.loads(good("compare", "--test", "--json").out)

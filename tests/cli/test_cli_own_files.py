@@ -443,7 +443,7 @@ def test_what_is_kept_is_told_exported_and_removed(home: Path, tmp_path: Path, m
     assert not [path.name for path in tmp_path.iterdir() if "models" in path.name], "whole or not at all"
     good("export", after.name, "--output", folder)
     assert {p.name for p in folder.iterdir()} == {"model.safetensors", "models.json"}
-    assert "is there already" in bad("export", after.name, "-o", folder)
+    assert "exists already" in bad("export", after.name, "-o", folder)
     images, answers = images_of(artifact(home, "run"))
     assert len(set(answers.tolist())) > 2
     about = json.loads((folder / "models.json").read_text())

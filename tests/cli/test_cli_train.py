@@ -230,7 +230,7 @@ def test_one_command_is_the_two(home: Path) -> None:
         ("iid", "local"),
         ("iid", "fedavg"),
     }
-    # A dry run for a script: what is there already is not to be made.
+    # A dry run for a script: what exists already is not to be made.
     words = ("train", "-m", "local", "-m", "ditto", *SMOKE, "--dry-run", "--json")
     (rest,) = json.loads(good(*words).out)
     assert (rest["method"], rest["seconds"] > 0) == ("ditto", True)

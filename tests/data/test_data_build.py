@@ -231,7 +231,7 @@ def test_a_spec_that_nothing_here_makes(tmp_path: Path, store: Store) -> None:
     resolve(str(make.idx_toy(tmp_path)[0]), store)
     for spec, says in (
         (DatasetSpec("strange", "idx", "0"), "no recipe for dataset strange"),
-        (DatasetSpec("cifar10", "parquet", "0"), r"not at hand: no cifar10/train\.parquet"),
+        (DatasetSpec("cifar10", "parquet", "0"), r"not available: no cifar10/train\.parquet"),
         (DatasetSpec("toy", "idx", "0" * 16), "made from other files or by another recipe"),
     ):
         refused(says, load, spec, store)
@@ -390,7 +390,7 @@ def test_parts_that_are_only_in_the_store_will_do(both: Both, tmp_path: Path, st
 
 def test_a_missing_part_is_named_with_the_way_to_get_it(both: Both, tmp_path: Path, store: Store) -> None:
     (tmp_path / "colour/test-labels.gz").unlink()
-    says = r"^all lacks its part colour: the images of colour are not at hand: no colour/test-labels\.gz.*--data"
+    says = r"^all lacks its part colour: the images of colour are not available: no colour/test-labels\.gz.*--data"
     refused(says, load, both[0], store)
     refused("lacks its part svhn.*'fedbench data fetch svhn'", resolve, make.union(tmp_path, "grey", "svhn"), store)
     assert list(store.list("dataset")) == []
@@ -416,7 +416,7 @@ def test_wrong_parts(both: Both, tmp_path: Path, store: Store) -> None:
     ):
         refused(told, load, make.union(tmp_path, "grey", other), store)
     make.idx_toy(tmp_path, 0, "mnist")  # a user's recipe beside the union does not hide one of ours
-    says = r"the images of mnist are not at hand: no mnist/train-images-idx3"
+    says = r"the images of mnist are not available: no mnist/train-images-idx3"
     refused(says, resolve, make.union(tmp_path, "mnist", "digits"), store)
 
 
@@ -454,9 +454,9 @@ def test_the_command_line_knows_unions(both: Both, tmp_path: Path, store: Store)
     (tmp_path / "grey/test-images.gz").unlink()
     lines = run(store, "show", make.union(tmp_path, "grey", "colour", "svhn")).stdout.splitlines()
     assert [" ".join(line.split()) for line in lines[-3:]] == [
-        "grey not at hand: bring your own",
+        "grey not available: bring your own",
         "colour at hand (idx)",
-        "svhn not at hand: 'fedbench data fetch svhn'",
+        "svhn not available: 'fedbench data fetch svhn'",
     ]
 
 

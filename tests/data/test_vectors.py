@@ -512,7 +512,7 @@ def test_the_pages_example_goes_from_file_to_exported_models(tmp_path: Path, mon
     mean, std = partition.moments(load(partition.spec.dataset, store))
     assert (about["mean"], about["std"]) == (mean.tolist(), std.tolist())
     assert "heart holds vectors, and these folders images" in bad("export", other[1], "-o", "x", "--format", "pflib")
-    assert "heart holds vectors, of which there is nothing to see" in bad("figure", "images", other[1])
+    assert "heart has vectors, which cannot be drawn as images" in bad("figure", "images", other[1])
 
 
 def test_the_pages_encoder_writes_the_vectors_that_its_recipe_reads(

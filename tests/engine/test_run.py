@@ -462,8 +462,8 @@ def test_runs_of_other_versions_and_images_are_not_drawn(run: Shipped, store: St
     elsewhere = of_setting(run, partition=replace(setting.partition, dataset=nobodys))
     assert sample([older, run, elsewhere], 10_000, 0, store, []) == [run]
     for others, line in (
-        ([older], "images are not at hand, or they are of other versions than today's"),
-        ([elsewhere], "images are not at hand, or they are of other versions than today's"),
+        ([older], "images are not available, or they are of other versions than today's"),
+        ([elsewhere], "images are not available, or they are of other versions than today's"),
         ([], "there is none"),
     ):
         refused(line, sample, others, 3, 0, store, [])

@@ -367,8 +367,6 @@ def test_weighting_is_of_the_mean_alone() -> None:
     assert replace(TWO, weighting="size") == TWO
     assert replace(TWO, **UNIFORM).id != TWO.id
     s = replace(TWO, **UNIFORM, votes=False)
-    refused(
-        "fednova has a rule of its own by which clients count, and no --weighting uniform", Job.of, s, "fednova", {}
-    )
+    refused("fednova weights clients by its own rule and does not accept --weighting uniform", Job.of, s, "fednova", {})
     for name in ("fedavg", "scaffold", "feddyn", "fedprox", "ditto"):
         assert Job.of(s, name, {}).spec.setting.weighting == "uniform"

@@ -252,7 +252,7 @@ WRONG += [
     for name, option in (one.split(".") for one in CHOICES.split())
 ]
 WRONG += [("ftw_erm", {"case": "cs_both", "ratios": "hdrm"}, {}, "--case of ftw_erm must be all with --ratios hdrm")]
-OWN_RULE = "takes its steps by a rule of its own, not by adamw"
+OWN_RULE = "has its own update rule and does not use adamw"
 ALONE = {"separate": True, "adaptive": True}
 ADAMW = {"optimizer": "adamw", "momentum": 0.0}
 ONE = {"steps": 1, "passes": "endless", "momentum": 0.0}

@@ -693,7 +693,7 @@ def test_places_that_name_none(tmp_path: Path) -> None:
         (str(tmp_path / "my_model.py"), r"such as my_model\.py:MyModel$"),
     ):
         refused(line, models.named, given)
-    with pytest.raises(FedbenchError, match=r"is a user's file that is not at hand; give --model FILE\.py:Net"):
+    with pytest.raises(FedbenchError, match=r"is a user's file that is not available; give --model FILE\.py:Net"):
         models.build("Net@000000000000", shape=(8, 8, 1), classes=10, seed=1)
 
 

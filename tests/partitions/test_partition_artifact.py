@@ -446,7 +446,7 @@ def test_what_does_not_fit_the_data(tmp_path: Path) -> None:
         (beyond, r"client 0 has sample 40, and made has 40 images \(0 to 39\)"),
         (lab.spec("file", 3, rows=str(good)), "has 2 clients, not 3; leave --clients out"),
         (from_file(good, validation=0.5), "has validation samples of its own; leave --validation out"),
-        (lab.spec("file", 2, rows="0" * 64), "are a file that is not at hand; give it with --from FILE"),
+        (lab.spec("file", 2, rows="0" * 64), "are a file that is not available; give it with --from FILE"),
     ):
         refused(says, partitions.make, asked, halves())
 
@@ -552,7 +552,7 @@ def test_what_folders_and_rows_cannot_say(tmp_path: Path, digits: data.Dataset) 
     for p, form, place, says in (
         (drifting, "pflib", out, "drift, which no folder of clients can say"),
         (turned, "csv", out, "more than who holds which sample .* csv says no more"),
-        (made(digits), "pflib", taken, "is there already, and pflib is a new folder; choose another --output"),
+        (made(digits), "pflib", taken, "exists already, and pflib is a new folder; choose another --output"),
     ):
         refused(says, exports.write, p, form, place, lambda: many)
     assert not out.exists()

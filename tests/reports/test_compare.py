@@ -111,7 +111,7 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(
     assert cell(table, "Average accuracy", "FedAvg", "0.01").spread == ""  # one seed has none
     first, second = table.about
     assert first == "Mean ± standard deviation (ddof 1) over 1 to 3 seeds (column Seeds), on one draw of the partition."
-    assert second == "After the last round, on test images as they are."
+    assert second == "After the last round, on test images without augmentation."
     assert table.notes[0].startswith("Average accuracy: of each client's")
     (first, *_) = grid(compare(select(Frame(seeds), ["lr=0.01"]))).about
     assert first.startswith("One run a row, so no ±")

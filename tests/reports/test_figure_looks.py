@@ -60,7 +60,7 @@ def test_a_pdf_is_as_wide_as_asked_has_truetype_fonts_of_eight_points_and_no_tit
     for wrong in ("wide", "0.5", "31", "nan"):
         message = f"'{wrong}' is no width; --width column, page, or 1 to 30 inches"
         refused(message, draws, "curves", "--width", wrong)
-    refused("--width, --title and --style are of a picture", draws, "curves", "--csv", "--width", "page")
+    refused("--width, --title and --style need a picture", draws, "curves", "--csv", "--width", "page")
 
 
 @pytest.mark.parametrize("head", CLASSES.values(), ids=CLASSES)

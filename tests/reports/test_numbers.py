@@ -182,7 +182,7 @@ def test_what_is_missing_and_how_to_fill_it(lab: Lab) -> None:
     assert any(
         line.startswith("0 of 78 cells") and "missing" in line and "not built" in line for line in words_of(printed)
     )
-    assert any("No images of cifar20, cifar100 are at hand" in line for line in words_of(printed))
+    assert any("The images of cifar20, cifar100 are not available" in line for line in words_of(printed))
     command = "fedbench train --table feddrm/1 --budget small"
     assert (printed.command, lab.grid("feddrm/1", seeds=[3]).command) == (command, f"{command} --seed 3")
     assert lab.grid(tables.load("feddrm/1").for_dataset("digits")).command == f"{command} --dataset digits"

@@ -166,7 +166,7 @@ def test_four_data_sets_stand_side_by_side(here: Lab) -> None:
     limits = [axes.get_ylim() for axes in picture.axes]
     assert limits[:4] == limits[4:]  # a data set's panels have one axis
     assert len(set(limits[:4])) > 1
-    assert sum("cifar100 are not at hand" in r for r in remarks) == 1
+    assert sum("cifar100 are not available" in r for r in remarks) == 1
     texts = [claim["text"] for claim in shown[0]["claims"]]
     assert len(texts) == 12
     assert texts[0].startswith("MNIST: FLUX outperforms")
@@ -253,7 +253,7 @@ def test_accuracy_by_the_round_of_the_clustering(here: Lab, draws: Draws, tmp_pa
         assert float(r["std"]) == pytest.approx(spread / half)
         assert float(r["error"]) == pytest.approx(spread / half / math.sqrt(5)), "a standard error"
     shown, remarks = rows_of(ROUNDS, here.store, budget="paper")
-    assert "fashion_mnist are not at hand" in remarks[0]
+    assert "fashion_mnist are not available" in remarks[0]
     picture = drawn(ROUNDS, shown)
     (axes,) = picture.axes
     across = [line for line in axes.lines if line.get_linestyle() == "--"]
@@ -346,7 +346,7 @@ def test_equal_descriptors_and_many_clusters_are_drawn(store: Store) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (None, r"run \w+ \(flux\) kept no descriptors of its clients; choose a run of flux that clustered"),
+        (None, r"run \w+ \(flux\) stored no descriptors of its clients; choose a run of flux that clustered"),
         (descriptors_of(described(), [0, 1, 2, 3, 4, 6]), "descriptors must name each of the run's 6 clients once"),
         (descriptors_of(described(), [0, 1, 2, 3, 4, 4]), "descriptors must name each of the run's 6 clients once"),
         (descriptors_of(np.full((6, 3), np.nan, np.float32)), "holds a value that is not finite"),
@@ -642,7 +642,7 @@ def test_a_run_without_beta(store: Store) -> None:
     part, range_of = corrupted_digits(store), r"'beta' of table clients must hold numbers in 0\.\.1"
     for lr, (notes, message) in enumerate(
         (
-            ({"other": betas()}, r"run \w+ \(pfedfda\) noted no beta of its clients; choose"),
+            ({"other": betas()}, r"run \w+ \(pfedfda\) stored no beta of its clients; choose"),
             ({"beta": [1.5] * 24}, range_of),
             ({"beta": pa.array([None] * 24, pa.float64())}, range_of),
             ({"beta": [float("nan")] * 24}, range_of),

@@ -297,7 +297,7 @@ def test_runs_that_cannot_be_paired_are_told_of(here: Lab) -> None:
     assert [column(grid, k)["Mean"].symbol for k in range(3)] == ["!"] * 3
     told = "\n".join(grid.problems)
     for said in (
-        "kept no snapshots of its clients",
+        "stored no snapshots of its clients",
         "have no Gaussians",
         "a pair needs two snapshots, and there are 1",
     ):

@@ -188,7 +188,7 @@ def test_one_tables_cells(lab: Lab, call: Call, monkeypatch: pytest.MonkeyPatch)
     told = json.loads(call("tables 1 --json").stdout)
     cell = next(c for c in told["cells"] if (c["row"], c["column"]) == ("FedDRM", DIR))
     assert (cell["state"], cell["runs"]) == ("done", [run.id])
-    assert "no cifar20" in told["no_data"]["cifar20"] or "not at hand" in told["no_data"]["cifar20"]
+    assert "no cifar20" in told["no_data"]["cifar20"] or "not available" in told["no_data"]["cifar20"]
     text = call("tables 1").output
     assert "fill the missing ones: fedbench train --table feddrm/1 --budget small" in text
     assert "not built" in text

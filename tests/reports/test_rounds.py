@@ -96,7 +96,7 @@ def test_pairs_are_of_the_same_rounds(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("of_partition", "changes", "rule", "says"),
     [
-        ({}, {}, "best", r"run \w+ \(FedAvg\) holds no images back to choose a round by, and test images choose noth"),
+        ({}, {}, "best", r"run \w+ \(FedAvg\) has no validation images to choose a round by; test images must not ch"),
         ({}, {"every": 0}, "mean:3", "is evaluated after 1 of its last 3 rounds; train with --every 1"),
         ({}, {}, "mean:0", "a rule for rounds is last, best or mean:10, not 'mean:0'"),
         ({}, {}, "worst", "not 'worst'"),
@@ -119,7 +119,7 @@ def test_a_run_without_the_rounds_that_count_is_left_out_and_named(lab: Lab) -> 
     others = [run.id for run in select(Frame(lab.store), ["method!=fedavg"])]
     assert problem.startswith("Left out: run ")
     assert all(f"run {id} (" in problem for id in others)
-    assert problem.endswith("each holds no images back to choose a round by, and test images choose nothing.")
+    assert problem.endswith("each has no validation images to choose a round by; test images must not choose.")
     refused(" and test images choose nothing; train with", side_by_side, select(Frame(lab.store), others), round="best")
 
 

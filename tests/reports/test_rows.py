@@ -436,7 +436,7 @@ def test_a_shipped_number_says_so_in_a_table_and_side_by_side(lab: Lab, shelf: P
     without = with_shelf(Store(tmp_path / "empty"), shelf)
     assert shown(without, "FedAvg") == [("25.00", "°")]
     assert entry(without, "FedDRM").state is State.NO_DATA
-    assert any("No images of cifar10" in line for line in words_of(without))
+    assert any("The images of cifar10 are not available" in line for line in words_of(without))
     lab.run(lab.setting("feddrm/1", DIR), "feddrm")
     runs = select(Frame(lab.store, shelf), ["table=feddrm/1"])
     (by_id,) = select(Frame(lab.store, shelf), [runs[1].id[:6]])

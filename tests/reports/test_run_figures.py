@@ -469,7 +469,7 @@ def test_else_clients_show_images_of_their_own(store: Store, draws: Draws, value
         turned = part.distributions[part.groups[c]].described(part.classes) if part.distributions else ""
         assert {view["transform"] for view in own} == {turned}
     if part.distributions:
-        with pytest.raises(FedbenchError, match="a client sees each image in a way of its own; leave --image out"):
+        with pytest.raises(FedbenchError, match="every client has its own transform for each image; leave --image out"):
             draws("images", "--partition", part.id, "--image", "3")
     else:
         assert panel_of(draws, "--partition", part.id, "--image", "3")["common"]

@@ -41,7 +41,7 @@ partition = {{ scheme = "iid"{fixed} }}
     ("draws", "fixed", "seeds", "says"),
     [
         ("", "", [0, 0], "mean of 2 seeds: 3, 5, on one draw of the partition."),
-        ("partition_seeds = [3, 8]", "", [3, 8], "seeds: 3, 5, each with a draw of the partition of its own."),
+        ("partition_seeds = [3, 8]", "", [3, 8], "seeds: 3, 5, each with its own draw of the partition."),
         ("partition_seeds = [3, 8]", ", seed = 4", [4, 4], "on one draw of the partition."),
     ],
 )

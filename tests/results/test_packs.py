@@ -237,7 +237,7 @@ def test_the_checksum_is_of_the_predictions_and_not_of_the_file(tmp_path: Path) 
 
 def test_runs_of_own_code_are_refused(store: Store) -> None:
     spec = dataclasses.replace(run_spec(2, 2), method="mine", source="a" * 64)
-    with pytest.raises(FedbenchError, match="cannot be made again by others: its method mine is a user's code"):
+    with pytest.raises(FedbenchError, match="cannot be repeated by others: its method mine is a user's code"):
         row_of(finished(store, spec), store)
     # A network's and a partitioner's name has the checksum of the file after an @.
     spec = run_spec(2, 2)
@@ -533,7 +533,7 @@ def test_a_folder_with_a_damaged_pack_gives_the_others(
     (tmp_path / "packs/a.parquet").write_bytes(b"")
     said = fedbench("results", "import", tmp_path / "packs")
     assert (said.code, "1 run by us, in " in said.err) == (2, True)
-    assert re.search(r"^fedbench: 1 of 2 packs not taken in: cannot read the result pack .*/a\.parquet ", said.line)
+    assert re.search(r"^fedbench: 1 of 2 packs not imported: cannot read the result pack .*/a\.parquet ", said.line)
     assert [pack.path.name for pack in Packs.of(store).whole] == ["b.parquet"]
 
 
@@ -630,5 +630,5 @@ def test_of_what_is_shipped_nothing_is_lacking_without_images(store: Store) -> N
     assert (list(lacking.runs), lacking.remarks, lacking.complete) == ([], [left], True)
     assert list(plan(table, store, [], only=["fedavg"], packs=packs).runs) == []
     for other in ({"only": ["fedavg"], "params": {"anything": 1}}, {"budget": "paper"}, {"packs": None}):
-        with pytest.raises(FedbenchError, match="nothing can be run: the images of cifar10 are not at hand"):
+        with pytest.raises(FedbenchError, match="nothing can be run: the images of cifar10 are not available"):
             plan(table, store, [], **{"packs": packs, **other})  # type: ignore[arg-type]

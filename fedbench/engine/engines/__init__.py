@@ -31,11 +31,13 @@ class Where:
     """The options that select an engine, in every command that can train several runs."""
 
     device: str = option("auto", "Device: auto, cpu, cuda, or GPUs by number: cuda:0,cuda:1.")
-    executor: str = option("auto", "Executor: auto (a rule), sequential, cores, stacked, graphed or streams.")
+    executor: str = option("auto", "Executor: auto, sequential, cores, stacked, graphed or streams.")
     engine: str = option("here", "Engine: here, ray (RAY_ADDRESS, else local) or ray://HOST:PORT.", metavar="NAME")
-    jobs: int | None = option(None, "Number of runs at a time, each in a process.", metavar="N")
-    cpus_per_run: float | None = option(None, "Cores of a run: with --jobs (an equal share), Ray (1).", metavar="N")
-    gpus_per_run: float | None = option(None, "With Ray: GPUs of a run, such as 0.25.", metavar="X")
+    jobs: int | None = option(None, "Number of runs at a time, each in its own process.", metavar="N")
+    cpus_per_run: float | None = option(
+        None, "Cores of a run, with --jobs (default: an equal share) or Ray (default: 1).", metavar="N"
+    )
+    gpus_per_run: float | None = option(None, "GPUs of a run on Ray, such as 0.25.", metavar="X")
 
     @property
     def kind(self) -> str:

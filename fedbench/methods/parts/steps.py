@@ -21,7 +21,7 @@ def check_sgd(name: str, setting: Setting) -> None:
     """Raise FedbenchError unless the optimiser is SGD: another one would change nothing but the run's id."""
     if setting.optimizer is not None:
         raise FedbenchError(
-            f"{name} takes its steps by a rule of its own, not by {setting.optimizer}", "leave --optimizer out"
+            f"{name} has its own update rule and does not use {setting.optimizer}", "leave --optimizer out"
         )
 
 

@@ -51,7 +51,7 @@ class File(Scheme):
     @property
     def _content(self) -> Rows:
         if self.rows not in _at_hand:
-            missing = f"the rows {self.rows[:12]} of this partition are a file that is not at hand"
+            missing = f"the rows {self.rows[:12]} of this partition are a file that is not available"
             raise FedbenchError(missing, "give it with --from FILE")
         return _at_hand[self.rows]
 

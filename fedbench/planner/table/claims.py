@@ -71,7 +71,7 @@ class Claim:
         if unread := sorted(given - {"rows", *kind.needs, *kind.reads}):
             raise FedbenchError(f"{what} does not read {' and '.join(unread)}")
         if "low" in kind.reads and self._says("low") != self._says("high"):
-            raise FedbenchError(f"{what} needs both low and high, or neither", "high = inf: so much or more")
+            raise FedbenchError(f"{what} needs both low and high, or neither", "high = inf: no upper limit")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise FedbenchError(f"{what} has low = {self.low:g} above high = {self.high:g}")
         if kind.apart and (both := [row for row in self.rows if row in self.than]):

@@ -144,10 +144,12 @@ def _brief(side: Comparison) -> Iterable[str]:
         if len(side.contests) > len(side.places)
         else "data set and partition"
     )
-    best = f" Best and second best are those of each {of}." if len(side.contests) > 1 else ""
+    best = f" Best and second best are marked within each {of}." if len(side.contests) > 1 else ""
     yield over_seeds(side.groups) + best
     images = (
-        "test images as they are" if side.view == "plain" else f"test images in view {side.view}, where a run has it"
+        "test images without augmentation"
+        if side.view == "plain"
+        else f"test images in view {side.view}, where a run has it"
     )
     yield f"{side.rounds.words(run.spec.setting for run in side.runs)}, on {images}."
 
@@ -160,10 +162,10 @@ def _remarks(side: Comparison) -> Iterable[tuple[str, str]]:
         yield "", f"{what[:1].upper()}{what[1:]}."
     if side.others:
         names = ", ".join(key.replace("_", " ") for key in side.others)
-        differ = f"From one data set or partition to another differ also: {names}."
+        differ = f"Data sets or partitions also differ in: {names}."
         yield "data sets or partitions differ in more than the columns", differ
     yield from (("", line) for line in _worst(side))
-    yield from (("times are not to be compared", line) for line in _machines(side))
+    yield from (("times cannot be compared", line) for line in _machines(side))
     old = {run.id for run in side.runs if other_code(run.provenance)}
     yield from ((f"{counted(len(old), 'run')} of other code", line) for line in by_other_code(side.runs))
     shipped = [run.shipped for run in side.runs if run.shipped]
@@ -198,11 +200,11 @@ def over_seeds(groups: Sequence[Group]) -> str:
     """A sentence on the runs that the mean and ± of groups are over."""
     counts = sorted({len(group) for group in groups})
     if counts == [1]:
-        return "One run a row, so no ±: 'fedbench sweep --seeds 0-2' makes more."
+        return "One run per row, so no ±: 'fedbench sweep --seeds 0-2' trains several seeds."
     drawn = [len({run.values["partition"] for run in group}) for group in groups]
     many = all(parts == len(group) for parts, group in zip(drawn, groups, strict=True))
     of = (
-        "each with a draw of the partition of its own"
+        "each with its own draw of the partition"
         if many
         else "on one draw of the partition"
         if set(drawn) == {1}
@@ -220,5 +222,5 @@ def _machines(side: Comparison) -> Iterable[str]:
     provenances = [run.artifact.provenance for run in side.runs]
     where = {times.executor(provenance) for provenance in provenances}
     if len(where) > 1:
-        yield f"Times are those of different executors, so not to be compared: {', '.join(sorted(map(plain, where)))}."
+        yield f"Times of different executors cannot be compared: {', '.join(sorted(map(plain, where)))}."
     yield from map(plain, times.processors(provenances))

@@ -92,10 +92,10 @@ def _mean(side: Comparison, of: Mapping[str, Group], groups: Sequence[str]) -> V
 
 
 def _notes(side: Comparison, count: int) -> Iterable[str]:
-    yield f"A run for each group, which trains without it. Mean: over the {count} groups, each as much as another."
+    yield f"A run for each group, which trains without it. Mean: over the {count} groups, all with the same weight."
     if side.rounds != AFTER_LAST:
         yield f"{side.rounds.words(run.spec.setting for run in side.runs)}."
     seeds = sorted({len(group) for group in side.groups})
     if seeds[-1] > 1:
         n = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
-        yield f"± is the standard deviation (ddof 1) over {n} seeds, of the mean that of the seeds' means."
+        yield f"± is the standard deviation (ddof 1) over {n} seeds, that of the mean is over the seeds' means."

@@ -123,7 +123,7 @@ class Notes:
             "times of several processors": times.processors(provenance for _, provenance in self.timed),
             "images from copies or subsets": sentences.sources(self.cells),
             "test images in another view than the table's": self._other_view,
-            "images not at hand": self.completeness()[1:],
+            "images not available": self.completeness()[1:],
         }
         return [words for words, holds in said.items() if holds]
 
@@ -174,7 +174,7 @@ class Notes:
     def completeness(self) -> list[str]:
         counts, absent = self.counts, self.cells.absent
         done, partial = numbered(counts), counts.get(State.PARTIAL.value, 0)
-        some = [f"{partial} of them over some of their seeds"] * bool(partial)
+        some = [f"{partial} of them with some of their seeds"] * bool(partial)
         open_states = [s.value for s in State if s not in (State.DONE, State.STALE, State.PARTIAL)]
         rest = some + [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
         stale = [f"{counts[State.STALE.value]} stale"] if counts.get(State.STALE.value) else []
@@ -182,8 +182,12 @@ class Notes:
         empty = {cell.column.dataset for cell in self.cells.all if cell.state is State.NO_DATA}
         absent = {name: why for name, why in absent.items() if name in empty}
         if absent and counts.get(State.NO_DATA.value):
-            why = "; ".join(absent.values()) if self.table.part else f"'fedbench tables {_name(self.table)}' says why"
-            lines.append(f"No images of {', '.join(absent)} are at hand ({why}).")
+            why = (
+                "; ".join(absent.values())
+                if self.table.part
+                else f"'fedbench tables {_name(self.table)}' has the reason"
+            )
+            lines.append(f"The images of {', '.join(absent)} are not available ({why}).")
         return lines
 
 

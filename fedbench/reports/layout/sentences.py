@@ -295,7 +295,7 @@ def _draws(cells: Cells, columns: Sequence[Column]) -> str:
     }
     if drawn == {1}:
         return ", on one draw of the partition"
-    return ", each with a draw of the partition of its own" if drawn == {len(set(cells.seeds))} else ""
+    return ", each with its own draw of the partition" if drawn == {len(set(cells.seeds))} else ""
 
 
 def expected(cells: Cells, view: str) -> set[tuple[str, bool]]:

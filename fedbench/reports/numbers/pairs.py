@@ -48,7 +48,7 @@ def _of_run(run: Artifact) -> Array:
     from fedbench.metrics.predictions import broken
 
     if "descriptors.parquet" not in run.manifest["files"]:
-        raise FedbenchError(f"run {run.id} kept no snapshots of its clients", "they are descriptor_bounds' alone")
+        raise FedbenchError(f"run {run.id} stored no snapshots of its clients", "they are descriptor_bounds' alone")
     table = run.table("descriptors")
     if "descriptor" not in table.column_names or not len(table):
         raise broken(run, "table descriptors has no column 'descriptor'")

@@ -52,7 +52,7 @@ def render(grids: Sequence[Grid], format: str, notes: str = "brief", style: Styl
     check_known("spread", style.spread or None, SPREADS)
     if style != PLAIN and format != "latex":
         option = next(field.name for field in fields(Style) if getattr(style, field.name) != field.default)
-        raise FedbenchError(f"{option_of(option)} says nothing of {format}", "it goes with --format latex")
+        raise FedbenchError(f"{option_of(option)} does not apply to {format}", "it needs --format latex")
     if format in ("csv", "json"):  # complete with and without notes
         from fedbench.reports.render import data
 

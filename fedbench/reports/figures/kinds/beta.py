@@ -112,7 +112,7 @@ def of_run(run: Artifact, request: Request, name: str = "") -> list[Row]:
     setting, table = spec.setting, run.table("clients")
     columns = [column for column in BETAS if column in table.column_names]
     if not columns:
-        raise FedbenchError(f"run {run.id} ({spec.method}) noted no beta of its clients", "choose a run of pfedfda")
+        raise FedbenchError(f"run {run.id} ({spec.method}) stored no beta of its clients", "choose a run of pfedfda")
     transforms = partitions.build(setting.partition, request.store, request.roots, request.notify).transforms
     if len(table) != len(transforms):
         raise broken(run, f"table clients has {len(table)} clients, its partition {len(transforms)}")

@@ -93,7 +93,7 @@ def of_run(run: Artifact, title: str = "") -> list[Row]:
     assert isinstance(spec, RunSpec)
     if "descriptors.parquet" not in run.manifest["files"]:
         raise FedbenchError(
-            f"run {run.id} ({spec.method}) kept no descriptors of its clients", "choose a run of flux that clustered"
+            f"run {run.id} ({spec.method}) stored no descriptors of its clients", "choose a run of flux that clustered"
         )
     table, clients = run.table("descriptors"), run.table("clients")
     for name, of, columns in (

@@ -109,14 +109,14 @@ def _seen(seen: source.Seen, request: Request) -> tuple[list[View], bool, dict[i
     room_for(len(clients), MOST, "clients are too many to be seen", f"choose up to {MOST}: --client")
     if partition.spec.dataset.vectors:
         raise FedbenchError(
-            f"{partition.spec.dataset.name} holds vectors, of which there is nothing to see",
+            f"{partition.spec.dataset.name} has vectors, which cannot be drawn as images",
             "a figure of images takes a data set of images",
         )
     dataset = data.load(partition.spec.dataset, request.store, request.roots, request.notify)
     alike = partition.drawn is None and partition.colour is None
     if request.image and not alike:
         raise FedbenchError(
-            f"in partition {partition.id} a client sees each image in a way of its own", "leave --image out"
+            f"in partition {partition.id} every client has its own transform for each image", "leave --image out"
         )
     common = alike and bool(request.image or any(transform.alters for transform in partition.transforms))
     wanted = tuple(request.image or (panel and panel.samples) or (0,))
