@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from collections import Counter
@@ -73,6 +75,13 @@ def test_the_first_page_is_short_and_begins_with_the_demo_and_the_tests_as_ci_ru
     assert all(step in steps for step in tests.split(" && ")), "each is a line of its own there, in this order"
     assert tests.endswith("/pytest -n auto")
     assert len((ROOT / "README.md").read_text()) <= 6000
+
+
+@pytest.mark.parametrize(("tag", "code"), [(f"v{fb.__version__}", 0), ("v999.0", 1)])
+def test_a_release_has_the_version_of_its_tag(tag: str, code: int) -> None:
+    (command,) = re.findall(r"- run: (test .*)", (ROOT / ".github" / "workflows" / "release.yml").read_text())
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag}, check=False)
+    assert done.returncode == code
 
 
 #: Pages of one task each: what a user reads to do it.

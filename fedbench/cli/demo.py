@@ -39,13 +39,13 @@ def demo(budget: Annotated[str, "Budget: small or smoke."] = "small") -> None:
     console, out, store = context.err(), context.out(), context.store()
     rules = protocol.load(protocol.default_for(DATASET))
     rules.method_params(METHODS[0], budget)  # raises FedbenchError for an unknown budget
-    rule("1. partition", "which client holds how many images of which digit")
+    rule("1. partition", "number of images of each digit by client")
     spec = partition_of(DATASET, {"dir": ALPHA}, rules)
     store.set_current(partition=spec.id, protocol=rules.name)
     display(console, partitions.build(spec, store, context.roots()))
-    rule("2. train", "each client alone; one model of all; one for each, held near that")
+    rule("2. train", "each client alone; one model for all; a model for each, near the shared one")
     artifacts = train_methods.train_all(train_methods.jobs_of(METHODS, spec, rules, budget, {}, {}), rules, budget)
-    rule("3. look", "how accurate they are, and how they got there")
+    rule("3. look", "accuracies and learning curves")
     train_methods.show_all(artifacts, rules)
     out.print()
     curves = {

@@ -173,5 +173,5 @@ def _print(points: Sequence[GridPoint], grid: SweepGrid, rule: Rounds, test: boo
         console.print(f"best by validation accuracy: {one.point.method}, {chosen} ({100 * one.mean:.2f} %{over})")
     if not scores:
         console.print(
-            "No values are chosen: test images must not choose. --validation 0.1 holds images back to choose by."
+            "No values are selected, because test images must not select. --validation 0.1 gives validation images."
         )

@@ -149,7 +149,7 @@ def _of_protocol(job: Job, protocol: Protocol, budget: str) -> Iterator[str]:
     usual = protocol.method_params(job.method.name, budget, job.spec.setting.partition.dataset.name)
     own = [f"{option_of(k)} {v}" for k, v in job.overrides.items() if usual.get(k) == v]
     if own:
-        yield f"{', '.join(own)}: as protocol {protocol.name} has {job.method.name}, budget {budget}"
+        yield f"{', '.join(own)}: from protocol {protocol.name}, budget {budget}"
 
 
 def _announce(job: Job, protocol: Protocol, budget: str, device: str) -> None:

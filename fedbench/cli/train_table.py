@@ -74,7 +74,7 @@ def train_table(selection: Selection, how: How, dry_run: bool) -> None:
         follow = f": {counted(len(lacking.following), 'run')}" if lacking.following else ""
         console.print(f"each cell chooses on validation images: {first}; the other seeds follow with its best{follow}")
     within = scope(selection.budget, selection.precision or "")
-    nothing = "no cell of the table is missing" if lacking.complete else "all that can be had is there"
+    nothing = "no cell of the table is missing" if lacking.complete else "all runs that can be made are there"
     nothing += ", and today's code made the store's runs of it" if how.again else ""
     if dry_run:
         show(lacking, within, nothing, how.where.kind, how.as_json)
@@ -129,7 +129,7 @@ def _other_executors(runs: Sequence[Wanted], executor: str) -> Iterator[str]:
     """A remark if the settings of a table that measures times name other executors than the user."""
     fixed = sorted({one.spec.setting.executor for one in runs if one.spec.setting.executor} - {executor})
     if fixed and executor != "auto":
-        yield f"--executor {executor} is not taken where the table measures times with {' and '.join(fixed)}"
+        yield f"--executor {executor} is not used where the table measures times with {' and '.join(fixed)}"
 
 
 def _more(missing: Missing, first: Sequence[Wanted]) -> Callable[[], list[Wanted]]:

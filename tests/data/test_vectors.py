@@ -452,7 +452,7 @@ def test_vectors_have_no_looks(changes: dict[str, Any], store: Store) -> None:
     if "scheme" in changes:
         changes = {"alpha": None, "train_fraction": None, **changes}
     dataset, spec = breast_cancer(store, **changes)
-    refused("breast_cancer holds vectors, which clients cannot see in colours", partitions.make, spec, dataset)
+    refused("breast_cancer has vectors, which cannot be coloured, rotated or corrupted", partitions.make, spec, dataset)
 
 
 def test_labels_of_vectors_may_shift(store: Store) -> None:

@@ -114,7 +114,7 @@ def test_a_row_a_group_of_seeds_in_the_order_asked_for_with_its_clients_by_hand(
     assert second == "After the last round, on test images without augmentation."
     assert table.notes[0].startswith("Average accuracy: of each client's")
     (first, *_) = grid(compare(select(Frame(seeds), ["lr=0.01"]))).about
-    assert first.startswith("One run a row, so no ±")
+    assert first.startswith("One run per row, so no ±")
     runs = select(Frame(seeds))
     lines = grid(compare(runs, sort="average_accuracy")).lines
     assert [line.entries[0].text for line in lines] == ["71.00", "60.00", "40.00"]
@@ -147,7 +147,7 @@ def test_the_best_is_that_of_each_data_set_and_partition(lab: Lab, setting: Sett
     ranks = {line.keys[:2]: line.entries[0].rank for line in table.lines}
     best, second = [("5-SPC", "FedAvg"), ("Dir-0.3", "ditto")], [("5-SPC", "ditto"), ("Dir-0.3", "FedAvg")]
     assert ranks == {**dict.fromkeys(best, 1), **dict.fromkeys(second, 2)}
-    assert "of each data set and partition" in table.about[0]
+    assert "within each data set and partition" in table.about[0]
 
 
 def test_runs_of_other_rounds_are_marked_apart(lab: Lab, setting: Setting) -> None:
@@ -162,7 +162,7 @@ def test_runs_of_other_rounds_are_marked_apart(lab: Lab, setting: Setting) -> No
     table = grid(compare(select(Frame(lab.store))))
     ranks = {line.entries[0].text: line.entries[0].rank for line in table.lines}
     assert ranks == {"50.00": 2, "60.00": 1, "80.00": 1, "70.00": 2}
-    assert "of each data set, partition and number of rounds" in table.about[0]
+    assert "within each data set, partition and number of rounds" in table.about[0]
 
 
 def test_what_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> None:
@@ -175,8 +175,8 @@ def test_what_goes_with_the_data_is_no_column(lab: Lab, setting: Setting) -> Non
     run(lab, replace(setting, weight_decay=0.3), "ditto", 0.7, overrides={"mu": 0.1})
     side = compare(select(Frame(lab.store)))
     assert grid(side).keys == ("clients", "method", "weight_decay")
-    (about,) = (line for line in grid(side).notes if line.startswith("From one data set or partition to another"))
-    there = set(about.removesuffix(".").partition("also: ")[2].split(", "))
+    (about,) = (line for line in grid(side).notes if line.startswith("Data sets or partitions also differ in"))
+    there = set(about.removesuffix(".").partition("in: ")[2].split(", "))
     assert there >= {"train fraction", "shift", "batch size", "lr", "momentum", "schedule", "mu"}
     assert not there & {"clients", "method", "weight decay"}
     assert [line.keys[0] for line in grid(compare(select(Frame(lab.store)), sort="lr")).lines] == ["20"] * 3 + ["7"] * 2
