@@ -1,4 +1,4 @@
-"""APFL: a client answers with a mixture of its own model and the shared one."""
+"""APFL: each client predicts with a mixture of its own model and the shared one."""
 
 from __future__ import annotations
 

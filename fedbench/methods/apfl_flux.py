@@ -1,4 +1,4 @@
-"""APFL as FLUX compares with it: an own model that is mixed with the shared one after every local epoch."""
+"""APFL as FLUX compares with it: a personal model that is mixed with the shared one after every local epoch."""
 
 from __future__ import annotations
 

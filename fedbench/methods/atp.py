@@ -1,4 +1,4 @@
-"""ATP: FedAvg, and rates learned after it by which each tensor of the network adapts to images without labels.
+"""ATP: FedAvg, then learned rates for adapting each tensor to images without labels.
 
 The first functions treat running statistics of batch norms as parameters: their difference from a batch's statistics,
 and the gradient of a loss with respect to them. For networks in evaluation mode; networks without batch norms give

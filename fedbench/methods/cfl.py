@@ -1,4 +1,4 @@
-"""CFL: clusters are split in two where their clients' updates disagree."""
+"""CFL: a cluster is split in two if the updates of its clients disagree."""
 
 from __future__ import annotations
 

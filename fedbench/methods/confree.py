@@ -1,4 +1,4 @@
-"""ConFREE: FedRep whose server takes out of clients' updates what works against one another's.
+"""ConFREE: FedRep; the server removes conflicting parts of the clients' updates.
 
 Updates conflict if their inner product is negative. Their combination is computed in float64 and uses only the inner
 products [n, n] of n updates; a combination of updates is a vector of weights [n].

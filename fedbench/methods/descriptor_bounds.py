@@ -1,4 +1,4 @@
-"""FedAvg, then snapshots: FLUX's descriptors beside the Gaussians of images and labels that they stand for."""
+"""FedAvg, then snapshots: compares FLUX's descriptors with Gaussians of images and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ditto: a shared model, and a personal one that is held near it."""
+"""Ditto: a shared model, and a personal model near it."""
 
 from __future__ import annotations
 

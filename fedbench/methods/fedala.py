@@ -1,4 +1,4 @@
-"""FedALA: each client begins a round from a mixture of its own model and the shared one, learned entry by entry.
+"""FedALA: each client starts a round with a mixture of its own model and the shared one, learned per entry.
 
 The mixture of the two models is elementwise; its weights are learned by projected gradient descent.
 """

@@ -1,4 +1,4 @@
-"""FedAS: the shared body is aligned to each client before it trains, and clients count by their Fisher information."""
+"""FedAS: the shared body is aligned to each client before training; clients are weighted by Fisher information."""
 
 from __future__ import annotations
 

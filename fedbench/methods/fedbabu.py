@@ -1,4 +1,4 @@
-"""FedBABU: a body trained against a head that never moves."""
+"""FedBABU: the body is trained with a fixed head; clients fine-tune afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedBN in the loop of FTW-ERM's paper: clients keep their normalisation layers."""
+"""FedBN in the loop of FTW-ERM's paper: normalisation layers stay at the clients."""
 
 from __future__ import annotations
 

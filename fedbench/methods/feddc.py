@@ -1,4 +1,4 @@
-"""FedDC: a client's model may drift from the shared one, and the client keeps by how much; the server undoes it."""
+"""FedDC: clients learn the drift of their models from the shared one; the server corrects it."""
 
 from __future__ import annotations
 

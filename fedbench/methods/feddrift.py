@@ -1,4 +1,4 @@
-"""FedDrift: a model a client to begin with; models that do as well on each other's data are merged."""
+"""FedDrift: starts with one model per client; models with similar losses on each other's data are merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDRM: the server as a router."""
+"""FedDRM: the server routes each image to a client's model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDyn: every round each client's loss is changed so that its minimum and that of all clients agree in the end."""
+"""FedDyn: a dynamic regulariser makes the minima of the clients' losses agree with the global one."""
 
 from __future__ import annotations
 

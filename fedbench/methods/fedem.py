@@ -1,4 +1,4 @@
-"""FedEM: every client's data are a mixture of M distributions, with a model for each."""
+"""FedEM: each client's data are a mixture of M distributions, with one model per distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedNova: clients' changes are divided by how many local steps went into them before they are averaged."""
+"""FedNova: clients' updates are normalised by their numbers of local steps before averaging."""
 
 from __future__ import annotations
 

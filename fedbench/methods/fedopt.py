@@ -1,4 +1,4 @@
-"""FedOpt: FedAvg whose server takes the clients' mean change for a gradient: FedAvgM, FedAdagrad, FedAdam, FedYogi."""
+"""FedOpt: FedAvg with a server optimiser: FedAvgM, FedAdagrad, FedAdam, FedYogi."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedPer: a shared body under heads of the clients' own, trained together."""
+"""FedPer: a shared body and personal heads, trained together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedProto: models of the clients' own, whose features meet at common class means."""
+"""FedProto: personal models with shared class means of features (prototypes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedProx: FedAvg whose clients are held near the model that they received."""
+"""FedProx: FedAvg with a proximal term towards the received model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedRC: a mixture of models in which clusters are told by concept, not by which classes they hold."""
+"""FedRC: a mixture of models that clusters clients by concept, not by their classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedRep: a shared body under heads of the clients' own, trained one after the other."""
+"""FedRep: a shared body and personal heads, trained one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedRoD: a generic head against class imbalance, and a personal one on top of it."""
+"""FedRoD: a generic head for balanced classes, and a personal head added to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedSAM: local steps seek flat minima; MoFedSAM: they also go on in the direction of all clients' last changes."""
+"""FedSAM: local sharpness-aware steps; MoFedSAM adds momentum from the last global update."""
 
 from __future__ import annotations
 

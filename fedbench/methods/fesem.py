@@ -1,4 +1,4 @@
-"""FeSEM: clusters of the clients whose models lie nearest to each other."""
+"""FeSEM: clusters of clients with similar models."""
 
 from __future__ import annotations
 

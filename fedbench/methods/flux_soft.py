@@ -1,4 +1,4 @@
-"""FLUX-soft: no clusters; every client mixes the models of the clients whose data are like its own."""
+"""FLUX-soft: each client mixes the models of clients with similar data, without clusters."""
 
 from __future__ import annotations
 

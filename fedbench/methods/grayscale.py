@@ -1,4 +1,4 @@
-"""Grayscale: FedSGD on images without their colour."""
+"""Grayscale: FedSGD on grey images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IFCA: each client trains the one of M models that suits it best at the time."""
+"""IFCA: each client trains the one of M models with its lowest loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LG-FedAvg: bodies of the clients' own under a shared head."""
+"""LG-FedAvg: personal bodies and a shared head."""
 
 from __future__ import annotations
 

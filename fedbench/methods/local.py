@@ -1,4 +1,4 @@
-"""Local: every client alone."""
+"""Local: each client trains alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MOON: FedAvg whose clients learn features near the received model's and away from their own last model's."""
+"""MOON: FedAvg with a contrastive loss: features near the received model's, far from the client's last model's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MR-MTL: personal models that are never overwritten, each held near the average of all."""
+"""MR-MTL: personal models, each near the average of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Per-FedAvg: a shared model from which one gradient step on its own data brings each client far."""
+"""Per-FedAvg: a shared model that adapts to each client in one gradient step."""
 
 from __future__ import annotations
 

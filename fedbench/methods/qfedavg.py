@@ -1,4 +1,4 @@
-"""q-FedAvg: clients of higher loss count more."""
+"""q-FedAvg: clients with a higher loss have larger weights."""
 
 from __future__ import annotations
 

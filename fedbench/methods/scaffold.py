@@ -1,4 +1,4 @@
-"""SCAFFOLD: local steps are corrected by how the client's gradients differ from all clients'."""
+"""SCAFFOLD: local steps are corrected by control variates."""
 
 from __future__ import annotations
 

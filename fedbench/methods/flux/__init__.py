@@ -1,4 +1,4 @@
-"""FLUX: clients clustered once, by descriptors of their data, and unlabelled clients led to the nearest cluster."""
+"""FLUX: clients are clustered once by descriptors of their data; unlabelled clients use the nearest cluster."""
 
 from __future__ import annotations
 
