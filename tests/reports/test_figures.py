@@ -376,6 +376,10 @@ def test_figures_are_declared_in_files_of_their_papers(tmp_path: Path) -> None:
     file.write_text('[[figure]]\ntitle = "T"\nkind = "sweep"\nserie = 1\n')
     with pytest.raises(FedbenchError, match=r"figures\.toml, figure 1 'serie'; did you mean 'series'"):
         of_file(file)
+    series = '[figure.series]\ntables = {"" = "flux/levels_mnist"}\nx = "level"\nlabel = "l"\n'
+    file.write_text(f'[[figure]]\ntitle = "T"\nkind = "series"\n{series}range = [100.0, 20.0]\n')
+    with pytest.raises(FedbenchError, match="range must be two numbers, the lower one first"):
+        figures.kind_of(figures.load(str(file)))
 
 
 def test_a_table_of_one_row_has_a_line_a_column_and_what_they_change_by(here: Lab, draws: Draws) -> None:

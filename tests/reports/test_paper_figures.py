@@ -108,6 +108,7 @@ def test_the_picture_of_levels(here: Lab) -> None:
     known, test = picture.axes
     assert (known.get_title(), test.get_title()) == ("Known association", "Test phase")
     assert known.get_ylim() == test.get_ylim()
+    assert known.get_ylim()[0] <= 20 < 100 <= known.get_ylim()[1]  # the axis of the paper's plotting script
     assert [t.get_text() for t in known.get_xticklabels()] == list("12345678")
     assert [len(axes.lines) for axes in picture.axes] == [3, 3]
     assert [line.get_linewidth() > 1.5 for line in known.lines] == [False, True, True]
