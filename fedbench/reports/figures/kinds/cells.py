@@ -502,7 +502,9 @@ def _tight(axes: Axes, places: Mapping[float, float], labels: Sequence[str]) -> 
     grid, at = axes.get_subplotspec(), list(places.values())
     if grid is None or len(at) < 2:
         return False
-    inches = (axes.figure.bbox.width / axes.figure.dpi / grid.get_gridspec().ncols - 0.8) / (at[-1] - at[0])
+    columns = grid.get_gridspec().ncols
+    beside = 0.35 + 0.3 / columns  # inches of each column for what stands beside its axes
+    inches = (axes.figure.bbox.width / axes.figure.dpi / columns - beside) / (at[-1] - at[0])
     near = zip(pairwise(at), pairwise(labels), strict=True)
     return any((b - a) * inches < 0.032 * len(one + other) + 0.03 for (a, b), (one, other) in near)
 
