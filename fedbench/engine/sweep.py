@@ -254,7 +254,7 @@ def _left_to_packs(cells: Cells, rows: Collection[str], wanted: Collection[str])
     records = (run for cell in cells.all if cell.row.label in rows for run in cell.records)
     shipped = len({run.id for run in records if run is not None and run.shipped} - {*wanted})
     them = "it" if shipped == 1 else "them"
-    return [f"left out as shipped: {counted(shipped, 'run')} (--include-shipped trains {them})"] if shipped else []
+    return [f"{counted(shipped, 'shipped run')} left out (--include-shipped trains {them})"] if shipped else []
 
 
 def _without_images(absent: Mapping[str, str]) -> FedbenchError:

@@ -543,7 +543,7 @@ def test_a_pack_fills_tables_elsewhere_is_shown_and_verified(pack: Path, tmp_pat
     cell = ("train", "--table", "1", *DIGITS, "--column", "digits/Dir-0.3", "-m", "fedavg", "--home", other)
     said = good(*cell).err
     assert "nothing to run" in said
-    assert "left out as shipped: 1 run (--include-shipped trains it)" in said
+    assert "1 shipped run left out (--include-shipped trains it)" in said
     assert "1 run to make" in good(*cell, "--include-shipped", "--dry-run").out
     (one,) = json.loads(good("results", "verify", "--sample", "3", "--json", "--home", other).out)
     assert (one["verdict"], one["trained"]) == ("same", True)

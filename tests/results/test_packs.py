@@ -626,7 +626,7 @@ def test_of_what_is_shipped_nothing_is_lacking_without_images(store: Store) -> N
     table, packs = tables.load("1").only(["CIFAR-10/*"]), Packs.of(store)
     lacking = plan(table, store, [], packs=packs)
     shipped = {run.id for cell in find(table, "small", Frame(store, packs), []).all for run in cell.records if run}
-    left = f"left out as shipped: {len(shipped)} runs (--include-shipped trains them)"
+    left = f"{len(shipped)} shipped runs left out (--include-shipped trains them)"
     assert (list(lacking.runs), lacking.remarks, lacking.complete) == ([], [left], True)
     assert list(plan(table, store, [], only=["fedavg"], packs=packs).runs) == []
     for other in ({"only": ["fedavg"], "params": {"anything": 1}}, {"budget": "paper"}, {"packs": None}):

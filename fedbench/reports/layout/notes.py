@@ -174,7 +174,7 @@ class Notes:
     def completeness(self) -> list[str]:
         counts, absent = self.counts, self.cells.absent
         done, partial = numbered(counts), counts.get(State.PARTIAL.value, 0)
-        some = [f"{partial} of them with some of their seeds"] * bool(partial)
+        some = [f"{partial} of them without all seeds"] * bool(partial)
         open_states = [s.value for s in State if s not in (State.DONE, State.STALE, State.PARTIAL)]
         rest = some + [f"{counts[state]} {state}" for state in open_states if counts.get(state)]
         stale = [f"{counts[State.STALE.value]} stale"] if counts.get(State.STALE.value) else []
