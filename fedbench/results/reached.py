@@ -40,6 +40,13 @@ class Goal:
         reached = f"until the first evaluated round with {of} of at least {self.value:g}"
         return Definition(f"{what} {reached}", unit, "fedbench", by_view=False)
 
+    @property
+    def title(self) -> str:
+        """The heading of its column, such as "Rounds to 80 %"."""
+        counted = {"rounds": "Rounds", "bytes": "Sent", "seconds": "Time"}[self.counted]
+        of = f" {self.metric.replace('_', ' ')}" if self.metric else ""
+        return f"{counted} to {100 * self.value:g} %{of}"
+
     def of(self, metrics: Metrics, view: str = VIEW) -> float | None:
         """The number of a run, NEVER if it does not reach the value; None if a round that it sums up was not kept."""
         seen = view if view in metrics.views else VIEW

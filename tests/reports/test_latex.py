@@ -140,6 +140,13 @@ def test_numbers_of_a_column_have_one_form(unit: str, texts: tuple[tuple[str, st
     assert [cell.split(" ")[0] for cell in re.findall(r"(?m)^M\d & (.*?) \\\\", body)] == printed
 
 
+def test_a_metric_s_name_as_a_heading_is_in_words() -> None:
+    lines = (Line("M", "paper", (Entry(State.DONE, "1"), Entry(State.DONE, "2"))),)
+    heads = (Heading("", "client_accuracy_gini", "client_accuracy_gini", ""), Heading("", "a_b", "gini", ""))
+    text = render([Grid("p", "T", "Method", "", "", "", heads, lines)], "latex")
+    assert "Method & client accuracy gini & a\\_b" in text
+
+
 def test_a_wide_table_changes_in_order_and_says_so() -> None:
     wide = [fitted(square(6, columns), "page", Form()) for columns in (5, 10, 11, 24)]
     assert [table.said for table in wide] == [

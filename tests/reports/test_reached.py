@@ -152,13 +152,19 @@ def test_clients_that_lose_against_local_are_those_of_the_predictions(trained: T
     assert found["worse_than_local"].value.mean == pytest.approx(100 * np.mean(shares))
     assert found["worse_than_local"].value.std == pytest.approx(100 * np.std(shares, ddof=1))
     assert found["worse_than_local_by"].value.mean == pytest.approx(100 * np.mean(losses))
+    assert [head.label for head in side.heads] == ["Worse than Local", "Worse than Local by"]
     about = " ".join(side.notes)
     assert "by Local's run on the same partition, with the same seed" in about
-    assert "No worse_than_local: Local (is Local)." in about
+    assert "No Worse than Local: Local (is Local)." in about
     alone, side = trained.line(["worse_than_local"], ["method=fedavg"])
     assert alone["worse_than_local"].value is None
     assert "(has not Local's run on the same partition, with the same seed beside it" in " ".join(side.notes)
     refused("compares two runs itself", side_by_side, select(Frame(trained.store)), ["worse_than_local"], test=True)
+
+
+def test_headings_of_how_soon_are_in_words() -> None:
+    titles = {"rounds_to:0.8": "Rounds to 80 %", "bytes_to:system_accuracy:0.455": "Sent to 45.5 % system accuracy"}
+    assert {name: goal(name).title for name in titles} == titles
 
 
 HURT = """

@@ -229,7 +229,7 @@ def _soon(name: str) -> Quantity | None:
     if (soon := goal(name)) is None:
         return None
     what = f"{name}: {soon.definition.description}"
-    return Quantity(name, name, soon.definition.unit, "min", what, lambda of: soon.of(of.metrics, of.seen))
+    return Quantity(name, soon.title, soon.definition.unit, "min", what, lambda of: soon.of(of.metrics, of.seen))
 
 
 class Locals:
@@ -264,7 +264,8 @@ def _beside_local(name: str) -> Quantity | None:
         return None
     definition, number = beside_local.NUMBERS[name]
     what = f"{name}: {definition.description}"
-    return Quantity(name, name, definition.unit, "min", what, lambda _: None, beside=number)
+    label = "Worse than Local" + (" by" if name.endswith("_by") else "")
+    return Quantity(name, label, definition.unit, "min", what, lambda _: None, beside=number)
 
 
 #: Metric that is a mean over clients -> the per-client metric.

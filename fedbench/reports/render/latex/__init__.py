@@ -74,7 +74,7 @@ def appendix(grids: Sequence[Grid], standalone: bool) -> str:
         for heading, lines in sections:
             items = [rf"\item {line}" for line in lines] if len(lines) > 1 else []
             listed = ["\\begin{itemize}\\setlength{\\itemsep}{0pt}", *items, "\\end{itemize}"] if items else lines
-            out += [rf"\paragraph{{{heading}.}}", *listed]
+            out += [rf"\paragraph{{{heading}}}", *listed]
     body = "\n".join([*out, "\\par\\endgroup", ""])
     entries = bibtex(grids)
     if standalone:

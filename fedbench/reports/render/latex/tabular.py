@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from fedbench.reports.layout.grid import CONTRADICTED, PARTIAL, SHIPPED, STALE, Entry, Grid, Line, telling_keys
+from fedbench.reports.layout.grid import CONTRADICTED, PARTIAL, SHIPPED, STALE, Entry, Grid, Heading, Line, telling_keys
 from fedbench.reports.render.latex.characters import escape
 from fedbench.reports.render.latex.widths import SIZES, broken, width
 from fedbench.reports.widths import COLUMN, PAGE, inches
@@ -214,7 +214,7 @@ def _matrix(grid: Grid, form: Form, size: str, cite: Callable[[Line], str] | Non
         _Label(line.keys or (line.label,), _kind(line), line.mark, cite(line) if cite else "", method)
         for line in grid.lines
     )
-    heads = [grid.heading(head) for head in grid.heads]
+    heads = [grid.heading(_in_words(head)) for head in grid.heads]
     groups = [head.group for head in grid.heads] if grid.groups else None
     columns = tuple(_Label((groups[k], text) if groups else (text,)) for k, text in enumerate(heads))
     forms = [_of_column(grid, k, form) for k in range(len(grid.heads))]
@@ -231,6 +231,12 @@ def _of_column(grid: Grid, column: int, form: Form) -> Form:
     """The form of a column's numbers, the same in all its cells."""
     bare = form.spread == "paren" and _fractions(grid, column)
     return dataclasses.replace(form, fewer=form.fewer if _can_lose(grid, column) else 0, bare=bare)
+
+
+def _in_words(head: Heading) -> Heading:
+    """The heading, with a metric's name in words where it is all that there is."""
+    named = head.label == head.metric
+    return dataclasses.replace(head, label=head.label.replace("_", " ")) if named else head
 
 
 #: Key of runs -> the head of its column, where an author has a word for it.
