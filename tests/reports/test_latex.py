@@ -212,7 +212,7 @@ def test_widths_that_are_none_are_refused() -> None:
             render([square(1, 1)], "latex", style=Style(width=chosen))
     with pytest.raises(FedbenchError, match="unknown spread"):
         render([square(1, 1)], "latex", style=Style(spread="big"))
-    with pytest.raises(FedbenchError, match="--width says nothing of csv"):
+    with pytest.raises(FedbenchError, match="--width does not apply to csv"):
         render([square(1, 1)], "csv", style=Style(width="page"))
     assert broken("one two three", 30.0) == ["one", "two", "three"]
 
