@@ -26,7 +26,7 @@ from fedbench.reports.numbers.measured import Value
 #: Percentage points within which a number is near, and beyond which it never is.
 POINTS, FAR = 2.0, 5.0
 #: The text at the mark of a cell that is not near: for accuracies, and for other numbers.
-OFF = f"off: above {POINTS:g} points and above two standard errors from the paper, or above {FAR:g} points"
+OFF = f"off: more than {POINTS:g} points and more than two standard errors from the paper, or more than {FAR:g} points"
 OFF_ELSE = "off: beyond the tolerance, or not equal to the paper's"
 
 
