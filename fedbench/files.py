@@ -65,6 +65,8 @@ def write_whole(path: Path, content: bytes, remedy: str = "choose another -o FIL
         else:
             _replace(path, content)
     except OSError as error:
+        if not path.parent.exists():
+            remedy = f"make the folder {path.parent} first"
         raise FedbenchError(f"cannot write {path} ({error.strerror})", remedy) from error
 
 

@@ -162,11 +162,11 @@ def metrics(json: options.Json = False) -> None:
         methods = f" ({', '.join(owners[name])})" if name in owners else ""
         table.add_row(name, one.unit, one.description + methods)
     context.out().print(table)
-    context.out().print("What names methods at its end is a metric of their runs alone.")
+    context.out().print("A metric with methods in brackets exists only for runs of these methods.")
     context.out().print("'fedbench compare' also takes statistics of the clients' values:")
     for name in over_clients():
         context.out().print(f"  client_accuracy_{name}")
-    context.out().print("how soon a run reaches a value (also in a table, with statistic whole_run):")
+    context.out().print("when a run reaches a value (also in a table, with statistic whole_run):")
     for name in reached.names():
         context.out().print(f"  {name}")
     context.out().print(

@@ -58,7 +58,7 @@ def list_(json: options.Json = False) -> None:
     printing.columns(context.out(), rows, right=("runs", "trained", "size"), spare=("on", "size", "trained"))
     runs, bytes = len(packs_at_hand.places), sum(one["bytes"] for one in packs)
     context.out().print(
-        f"{counted(runs, 'run')} in {size(bytes)}: tables take them where the store has none.", style="dim"
+        f"{counted(runs, 'run')} in {size(bytes)}: tables use them where the store has no run.", style="dim"
     )
 
 

@@ -55,8 +55,8 @@ class Definition:
 #: The metrics of every run, by their names in the column `metric` of a metrics artifact.
 METRICS: dict[str, Definition] = {
     "system_accuracy": Definition(
-        "share of all clients' pooled test images answered rightly by the federation: by the client that a routing "
-        "method finds most probable, else by majority vote",
+        "share of all clients' test images that the federation classifies correctly: by the client "
+        "that a routing method selects, otherwise by majority vote",
         "fraction",
         _FEDDRM,
     ),
@@ -64,25 +64,25 @@ METRICS: dict[str, Definition] = {
         "system accuracy when all clients' models vote; ties go to the smallest class index", "fraction", _FEDDRM
     ),
     "system_accuracy_probability": Definition(
-        "system accuracy when the client of the highest probability answers", "fraction", _FEDDRM
+        "system accuracy when the client with the highest probability predicts", "fraction", _FEDDRM
     ),
     "system_accuracy_density_ratio": Definition(
-        "system accuracy when the client of the highest density ratio (probability over training share) answers",
+        "system accuracy when the client with the highest density ratio (probability over training share) predicts",
         "fraction",
         "FedDRM, official code",
     ),
     "system_accuracy_oracle": Definition(
-        "system accuracy when every image is answered by the model of the client it belongs to", "fraction", "fedbench"
+        "system accuracy when each image is predicted by the model of its own client", "fraction", "fedbench"
     ),
     "system_accuracy_random": Definition(
-        "system accuracy to be expected when a client drawn at random answers: the mean over clients of what each "
-        "one's model answers rightly of all test images",
+        "expected system accuracy when a random client predicts: the mean over clients of the "
+        "accuracy of each model on all test images",
         "fraction",
         "fedbench",
     ),
     "system_accuracy_best_client": Definition(
-        "system accuracy when one client's model answers everything: of the client whose model does best, which is "
-        "chosen on test images",
+        "system accuracy when one client's model predicts all images: that of the best client, "
+        "which is selected on test images",
         "fraction",
         "fedbench",
     ),
@@ -104,21 +104,21 @@ METRICS: dict[str, Definition] = {
         "mean of the client accuracies weighted by test sizes", "fraction", "pFedFDA, official code"
     ),
     "test_images": Definition(
-        "images that a client is tested on; for the federation those of all that train",
+        "number of test images of a client; for the federation of all clients that train",
         "count",
         "fedbench",
         False,
         "too",
     ),
     "test_phase_accuracy": Definition(
-        "accuracy on one client's test images of what serves it when it is met without labels (test phase)",
+        "accuracy on one client's test images of the model that it gets without labels (test phase)",
         "fraction",
         _FLUX,
         clients="only",
     ),
     "test_phase_accuracy_mean": Definition("mean of the clients' test-phase accuracies, unweighted", "fraction", _FLUX),
     "class_accuracy_mean": Definition(
-        "unweighted mean over classes of the share of a class's test images that their owner's model answers rightly",
+        "unweighted mean over classes of the share of test images that their own client's model classifies correctly",
         "fraction",
         "fedbench",
     ),
@@ -137,7 +137,7 @@ METRICS: dict[str, Definition] = {
     ),
     "client_auc_mean": Definition("mean of the clients' macro ROC AUC, unweighted", "fraction", _FLUX),
     "test_phase_auc": Definition(
-        "macro ROC AUC on one client's test images of what serves it when it is met without labels (test phase)",
+        "macro ROC AUC on one client's test images of the model that it gets without labels (test phase)",
         "fraction",
         _FLUX,
         clients="only",
@@ -152,8 +152,8 @@ METRICS: dict[str, Definition] = {
         False,
     ),
     "validation_accuracy": Definition(
-        "share of all images held back from training (`--validation`) that the personalised models of their clients "
-        "answer rightly: what hyper-parameters may be chosen by",
+        "share of all validation images (`--validation`) that the personalised models of their "
+        "clients classify correctly; for selecting hyper-parameters",
         "fraction",
         "fedbench",
         False,
@@ -162,8 +162,8 @@ METRICS: dict[str, Definition] = {
         "training loss of a round's participants as the method reports it", "nats", "fedbench", False, least=-_MOST
     ),
     "local_training_seconds": Definition(
-        "wall seconds of one round's local training; for the run the mean over rounds, of three or more without "
-        "the first",
+        "wall seconds of one round's local training; for the run the mean over rounds (without the "
+        "first if there are three or more)",
         "seconds",
         "pFedFDA, Table 6",
         False,
@@ -192,14 +192,14 @@ METRICS: dict[str, Definition] = {
         "wall seconds of all rounds, evaluation included", "seconds", "pFedFDA, Table 6", False
     ),
     "round_seconds": Definition(
-        "wall seconds of one round without its evaluation; for the run the mean over rounds, of three or more "
-        "without the first",
+        "wall seconds of one round without its evaluation; for the run the mean over rounds "
+        "(without the first if there are three or more)",
         "seconds",
         "fedbench",
         False,
     ),
     "peak_memory": Definition(
-        "most memory since the run began: of the whole process, images included, or of the tensors on the GPU",
+        "peak memory since the start of the run: of the whole process with its images, or of the tensors on the GPU",
         "bytes",
         "fedbench",
         False,

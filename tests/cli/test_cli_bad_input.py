@@ -211,7 +211,7 @@ figure partition method=fedavg --seed 3 => --seed does not go with FILTER, which
 figure partition method=fedavg --partition x => --partition and FILTER exclude each other; choose one
 figure ranks method=fedavg => there is nothing to rank FedAvg against
 figure ranks --metric test_images => neither more nor less test_images is better
-report -t ftw_erm/1 -o nowhere/x.csv => cannot write
+report -t ftw_erm/1 -o nowhere/x.csv => cannot write nowhere/x.csv (No such file or directory); make the folder nowhere
 report -t ftw_erm/1 --format csv -o odd.toml/x.csv => cannot write
 results export -o x.csv => does not end so
 results export --table fedrm -o x.parquet => did you mean 'feddrm'
