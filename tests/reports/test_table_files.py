@@ -17,7 +17,7 @@ from fedbench.planner.cells import TEST_PHASE, UNLABELLED, find
 from fedbench.planner.settings import sketch
 from fedbench.planner.table.claims import FAILS, HOLDS, OPEN, judge
 from fedbench.planner.table.family import expand, numbers, siblings
-from fedbench.planner.table.reported import reported
+from fedbench.planner.table.reported import reported, tables_in
 from fedbench.planner.table.spec import Table
 from fedbench.ratios.divergence import DIVERGENCES
 from fedbench.reports.layout.build import grid_of
@@ -603,6 +603,12 @@ def test_wrong_lines_of_reported_csv(tmp_path: Path, text: str | None, says: str
     assert says in refused("", lambda: reported(file, ["1"], ["A", "Bb"], ["x"], {"x": 100.0}, ["1", "2"])).replace(
         str(file), "reported.csv"
     )
+
+
+def test_tables_of_reported_csv_are_those_of_the_folder_and_no_other_files(tmp_path: Path) -> None:
+    for name in ("1", "protocol", "figures", "measured", "references"):
+        (tmp_path / f"{name}.toml").write_text('reported_in = ["7"]' if name == "1" else "")
+    assert sorted(tables_in(tmp_path)) == ["1", "7"]
 
 
 @pytest.mark.shipped

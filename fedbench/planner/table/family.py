@@ -26,6 +26,9 @@ from fedbench.errors import FedbenchError, check_known, unknown
 #: Suffix of a family's file.
 SUFFIX = ".family.toml"
 
+#: TOML files in a paper's folder that are no tables.
+_NO_TABLES = ("protocol", "figures", "measured", "references")
+
 #: Most tables of a family, and most characters and values in a table: far more than any needs.
 TABLES, FILLED = 1000, 10**6
 
@@ -42,6 +45,11 @@ class TemplateKeys:
     tables: list[str] = field(default_factory=list)
     axes: list[str] = field(default_factory=list)
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def table_files(folder: Path) -> list[Path]:
+    """The files of a paper's folder that hold a table or a family of tables."""
+    return [path for path in folder.glob("*.toml") if path.stem not in _NO_TABLES]
 
 
 def numbers(raw: Mapping[str, Any], path: Path) -> list[str]:

@@ -14,13 +14,10 @@ from fedbench.errors import FedbenchError, unknown
 from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.planner.table.check import check
-from fedbench.planner.table.family import SUFFIX, expand, numbers, siblings
+from fedbench.planner.table.family import SUFFIX, expand, numbers, siblings, table_files
 from fedbench.planner.table.own import with_paths
 from fedbench.planner.table.spec import Column, Row, Table, matches
 from fedbench.words import plain
-
-#: TOML files in a paper's folder that are no tables.
-_NO_TABLES = ("protocol", "figures", "measured", "references")
 
 
 def names() -> list[str]:
@@ -62,10 +59,10 @@ def _every() -> dict[str, tuple[Path, str]]:
 def _places(papers: tuple[tuple[str, Path], ...]) -> dict[str, tuple[Path, str]]:
     """Table -> (file, number in a family's file or "")."""
     places: dict[str, tuple[Path, str]] = {}
-    for paper, path in ((paper, path) for paper, folder in papers for path in folder.glob("*.toml")):
+    for paper, path in ((paper, path) for paper, folder in papers for path in table_files(folder)):
         if path.name.endswith(SUFFIX):
             places |= {f"{paper}/{n}": (path, n) for n in numbers(_text(path), path)}
-        elif path.stem not in _NO_TABLES:
+        else:
             places[f"{paper}/{path.stem}"] = (path, "")
     return dict(sorted(places.items(), key=lambda item: _order(item[0])))
 

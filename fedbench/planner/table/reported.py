@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedbench import reader
 from fedbench.errors import FedbenchError, check_known
-from fedbench.planner.table.family import SUFFIX, numbers
+from fedbench.planner.table.family import SUFFIX, numbers, table_files
 
 #: (row label, column key) -> (value, ± or None).
 Reported = dict[tuple[str, str], tuple[float, float | None]]
@@ -71,7 +71,7 @@ def tables_in(folder: Path) -> Collection[str]:
     """The tables that the reported.csv of a folder may name: those of its files, and those that they say they are
     reported in. Empty if that depends on a template."""
     names: set[str] = set()
-    for path in folder.glob("*.toml"):
+    for path in table_files(folder):
         try:
             changed = path.stat()
             names |= _names_in(path, changed.st_mtime_ns, changed.st_size)
