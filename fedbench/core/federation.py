@@ -82,6 +82,7 @@ class Federation:
     image: Tensor | None = None  #: [R] int64
     #: [R, 2, C] float32: factor and offset per channel from the default range [-1, 1] to the client's normalisation.
     scaling: Tensor | None = None
+    leaked: int = 0  #: number of test rows whose image is a training image of another client
 
     @classmethod
     def of(
@@ -101,6 +102,7 @@ class Federation:
         test_groups: Sequence[int] = (),
         image: np.ndarray | None = None,
         scaling: np.ndarray | None = None,
+        leaked: int = 0,
     ) -> Federation:
         """Build from host arrays in partition order (see the class).
 
@@ -136,6 +138,7 @@ class Federation:
             image=None if image is None else torch.from_numpy(image.astype(np.int64)).to(device),
             stages=[(rows(trains & (stage == s)), rows(held_back & (stage == s))) for s in drifts],
             scaling=None if scaling is None else torch.from_numpy(scaling).to(device),
+            leaked=leaked,
         )
 
     @classmethod
@@ -168,6 +171,7 @@ class Federation:
                 class_counts=p.class_counts,
                 groups=p.groups,
                 test_groups=p.test_groups,
+                leaked=p.leaked,
                 densities=replace(p.densities, strata=strata),
             )
             for p, at in zip(parts, starts, strict=True)

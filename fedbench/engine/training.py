@@ -22,7 +22,7 @@ from fedbench.metrics.evaluate import MEASURES, check_measures
 from fedbench.plugins import in_words, mistake
 from fedbench.specs import PartitionSpec
 from fedbench.store import Artifact, Store
-from fedbench.store.provenance import MADE_FROM, fingerprint, origin
+from fedbench.store.provenance import LEAKAGE, MADE_FROM, fingerprint, origin
 from fedbench.words import counted
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def _arrays(images: Artifact, partitions: Iterable[Artifact]) -> Iterable[Mappin
             "test_groups": p.test_groups,
             "image": own,
             "scaling": p.scaling(),
+            "leaked": p.leaked if p.spec.scheme == "file" else 0,  # elsewhere an image is of one side alone
         }
 
 
@@ -274,8 +275,12 @@ def _said(method: Method) -> dict[str, Any]:
 def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> Artifact:
     """Write the artifact of a job whose trainer has finished the last round."""
     from fedbench.core import tables
+    from fedbench.partitions.artifact import leakage
 
-    checkpoint, about = trainer.checkpoint, {"classes": str(trainer.federation.classes)}
+    checkpoint, federation = trainer.checkpoint, trainer.federation
+    about = {"classes": str(federation.classes)}
+    tests, samples = int(federation.is_test.sum()), job.spec.setting.partition.dataset.samples
+    leaked = leakage(federation.leaked, tests, samples)
 
     def few_words(part: pa.Table) -> pa.Table:
         """Store the column `view` dictionary-encoded, which is smaller."""
@@ -294,6 +299,7 @@ def write(job: Job, store: Store, trainer: Trainer, how: Mapping[str, Any]) -> A
         writer.provenance = {
             "overrides": dict(job.overrides),
             **({"remark": "; ".join(remarks)} if remarks else {}),
+            **({LEAKAGE: leaked} if leaked else {}),
             "train_seconds": sum(line["total_seconds"] for line in checkpoint.rounds),
             **how,
         }

@@ -277,6 +277,11 @@ class Partition:
         return images if alone else images[index]
 
 
+def leakage(leaked: int, tests: int, samples: str) -> str:
+    """How many of the test images (or what `samples` calls them) are training images of other clients; "" if none."""
+    return f"{leaked:,} of {tests:,} test {samples} are training {samples} of other clients" if leaked else ""
+
+
 def numbered(of: Sequence[Hashable]) -> list[int]:
     """Number the clients' groups: clients with equal values share a number, in order of appearance."""
     numbers: dict[Hashable, int] = {}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedbench import words
 from fedbench.data.part import as_array
 from fedbench.errors import FedbenchError
-from fedbench.partitions import schemes
+from fedbench.partitions import artifact, schemes
 from fedbench.partitions.artifact import Partition
 from fedbench.partitions.bank import LEVELLED
 from fedbench.partitions.distribution import counted
@@ -113,11 +113,7 @@ def render(partition: Partition, width: int = WIDTH) -> Iterable[RenderableType]
 
 def leakage(p: Partition) -> str:
     """Say how many test images are training images of other clients; "" if none is."""
-    if not p.leaked:
-        return ""
-    return f"{p.leaked:,} of {int(p.n_test.sum()):,} test {p.spec.dataset.samples} are training " + (
-        f"{p.spec.dataset.samples} of other clients"
-    )
+    return artifact.leakage(p.leaked, int(p.n_test.sum()), p.spec.dataset.samples)
 
 
 def _sizes(p: Partition, dealt: slice) -> str:
@@ -244,13 +240,13 @@ def _summary(p: Partition) -> Table:
     return grid
 
 
-def class_counts(artifact: Artifact) -> tuple[tuple[str, ...], NDArray[np.int64], bool]:
+def class_counts(made: Artifact) -> tuple[tuple[str, ...], NDArray[np.int64], bool]:
     """Return the names of the K classes, each client's samples by class [M, K], and whether an image has several
     labels. Raises FedbenchError if the artifact is no partition or its file is damaged."""
-    spec = artifact.spec
+    spec = made.spec
     if not isinstance(spec, PartitionSpec):
-        raise FedbenchError(f"{artifact.kind} {artifact.id} is not a partition")
-    table = artifact.table("samples", ["client", "label"])
+        raise FedbenchError(f"{made.kind} {made.id} is not a partition")
+    table = made.table("samples", ["client", "label"])
     classes = tuple(json.loads(table.schema.metadata[b"classes"]))
     client, label = as_array(table["client"]), as_array(table["label"])
     return classes, counted(client, label, spec.all_clients, len(classes)), label.ndim > 1

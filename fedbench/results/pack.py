@@ -37,6 +37,7 @@ from fedbench.files import alone, disk_errors, write_whole
 from fedbench.metrics.read import Metrics, outside
 from fedbench.specs import DatasetSpec, PartitionSpec, RunSpec
 from fedbench.specs.upgrade import former_id, upgraded
+from fedbench.store.provenance import LEAKAGE
 from fedbench.words import plain
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ ABOUT: Mapping[str, type] = {
     "git": str,
     "fingerprint": str,
     "former_id": str,
+    LEAKAGE: str,
 }
 #: Of a run whose spec was of schema 1: the id that it had.
 FORMER_ID = "former_id"

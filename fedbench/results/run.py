@@ -16,13 +16,14 @@ from typing import Any, Self
 
 from fedbench import methods, models, protocol
 from fedbench.data.locate import VERSION as READERS
+from fedbench.groups import by_key
 from fedbench.methods import declarations
 from fedbench.metrics.read import Metrics, load, metrics_of, spec_of
 from fedbench.partitions import names, schemes
 from fedbench.results.packs import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
-from fedbench.store.provenance import other_code
+from fedbench.store.provenance import LEAKAGE, other_code
 from fedbench.words import counted, plain
 
 
@@ -64,6 +65,15 @@ def by_other_code(runs: Iterable[Run | Artifact]) -> list[str]:
     return [
         f"{counted(len(ids), 'run')} {was} made by other code than today's ({names}): "
         f"'fedbench train --again' makes {them} again."
+    ]
+
+
+def leaking(runs: Iterable[Run | Artifact]) -> list[str]:
+    """One line for each number of test images that train other clients, with the runs that it is true of."""
+    of = by_key((run.provenance[LEAKAGE], run.id) for run in runs if run.provenance.get(LEAKAGE))
+    return [
+        f"{text} ({counted(len(ids), 'run')}: {', '.join(ids[:NAMED])}{', ...' if ids[NAMED:] else ''})."
+        for text, ids in ((text, list(dict.fromkeys(ids))) for text, ids in of.items())
     ]
 
 

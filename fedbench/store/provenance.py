@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Key of a provenance: name or kind of each input artifact -> its `origin`.
 MADE_FROM = "made_from"
+#: Key of a run's provenance: how many test images are training images of other clients, in words.
+LEAKAGE = "leakage"
 _LIBRARIES = ("kneed", "numpy", "pillow", "pyarrow", "scikit-learn", "scipy", "torch", "torchvision")
 
 

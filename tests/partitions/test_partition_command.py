@@ -211,6 +211,13 @@ def test_rows_that_train_one_client_and_test_another_are_said(home: Path, tmp_pa
     assert line in good("partition", "digits", "--from", leaky).out
     assert json.loads(good("partition", "digits", "--from", leaky, "--json").out)["leaked"] == 2
     assert line in good("train", "digits", "--from", leaky, "-m", "fedavg", "--rounds", "1").err
+    assert line in good("compare", "dataset=digits", "--notes", "full").out
+    assert "test images that train other clients" in good("compare", "dataset=digits").out
+    assert line in good("figure", "curves", "dataset=digits", "-o", tmp_path / "curves.csv").err
+    pack = tmp_path / "leaky.parquet"
+    good("results", "export", "dataset=digits", "--by", "us", "-o", pack)
+    good("results", "import", pack, "--home", tmp_path / "elsewhere")
+    assert line in good("compare", "shipped=yes", "--notes", "full", "--home", tmp_path / "elsewhere").out
     leaky.write_text("client,sample,split\n0,0,train\n0,1,test\n1,2,train\n1,3,test\n")
     assert "other clients" not in good("partition", "digits", "--from", leaky).out
 

@@ -345,6 +345,18 @@ def test_executors_are_named_where_times_are_read(lab: Lab) -> None:
     assert times.by_column(hits) == told
 
 
+def test_a_run_whose_test_images_train_other_clients_is_told_wherever_its_numbers_are(lab: Lab) -> None:
+    leaky = "3 of 9 test images are training images of other clients"
+    run = lab.run(lab.setting("feddrm/1", DIR), "feddrm", each={0: lambda t: 0.5}, leakage=leaky)
+    shown = {
+        "report": words_of(build(tables.load("feddrm/1"), "small", lab.store)),
+        "compare": side_by_side(select(Frame(lab.store)))[0].notes,
+        "figure": _remarks(lab.store, lambda request: source.filled("feddrm/1", "small", request)),
+        "figure of runs": _remarks(lab.store, lambda request: request.runs()),
+    }
+    assert [place for place, lines in shown.items() if f"{leaky} (1 run: {run.id})." not in lines] == []
+
+
 def test_processors_are_named_where_times_are_of_several(lab: Lab) -> None:
     setting = lab.setting("pfedfda/6", "One after another/Local training")
 

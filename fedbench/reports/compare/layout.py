@@ -22,7 +22,7 @@ from fedbench.reports.layout.grid import Entry, Grid, Heading, Line, filled, gri
 from fedbench.reports.layout.references import with_references
 from fedbench.reports.layout.shipped import of_runs
 from fedbench.reports.numbers.measured import Value
-from fedbench.results.run import Run, State, by_other_code, other_code
+from fedbench.results.run import Run, State, by_other_code, leaking, other_code
 from fedbench.words import counted, plain
 
 
@@ -168,6 +168,7 @@ def _remarks(side: Comparison) -> Iterable[tuple[str, str]]:
     yield from (("times cannot be compared", line) for line in _machines(side))
     old = {run.id for run in side.runs if other_code(run.provenance)}
     yield from ((f"{counted(len(old), 'run')} of other code", line) for line in by_other_code(side.runs))
+    yield from (("test images that train other clients", line) for line in leaking(side.runs))
     shipped = [run.shipped for run in side.runs if run.shipped]
     yield from ((f"{counted(len(shipped), 'shipped run')}", line) for line in of_runs(shipped))
     absent = (

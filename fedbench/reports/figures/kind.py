@@ -74,10 +74,11 @@ class Request:
         return run
 
     def remark_code(self, runs: Iterable[Run | Artifact]) -> None:
-        """Remark on the runs that were made by another version of the code."""
-        from fedbench.results.run import by_other_code
+        """Remark on runs that another version of the code made, or whose test images train other clients."""
+        from fedbench.results.run import by_other_code, leaking
 
-        for line in by_other_code(runs):
+        runs = list(runs)
+        for line in (*by_other_code(runs), *leaking(runs)):
             self.remark(line)
 
     def seen(self) -> str:

@@ -19,7 +19,7 @@ from fedbench.planner.table.spec import Column, Row, Table
 from fedbench.protocol import Remark
 from fedbench.reports.layout import sentences, times
 from fedbench.reports.layout.shipped import of_runs
-from fedbench.results.run import State, by_other_code
+from fedbench.results.run import State, by_other_code, leaking
 from fedbench.specs import Setting
 
 
@@ -106,6 +106,7 @@ class Notes:
             *([] if done in self.brief() else [done]),
             *absent,
             *by_other_code(records(self.cells, self.extra)),
+            *leaking(records(self.cells, self.extra)),
             *of_runs(record.shipped for record in records(self.cells, {}) if record.shipped),
             *other_texts(self.cells, self.extra),
             *(sentences.cost(records(self.cells, self.extra)) if compare else []),
@@ -119,6 +120,7 @@ class Notes:
         runs = records(self.cells, self.extra)
         said = {
             "runs of other code": any(True for _ in by_other_code(runs)),
+            "test images that train other clients": leaking(runs),
             "another text of a method's file": other_texts(self.cells, self.extra),
             "times of several processors": times.processors(provenance for _, provenance in self.timed),
             "images from copies or subsets": sentences.sources(self.cells),
