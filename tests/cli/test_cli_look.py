@@ -348,7 +348,7 @@ def test_a_site_is_an_index_and_a_page_a_run(both: Path, tmp_path: Path) -> None
     text = page.read_text()
     assert page.name in files
     shown = good("show", page.stem.removeprefix("run-")).out
-    for words in ('alt="Partition"', 'alt="Clients"', "What was decided"):
+    for words in ('alt="Partition"', '<table class="clients">', "Settings<"):
         assert words in text
     for line in ("dataset 7fb771814abf", "trained "):
         assert line in shown

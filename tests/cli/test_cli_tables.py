@@ -492,7 +492,7 @@ def test_a_grid_is_made_compared_and_saved(home: Path, tmp_path: Path, monkeypat
     # Without validation images nothing chooses.
     said = good(*SMALL, "-m", "local", "--lr", "0.05,0.1")
     assert "best by" not in said.err
-    assert "test images must not choose" in said.err
+    assert "test images must not select" in said.err
 
 
 def test_a_run_that_diverges_stops_neither_the_comparison_nor_the_choice(home: Path, tmp_path: Path) -> None:

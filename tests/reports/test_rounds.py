@@ -120,7 +120,7 @@ def test_a_run_without_the_rounds_that_count_is_left_out_and_named(lab: Lab) -> 
     assert problem.startswith("Left out: run ")
     assert all(f"run {id} (" in problem for id in others)
     assert problem.endswith("each has no validation images to choose a round by; test images must not choose.")
-    refused(" and test images choose nothing; train with", side_by_side, select(Frame(lab.store), others), round="best")
+    refused("test images must not choose; train with", side_by_side, select(Frame(lab.store), others), round="best")
 
 
 def test_a_mean_says_over_how_many_rounds_it_is(lab: Lab) -> None:
