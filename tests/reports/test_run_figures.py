@@ -165,6 +165,12 @@ def test_the_view_that_has_the_curve_is_shown(lab: Lab, setting: Setting, draws:
     assert "average accuracy (%, cropped images)" in draws("curves", "--text").stdout
     plain = points(draws("curves", "--csv", "--test-augmentation", "plain"))
     assert [v[0] for v in plain.values()] == [pytest.approx(20)]
+    shown, _ = rows_of(figures.load("curves"), lab.store, view="plain")
+    (axes,) = drawn(figures.load("curves"), [row | {"line": str(i)} for row in shown for i in range(3)]).axes
+    assert axes.get_xticks().tolist() == [8]  # and no half rounds
+    seeds = [row | {"line": str(i), "runs": 1 + i, "std": 1.0 if i else None} for row in shown for i in range(3)]
+    names = drawn(figures.load("curves"), seeds).axes[0].get_legend_handles_labels()[1]
+    assert names == ["0 (1 seed)", "1 (2 seeds)", "2 (3 seeds)"]  # error bars are no lines
 
 
 def test_a_line_breaks_at_a_round_that_lacks_the_metric(lab: Lab, setting: Setting, draws: Draws) -> None:
@@ -250,6 +256,10 @@ def test_one_run_is_sorted_and_unseen_clients_are_hollow(lab: Lab, setting: Sett
     np.testing.assert_allclose(np.array(trained.get_data()), [[2, 0], [90, 50]])
     np.testing.assert_allclose(np.array(hollow.get_data()), [[1], [70]])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "0"]
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {0}
+    rows, _ = rows_of(figures.load("clients"), lab.store)
+    (axes,) = drawn(figures.load("clients"), [rows[0] | {"client": c, "value": 1.0 + c} for c in range(25)]).axes
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {90}  # else they would touch
     (legend,) = picture.legends
     assert [text.get_text() for text in legend.get_texts()] == ["trains", "unseen: never trains"]
 

@@ -31,6 +31,8 @@ _NAMED = 30
 _SHORT = 4
 #: Most letters of a method's name along an axis.
 _LETTERS, _INCHES_A_LETTER = 60, 0.062
+#: Width of what stands left of a panel, in inches.
+_BESIDE = 0.6
 
 
 class Clients(Kind):
@@ -208,11 +210,19 @@ def _sorted(axes: Axes, panel: list[Row]) -> None:
     axes.set_ylabel(f"{short(panel[0]['line'], _LETTERS)}: {quantity(panel[0])}")
     if names := _names(panel):
         called = [named(names[i]) for i in order.tolist()]
-        axes.set_xticks(range(len(order)), called, rotation=0 if max(map(len, called)) < _SHORT else 90)
+        axes.set_xticks(range(len(order)), called, rotation=0 if _fit(axes, called) else 90)
         axes.set_xlabel("client, from the worst to the best")
     else:
         axes.set_xticks([])
         axes.set_xlabel(f"{len(order)} clients, from the worst to the best")
+
+
+def _fit(axes: Axes, names: Sequence[str]) -> bool:
+    """Whether names along x are short enough to stand beside each other."""
+    place, longest = axes.get_subplotspec(), max(map(len, names))
+    columns = place.get_gridspec().ncols if place else 1
+    room = (axes.figure.bbox.width / axes.figure.dpi / columns - _BESIDE) / len(names)
+    return longest < _SHORT and _INCHES_A_LETTER * (longest + 1) < room
 
 
 def _names(panel: list[Row]) -> list[str]:

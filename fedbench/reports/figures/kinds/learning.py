@@ -217,7 +217,10 @@ class Learning(Kind):
                 axes.set_xlabel(AXES[against].label)
             if against == "bytes":
                 axes.xaxis.set_major_formatter(EngFormatter("B"))
-            axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=against == "round"))
+            if len(places := {row["x"] for row in panel}) > 1:
+                axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=against == "round"))
+            else:
+                axes.set_xticks([*places])
         for line in grid:
             line[0].set_ylabel(quantity(rows[0]))
         counts = {_count(panel, name) for panel in panels for name in by_line(panel)}
@@ -226,7 +229,7 @@ class Learning(Kind):
             figure.suptitle(f"mean over {over}, band: ± standard deviation")
         shown = {name: name if over != "seeds" else _counted(name, panels) for name in names}
         for curve in (curve for axes in figure.axes for curve in axes.get_lines()):
-            curve.set_label(shown[str(curve.get_label())])
+            curve.set_label(shown.get(str(curve.get_label()), curve.get_label()))  # error bars have no name
         name_ends(figure, grid, [handle(shown[name], **looks[name]) for name in names])
 
 
