@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 
@@ -75,8 +76,13 @@ def test_the_template_holds_and_is_drawn(lab: Lab, trained: list[str], draws: Dr
         ("Spread", str(place), value) for place, value in enumerate((0.7, 0.6, 0.5), 1)
     ]
     (panel,) = json.loads(draws("./spread.py", "method=fedavg", "--json").stdout)["panels"]
-    assert panel["title"] == "cifar10"
+    assert panel["title"] == "cifar10, Dir-0.3"
     assert [row["accuracy"] for row in panel["rows"]] == [0.7, 0.6, 0.5]
+    setting = lab.setting("feddrm/1", "CIFAR-10/Dir-0.3")
+    other = replace(setting.partition, options={**setting.partition.options, "alpha": 0.1})
+    lab.run(replace(setting, partition=other), "fedavg", clients={0: 0.5, 2: 0.6}, views=("plain",))  # 1 has no images
+    panels = json.loads(draws("./spread.py", "method=fedavg", "--json").stdout)["panels"]
+    assert {panel["title"]: len(panel["rows"]) for panel in panels} == {"cifar10, Dir-0.3": 3, "cifar10, Dir-0.1": 2}
 
 
 def test_a_figure_of_one_s_own_file_can_be_of_one_s_own_kind(trained: list[str], draws: Draws, tmp_path: Path) -> None:
