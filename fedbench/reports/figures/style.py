@@ -383,9 +383,11 @@ def _lay_out(picture: Figure, whole: dict[Text, str]) -> None:
     more = max(0, _lines(picture) - before)
     picture.set_figheight(picture.get_figheight() + _INCHES_A_LINE * more)
     if engine := picture.get_layout_engine():
-        square = any(axes.get_aspect() != "auto" for axes in picture.axes)
+        square = [axes for axes in picture.axes if axes.get_aspect() != "auto"]
         for _ in range(_LAYOUTS if more and square else 1):  # matplotlib places square panels nearer each time
             engine.execute(picture)
+        for axes in square:
+            axes.apply_aspect()  # else labels are measured beside the place, not the square within it
     else:
         picture.draw_without_rendering()
 
