@@ -170,7 +170,7 @@ def metrics(json: options.Json = False) -> None:
     for name in reached.names():
         context.out().print(f"  {name}")
     context.out().print(
-        "and which clients lose, beside Local's run on their partition (in a table, with statistic last):"
+        "clients that are worse than in Local's run (in a table, with statistic last):"
     )
     for name in beside_local.NUMBERS:
         context.out().print(f"  {name}")

@@ -38,14 +38,14 @@ def list_(json: options.Json = False) -> None:
     from rich.text import Text
 
     out = context.out()
-    headings = ["name", "classes", "shape", "images", "at hand", "built", "licence", "title"]
+    headings = ["name", "classes", "shape", "images", "available", "built", "licence", "title"]
     if out.width < context.FILE_WIDTH:
         headings.remove("title")  # `show` prints it
     lines = [
         {
             **{key: str(value or "?") for key, value in row.items()},
             "shape": "x".join(map(str, row["shape"])),
-            "at hand": row["at_hand"] or ("can be fetched" if row["fetchable"] else "no"),
+            "available": row["at_hand"] or ("can be fetched" if row["fetchable"] else "no"),
             "built": "yes" if row["built"] else "no",
         }
         for row in rows
@@ -127,7 +127,7 @@ def fetch(
             home = context.store().home
             own = [str(path) for path in paths if not path.is_relative_to(home)]
             done = [f"{counted(len(paths) - len(own), 'file')} verified in {home}"] if len(own) < len(paths) else []
-            done += [f"at hand, nothing to download: {', '.join(own)}"] if own else []
+            done += [f"available, nothing to download: {', '.join(own)}"] if own else []
             if not json:
                 context.err().print(f"{name}: {'; '.join(done) or 'embedded'}")
     if json:
@@ -201,7 +201,7 @@ def _print(report: dict[str, Any]) -> None:
     for key, value in lines.items():
         out.print(f"{key:13}{value}")
     for source in report["sources"]:
-        state = "at hand" if source["at_hand"] else "not available"
+        state = "available" if source["at_hand"] else "not available"
         out.print(f"source {source['name']} ({source['kind']}, {state}): {source['title']}")
         for file in source["files"]:
             out.print(f"  {file['path']}  {file['checksum'] or 'no checksum'}")
@@ -209,7 +209,7 @@ def _print(report: dict[str, Any]) -> None:
                 out.print(f"    {url}")
         for part in source["parts"]:
             how = f"'fedbench data fetch {part['name']}'" if part["fetchable"] else "bring your own"
-            state = f"at hand ({part['at_hand']})" if part["at_hand"] else f"not available: {how}"
+            state = f"available ({part['at_hand']})" if part["at_hand"] else f"not available: {how}"
             out.print(f"  {part['name']:14}{state}")
     for name, count in (report["class_counts"] or {}).items():
         out.print(f"  {name:30} {count['train']:7} train {count['test']:7} test")

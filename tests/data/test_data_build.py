@@ -455,7 +455,7 @@ def test_the_command_line_knows_unions(both: Both, tmp_path: Path, store: Store)
     lines = run(store, "show", make.union(tmp_path, "grey", "colour", "svhn")).stdout.splitlines()
     assert [" ".join(line.split()) for line in lines[-3:]] == [
         "grey not available: bring your own",
-        "colour at hand (idx)",
+        "colour available (idx)",
         "svhn not available: 'fedbench data fetch svhn'",
     ]
 

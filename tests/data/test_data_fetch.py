@@ -93,7 +93,7 @@ def test_what_a_data_folder_holds_is_not_downloaded(tmp_path: Path, store: Store
     assert fetch(name, store, roots=[root]) == [place]
     context.configure(store.home, str(root), False)
     result = CliRunner().invoke(app, ["fetch", name])
-    assert (result.exit_code, result.stderr) == (0, f"{name}: at hand, nothing to download: {place}\n")
+    assert (result.exit_code, result.stderr) == (0, f"{name}: available, nothing to download: {place}\n")
     assert not store.home.exists()
     place.write_bytes(data[:-1])
     refused(r"root/toy/toy\.tar\.gz is not the file that its recipe means", fetch, name, store, roots=[root])
