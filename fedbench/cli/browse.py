@@ -169,8 +169,6 @@ def metrics(json: options.Json = False) -> None:
     context.out().print("when a run reaches a value (also in a table, with statistic whole_run):")
     for name in reached.names():
         context.out().print(f"  {name}")
-    context.out().print(
-        "clients that are worse than in Local's run (in a table, with statistic last):"
-    )
+    context.out().print("clients that are worse than in Local's run (in a table, with statistic last):")
     for name in beside_local.NUMBERS:
         context.out().print(f"  {name}")
