@@ -585,6 +585,18 @@ def test_the_method_comes_first_in_the_label_of_a_row(lab: Lab, setting: Setting
     assert side.keys[0] == "clients", "the table's columns begin with the data, among which the best is marked"
 
 
+def test_below_a_table_of_runs_in_a_paper_stands_nothing_of_the_tool(four: Store) -> None:
+    for rule, said in (
+        ("last", "second. One run per row, so no $\\pm$.}"),
+        ("mean:3", "Mean over the last 3 rounds, on"),
+    ):
+        text = good("--home", four.home, "compare", "-f", "latex", "--round", rule).out
+        printed = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+        assert said in printed
+        assert "fedbench" not in printed
+        assert "% One run per row, so no ±. 'fedbench sweep --seeds 0-2' trains several seeds." in text
+
+
 def test_two_tables_of_runs_in_one_paper_share_no_label_and_no_macro(four: Store, tmp_path: Path) -> None:
     def made(*arguments: str) -> str:
         return good("--home", four.home, "compare", *arguments).out

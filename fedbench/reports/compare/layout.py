@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -11,7 +12,7 @@ import numpy as np
 from fedbench.errors import FedbenchError, check_known
 from fedbench.groups import by_key
 from fedbench.metrics.read import VIEW
-from fedbench.planner.rounds import LAST, Rounds
+from fedbench.planner.rounds import AFTER_LAST, LAST, Rounds
 from fedbench.planner.runs import text
 from fedbench.planner.table.spec import VIEWS, Column
 from fedbench.reports.compare.comparison import Comparison, Group, compare
@@ -61,8 +62,8 @@ def grid(side: Comparison) -> Grid:
     cells = zip(*(entries for _, entries in columns), strict=True) if columns else [()] * len(side.groups)
     heads = [head for head, _ in columns]
     lines = [_line(side, group, keys, entries) for group, entries in zip(side.groups, cells, strict=True)]
-    about, remarks = list(_brief(side)), list(_remarks(side))
-    made = grid_of_runs("compare", _title(side), keys, heads, lines, about, side.problems, reader=about[:1])
+    about, remarks, reader = list(_brief(side)), list(_remarks(side)), list(_for_reader(side))
+    made = grid_of_runs("compare", _title(side), keys, heads, lines, about, side.problems, reader)
     said = dict.fromkeys(short for short, _ in remarks if short)
     notes, (of, on) = tuple(line for _, line in remarks), _shared(side)
     topic = f"{of or 'Results'}{on and f' on {on}'}"
@@ -139,19 +140,37 @@ def _ranked(side: Comparison, entries: Sequence[Entry], best: str, decimals: int
 
 def _brief(side: Comparison) -> Iterable[str]:
     """Lines on the meaning of ± and of best, and on the round and the test images that count."""
+    single = all(len(group) == 1 for group in side.groups)
+    more = ["'fedbench sweep --seeds 0-2' trains several seeds."] if single else []
+    yield " ".join([over_seeds(side.groups), *more, *_contests(side)])
+    yield _rounds(side)
+
+
+def _for_reader(side: Comparison) -> Iterable[str]:
+    """What the reader of a paper needs: the runs behind a number and, unless it is the last one, the round."""
+    yield " ".join([re.sub(r" \(ddof \d\)", "", over_seeds(side.groups)), *_contests(side)])
+    if side.rounds != AFTER_LAST:
+        yield _rounds(side)
+
+
+def _contests(side: Comparison) -> Iterable[str]:
+    """A sentence on the rows among which a best one is marked, if these are not all."""
     of = (
         "data set, partition and number of rounds"
         if len(side.contests) > len(side.places)
         else "data set and partition"
     )
-    best = f" Best and second best are marked within each {of}." if len(side.contests) > 1 else ""
-    yield over_seeds(side.groups) + best
+    if len(side.contests) > 1:
+        yield f"Best and second best are marked within each {of}."
+
+
+def _rounds(side: Comparison) -> str:
     images = (
         "test images without augmentation"
         if side.view == "plain"
         else f"test images in view {side.view}, where a run has it"
     )
-    yield f"{side.rounds.words(run.spec.setting for run in side.runs)}, on {images}."
+    return f"{side.rounds.words(run.spec.setting for run in side.runs)}, on {images}."
 
 
 def _remarks(side: Comparison) -> Iterable[tuple[str, str]]:
@@ -201,7 +220,7 @@ def over_seeds(groups: Sequence[Group]) -> str:
     """A sentence on the runs that the mean and ± of groups are over."""
     counts = sorted({len(group) for group in groups})
     if counts == [1]:
-        return "One run per row, so no ±: 'fedbench sweep --seeds 0-2' trains several seeds."
+        return "One run per row, so no ±."
     drawn = [len({run.values["partition"] for run in group}) for group in groups]
     many = all(parts == len(group) for parts, group in zip(drawn, groups, strict=True))
     of = (
