@@ -6,7 +6,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -137,17 +137,27 @@ class Ours:
         rows = data.train[client][at if isinstance(at, slice) else torch.from_numpy(at)]
         return to_input(data.images[rows]), data.labels[rows]
 
+    def tests(self, client: int) -> Batch:
+        """Test images and labels of a client."""
+        data = self.case.data
+        return to_input(data.images[data.test[client]]), data.labels[data.test[client]]
+
 
 def ours(
-    case: Case, method: str, parameters: Mapping[str, Any], data: Federation | None = None, **changes: Any
+    case: Case,
+    method: str,
+    parameters: Mapping[str, Any],
+    data: Federation | None = None,
+    norm: bool = False,
+    **changes: Any,
 ) -> Ours:
     """Train a method with these hyper-parameters on a case, or other `data` of its sizes; `changes` are of the
-    setting."""
+    setting, and `norm` gives the network a batch norm."""
     s = case.setting(**changes)
     how = methods.load(method)[0].create(dict(parameters))
     rounds: list[Snapshot] = []
     with tempfile.TemporaryDirectory() as folder:
-        it = trainer(how, data or case.data, Path(folder), s, network=network)
+        it = trainer(how, data or case.data, Path(folder), s, network=partial(network, norm))
 
         def keep(_: Any) -> None:
             views = [copied(it.server.view(i)) for i in range(case.data.clients)]
@@ -163,12 +173,13 @@ def copied(state: Mapping[str, Tensor]) -> State:
 
 
 class Smooth(FLModel):
-    """One convolution and one hidden layer with 16 features. It has neither ReLU nor max-pool: at their kinks, rounding
-    grows into differences of 1e-4."""
+    """One convolution, a batch norm if asked for, and one hidden layer with 16 features. It has neither ReLU nor
+    max-pool: at their kinks, rounding grows into differences of 1e-4."""
 
-    def __init__(self) -> None:
+    def __init__(self, norm: bool = False) -> None:
         layers = {
             "conv": nn.Conv2d(1, 6, 3, padding=1),
+            **({"norm": nn.BatchNorm2d(6)} if norm else {}),
             "pool": nn.AvgPool2d(2),
             "act": nn.Tanh(),
             "flat": nn.Flatten(),
@@ -178,10 +189,10 @@ class Smooth(FLModel):
         super().__init__(nn.Sequential(OrderedDict(layers)), nn.Identity(), nn.Linear(16, 10), backbone_size=16)
 
 
-def network() -> Smooth:
+def network(norm: bool = False) -> Smooth:
     """The network of all cases, before the first round."""
     with seeded(0, "model"):
-        model = Smooth()
+        model = Smooth(norm)
         model.initialise(model)
     return model.train()
 

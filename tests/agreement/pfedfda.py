@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.core.client import Client, ClientUpdate
-from fedbench.core.images import to_input
 from fedbench.core.state import State
 from fedbench.methods.agreement import Difference
 from fedbench.methods.pfedfda import PFedFDA
@@ -30,7 +29,6 @@ from tests.agreement.cases import (
     EPOCHS,
     PLAIN,
     ROUNDS,
-    Batch,
     Case,
     Ours,
     Passes,
@@ -116,14 +114,7 @@ def scores(run: Ours, state: State, i: int) -> Tensor:
     model = network()
     model.load_state_dict({n: state[n] for n in model.state_dict()})
     with torch.no_grad():
-        return model.eval()(tests(run, i)[0])
-
-
-def tests(run: Ours, i: int) -> Batch:
-    """A client's test images and labels."""
-    data = run.case.data
-    rows = data.test[i]
-    return to_input(data.images[rows]), data.labels[rows]
+        return model.eval()(run.tests(i)[0])
 
 
 def run_theirs(how: Compared, run: Ours, betas: Betas | None) -> Iterator[tuple[Any, list[Tensor]]]:
@@ -153,7 +144,7 @@ def run_theirs(how: Compared, run: Ours, betas: Betas | None) -> Iterator[tuple[
     answers: list[Tensor] = []
 
     def evaluate(client: Any) -> tuple[Tensor, Tensor]:
-        answers.append(client.model(tests(run, client.client_idx)[0]))
+        answers.append(client.model(run.tests(client.client_idx)[0]))
         return torch.zeros(()), torch.zeros(())
 
     patches = [
