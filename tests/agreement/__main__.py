@@ -25,7 +25,7 @@ from tests.agreement.foreign import commit, installed
 from tests.agreement.record import PAGE, page, write
 
 #: Modules of this folder, by their options.
-PROJECTS = ("pflib", "fl_bench", "pfedfda", "flux", "fedrc", "atp", "feddrm", "ftw_erm", "flower")
+PROJECTS = ("pflib", "fl_bench", "pfedfda", "flux", "fedrc", "feddrift", "atp", "feddrm", "ftw_erm", "flower")
 #: That are no checkouts, but installed; the module.
 INSTALLED = {"flower": "flwr"}
 

@@ -99,7 +99,7 @@ def run_theirs(run: Ours) -> tuple[State, State]:
         verbose=False,
     )
     with (
-        mock.patch.object(module, "create_model", lambda args: model_of(run.rounds[-1].shared)),
+        mock.patch.object(module, "create_model", return_value=model_of(run.rounds[-1].shared)),
         mock.patch.object(module, "create_loss", kept),
     ):
         server = module.ATPServer(train, test, settings)

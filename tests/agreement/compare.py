@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedbench.core.state import State
 from fedbench.methods.agreement import Difference
 
 
@@ -35,6 +36,12 @@ def largest(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
         gap = (a.double() - b.double()).abs()
         most = max(most, float(torch.nan_to_num(gap, nan=torch.inf).max())) if gap.numel() else most
     return most
+
+
+def sharing(numbers: Sequence[int]) -> State:
+    """Who shares a cluster [M, M], from the numbers of the clients' clusters, which are arbitrary."""
+    each = torch.tensor(numbers)
+    return {"all": (each[:, None] == each).double()}
 
 
 @dataclass(frozen=True)

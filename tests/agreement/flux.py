@@ -26,7 +26,7 @@ from fedbench.methods.flux import clustering
 from fedbench.methods.parts import description
 from fedbench.methods.parts.descriptor import Scaling, cube, descriptor
 from tests.agreement.cases import EQUAL, ONE_BATCH, UNEQUAL, Case, network
-from tests.agreement.compare import Against
+from tests.agreement.compare import Against, sharing
 from tests.agreement.foreign import importable
 
 TITLE = "FLUX's code"
@@ -128,7 +128,7 @@ def clustered_theirs(case: Case, descriptors: np.ndarray) -> dict[str, State]:
     models = {m: dict(zip(trained(0), map(torch.from_numpy, averaged[m]), strict=True)) for m in set(labels)}
     return {
         "elbow": {"epsilon": torch.tensor(scans[0])},
-        "clusters": together(labels),
+        "clusters": sharing(labels),
         "centroids": {str(i): torch.from_numpy(centroids[0][m]) for i, m in enumerate(labels)},
         "clusters' models": {f"{i}/{n}": t for i, m in enumerate(labels) for n, t in models[m].items()},
     }
@@ -146,16 +146,10 @@ def clustered_ours(case: Case, descriptors: np.ndarray) -> dict[str, State]:
         models[m] = weighted_mean(states, [float(case.sizes[i]) for i in members], states[0])
     return {
         "elbow": {"epsilon": torch.tensor(eps)},
-        "clusters": together(labels.tolist()),
+        "clusters": sharing(labels.tolist()),
         "centroids": {str(i): torch.from_numpy(centres[m]) for i, m in enumerate(labels)},
         "clusters' models": {f"{i}/{n}": t for i, m in enumerate(labels.tolist()) for n, t in models[m].items()},
     }
-
-
-def together(labels: list[int]) -> State:
-    """Who shares a cluster [M, M]."""
-    each = torch.tensor(labels)
-    return {"all": (each[:, None] == each).double()}
 
 
 @cache
