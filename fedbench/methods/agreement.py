@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import ceil, floor, log10
 from pathlib import Path
@@ -46,6 +46,8 @@ class Project:
     changes: Sequence[str]  #: to its code, in memory, so that it runs beside fedbench
     versions: Mapping[str, int]  #: fedbench's methods (or partitioners) that were compared, and their versions then
     differences: Sequence[Difference]
+    #: Name -> options with which fedbench's method follows the project's rule, where its defaults do not.
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -86,7 +88,8 @@ def in_words(project: Project, method: str) -> str:
         return ""
     as_is, changed = ([one for one in mine if bool(one.condition) is there] for there in (False, True))
     equal, others = ([one for one in as_is if one.equal is whether] for whether in (True, False))
-    parts = [f"equals {project.name} to {most(equal)}"] if equal else []
+    how = f" with {options}" if (options := project.options.get(method)) else ""
+    parts = [f"equals {project.name} to {most(equal)}{how}"] if equal else []
     if others:
         words = "else" if equal else f"from {project.name}"
         parts.append(f"differs {words} by up to {most(others)}: {', and '.join(reasons(others))}")

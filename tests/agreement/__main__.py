@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             unexplained += sum(not one.equal and not one.reason for one in found)
             if given.record:
                 versions = {name: version(name) for name in sorted({one.method for one in found})}
-                measured = Project(adapter.TITLE, adapter.REPOSITORY, commits[name], adapter.CHANGES, versions, found)
+                about = (adapter.TITLE, adapter.REPOSITORY, commits[name], adapter.CHANGES, versions)
+                measured = Project(*about, found, getattr(adapter, "OPTIONS", {}))
                 keep = recorded() if FILE.is_file() else {}
                 write({key: {**keep, name: measured}[key] for key in PROJECTS if key in {**keep, name: measured}})
         if given.record:

@@ -20,6 +20,8 @@ class Adapter(Protocol):
     TITLE: str
     REPOSITORY: str  #: owner/name on GitHub
     CHANGES: Sequence[str]  #: what is changed in memory, so that the code runs beside ours
+    #: Name -> options of ours without which our method follows another rule; a module may have none.
+    OPTIONS: Mapping[str, str]
 
     def differences(self, folder: Path, chosen: Collection[str]) -> Iterator[Difference]:
         """Import the checkout in a folder, and compare these methods of fedbench."""

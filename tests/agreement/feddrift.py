@@ -41,12 +41,13 @@ CHANGES = (
     "AgglomerativeClustering gets what its code calls affinity under the name of today's scikit-learn, metric",
     "a stub replaces wandb where it is missing; nobody is evaluated, and its state file is in a temporary folder",
 )
+OPTIONS = {"cfl": "--variant feddrift"}
 #: FedAvg on these clients ends where their updates cancel out, so that CFL splits them.
 OPPOSED = {"rounds": 82, "lr": 0.8, "batch_size": 64}
 #: Rounds in which rounding stays what it is; from then on to the split, and not after it, it grows.
 STABLE = 40
 LATE = f", round {STABLE + 1} to the split"
-GROWING = "rounding, which grows from 1e-6 in these rounds at the rate 0.8; after the split it is 1e-7 again"
+GROWING = "rounding, which grows in these rounds at the rate 0.8; after the split it is below 1e-6 again"
 #: With this delta some models of the first round are merged in the second, and some are not.
 DELTA = 0.6
 #: So each model is the best for the client that trained it.

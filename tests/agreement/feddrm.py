@@ -27,6 +27,11 @@ CHANGES = (
     "loaders hand out fedbench's batches, and the network is ours by its names for the parts",
     "models are saved in a temporary folder, and nobody is evaluated",
 )
+OPTIONS = {
+    "fedas": "--align-steps 2 --weigh-by size",
+    "fedala": "--weight-steps 5 --rate 0",
+    "confree": "--rule pairs --head-steps 5",
+}
 STEPS = 10
 #: Of the paper's setting: steps, momentum, decay, and a cosine over rounds.
 SETTING = {"epochs": None, "steps": STEPS, "momentum": 0.9, "weight_decay": 5e-4, "schedule": "cosine"}

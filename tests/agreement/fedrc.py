@@ -36,6 +36,14 @@ CHANGES = (
     "the pass over the data with which its StoCFL begins is left out",
     "nobody is evaluated, and files go to a temporary folder",
 )
+LIVES = "--momentum-lives"
+OPTIONS = {
+    **dict.fromkeys(("local", "fedavg", "fedem", "fedrc"), LIVES),
+    "apfl_flux": f"--variant fedrc --separate {LIVES}",
+    "ifca": f"--unchosen zero {LIVES}",
+    "fesem": f"--unchosen zero --variant fedrc {LIVES}",
+    "cfl": f"--largest entry --mean plain {LIVES}",
+}
 MODELS = 3
 #: Its SGD, whose state stays with each model of each client.
 SGD = {"momentum": 0.9, "weight_decay": 5e-4, "momentum_lives": True}

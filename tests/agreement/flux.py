@@ -36,6 +36,7 @@ CHANGES = (
     "stubs replace flwr and seaborn where they are missing; its Flower strategy is called with what clients would send",
     "it plots nothing and saves nothing",
 )
+OPTIONS = {"flux": "--neighbours rounded"}
 #: Of whose distances there is an elbow, without which its code stops. Five clients have none.
 MANY = Case("twenty clients", (16, 32, 48, 32, 16) * 4)
 #: Its bound of latents before clients have reported theirs, and its number of components.

@@ -22,7 +22,7 @@ INTRODUCTION = """\
 Other projects' code and fedbench, run on the same tensors: the same images, first weights, cohorts and batches. A
 number is the largest absolute difference over all rounds, clients and entries of the tensors that it names, in
 float32; up to 2e-5 it is rounding. Where a reason is known it is also taken away, in memory: "with the square: equal to
-1e-7" says that nothing else differs. Partitioners are compared by the samples that they give each client, from the
+1e-7" says that nothing else differs. "Ours with" names options without which fedbench follows another rule. Partitioners are compared by the samples that they give each client, from the
 same seed. [Check it](../../tests/README.md#agreement-with-other-projects), also with
 other commits.
 
@@ -78,7 +78,8 @@ def _row(project: Project, method: str) -> list[str] | None:
             ]
         )
     differs += [f"**{old}**"] if (old := outdated(project, method)) else []
-    return [f"`{method}`", f"{project.name}, {theirs}", "<br>".join(equal), "<br>".join(differs)]
+    how = f"; ours with `{options}`" if (options := project.options.get(method)) else ""
+    return [f"`{method}`", f"{project.name}, {theirs}{how}", "<br>".join(equal), "<br>".join(differs)]
 
 
 def grouped(

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -20,7 +22,9 @@ from fedbench.errors import FedbenchError
 from fedbench.methods import agreement
 from fedbench.methods.agreement import Difference, Project, in_words, recorded, rounded_up
 from fedbench.methods.declarations import of
+from fedbench.partitions.schemes.dirichlet import Dirichlet
 from tests.agreement import __main__ as command
+from tests.agreement import draws
 from tests.agreement.cases import CASES, EQUAL, JOIN, ROUNDS, Case, network, ours, parameters
 from tests.agreement.compare import Against, largest
 from tests.agreement.foreign import commit, importable
@@ -88,6 +92,17 @@ def test_in_the_case_of_some_who_join_clients_come_and_go() -> None:
     assert set.union(*cohorts[1:]) - cohorts[0]
 
 
+def test_draws_are_the_same_only_if_every_client_gets_the_same_samples() -> None:
+    def drawn(labels: np.ndarray, clients: int, alpha: float) -> list[np.ndarray]:
+        data: Any = SimpleNamespace(partition_labels=labels)
+        spec: Any = SimpleNamespace(clients=clients)
+        return list(Dirichlet(alpha=alpha, min_size=9).deal(data, spec, np.random.mtrand._rand))
+
+    assert [one.largest for one in draws.differences("dir", drawn, lambda *_: 9)] == [0.0] * len(draws.SHARED_OUT)
+    for other in (lambda *of: drawn(*of)[::-1], lambda *of: [rows[1:] for rows in drawn(*of)]):
+        assert not any(one.equal for one in draws.differences("dir", other, lambda *_: 9))
+
+
 def test_a_checkout_is_imported_forgotten_and_not_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "half.py").write_text(
@@ -141,6 +156,8 @@ def test_a_method_in_words() -> None:
     )
     still = replace(MENDED, largest=0.1, reason="it sums")
     assert "without that" not in in_words(made(OTHER, still), "fedavg")
+    chosen = replace(made(SAME), options={"fedavg": "--momentum-lives"})
+    assert in_words(chosen, "fedavg") == "equals Lib 0123456 to 2e-7 with --momentum-lives"
     assert [rounded_up(x) for x in (0.0, 1e-7, 1.1e-7, 9.5e-8, 0.2)] == ["0", "1e-7", "2e-7", "1e-7", "2e-1"]
 
 
@@ -154,6 +171,8 @@ def test_a_record_is_read_as_it_was_written_and_makes_the_page(tmp_path: Path) -
     ) in text
     assert "`fedprox`" in text.split("**Not compared**")[1].splitlines()[0]
     assert "- it runs" in text
+    write({"lib": replace(made(SAME), options={"fedavg": "--momentum-lives"})}, file)
+    assert "| `fedavg` | Lib 0123456, Avg; ours with `--momentum-lives` | model 2e-7 |  |" in page(file)
 
 
 def test_a_method_of_another_version_than_the_recorded_one_is_said_to_be_old(
