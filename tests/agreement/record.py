@@ -22,9 +22,9 @@ INTRODUCTION = """\
 Other projects' code and fedbench, run on the same tensors: the same images, first weights, cohorts and batches. A
 number is the largest absolute difference over all rounds, clients and entries of the tensors that it names, in
 float32; up to 2e-5 it is rounding. Where a reason is known it is also taken away, in memory: "with the square: equal to
-1e-7" says that nothing else differs. "Ours with" names options without which fedbench follows another rule. Partitioners are compared by the samples that they give each client, from the
-same seed. [Check it](../../tests/README.md#agreement-with-other-projects), also with
-other commits.
+1e-7" says that nothing else differs. "Ours with" names the options with which fedbench follows the project's rule.
+Partitioners are compared by the samples that they give each client, from the same seed.
+[Check it](../../tests/README.md#agreement-with-other-projects), also with other commits.
 
 Plain loops of torch.optim over the same batches, with a batch norm and clients that come and go, are ordinary tests:
 [FedProx, SCAFFOLD, FedDyn, FedDC, FedNova, FedOpt, q-FedAvg, MOON](../../tests/methods/test_drift.py),
