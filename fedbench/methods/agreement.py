@@ -16,6 +16,8 @@ from fedbench.partitions import schemes
 FILE = Path(__file__).with_name("agreement.json")
 #: A difference up to this is one of rounding: float32 has 7 digits, of which rounds of training cost some.
 ROUNDING = 2e-5
+#: Most names of tensors in a line about a method.
+MOST = 4
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,24 @@ def in_words(project: Project, method: str) -> str:
     as_is, changed = ([one for one in mine if bool(one.condition) is there] for there in (False, True))
     equal, others = ([one for one in as_is if one.equal is whether] for whether in (True, False))
     how = f" with {options}" if (options := project.options.get(method)) else ""
-    parts = [f"equals {project.name} to {most(equal)}{how}"] if equal else []
+    parts = [f"equals {project.name} to {most(equal)} ({quantities(equal)}){how}"] if equal else []
     if others:
         words = "else" if equal else f"from {project.name}"
         parts.append(f"differs {words} by up to {most(others)}: {', and '.join(reasons(others))}")
-    if changed and all(one.equal for one in changed):
-        parts.append(f"without that equal to {most(changed)}")
-    if old := outdated(project, method):
-        parts.append(old)
-    return ", ".join(parts)
+    mended = ""
+    for condition in dict.fromkeys(one.condition for one in changed):
+        under = [one for one in changed if one.condition == condition]
+        if all(one.equal for one in under):
+            mended += f" ({condition} equal to {most(under)})"
+    old = outdated(project, method)
+    return ", ".join(parts) + mended + (f", {old}" if old else "")
+
+
+def quantities(differences: Iterable[Difference]) -> str:
+    """Return the names of what was compared, at most MOST of them."""
+    names = list(dict.fromkeys(one.quantity for one in differences))
+    more = len(names) - MOST
+    return ", ".join(names[:MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def reasons(differences: Iterable[Difference]) -> list[str]:

@@ -39,6 +39,7 @@ CHANGES = (
     "clients are plain torch loops over fedbench's batches instead of batches drawn at random; its servers are its own",
     "a cluster that is split begins with the run's first weights, where its code draws others for one half",
     "AgglomerativeClustering gets what its code calls affinity under the name of today's scikit-learn, metric",
+    "of FedDrift only a round's decisions are compared: it merges models before they are trained, fedbench after it",
     "a stub replaces wandb where it is missing; nobody is evaluated, and its state file is in a temporary folder",
 )
 OPTIONS = {"cfl": "--variant feddrift"}

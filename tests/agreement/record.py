@@ -33,6 +33,9 @@ Plain loops of torch.optim over the same batches, with a batch norm and clients 
 [FedAvg, also with a round without a client](../../tests/agreement/test_agreement.py).
 
 """
+NOT_COMPARED = """\
+FedDC, FedNova, FedOpt and q-FedAvg have only the plain loops above; for the others there is no adapter, or no code of
+their authors."""
 
 
 def write(projects: Mapping[str, Project], file: Path = FILE) -> None:
@@ -55,7 +58,7 @@ def page(file: Path = FILE) -> str:
     table = "".join(f"| {' | '.join(row)} |\n" for row in (HEAD, ["---"] * len(HEAD), *rows))
     none = [f"`{name}`" for name in names() if not any(name in project.versions for project in projects.values())]
     about = "".join(map(_about, projects.values()))
-    return f"{INTRODUCTION}{table}\n**Not compared**: {', '.join(none)}.\n{about}"
+    return f"{INTRODUCTION}{table}\n**Not compared**: {', '.join(none)}. {NOT_COMPARED}\n{about}"
 
 
 def _row(project: Project, method: str) -> list[str] | None:
@@ -94,7 +97,7 @@ def grouped(
 
 
 def _about(project: Project) -> str:
-    cases = ", ".join(dict.fromkeys(one.case for one in project.differences))
+    cases = "; ".join(dict.fromkeys(one.case for one in project.differences))
     changes = "".join(f"- {change}\n" for change in project.changes)
     address = f"https://github.com/{project.repository}/tree/{project.commit}"
     return f"\n## {project.title}\n\n[{project.repository}]({address}): {cases}. Changed in memory:\n\n{changes}"

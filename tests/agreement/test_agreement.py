@@ -148,16 +148,18 @@ MENDED = Difference("fedavg", "Avg", JOIN.name, "model", 3e-8, condition="if it 
 
 
 def test_a_method_in_words() -> None:
-    assert in_words(made(SAME), "fedavg") == "equals Lib 0123456 to 2e-7"
+    assert in_words(made(SAME), "fedavg") == "equals Lib 0123456 to 2e-7 (model)"
     assert in_words(made(SAME), "fedprox") == ""
+    many = [replace(SAME, quantity=name) for name in "abcdef"]
+    assert in_words(made(*many), "fedavg") == "equals Lib 0123456 to 2e-7 (a, b, c, d and 2 more)"
     assert in_words(made(OTHER), "fedavg") == "differs from Lib 0123456 by up to 3e-1: it sums"
     assert in_words(made(SAME, OTHER, MENDED), "fedavg") == (
-        "equals Lib 0123456 to 2e-7, differs else by up to 3e-1: it sums, without that equal to 3e-8"
+        "equals Lib 0123456 to 2e-7 (model), differs else by up to 3e-1: it sums (if it averages: equal to 3e-8)"
     )
     still = replace(MENDED, largest=0.1, reason="it sums")
-    assert "without that" not in in_words(made(OTHER, still), "fedavg")
+    assert "if it averages" not in in_words(made(OTHER, still), "fedavg")
     chosen = replace(made(SAME), options={"fedavg": "--momentum-lives"})
-    assert in_words(chosen, "fedavg") == "equals Lib 0123456 to 2e-7 with --momentum-lives"
+    assert in_words(chosen, "fedavg") == "equals Lib 0123456 to 2e-7 (model) with --momentum-lives"
     assert [rounded_up(x) for x in (0.0, 1e-7, 1.1e-7, 9.5e-8, 0.2)] == ["0", "1e-7", "2e-7", "1e-7", "2e-1"]
 
 
@@ -192,9 +194,9 @@ def test_a_method_of_another_version_than_the_recorded_one_is_said_to_be_old(
     monkeypatch.setattr(agreement.declarations, "of", raised)
     agreement.summary.cache_clear()
     try:
-        assert agreement.summary("fedavg") == f"equals Lib 0123456 to 2e-7, {words}"
+        assert agreement.summary("fedavg") == f"equals Lib 0123456 to 2e-7 (model), {words}"
         printed = " ".join(CliRunner().invoke(app, ["methods", "fedavg"]).output.split())
-        assert f"agreement: equals Lib 0123456 to 2e-7, {words}." in printed
+        assert f"agreement: equals Lib 0123456 to 2e-7 (model), {words}." in printed
         assert f"| `fedavg` | Lib 0123456, Avg | model 2e-7 | **{words}** |" in page(file)
     finally:
         agreement.summary.cache_clear()
