@@ -87,8 +87,8 @@ def test_a_paper_at_a_glance(site: dict[str, str]) -> None:
     (title,) = (first for first in rows if first.startswith("FedDRM"))
     assert "Beyond Aggregation: Guiding Clients in Heterogeneous Federated Learning, ICLR 2026" in title
     # At the fullest budget, at the paper's, and the claims of both tables.
-    own = "1 of 66, 1 over all seeds, 100% within 2 points"
-    assert rows[title] == ["66 of 66, 66 over all seeds, 38% within 2 points", own, "✗ 3 ? 2"]
+    own = "1 of 66; 1 over all seeds; 100% within 2 points"
+    assert rows[title] == ["66 of 66; 66 over all seeds; 38% within 2 points", own, "✗ 3 ? 2"]
 
 
 def test_a_table_stands_beside_what_is_reported_at_each_budget_that_has_a_number(
@@ -126,8 +126,8 @@ def test_seeds_that_are_missing_are_said_and_tables_without_a_number_are_one_lin
     page = dict(benchmark.pages(Frame(store, Packs(with_fedbench())), [], names=names))["flux.html"].decode()
     (summary,) = re.findall(r'<details class="table".*?<summary>(.*?)</summary>', page)
     assert "<small>paper, 1 of 5 seeds</small>" in summary
-    assert "84 of 84, 0 over all seeds" in summary
-    assert "<summary>2 tables that nobody has measured yet</summary>" in page
+    assert "84 of 84; 0 over all seeds" in summary
+    assert "<summary>2 tables not measured yet</summary>" in page
     assert "<code>fedbench train --table flux/30</code>" in page
 
 

@@ -97,7 +97,9 @@ def _list(items: Sequence[str]) -> str:
 
 def _head(grid: Grid, plainly: bool) -> str:
     groups = "".join(
-        f'<th class="group" colspan="{span}" scope="colgroup">{group}</th>' if group else f'<td colspan="{span}"></td>'
+        f'<th class="group" colspan="{span}" scope="colgroup"><span>{group}</span></th>'
+        if group
+        else f'<td colspan="{span}"></td>'
         for group, span in grid.groups
     )
     stubs = grid.keys or (grid.stub,)

@@ -261,8 +261,8 @@ def _share(tables: Sequence[Claims]) -> str:
         return ""
     name = f"{tally.measured:,} of {tally.reported:,}"
     bar = f'<meter max="{tally.reported}" value="{tally.measured}" aria-label="{name} measured"></meter>'
-    seeds = f", {_over_all_seeds(tables):,} over all seeds" if tally.measured else ""
-    near = f", {tally.three[1]} within {POINTS:g} points" if tally.three[1] else ""
+    seeds = f"; {_over_all_seeds(tables):,} over all seeds" if tally.measured else ""
+    near = f"; {tally.three[1]} within {POINTS:g} points" if tally.three[1] else ""
     return f'{bar}<small title="{e(tally)}">{name}{seeds}{near}</small>'
 
 
@@ -305,7 +305,7 @@ def _unmeasured(tables: Sequence[Claims]) -> str:
     ]
     if not rows:
         return ""
-    summary = f"{counted(len(rows), 'table')} that nobody has measured yet"
+    summary = f"{counted(len(rows), 'table')} not measured yet"
     tables = listing(("table", "what", "command"), rows, texts=3, look="what")
     return f"<details><summary>{summary}</summary>{tables}</details>"
 

@@ -61,7 +61,10 @@ def listing(heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int =
     head = "".join(f'<th scope="col"{kind}>{e(text)}</th>' for kind, text in zip(key, heads, strict=True))
     lines = [
         f'<tr><th scope="row" class="key">{first}</th>'
-        + "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(key[1:], rest, strict=True))
+        + "".join(
+            f'<td{kind} data-head="{e(head)}">{cell}</td>'
+            for kind, head, cell in zip(key[1:], heads[1:], rest, strict=True)
+        )
         + "</tr>"
         for first, *rest in rows
     ]
