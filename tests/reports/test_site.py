@@ -268,7 +268,7 @@ def test_in_a_browser(site: dict[str, str], tmp_path: Path) -> None:
         for kind in ("keyDown", "keyUp"):  # by keyboard
             browser.send("Input.dispatchKeyEvent", type=kind, key="Enter", text="\r", windowsVirtualKeyCode=13)
         line = browser.do(f"{row}.nextSibling.querySelector('code').textContent")  # where the number is
-        assert line == "fedbench train --table feddrm/1 --budget small --column CIFAR-10/5-SPC -m fedrep"
+        assert line == "fedbench train --table feddrm/1 --budget small --column CIFAR-10/5-SPC -m fedrep --include-shipped"
         kept = "blob.text().then((text) => { window.saved = text; })"
         browser.do(f"made = URL.createObjectURL, URL.createObjectURL = (blob) => ({kept}, made.call(URL, blob))")
         browser.do("document.querySelector('[data-budget=small] .csv').click()")
@@ -277,11 +277,17 @@ def test_in_a_browser(site: dict[str, str], tmp_path: Path) -> None:
         assert head[:3] == ["Method", "CIFAR-10/Dir-0.3", "CIFAR-10/5-SPC"]
         assert {len(line) for line in lines} == {7}
         shown = browser.do(f"{row}.cells[2].innerText").replace("\u00a0", " ")
-        assert next(line for line in lines if line[0].startswith("FedRep"))[2] == shown
+        assert next(line for line in lines if line[0] == "FedRep")[2] == shown, "without the letter of its footnote"
         browser.do("location.hash = 'figure4'")
         until = (browser.do("document.getElementById('figure4').open") for _ in range(1000))
         assert any(until), "a link to a table opens it"
         browser.open(tmp_path / "arena.html")
+        browser.do(f"made = URL.createObjectURL, URL.createObjectURL = (blob) => ({kept}, made.call(URL, blob))")
+        browser.do("document.querySelector('.csv').click()")
+        saved = next(text for _ in range(1000) if (text := browser.do("window.saved ?? ''")))
+        head, *lines = csv.reader(saved.splitlines())
+        assert {len(line) for line in lines} == {len(head)}, "also of the row that only names a class"
+        assert all(float(line[head.index("mean rank") + 1]) for line in lines if line[1]), "no rank at the number"
         rows = "[...document.querySelectorAll('.heat tbody tr:not(.class)')].filter(r => r.checkVisibility()).length"
         every = browser.do(rows)
         pick = "(s => { s.value = '%s'; s.dispatchEvent(new Event('change', {bubbles: true})) })"

@@ -135,7 +135,7 @@ def _standing_row(one: Standing, ranked: Sequence[int], rest: Sequence[int], med
         shade = min(SHADES - 1, int((rank - 1) / max(one.of - 1, 1) * SHADES))
         cells.append(
             f'<td class="s{shade}" data-value="{_value(line, k):.6g}" title="rank {rank:g} of {one.of}">'
-            f"{e(line.entries[k].text)}<small>{rank:g}</small></td>"
+            f'{e(line.entries[k].text)}<small class="rank">{rank:g}</small></td>'
         )
     cells += [f"<td>{e(line.entries[k].text or line.entries[k].symbol)}</td>" for k in rest]
     return f'<tr data-family="{e(one.family)}"{relative}>{"".join(cells)}</tr>'

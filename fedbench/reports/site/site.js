@@ -82,8 +82,9 @@
     const heads = cell.closest("table").querySelector("thead tr:last-child").cells;
     const column = heads[cell.cellIndex].dataset.column;
     const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
-    const line = `fedbench train --table ${quoted(table)}` + (budget ? ` --budget ${quoted(budget)}` : "")
-      + ` --column ${quoted(column)} -m ${quoted(row.dataset.method)}`;
+    const place = `--table ${quoted(table)}` + (budget ? ` --budget ${quoted(budget)}` : "") + ` --column ${quoted(column)}`;
+    const shipped = cell.querySelector(".state") ? "" : " --include-shipped"; // a number that is there is trained, too
+    const line = budget ? `fedbench train ${place} -m ${quoted(row.dataset.method)}${shipped}` : `fedbench report ${place}`;
     const before = cell.closest("tbody").querySelector("tr.made");
     before?.remove();
     if (before?.dataset.line === line) return;
@@ -101,18 +102,23 @@
     row.after(made);
   }
 
-  // The visible rows and columns of a table as CSV; its heads are one row. A text that a spreadsheet would read as a
-  // formula gets an apostrophe in front, a minus sign is a hyphen.
+  // The visible rows and columns of a table as CSV, without the marks at its numbers and names (which CSS hides for so
+  // long); its heads are one row. A text that a spreadsheet would read as a formula gets an apostrophe in front, a minus
+  // sign is a hyphen.
   function csv(table) {
+    root.classList.add("unmarked");
     const shown = (row) => [...row.cells].filter((cell) => cell.checkVisibility());
     const text = (cell) => {
       const words = cell.innerText.replace(/[\s\u00a0]+/g, " ").trim().replace(/\u2212(?=[\d.])/g, "-");
       return /^[=+@-]/.test(words) && !/^[+-]?[\d.,]+[*?]?$/.test(words) ? `'${words}` : words;
     };
-    const levels = [...table.tHead.rows].map((row) => shown(row).flatMap((cell) => Array(cell.colSpan).fill(text(cell))));
+    const wide = (cell, rest) => [text(cell), ...Array(cell.colSpan - 1).fill(rest ?? text(cell))];
+    const levels = [...table.tHead.rows].map((row) => shown(row).flatMap((cell) => wide(cell)));
     const head = levels.at(-1).map((_, k) => levels.map((level) => level[k]).filter(Boolean).join("/"));
     const rows = [...table.tBodies[0].rows].filter((row) => row.checkVisibility() && row.className !== "made");
-    return [head, ...rows.map((row) => shown(row).map(text))]
+    const lines = [head, ...rows.map((row) => shown(row).flatMap((cell) => wide(cell, "")).slice(0, head.length))];
+    root.classList.remove("unmarked");
+    return lines
       .map((row) => row.map((field) => (/[",]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field)).join(","))
       .join("\r\n") + "\r\n";
   }
