@@ -82,12 +82,14 @@ def _without_places(content: bytes, home: Path) -> bytes:
 
 def _origin(run: Run) -> Origin:
     from fedbench.cli.origin import chain, details
+    from fedbench.reports.layout.grid import SHIPPED
     from fedbench.reports.layout.shipped import of_runs
 
     origin = []
     for n, (what, one) in enumerate(chain(run.store, run.artifact)):
         if run.shipped:
-            origin.append((what, [] if n else list(of_runs([run.shipped]))))
+            made = () if n else of_runs([run.shipped])
+            origin.append((what, [line.removeprefix(f"{SHIPPED} ") for line in made]))
         else:
             origin.append((what, details(one, to_share=True)) if one else (f"{what} (not in this store)", []))
     return origin

@@ -269,7 +269,7 @@ def test_latex_is_well_built_and_a_document_is_asked_for(grids: list[Grid]) -> N
     assert "\n% Needs a TeX that has the packages booktabs, caption, geometry\n" in whole
     used = ",".join(re.findall(r"usepackage(?:\[.*\])?\{(.*?)\}", whole)).split(",")
     assert sorted(used) == ["booktabs", "caption", "geometry"]
-    with pytest.raises(FedbenchError, match="goes with --format latex"):
+    with pytest.raises(FedbenchError, match="needs --format latex"):
         render(grids, "html", style=Style(standalone=True))
 
 
@@ -616,7 +616,7 @@ def test_a_row_a_group_and_a_page_a_run_that_shows_all_of_it(site: Site) -> None
     clients = re.findall(row, site.of("fedavg", 1))  # the worst first
     unseen = "unseen: never trains"
     assert clients == [(str(c), unseen if c >= 10 else "", f"{5 * c}") for c in range(12)]
-    assert "mean 27.50" in page.text
+    assert "mean 22.50" in page.text  # of those that train
     assert "12 clients hold 2 to 2 samples" in page.text
     for words in ("70.00 %", "seed 1", "cifar10", "learning", "Where it comes from", "Make it again"):
         assert words.lower() in page.text.lower()
@@ -645,11 +645,17 @@ def test_nothing_is_loaded_and_every_text_is_harmless(site: Site) -> None:
 
 def test_a_run_without_metrics_or_partition_says_so(lab: Lab, setting: Setting) -> None:
     run = lab.run(setting, "fedavg", measure=False)
-    lab.run(setting, "ditto")
+    once = replace(setting, every=0, window=1)
+    others = [
+        lab.run(once, method, metrics={"average_accuracy": lambda t: 0.5}) for method in ("ditto", "fedprox", "local")
+    ]
     made = dict(pages(select(Frame(lab.store)), lambda run: []))
     page = made[f"run-{run.id}.html"]
     assert "No metrics" in page
     assert f"Partition {setting.partition.id} is not in this store" in page
+    for other in others:
+        assert "Learning: measured after one round only" in made[f"run-{other.id}.html"]
+        assert "<img" not in made[f"run-{other.id}.html"]
     assert "!" in Page(made["index.html"]).text
 
 
@@ -691,7 +697,7 @@ def test_methods_share_pictures_of_as_many_lines_as_there_are_colours(lab: Lab, 
     ranked = [by_rate[rate] for rate in sorted(by_rate, reverse=True)]  # the best first
     assert ranked == [ranked[0]] * 4 + [ranked[-1]] * 5
     assert ranked[0] != ranked[-1]
-    assert "places 5 to 9 of 9" in shown[runs[0].id].text
+    assert "places 5 to 9 of 9 by accuracy" in shown[runs[0].id].text
 
 
 @pytest.mark.slow

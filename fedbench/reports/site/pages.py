@@ -35,7 +35,8 @@ def name(run: Run) -> str:
 def run_page(side: Comparison, group: Group, run: Run, history: Origin, shown: Sequence[Picture], index: str) -> str:
     """The page of one run of a group, with these pictures."""
     way = f'<a href="{index}">All runs</a>{_seeds(group, run)}'
-    title = label(run, sorted(side.keys, key=lambda key: key != "method") or ["method"], side.names_of_methods)
+    keys = sorted(_shown(side.keys), key=lambda key: key not in FIRST)
+    title = label(run, keys or ["method"], side.names_of_methods)
     about = [f"{run.values['dataset']} {run.values['split']}", f"seed {run.spec.setting.seed}", f"run {run.id}"]
     stale = [*(["shipped"] if run.shipped else []), *["stale: of another version of the code"] * run.stale]
     stale += ["made by other code than today's"] * other_code(run.artifact.provenance)
@@ -151,6 +152,13 @@ def _known(rows: Iterable[tuple[str, object]]) -> Rows:
 #: are visible without scrolling.
 SETTINGS = 6
 TELLING = ("row", "method", "dataset", "split", "clients", "lr", "rounds")
+#: The settings that stand first.
+FIRST = ("row", "method")
+
+
+def _shown(keys: Sequence[str]) -> list[str]:
+    """The settings that are visible at first."""
+    return [key for key in TELLING if key in keys] if len(keys) > SETTINGS else [*keys]
 
 
 def index_page(side: Comparison, way: str = "") -> str:
@@ -178,7 +186,7 @@ def index_page(side: Comparison, way: str = "") -> str:
 def _heads(side: Comparison, table: Grid) -> Iterable[str]:
     """The headings of sortable columns; the first click sorts by a number with the best first."""
     best = {number.name: number.best for number in side.numbers}
-    shown = [key for key in TELLING if key in table.keys] if len(table.keys) > SETTINGS else table.keys
+    shown = _shown(table.keys)
     for i, key in enumerate(table.keys[k] for k in _keys(table)):
         yield sort_head(key.replace("_", " "), "key", off=key not in shown and i > 0)
     for head in table.heads:
@@ -189,7 +197,7 @@ def _heads(side: Comparison, table: Grid) -> Iterable[str]:
 
 def _keys(table: Grid) -> list[int]:
     """The places of the keys in their order on the page: what was trained stands first, and then on what."""
-    return sorted(range(len(table.keys)), key=lambda k: table.keys[k] not in ("row", "method"))
+    return sorted(range(len(table.keys)), key=lambda k: table.keys[k] not in FIRST)
 
 
 def _row(side: Comparison, table: Grid, group: Group, line: Line) -> str:

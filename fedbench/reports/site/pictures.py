@@ -4,6 +4,7 @@ pages of several runs share a picture, which takes far longer than a page."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ def shared(side: Comparison) -> Iterator[tuple[list[Group], list[Picture]]]:
         ranked, parts = sorted(groups, key=lambda group: -_accuracy(side, group)), -(-len(groups) // LINES)
         for k in range(parts):
             first, end = k * len(groups) // parts, (k + 1) * len(groups) // parts
-            which = f", places {first + 1} to {end} of {len(groups)}" if parts > 1 else ""
+            which = f": places {first + 1} to {end} of {len(groups)} by accuracy" if parts > 1 else ""
             runs = [run for group in ranked[first:end] for run in group if run.id in side.metrics]
             yield ranked[first:end], list(_curves(runs, which))
 
@@ -76,8 +77,14 @@ def _request(store: Store, **options: object) -> _Request:
 
 
 def _picture(figure: str, file: str, title: str, request: _Request) -> Picture:
+    kind = figures.kind_of(figures.load(figure))
     try:
-        content = figures.svg(figures.load(figure), request)
+        rows = kind.rows(request)
+        points = Counter(row["line"] for row in rows if "line" in row)
+        if points and max(points.values()) == 1:
+            once = f"{title}: measured after one round only; 'fedbench train --every 1' gives a curve."
+            return Picture(file, title, words=once)
+        content = figures.render(kind, rows, "svg", figures.Look(title=False)).decode()
     except FedbenchError as error:
         return Picture(file, title, words=str(error))
     return Picture(file, title, content, _sentence(request.said))
