@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     chosen = given.only or [*names(), *schemes.names()]
     folders = {name: folder for name in PROJECTS if (folder := getattr(given, name))}
+    if not folders and not given.record:
+        print("no project is named; name the folder of a checkout, such as --pflib PATH", file=sys.stderr)
+        return 2
     torch.set_num_threads(1)
     out = sys.stdout  # theirs is silenced
     unexplained = 0

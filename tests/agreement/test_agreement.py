@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -223,3 +224,12 @@ def test_methods_say_it_in_a_line() -> None:
 def test_what_is_no_checkout_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--pflib", str(tmp_path / "gone")]) == 2
     assert capsys.readouterr().err.count("\n") <= 2
+    assert command.main([]) == 2
+    assert capsys.readouterr().err == "no project is named; name the folder of a checkout, such as --pflib PATH\n"
+
+
+@pytest.mark.slow
+def test_flowers_simulation_of_fedavg_ends_with_the_same_weights() -> None:
+    pytest.importorskip("flwr", reason="pip install 'flwr[simulation]'")
+    found = list(importlib.import_module("tests.agreement.flower").differences(True, ["fedavg"]))
+    assert [one.quantity for one in found if one.equal] == ["shared model"]
