@@ -168,6 +168,23 @@ def winners() -> int:
     return int(best.isin(["FedSGD", "FedBN", "FITW-ERM", "FTW-ERM"]).sum())
 
 
+def bounds() -> dict[int, float]:
+    """Table 13 of FTW-ERM: the bound on the ratio by the number of clusters."""
+    found = cells("ftw_erm/13", "paper")
+    return {
+        int(row.removeprefix("M = ")): float(bound) for row, bound in zip(found["row"], found["value"], strict=True)
+    }
+
+
+def first_best(row: str) -> int:
+    """From how many clients on a row has the highest system accuracy of the paper's rows in FedDRM's Table 3."""
+    every = [int(one.label.removeprefix("m = ")) for one in tables.load(D3).columns if one.group == SYSTEM]
+    rivals = ("FedAS", "FedDRM")
+    leads_at = [m for m in every if all(leads(D3, row, than, f"m = {m}", SYSTEM)[0] > 0 for than in rivals)]
+    assert leads_at == every[-len(leads_at) :]
+    return leads_at[0]
+
+
 def best_lambda() -> float:
     """The λ at which FedDRM's system accuracy is highest."""
     accuracy = cells("feddrm/figure4", "small")
@@ -178,6 +195,9 @@ def best_lambda() -> float:
 ARENA, D1, D2, D3, ROUTING = "arena/mnist", "feddrm/1", "feddrm/2", "feddrm/3", "feddrm/routing"
 SYSTEM, AVERAGE, LATER = "System accuracy", "Average accuracy", "m = (16|24|32)"
 HARD = "CIFAR-20|CIFAR-100"
+#: Clients of the arena; what Table 13 of FTW-ERM calls a reasonable bound, at most.
+CLIENTS = declared("arena/protocol.toml")["partition"]["clients"]
+CLAIMED = declared("ftw_erm/13.toml")["claim"][0]["high"]
 BATCHES = ("rounds", "steps", "batch_size")
 KA, TEST = "Known association", "Test phase"
 PX, PY, PYX, PXY = r"P\(X\)", r"P\(Y\)", r"P\(Y\|X\)", r"P\(X\|Y\)"
@@ -198,10 +218,10 @@ SAID: dict[str, dict[str, Callable[[], Sequence[float]]]] = {
         "1,433 short runs": lambda: [sum('"name":"mnist' in run["data"] for run in runs("arena"))],
         "50 rounds, five seeds": lambda: [setting("arena", "full")["rounds"], len(setting("arena", "full")["seeds"])],
         "ten clients of 300 images": lambda: [
-            declared("arena/protocol.toml")["partition"]["clients"],
+            CLIENTS,
             column(ARENA, "Labels").partition["size"],
         ],
-        "a client keeps 240 training images": lambda: [60_000 / 10 * column(ARENA, "P(X)").partition["subsample"]],
+        "a client keeps 240 training images": lambda: [60_000 / CLIENTS * column(ARENA, "P(X)").partition["subsample"]],
         "the first 30 writers": lambda: [column(ARENA, "Writers").partition["clients"]],
         "100 images each, Dir(0.3), 20 clients per round": lambda: [
             column(ARENA, "100 clients").partition["size"],
@@ -257,7 +277,7 @@ SAID: dict[str, dict[str, Callable[[], Sequence[float]]]] = {
         "(56 to 57; the paper: 53 to 45) and is the best from 16 clients on": lambda: [
             *ends(ours(D3, "FedAvgFT", "", SYSTEM)),
             *down(paper(D3, "FedAvgFT", "", SYSTEM)),
-            16,
+            first_best("FedAvgFT"),
         ],
         "increases, to 5 to 11 above the paper's": lambda: ends(apart(D3, "FedAS", "", SYSTEM)),
         "average accuracies are 2 to 5 above the paper's": lambda: ends(
@@ -283,7 +303,6 @@ SAID: dict[str, dict[str, Callable[[], Sequence[float]]]] = {
             *ends(*(metric("clusters", table, "FLUX", "", KA) for table in ("flux/17", "flux/19"))),
             declared("flux/protocol.toml")["partition"]["clients"],
         ],
-        "at chance for two to three of ten rounds": lambda: [2, 3, setting("flux", "paper")["rounds"]],
     },
     "flux/measured.toml": {
         "ten rounds of two epochs": lambda: [setting("flux", "paper")[key] for key in ("rounds", "epochs")],
@@ -355,14 +374,16 @@ SAID: dict[str, dict[str, Callable[[], Sequence[float]]]] = {
         ],
         "after 2,000 rounds with five of 100 clients": lambda: [
             *(declared("ftw_erm/2.toml")["budget"]["small"][one] for one in ("rounds", "cohort")),
-            100,
+            declared("ftw_erm/protocol.toml")["preset"]["hundred"]["clients"],
         ],
         "from 100 unlabelled images per client (HDRM) the accuracy is FedAvg's 0.58": lambda: [
-            100,
+            declared_default("ftw_erm", "n_te"),
             *ours("ftw_erm/3", "FedAvg", budget="paper"),
         ],
-        "10 to 100 clusters": lambda: [10, 100],
-        "that of 200 is 0.29 above": lambda: [200, ours("ftw_erm/13", "M = 200")[0] - 40],
+        "10 to 100 clusters": lambda: ends(one for one, bound in bounds().items() if bound <= CLAIMED),
+        "that of 200 is 0.29 above": lambda: next(
+            [one, bound - CLAIMED] for one, bound in bounds().items() if bound > CLAIMED
+        ),
     },
     "pfedfda/README.md": {
         "of which 30 % take part": lambda: [100 * setting("pfedfda", "paper")["participation"]],
@@ -372,7 +393,7 @@ SAID: dict[str, dict[str, Callable[[], Sequence[float]]]] = {
             setting("pfedfda", "paper")["rounds"],
         ],
         "before the small budget's 100 rounds": lambda: [setting("pfedfda", "small")["rounds"]],
-        "has α = 0.1": lambda: [0.1],
+        "has α = 0.1": lambda: [min(one.partition["alpha"] for one in tables.load("pfedfda/3").columns)],
     },
     "pfedfda/measured.toml": {
         "half of the paper's 200 rounds": lambda: [
@@ -389,7 +410,11 @@ SAID: dict[str, dict[str, Callable[[], Sequence[float]]]] = {
         ],
     },
     "scale/README.md": {
-        "18 training images per client": lambda: [60_000 * 0.3 / 1000],
+        "18 training images per client": lambda: [
+            60_000 * one["subsample"] / one["clients"]
+            for one in declared("scale/1.toml")["values"]["population"]
+            if one["copies"] == 1
+        ],
     },
     "scale/measured.toml": {},
 }
