@@ -394,7 +394,7 @@ def test_methods_and_metrics_list_what_can_be_named() -> None:
     assert lines["beta"]["methods"] == ["pfedfda"]
     assert lines["bytes_up"]["methods"] is None
     assert {"ifca", "fedem", "flux"} <= set(lines["clusters"]["methods"])
-    assert "is a metric of their runs alone" in good("metrics").out
+    assert "exists only for runs of these methods" in good("metrics").out
     (told,) = json.loads(good("methods", "pfedfda", "--json").out)
     assert [one["name"] for one in told["measures"]] == ["beta", "beta_0", "beta_1"]
     assert "beta: weight of a client's own Gaussian" in good("methods", "pfedfda").out
