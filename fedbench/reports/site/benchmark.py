@@ -306,8 +306,8 @@ def _unmeasured(tables: Sequence[Claims]) -> str:
     if not rows:
         return ""
     summary = f"{counted(len(rows), 'table')} not measured yet"
-    tables = listing(("table", "what", "command"), rows, texts=3, look="what")
-    return f"<details><summary>{summary}</summary>{tables}</details>"
+    listed = listing(("table", "what", "command"), rows, texts=3, look="what")
+    return f"<details><summary>{summary}</summary>{listed}</details>"
 
 
 def _table(budgets: Sequence[Claims], opened: bool = False) -> str:

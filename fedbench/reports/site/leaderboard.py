@@ -88,7 +88,8 @@ def leaderboard(board: Leaderboard) -> str:
     )
     lacking = ", ".join(line.label for line in board.lacking)
     heat = f'<table class="heat"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    said = f'<p>{e(told(board))} Dark is best.</p><div class="tools">{tools}</div>{scrolled(heat, "tall")}'
+    said = f"<p>{e(told(board))} Green is best, brown is worst; beside each number is its rank.</p>"
+    said += f'<div class="tools">{tools}</div>{scrolled(heat, "tall")}'
     left = folded("Rows without a number in every column", [lacking] if lacking else [])
     return card(grid.title, said + left, wide=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -14,7 +13,7 @@ from fedbench.reports.claims import Claims
 from fedbench.reports.layout.grid import Line
 from fedbench.reports.layout.references import Reference, family, of_method
 from fedbench.reports.site.names import page_of
-from fedbench.reports.site.page import NOTEBOOK, command, document, e, folded, listing, values
+from fedbench.reports.site.page import NOTEBOOK, coded, command, document, e, folded, listing, values
 
 
 def address(method: str) -> str:
@@ -53,7 +52,7 @@ def method_page(one: Declaration, tables: Sequence[Claims]) -> str:
         f"<h1>{e(one.title)}</h1>",
         f'<p class="about">{e(one.summary)}.</p>',
         *(f"<p>From {_paper(paper)}</p>" for _, paper in of_method(one.name)),
-        *(f"<p>{_prose(part)}</p>" for part in parts if not part.startswith("deviates:")),
+        *(f"<p>{coded(part)}</p>" for part in parts if not part.startswith("deviates:")),
         values((name, value) for name, value in facts.items() if value),
         command(f"fedbench train --method {one.name}"),
         *(["<h2>Where it stands</h2>", listing(heads, rows, look="stands")] if rows else []),
@@ -68,11 +67,6 @@ def _paper(paper: Reference) -> str:
     """A paper as HTML: a link to arXiv, if it is there."""
     words = e(paper.words)
     return f'<a href="https://arxiv.org/abs/{paper.arxiv}">{words}</a>' if paper.arxiv else words
-
-
-def _prose(text: str) -> str:
-    """A paragraph of a docstring as HTML; names in backticks become code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", e(text))
 
 
 def _places(one: Declaration, tables: Sequence[Claims]) -> Iterator[Sequence[str]]:

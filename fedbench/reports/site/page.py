@@ -127,6 +127,11 @@ def _link(found: re.Match[str]) -> str:
     return f'<a href="{place}">{text}</a>' if place.startswith("https://") else str(text)
 
 
+def coded(text: str) -> str:
+    """A text as HTML, in which names in backticks are code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", e(text))
+
+
 def command(line: str) -> str:
     """A command with a button that copies it."""
     return f'<div class="command"><code>{e(line)}</code><button type="button">Copy</button></div>'
@@ -139,5 +144,5 @@ def values(rows: Iterable[tuple[str, str]]) -> str:
 
 def folded(title: str, texts: Iterable[str]) -> str:
     """A folded list of texts; "" if there are none."""
-    items = "".join(f"<li>{e(text)}</li>" for text in texts)
+    items = "".join(f"<li>{coded(text)}</li>" for text in texts)
     return f"<details><summary>{e(title)}</summary><ul>{items}</ul></details>" if items else ""
