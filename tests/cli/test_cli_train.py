@@ -325,8 +325,8 @@ def test_options_that_repeat_and_odd_stores(home: Path, tmp_path: Path, monkeypa
         ("FEDBENCH_HOME", "\udcff", "FEDBENCH_HOME holds bytes that are not UTF-8"),
         ("FEDBENCH_HOME", "~nosuchuser", "FEDBENCH_HOME ~nosuchuser: no home folder"),
         ("FEDBENCH_DATA", "a\nb", "FEDBENCH_DATA holds a control character"),
-        ("FEDBENCH_PAPERS", "/nowhere", "FEDBENCH_PAPERS names /nowhere, which is no folder of tables"),
-        ("FEDBENCH_PAPERS", "~nosuchuser", "FEDBENCH_PAPERS names ~nosuchuser, which is no folder of"),
+        ("FEDBENCH_PAPERS", "/nowhere", "FEDBENCH_PAPERS names /nowhere, which neither is nor contains"),
+        ("FEDBENCH_PAPERS", "~nosuchuser", "FEDBENCH_PAPERS names ~nosuchuser, which neither is"),
         *(("COLUMNS", columns, "") for columns in ("0", "²", "-5", "x", "9" * 30)),
     ],
 )

@@ -272,7 +272,7 @@ def test_a_table_of_ones_own_says_what_it_measures_and_nothing_of_a_paper(lab: L
     assert json.loads(render([grid], "json"))[0]["claims"][0]["reported"] is None
     part = 'scheme = "iid", clients = 20, subsample = 0.5, validation = 0.2, unseen = 2'
     about = words_of(lab.grid(written(tmp_path, OWN.replace('scheme = "iid"', part))))
-    assert any(line.startswith("system_accuracy: share of all clients' pooled test images") for line in about)
+    assert any(line.startswith("system_accuracy: share of all clients' test images") for line in about)
     assert (
         "20 clients, of which 2 never train, each keeps 50 % of its training images, 20 % of each client's training "
         "images are held back for validation."
