@@ -32,12 +32,15 @@ def rendered(image: Image, data: bytes | bytearray, where: str) -> Image:
 
     Turned upright by its EXIF orientation; transparent pixels lie on white; colours of another profile than sRGB are
     converted to sRGB. `data` is the encoded image, which has not been decoded before. Raises FedbenchError, with
-    `where`, for more than 8 bits a channel in any mode, and for a colour profile that is damaged or for other images.
+    `where`, for more than 8 bits a channel in any mode, colours in CIELAB, and a colour profile that is damaged or for
+    other images.
     """
     if _is_deep(image, data):
         raise FedbenchError(
             f"{where} has pixels of more than 8 bits (mode {image.mode})", "scale it to 8 bits a channel"
         )
+    if image.mode == "LAB":  # Pillow knows no way to RGB
+        raise FedbenchError(f"{where} has colours in CIELAB (mode LAB)", "save it in RGB")
     image.load()  # before the orientation is read: Pillow itself turns TIFF images, and a PNG may say it at its end
     profile, orientation = image.info.get("icc_profile"), orientation_of(image)
     image = _opaque(image)

@@ -202,6 +202,12 @@ def test_more_than_8_bits_are_refused_in_any_mode(name: str) -> None:
     refused(r"^it has pixels of more than 8 bits \(mode .*scale it to 8 bits", seen, DEEP[name])
 
 
+def test_colours_in_cielab_are_refused(tmp_path: Path, store: Store) -> None:
+    blobs = [saved(Image.new("LAB", (6, 4), (100, i, 3)), "TIFF") for i in range(4)]
+    refused(r"has colours in CIELAB \(mode LAB\); save it in RGB", seen, blobs[0])
+    refused(r"has colours in CIELAB \(mode LAB\); save it in RGB", everywhere, tmp_path, store, blobs, (4, 6, 3))
+
+
 def test_jpeg_2000_says_its_bits_in_its_codestream() -> None:
     shallow = saved(Image.fromarray(np.stack([PICTURE] * 3, -1)), "JPEG2000")
     assert np.array_equal(seen(shallow)[..., 0], PICTURE)
