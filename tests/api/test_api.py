@@ -139,7 +139,7 @@ def test_a_partitioner_of_ones_own(session: Session, tmp_path: Path, monkeypatch
             r"Mine is a class of __main__ \(a notebook's cell, a script\), .*; write it into a file "
             r"\(in a notebook: %%writefile mine.py\), and give mine.py:Mine or import it from there",
         ),
-        (__name__, f"Mine is no name in a file of {__name__}, which"),
+        (__name__, f"Mine is no name in a file of {__name__}, from which"),
     ],
 )
 def test_a_class_that_no_file_gives_again(session: Session, module: str, line: str) -> None:
