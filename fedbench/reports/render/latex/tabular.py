@@ -423,7 +423,8 @@ class _Layout:
         for level in range(last):
             names, rules = [], []
             for start, end in self.spans(level):
-                names.append(rf"\multicolumn{{{end - start}}}{{c}}{{{self.heads[level][start].latex}}}")
+                head = self.heads[level][start].latex
+                names.append(rf"\multicolumn{{{end - start}}}{{c}}{{{head}}}" if head else " & " * (end - start - 1))
                 if matrix.columns[start].texts[level] and end - start > 1:
                     rules.append(rf"\cmidrule(lr){{{start + stubs + 1}-{end + stubs}}}")
             out += [f"{self._corner(level)}{' & '.join(names)} \\\\", *(["".join(rules)] if rules else [])]
