@@ -354,6 +354,12 @@ SAID: dict[str, dict[str, Callable[[], Sequence[float]]]] = {
             -apart("flux/55", "APFL", PX, TEST)[0],
         ],
         "ATP is 3 to 5 above": lambda: ends(apart("flux/55", "ATP")),
+        "of ten different clients μ_x makes 5, 2 and 1 clusters at l = 10, 20 and 50": lambda: [
+            metric("true_clusters", "flux/66", "μ_x, l = 10", KA)[2],
+            *(metric("clusters", "flux/66", f"μ_x, l = {width}", KA)[2] for width in (10, 20, 50)),
+            *(10, 20, 50),
+        ],
+        "mean of five draws": lambda: [len(setting("flux", "paper")["seeds"])],
     },
     "ftw_erm/README.md": {
         "after 5,000 rounds. After 15,000, as in the authors' command, it has 0.54 ± 0.02 (the paper: 0.55)": lambda: [
