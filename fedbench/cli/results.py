@@ -84,7 +84,7 @@ def export(
     from fedbench.results.frame import Frame
     from fedbench.results.importing import refuse_faulty
     from fedbench.results.making import diverged, refuse_other_code, row_of
-    from fedbench.results.own_code import beside
+    from fedbench.results.own_code import beside, parts
     from fedbench.results.pack import add
     from fedbench.words import one_line
 
@@ -113,6 +113,12 @@ def export(
     failed = f", and {counted(len(failures), 'run')} that diverged" if failures else ""
     said = f"{counted(len(rows), 'run')}{_of(total, len(rows))}{failed} in {output}, {size(bytes)}"
     console.print(said, soft_wrap=True, markup=False)
+    if own := sum(any(True for _ in parts(run.spec)) for run in runs):
+        console.print(
+            f"{own:,} of them need files of {output.parent.absolute()}: share the folder.", soft_wrap=True, markup=False
+        )
+    if not by:
+        console.print("Without --by, 'fedbench results import' asks for the name of who made the runs.", soft_wrap=True)
 
 
 def _pack_path(path: Path) -> Path:

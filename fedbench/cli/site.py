@@ -65,8 +65,9 @@ def site(
         content = _without_places(content, context.store().home)
         write_whole(folder / name, content)
         size += len(content)
+    written = counted(len(papers), "paper") if papers else counted(len(runs), "run")
     console.print(
-        f"{counted(len(runs), 'run')}, {size / 1e6:.1f} MB: open {folder / 'index.html'}",
+        f"{written}, {size / 1e6:.1f} MB: open {folder / 'index.html'}",
         soft_wrap=True,
         markup=False,
     )

@@ -34,8 +34,10 @@ def name_of(grid: Grid, format: str, style: Style = PLAIN) -> str:
 
 
 def choose(format: str | None, output: Path | None) -> str:
-    """The format: `format`, else that of the output's suffix, else console. Raises FedbenchError for an unknown one."""
+    """The format: `format` (also md or tex, as a file's name ends), else that of the output's suffix, else console.
+    Raises FedbenchError for an unknown one."""
     if format is not None:
+        format = _SUFFIXES.get(f".{format}", format)
         check_known("format", format, FORMATS)
         return format
     if output is None:
