@@ -114,9 +114,8 @@ def export(
     said = f"{counted(len(rows), 'run')}{_of(total, len(rows))}{failed} in {output}, {size(bytes)}"
     console.print(said, soft_wrap=True, markup=False)
     if own := sum(any(True for _ in parts(run.spec)) for run in runs):
-        console.print(
-            f"{own:,} of them need files of {output.parent.absolute()}: share the folder.", soft_wrap=True, markup=False
-        )
+        folders = " and ".join(str(folder) for folder in code.folders)
+        console.print(f"{own:,} of them need code of yours: share {folders}.", soft_wrap=True, markup=False)
     if not by:
         console.print("Without --by, 'fedbench results import' asks for the name of who made the runs.", soft_wrap=True)
 

@@ -295,7 +295,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Path:
         (folder / name).mkdir()
     (folder / "feddrm" / "1.toml").touch()
     write(folder / "empty.parquet", [])
-    good("results", "export", "-o", folder / "nobody.parquet", "--home", prepared)
+    said = good("results", "export", "-o", folder / "nobody.parquet", "--home", prepared).err
+    assert said.endswith("Without --by, 'fedbench results import' asks for the name of who made the runs.\n")
     return folder
 
 

@@ -50,7 +50,8 @@ def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     good("--home", home, "train", "./1.toml", *SMOKE)
     alone = ("--home", home, "results", "export", "--by", "Ada", "-o")
     assert "its method MyMethod is a user's code" in bad(*alone, tmp_path / "alone.parquet")
-    good(*alone, folder / "results" / "ours.parquet")
+    said = good(*alone, folder / "results" / "ours.parquet").err
+    assert f" of them need code of yours: share {folder}.\n" in said
     monkeypatch.chdir(tmp_path)
     shutil.rmtree(home)
     return folder
