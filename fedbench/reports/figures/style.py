@@ -212,7 +212,7 @@ def legend(figure: Figure, handles: Sequence[Any], columns: int = 0, **options: 
     that are longer than the figure is wide are wrapped."""
     width = figure.get_figwidth()
     for one in handles:
-        one.set_label(wrapped(str(one.get_label()), int((width - _INCHES_A_HANDLE) / _INCHES_A_LETTER)))
+        one.set_label(wrapped(str(one.get_label()), int((width - _INCHES_A_HANDLE) / INCHES_A_LETTER)))
     columns = columns or abreast(handles, width)
     below = figure.legend(handles=handles, loc="outside lower center", ncols=columns, **options)
     rows = -(-len(below.get_texts()) // columns)
@@ -226,7 +226,7 @@ def name_ends(figure: Figure, grid: Sequence[Sequence[Axes]], handles: Sequence[
     axes = grid[0][-1]
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     names = [str(one.get_label()) for one in handles]
-    wide = max(map(len, names), default=0) * _INCHES_A_LETTER
+    wide = max(map(len, names), default=0) * INCHES_A_LETTER
     there = len(grid) == 1 and all(name in lines and math.isfinite(_end(lines[name])[1]) for name in names)
     if not there or len(names) > _NAMED or wide > _SHARE * figure.get_figwidth() / len(grid[0]):
         legend(figure, handles)
@@ -271,7 +271,8 @@ def _end(line: Line2D) -> tuple[float, float]:
 #: Most lines that are named at their ends; the largest share of a panel's width for a name; how far a name may be moved
 #: from its line's end, in lines of text.
 _NAMED, _SHARE, _MOVED = 7, 0.25, 1.6
-_INCHES_A_LETTER, _POINTS_A_LINE = 0.062, 9.5
+#: Width of a letter of a label, and height of a line of labels.
+INCHES_A_LETTER, _POINTS_A_LINE = 0.062, 9.5
 #: Width of a legend's line and of the space around it.
 _INCHES_A_HANDLE = 0.6
 #: Height of a line of a legend or a title.

@@ -14,7 +14,18 @@ from fedbench.metrics.statistics import across_clients
 from fedbench.planner.runs import grouped
 from fedbench.planner.table.spec import UNITS
 from fedbench.reports.figures.kind import Kind, Request, Row, quantity, room_for
-from fedbench.reports.figures.style import DOT, across, colour, handle, legend, named, short, subplots, titled
+from fedbench.reports.figures.style import (
+    DOT,
+    INCHES_A_LETTER,
+    across,
+    colour,
+    handle,
+    legend,
+    named,
+    short,
+    subplots,
+    titled,
+)
 from fedbench.results.run import Run
 
 if TYPE_CHECKING:
@@ -30,7 +41,7 @@ _NAMED = 30
 #: Names of at least so many letters stand upright on the axis.
 _SHORT = 4
 #: Most letters of a method's name along an axis.
-_LETTERS, _INCHES_A_LETTER = 60, 0.062
+_LETTERS = 60
 #: Width of what stands left of a panel, in inches.
 _BESIDE = 0.6
 
@@ -95,7 +106,7 @@ class Clients(Kind):
         panels, hint = self.panels(rows), "choose runs by filters such as dataset=mnist, or take --csv"
         room_for(len(panels), PANELS, f"panels are too many for one picture (up to {PANELS})", hint)
         wide = across(figure, len(panels), 2.1)
-        below = max(len(name) for panel in panels for name in _names(panel) or [""]) * _INCHES_A_LETTER
+        below = max(len(name) for panel in panels for name in _names(panel) or [""]) * INCHES_A_LETTER
         tall = min(3.2, 0.3 + figure.get_figwidth() / wide) + below
         grid = subplots(figure, -(-len(panels) // wide), wide, tall=tall)
         for axes, panel in titled(grid, panels):
@@ -222,7 +233,7 @@ def _fit(axes: Axes, names: Sequence[str]) -> bool:
     place, longest = axes.get_subplotspec(), max(map(len, names))
     columns = place.get_gridspec().ncols if place else 1
     room = (axes.figure.bbox.width / axes.figure.dpi / columns - _BESIDE) / len(names)
-    return longest < _SHORT and _INCHES_A_LETTER * (longest + 1) < room
+    return longest < _SHORT and INCHES_A_LETTER * (longest + 1) < room
 
 
 def _names(panel: list[Row]) -> list[str]:

@@ -11,7 +11,7 @@ from fedbench.reports.compare.ranks import Ranks, of_tables, ranked
 from fedbench.reports.compare.significance import LEVEL, neighbours
 from fedbench.reports.figures import source
 from fedbench.reports.figures.kind import Kind, Request, Row, by_line
-from fedbench.reports.figures.style import ink, named, short, subplots, wrapped
+from fedbench.reports.figures.style import INCHES_A_LETTER, ink, named, short, subplots, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,7 +80,7 @@ class Ranking(Kind):
         average = {line: of[0]["average_rank"] for line, of in by_line(rows).items()}
         places = len({row["place"] for row in rows})
         of, half = rows[0], (len(average) + 1) // 2
-        letters = int(_SHARE * figure.get_figwidth() / _INCHES_A_LETTER)
+        letters = int(_SHARE * figure.get_figwidth() / INCHES_A_LETTER)
         names = {line: wrapped(line, letters) for line in average}
         each = 1 + max(name.count("\n") for name in names.values())  # lines of text
         if places > len(average):
@@ -89,8 +89,8 @@ class Ranking(Kind):
         else:
             names = {line: wrapped(named(line), letters) for line in average}
             above = [short(place, 30) for place in dict.fromkeys(row["place"] for row in rows)]
-            long = _INCHES_A_LETTER * max(map(len, above))
-            left = _INCHES_A_LETTER * (5 + max(len(part) for name in names.values() for part in name.split("\n")))
+            long = INCHES_A_LETTER * max(map(len, above))
+            left = INCHES_A_LETTER * (5 + max(len(part) for name in names.values() for part in name.split("\n")))
             # Slanted, the last name reaches over the right side.
             slope = _SLOPE if figure.get_figwidth() - left - long * math.cos(_SLOPE) > _CELL * places else math.pi / 2
             tall = 0.5 + long * math.sin(slope) + 0.155 * len(average) * each
@@ -117,7 +117,7 @@ def _say(ranks: Ranks, request: Request) -> None:
 
 
 #: A line's name takes at most so much of the width.
-_SHARE, _INCHES_A_LETTER = 0.36, 0.062
+_SHARE = 0.36
 #: How names above columns are slanted, in radians; the least width of a column that needs no upright names, in inches.
 _SLOPE, _CELL = math.radians(35), 0.4
 #: Shades of ranks, from the best to the worst.
