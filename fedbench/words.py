@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedbench.errors import FedbenchError
@@ -84,6 +84,11 @@ def option_of(name: str) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun: 1 epoch, 3,000 steps."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def first_of(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and "..." where there are more: a, b, c, ..."""
+    return ", ".join(names[:most]) + (", ..." if names[most:] else "")
 
 
 def listed(words: Iterable[str]) -> str:

@@ -9,12 +9,10 @@ from fedbench.errors import FedbenchError
 from fedbench.metrics.predictions import opened
 from fedbench.metrics.scores import OWN
 from fedbench.store import Artifact
-from fedbench.words import counted
+from fedbench.words import counted, first_of
 
 #: How near the loss is to ln K, as a share of it.
 NEAR = 0.01
-#: How many ids of runs a line prints.
-NAMED = 3
 
 
 def not_learnt(runs: Iterable[Artifact]) -> list[str]:
@@ -26,7 +24,7 @@ def not_learnt(runs: Iterable[Artifact]) -> list[str]:
     if not guessing:
         return []
     (first, classes), *_ = guessing
-    ids = ", ".join(run.id for run, _ in guessing[:NAMED]) + (", ..." if guessing[NAMED:] else "")
+    ids = first_of([run.id for run, _ in guessing])
     have, their = ("has", "its") if len(guessing) == 1 else ("have", "their")
     guess = f"ln K ({_loss(first):.3f} of {classes} classes: {math.log(classes):.3f})"
     return [

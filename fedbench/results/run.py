@@ -24,7 +24,7 @@ from fedbench.results.packs import Shipped
 from fedbench.specs import RunSpec, Setting
 from fedbench.store import Artifact, Store
 from fedbench.store.provenance import LEAKAGE, other_code
-from fedbench.words import counted, plain
+from fedbench.words import counted, first_of, plain
 
 
 def stale(spec: RunSpec) -> bool:
@@ -48,10 +48,6 @@ def other_versions(spec: RunSpec) -> Iterator[str]:
         yield f"images of {part.dataset.name}"
 
 
-#: How many ids of runs a line prints.
-NAMED = 3
-
-
 def by_other_code(runs: Iterable[Run | Artifact]) -> list[str]:
     """One line that names the runs made by other code than today's; empty if there are none.
 
@@ -60,10 +56,9 @@ def by_other_code(runs: Iterable[Run | Artifact]) -> list[str]:
     ids = list(dict.fromkeys(run.id for run in runs if other_code(run.provenance)))
     if not ids:
         return []
-    names = ", ".join(ids[:NAMED]) + (", ..." if ids[NAMED:] else "")
     was, them = ("was", "it") if len(ids) == 1 else ("were", "them")
     return [
-        f"{counted(len(ids), 'run')} {was} made by other code than today's ({names}): "
+        f"{counted(len(ids), 'run')} {was} made by other code than today's ({first_of(ids)}): "
         f"'fedbench train --again' makes {them} again."
     ]
 
@@ -72,7 +67,7 @@ def leaking(runs: Iterable[Run | Artifact]) -> list[str]:
     """One line for each number of test images that train other clients, with the runs that it is true of."""
     of = by_key((run.provenance[LEAKAGE], run.id) for run in runs if run.provenance.get(LEAKAGE))
     return [
-        f"{text} ({counted(len(ids), 'run')}: {', '.join(ids[:NAMED])}{', ...' if ids[NAMED:] else ''})."
+        f"{text} ({counted(len(ids), 'run')}: {first_of(ids)})."
         for text, ids in ((text, list(dict.fromkeys(ids))) for text, ids in of.items())
     ]
 
